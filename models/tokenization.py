@@ -1,0 +1,60 @@
+"""Word-level tokenization shared by training and serving: text in, ids out, and back."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+__all__ = ["END", "UNKNOWN", "WordTokenizer"]
+
+UNKNOWN = "<unk>"
+"""Spelling of the unknown word in the vocabulary."""
+END = "</s>"
+"""Spelling of the sentence end, which is also what a sentence starts after."""
+
+
+class WordTokenizer:
+    """A `tokenizers` file with a word-level vocabulary that holds `<unk>` and `</s>`.
+
+    The sentence end is never the result of encoding text: a text that spells `</s>` holds an unknown word.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        unknown, end = tokenizer.token_to_id(UNKNOWN), tokenizer.token_to_id(END)
+        if unknown is None or end is None:
+            raise ValueError(f"the tokenizer's vocabulary lacks {UNKNOWN!r} or {END!r}")
+        self._tokenizer = tokenizer
+        self.unknown_id: int = unknown
+        self.end_id: int = end
+
+    @classmethod
+    def from_file(cls, path: Path) -> "WordTokenizer":
+        """Raises `ValueError` where the file is no tokenizer."""
+        try:
+            return cls(Tokenizer.from_file(str(path)))
+        except Exception as error:  # tokenizers raises bare Exception
+            raise ValueError(f"{path.name} is not a tokenizer file: {error}") from error
+
+    def save(self, path: Path) -> None:
+        self._tokenizer.save(str(path))
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self._tokenizer.get_vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of the words of `text`, without a sentence end."""
+        return self._as_text(self._tokenizer.encode(text).ids)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self._as_text(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(texts)]
+
+    def _as_text(self, ids: list[int]) -> list[int]:
+        return [self.unknown_id if token == self.end_id else token for token in ids]
+
+    def word(self, token: int) -> str:
+        """The spelling of one id."""
+        word = self._tokenizer.id_to_token(token)
+        if word is None:
+            raise ValueError(f"token id {token} is outside the vocabulary of {self.vocab_size}")
+        return str(word)

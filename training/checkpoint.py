@@ -1,0 +1,124 @@
+"""Run directories and checkpoints that resume exactly."""
+
+import json
+import os
+import subprocess
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from training.recipe import Recipe, load_recipe
+
+__all__ = ["Evaluation", "Progress", "RunDirectory", "git_revision"]
+
+
+def git_revision() -> str:
+    """Commit the code is at, `-dirty` behind it where files differ, or `unknown` outside a checkout."""
+    try:
+        call = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        here = Path(__file__).parent
+        return subprocess.run(call, cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    """One look at the development set."""
+
+    epoch: int
+    step: int
+    train_loss: float
+    """Mean loss a target since the last evaluation (nats)."""
+    metric: float
+    seconds: float
+    """Training time so far, over all sessions of the run."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Progress:
+    """Where a run stands. `epoch` and `batch` name the next batch."""
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    loss_sum: float = 0.0
+    """Summed training loss since the last evaluation."""
+    loss_count: int = 0
+    history: list[Evaluation] = field(default_factory=list)
+
+    @property
+    def best(self) -> Evaluation | None:
+        return min(self.history, key=lambda evaluation: evaluation.metric, default=None)
+
+    def evaluations_since_best(self) -> int:
+        return 0 if self.best is None else len(self.history) - 1 - self.history.index(self.best)
+
+
+class RunDirectory:
+    """`runs/<name>/`: recipe.yaml, tokenizer.json, provenance.json, last.pt, best.pt, history.json, TensorBoard events."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.path / "tokenizer.json"
+
+    @property
+    def last(self) -> Path:
+        return self.path / "last.pt"
+
+    @property
+    def best(self) -> Path:
+        return self.path / "best.pt"
+
+    def recipe(self) -> Recipe:
+        """The resolved recipe of the run; `FileNotFoundError` where `path` holds no run."""
+        file = self.path / "recipe.yaml"
+        if not file.is_file():
+            raise FileNotFoundError(f"{self.path} is not a run directory (no recipe.yaml)")
+        return load_recipe(file)
+
+    def provenance(self) -> dict[str, str]:
+        content: dict[str, str] = json.loads((self.path / "provenance.json").read_text())
+        return content
+
+    def start(self, recipe: Recipe) -> None:
+        """Writes the resolved recipe and where the code stands."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(), sort_keys=False))
+        provenance = {"git_revision": git_revision(), "torch": torch.__version__}
+        (self.path / "provenance.json").write_text(json.dumps(provenance, indent=2))
+
+    def write_history(self, progress: Progress) -> None:
+        (self.path / "history.json").write_text(json.dumps([asdict(e) for e in progress.history], indent=2))
+
+
+def save(path: Path, content: dict[str, Any]) -> None:
+    """Writes a checkpoint so that a crash leaves the old one or the new one, never half of it."""
+    temporary = path.with_suffix(".tmp")
+    torch.save(content, temporary)
+    os.replace(temporary, path)
+
+
+def load(path: Path, device: torch.device) -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    return content
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    state = {"torch": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    torch.set_rng_state(state["torch"].cpu())
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"].cpu(), device)

@@ -1,0 +1,126 @@
+"""Batches of token ids for language models.
+
+Shapes: `B` sequences, `T` time steps.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["IGNORED", "Batch", "Batches", "SentenceBatches", "StreamBatches"]
+
+IGNORED = -100
+"""Target of a padded position (the default `ignore_index` of torch)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Inputs and next-token targets."""
+
+    inputs: Tensor
+    """`[B, T]`"""
+    targets: Tensor
+    """`[B, T]`, `IGNORED` where padded."""
+    continues: bool
+    """Whether row b goes on where row b of the previous batch ended, so that its recurrent state carries over."""
+
+    @property
+    def num_targets(self) -> int:
+        return int((self.targets != IGNORED).sum())
+
+
+class Batches(Protocol):
+    """One corpus split, cut into batches; the same epoch number always gives the same batches in the same order."""
+
+    def __len__(self) -> int: ...
+
+    def epoch(self, number: int) -> Iterator[Batch]: ...
+
+
+class SentenceBatches:
+    """Independent sentences, similar lengths together, at most `batch_tokens` positions (padding included) a batch.
+
+    A sentence `w1 .. wn` gives the inputs `</s> w1 .. wn` and the targets `w1 .. wn </s>`.
+    """
+
+    def __init__(
+        self, sentences: Sequence[Sequence[int]], *, end_id: int, batch_tokens: int, seed: int | None = None
+    ) -> None:
+        """Without `seed` the order is by length, the same in each epoch. Raises `ValueError` where there is no sentence."""
+        if not sentences:
+            raise ValueError("sentences: there is none")
+        self._sentences = sentences
+        self._end_id = end_id
+        self._batch_tokens = batch_tokens
+        self._seed = seed
+        self._length = len(self._groups(0))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        return (self._batch([self._sentences[index] for index in group]) for group in self._groups(number))
+
+    def _groups(self, epoch: int) -> list[list[int]]:
+        """Sentences of one length are shuffled before they are cut, whole batches afterwards.
+
+        The cuts depend on the lengths alone, so each epoch has as many batches as the first.
+        """
+        order = list(range(len(self._sentences)))
+        generator = random.Random(f"{self._seed}-{epoch}")
+        if self._seed is not None:
+            generator.shuffle(order)
+        order.sort(key=lambda index: len(self._sentences[index]))
+        groups: list[list[int]] = [[]]
+        for index in order:
+            steps = len(self._sentences[index]) + 1
+            if groups[-1] and (len(groups[-1]) + 1) * steps > self._batch_tokens:
+                groups.append([])
+            groups[-1].append(index)
+        if self._seed is not None:
+            generator.shuffle(groups)
+        return groups
+
+    def _batch(self, sentences: list[Sequence[int]]) -> Batch:
+        steps = max(map(len, sentences)) + 1
+        inputs = torch.full((len(sentences), steps), self._end_id)
+        targets = torch.full((len(sentences), steps), IGNORED)
+        for row, sentence in enumerate(sentences):
+            ids = torch.tensor(sentence, dtype=torch.long)
+            inputs[row, 1 : len(sentence) + 1] = ids
+            targets[row, : len(sentence)] = ids
+            targets[row, len(sentence)] = self._end_id
+        return Batch(inputs, targets, continues=False)
+
+
+class StreamBatches:
+    """One long text in `num_streams` parallel pieces, `steps` tokens of each a batch (truncated BPTT).
+
+    This is how Penn Treebank and WikiText are read in the literature: the state carries over from line to line.
+    """
+
+    def __init__(self, sentences: Sequence[Sequence[int]], *, end_id: int, num_streams: int, steps: int) -> None:
+        """Raises `ValueError` where there are fewer tokens than two a stream."""
+        tokens = [token for sentence in sentences for token in (*sentence, end_id)]
+        length = -(-len(tokens) // num_streams)
+        if length < 2:
+            raise ValueError(f"{len(tokens)} tokens are too few for {num_streams} streams")
+        targets = torch.full((num_streams * length,), IGNORED)
+        targets[: len(tokens)] = torch.tensor(tokens)
+        inputs = torch.full_like(targets, end_id)
+        inputs[1 : len(tokens)] = targets[: len(tokens) - 1]
+        self._inputs, self._targets = inputs.view(num_streams, length), targets.view(num_streams, length)
+        self._steps = steps
+
+    def __len__(self) -> int:
+        return -(-self._inputs.shape[1] // self._steps)
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        del number  # the text has one order
+        for start in range(0, self._inputs.shape[1], self._steps):
+            window = slice(start, start + self._steps)
+            yield Batch(self._inputs[:, window], self._targets[:, window], continues=start > 0)

@@ -1,0 +1,177 @@
+"""The training loop: one optimizer, one schedule, checkpoints that resume exactly, early stopping."""
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TaskID, TextColumn, TimeRemainingColumn
+from torch import nn
+from torch.utils.tensorboard import SummaryWriter
+
+from training import checkpoint
+from training.checkpoint import Evaluation, Progress, RunDirectory
+from training.data.batching import Batch, Batches
+from training.recipe import LoopSettings
+from training.tasks.language_model import LanguageModelTask
+
+__all__ = ["Trainer", "learning_rate_factor", "native_bfloat16"]
+
+
+def native_bfloat16(device: torch.device) -> bool:
+    """Whether the device multiplies bfloat16 matrices in hardware; emulation is slower than float32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def learning_rate_factor(step: int, total: int, settings: LoopSettings) -> float:
+    """Linear warm-up, then cosine decay to `final_learning_rate` (Loshchilov and Hutter 2017, eq. 5)."""
+    if step < settings.warmup_steps:
+        return (step + 1) / settings.warmup_steps
+    rest = min(1.0, (step - settings.warmup_steps) / max(1, total - settings.warmup_steps))
+    low = settings.final_learning_rate
+    return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * rest))
+
+
+class Trainer:
+    """Trains a task in a run directory, from its last checkpoint if there is one."""
+
+    def __init__(self, task: LanguageModelTask, run: RunDirectory, settings: LoopSettings) -> None:
+        self.task = task
+        self.run = run
+        self.settings = settings
+        self.progress = Progress()
+        self._train: Batches = task.batches("train")
+        self._dev: Batches = task.batches("dev")
+        total = len(self._train) * settings.epochs
+        self._optimizer = torch.optim.AdamW(
+            task.model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+        )
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(
+            self._optimizer, lambda step: learning_rate_factor(step, total, settings)
+        )
+
+    def fit(self, report: Callable[[str], None] = print, stop_after: int | None = None) -> Progress:
+        """Trains to the last epoch or until patience ends; `stop_after` ends this session after that many steps."""
+        if self.run.last.is_file():
+            self._load()
+            report(f"resuming at epoch {self.progress.epoch + 1}, step {self.progress.step}")
+        stop_at = math.inf if stop_after is None else self.progress.step + stop_after
+        with contextlib.closing(SummaryWriter(str(self.run.path), purge_step=self.progress.step)) as board:
+            while self.progress.epoch < self.settings.epochs and not self._out_of_patience():
+                if not self._train_epoch(stop_at, board):
+                    self._save()
+                    break
+                self._evaluate(board, report)
+                self._save()
+        return self.progress
+
+    def _out_of_patience(self) -> bool:
+        return self.progress.evaluations_since_best() >= self.settings.patience
+
+    def _train_epoch(self, stop_at: float, board: SummaryWriter) -> bool:
+        """Trains to the end of the epoch; False where `stop_at` came first."""
+        progress, since_save = self.progress, time.monotonic()
+        self.task.model.train()
+        with _bar(progress.epoch, len(self._train), progress.batch) as advance:
+            for index, batch in enumerate(self._train.epoch(progress.epoch)):
+                if index < progress.batch:
+                    continue
+                if progress.step >= stop_at:
+                    return False
+                loss = self._step(batch)
+                advance(loss, float(self._schedule.get_last_lr()[0]))
+                if progress.step % 50 == 0:
+                    board.add_scalar("train/loss", loss, progress.step)
+                    board.add_scalar("train/learning_rate", self._schedule.get_last_lr()[0], progress.step)
+                if time.monotonic() - since_save > 60 * self.settings.checkpoint_minutes:
+                    self._save()
+                    since_save = time.monotonic()
+        return True
+
+    def _step(self, batch: Batch) -> float:
+        """One update; returns the mean loss a target."""
+        progress, started = self.progress, time.monotonic()
+        self._optimizer.zero_grad(set_to_none=True)
+        with self._autocast():
+            total, count = self.task.loss(batch)
+        (total / count).backward()
+        nn.utils.clip_grad_norm_(self.task.model.parameters(), self.settings.clip_norm)
+        self._optimizer.step()
+        self._schedule.step()
+        summed = float(total.detach())
+        if not math.isfinite(summed):
+            raise FloatingPointError(f"the loss is {summed} at step {progress.step}; try a lower learning_rate")
+        progress.loss_sum += summed
+        progress.loss_count += count
+        progress.step += 1
+        progress.batch += 1
+        progress.seconds += time.monotonic() - started
+        return summed / count
+
+    def _evaluate(self, board: SummaryWriter, report: Callable[[str], None]) -> None:
+        """Ends an epoch: looks at the development set, keeps the model where it is the best so far."""
+        progress = self.progress
+        metric = self.task.evaluate(self._dev).value
+        evaluation = Evaluation(
+            epoch=progress.epoch + 1,
+            step=progress.step,
+            train_loss=progress.loss_sum / max(1, progress.loss_count),
+            metric=metric,
+            seconds=progress.seconds,
+        )
+        progress.history.append(evaluation)
+        progress.epoch, progress.batch, progress.loss_sum, progress.loss_count = progress.epoch + 1, 0, 0.0, 0
+        board.add_scalar(f"dev/{self.task.metric}", metric, progress.step)
+        report(
+            f"epoch {evaluation.epoch}: train loss {evaluation.train_loss:.4f}, "
+            f"dev {self.task.metric} {metric:.3f}, {progress.seconds:.0f} s of training"
+        )
+        if progress.best is evaluation:
+            checkpoint.save(self.run.best, {"model": self.task.model.state_dict()})
+        self.run.write_history(progress)
+
+    def _autocast(self) -> contextlib.AbstractContextManager[None]:
+        wanted = self.settings.precision
+        enabled = wanted == "bfloat16" or (wanted == "auto" and native_bfloat16(self.task.device))
+        return torch.autocast(self.task.device.type, dtype=torch.bfloat16, enabled=enabled)
+
+    def _save(self) -> None:
+        content = {
+            "model": self.task.model.state_dict(),
+            "task": self.task.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "schedule": self._schedule.state_dict(),
+            "progress": asdict(self.progress),
+            "random": checkpoint.random_state(self.task.device),
+        }
+        checkpoint.save(self.run.last, content)
+
+    def _load(self) -> None:
+        content = checkpoint.load(self.run.last, self.task.device)
+        self.task.model.load_state_dict(content["model"])
+        self.task.load_state_dict(content["task"])
+        self._optimizer.load_state_dict(content["optimizer"])
+        self._schedule.load_state_dict(content["schedule"])
+        history = [Evaluation(**evaluation) for evaluation in content["progress"].pop("history")]
+        self.progress = Progress(**content["progress"], history=history)
+        checkpoint.set_random_state(content["random"], self.task.device)
+
+
+@contextlib.contextmanager
+def _bar(epoch: int, total: int, completed: int) -> Iterator[Callable[[float, float], None]]:
+    """A progress bar for one epoch; calling what it yields moves it one batch on."""
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}  lr {task.fields[rate]:.2e}"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, transient=True) as bar:
+        task: TaskID = bar.add_task("", total=total, completed=completed, epoch=epoch + 1, loss=math.nan, rate=0.0)
+        yield lambda loss, rate: bar.update(task, advance=1, loss=loss, rate=rate)

@@ -1,0 +1,125 @@
+"""The language-model task: its data, network, loss and metric."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from models.tokenization import WordTokenizer
+from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, StreamBatches
+from training.data.corpora import get_corpus
+from training.data.tokenization import build_word_tokenizer
+from training.networks.language_model import RecurrentLanguageModel
+from training.networks.lstm import LSTM, State, detach
+from training.recipe import DataSettings, Recipe
+from training.softmax import GeneralizedSoftmax
+
+__all__ = ["LanguageModelTask", "Perplexity", "build_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Perplexity:
+    """Summed log-probability (base e) of a text and its number of tokens, sentence ends included."""
+
+    log_probability: float
+    num_tokens: int
+
+    @property
+    def value(self) -> float:
+        return math.exp(-self.log_probability / self.num_tokens)
+
+
+def build_model(recipe: Recipe, vocab_size: int) -> RecurrentLanguageModel:
+    """The network and output layer a recipe describes, with fresh parameters."""
+    network = recipe.network
+    return RecurrentLanguageModel(
+        LSTM(network.hidden_size, network.num_layers, network.dropout),
+        GeneralizedSoftmax(
+            vocab_size,
+            network.hidden_size,
+            recipe.output_layer.kernels,
+            variance_penalty=recipe.output_layer.variance_penalty,
+        ),
+    )
+
+
+class LanguageModelTask:
+    """What `training.loop` needs to know: batches, a loss per batch, and a metric to select by.
+
+    The recurrent state of `context: stream` is part of the task and of its checkpoints.
+    """
+
+    metric = "perplexity"
+
+    def __init__(self, recipe: Recipe, tokenizer: WordTokenizer, data_dir: Path, device: torch.device) -> None:
+        self.recipe = recipe
+        self.tokenizer = tokenizer
+        self.device = device
+        self.model = build_model(recipe, tokenizer.vocab_size).to(device)
+        self._data_dir = data_dir
+        self._state: State | None = None
+
+    @staticmethod
+    def build_tokenizer(recipe: Recipe, data_dir: Path) -> WordTokenizer:
+        """The vocabulary of the recipe's training split."""
+        data = recipe.data
+        texts = split_texts(data, "train", data_dir)
+        return build_word_tokenizer(texts, style=data.style, lowercase=data.lowercase, min_count=data.min_count)
+
+    def batches(self, split: str) -> Batches:
+        """Batches of a split; training batches are shuffled by the recipe's seed."""
+        data = self.recipe.data
+        sentences = self.tokenizer.encode_batch(split_texts(data, split, self._data_dir))
+        end_id = self.tokenizer.end_id
+        if data.context == "stream":
+            streams = data.batch_tokens // data.stream_steps if split == "train" else 1
+            return StreamBatches(sentences, end_id=end_id, num_streams=max(streams, 1), steps=data.stream_steps)
+        seed = self.recipe.seed if split == "train" else None
+        return SentenceBatches(sentences, end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
+
+    def loss(self, batch: Batch) -> tuple[Tensor, int]:
+        """Summed loss over the batch's targets and their number; moves the recurrent state on."""
+        hidden, targets = self._context_vectors(batch)
+        return self.model.output_layer.loss(hidden, targets), targets.shape[0]
+
+    @torch.no_grad()
+    def evaluate(self, batches: Batches) -> Perplexity:
+        """Perplexity on a split, dropout off; leaves the training state as it was."""
+        kept, was_training = self._state, self.model.training
+        self.model.eval()
+        total, count = 0.0, 0
+        for batch in batches.epoch(0):
+            hidden, targets = self._context_vectors(batch)
+            total += float(self.model.output_layer.target_log_prob(hidden, targets).double().sum())
+            count += targets.shape[0]
+        self.model.train(was_training)
+        self._state = kept
+        return Perplexity(total, count)
+
+    def _context_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Context vectors `[N, d]` and targets `[N]` of the N positions that have a target."""
+        targets = batch.targets.to(self.device)
+        state = self._state if batch.continues and self._state is not None else None
+        if state is None:
+            state = self.model.initial_state(targets.shape[0])
+        outputs, state = self.model(batch.inputs.to(self.device), detach(state))
+        self._state = detach(state)
+        valid = targets != IGNORED
+        return outputs[valid], targets[valid]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The recurrent state that the next batch continues from."""
+        return {} if self._state is None else {"hidden": self._state[0], "cell": self._state[1]}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self._state = (state["hidden"].to(self.device), state["cell"].to(self.device)) if state else None
+
+
+def split_texts(data: DataSettings, split: str, data_dir: Path) -> list[str]:
+    """The texts of a split as the recipe wants them; only training data is ever deduplicated."""
+    texts: Iterator[str] = get_corpus(data.corpus).texts(split, data_dir, data.column)
+    kept = list(dict.fromkeys(texts)) if data.deduplicate and split == "train" else list(texts)
+    return kept[: data.limit]
