@@ -1,0 +1,17 @@
+"""Running trained models: from text in to result out. Without torch, unless a TorchScript file is loaded."""
+
+from models.errors import BundleError, ModelError, TextTooLongError, UnknownModelError, UnsupportedDeviceError
+from models.language_model import LanguageModel
+from models.manifest import Manifest
+from models.store import ModelStore
+
+__all__ = [
+    "BundleError",
+    "LanguageModel",
+    "Manifest",
+    "ModelError",
+    "ModelStore",
+    "TextTooLongError",
+    "UnknownModelError",
+    "UnsupportedDeviceError",
+]

@@ -46,6 +46,11 @@ class WordTokenizer:
         """Ids of the words of `text`, without a sentence end."""
         return self._as_text(self._tokenizer.encode(text).ids)
 
+    def split(self, text: str) -> tuple[list[int], list[str]]:
+        """Ids as of `encode`, and the piece of `text` each stands for, so that an unknown word keeps its spelling."""
+        encoding = self._tokenizer.encode(text)
+        return self._as_text(encoding.ids), [text[start:end] for start, end in encoding.offsets]
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [self._as_text(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(texts)]
 

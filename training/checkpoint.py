@@ -88,6 +88,11 @@ class RunDirectory:
         content: dict[str, str] = json.loads((self.path / "provenance.json").read_text())
         return content
 
+    def training_seconds(self) -> float:
+        """Training time up to the last evaluation."""
+        history = json.loads((self.path / "history.json").read_text())
+        return float(history[-1]["seconds"])
+
     def start(self, recipe: Recipe) -> None:
         """Writes the resolved recipe and where the code stands."""
         self.path.mkdir(parents=True, exist_ok=True)

@@ -3,10 +3,11 @@
 Shapes: `B` sequences, `T` time steps, `L` layers, `d` hidden size.
 """
 
+import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-__all__ = ["LSTM", "State", "detach"]
+__all__ = ["LSTM", "State", "detach", "padded_lstm"]
 
 State = tuple[Tensor, Tensor]
 """Hidden and cell state, each `[L, B, d]`."""
@@ -34,20 +35,46 @@ class LSTM(nn.Module):
     def forward(self, inputs: Tensor, state: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         """`[B, T, d]` -> `[B, T, d]` and the state after each sequence's last valid step.
 
-        `lengths` `[B]`, on the CPU, counts the valid steps; what lies behind them is padding.
+        `lengths` `[B]`, on the CPU, counts the valid steps; what lies behind them is padding, and the longest
+        sequence must have none. With `lengths` there is no dropout between layers: it is for inference.
         Without it all steps are valid.
         """
         inputs = self.dropout(inputs)
         if lengths is None:
             outputs, state = self.lstm(inputs, state)
         else:
-            packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
-            packed_outputs, state = self.lstm(packed, state)
-            outputs, _ = pad_packed_sequence(packed_outputs, batch_first=True, total_length=inputs.shape[1])
+            run = padded_lstm if torch.compiler.is_exporting() else _packed_lstm
+            outputs, *last = run(inputs, lengths, *state, list(self.lstm._flat_weights))
+            state = (last[0], last[1])
         return self.dropout(outputs), state
+
+
+def _packed_lstm(
+    inputs: Tensor, lengths: Tensor, hidden: Tensor, cell: Tensor, weights: list[Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """An LSTM over padded sequences; weights are four a layer, as `nn.LSTM` orders them."""
+    packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
+    order, back = packed.sorted_indices, packed.unsorted_indices
+    assert order is not None and back is not None
+    state = (hidden.index_select(1, order), cell.index_select(1, order))
+    # has_biases, num_layers, dropout, train, bidirectional
+    flags = (True, len(weights) // 4, 0.0, False, False)
+    data, hidden, cell = torch._VF.lstm(packed.data, packed.batch_sizes, state, weights, *flags)  # type: ignore[attr-defined]
+    outputs, _ = pad_packed_sequence(PackedSequence(data, packed.batch_sizes, order, back), batch_first=True)
+    return outputs, hidden.index_select(1, back), cell.index_select(1, back)
+
+
+padded_lstm = torch.library.custom_op("softserve::padded_lstm", _packed_lstm, mutates_args=())
+"""The same as one operator, which exporters translate as a whole (ONNX has an LSTM operator that takes lengths)."""
+
+
+@padded_lstm.register_fake
+def _padded_lstm_shapes(
+    inputs: Tensor, lengths: Tensor, hidden: Tensor, cell: Tensor, weights: list[Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(inputs), torch.empty_like(hidden), torch.empty_like(cell)
 
 
 def detach(state: State) -> State:
     """The same state with its history cut off, for truncated back-propagation through time."""
     return state[0].detach(), state[1].detach()
-

@@ -1,0 +1,52 @@
+"""The TorchScript backend. The only place outside `training` that imports torch."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from models.backend import Array
+from models.errors import BundleError, UnsupportedDeviceError
+from models.manifest import Manifest
+
+__all__ = ["TorchScriptBackend"]
+
+
+class TorchScriptBackend:
+    """Modules with one method per graph. A TorchScript file can hold any program: load only what you trust."""
+
+    name = "torchscript"
+
+    def __init__(self, bundle: Path, manifest: Manifest, *, device: str = "cpu", threads: int | None = None) -> None:
+        """Raises `UnsupportedDeviceError` for a device torch lacks, `BundleError` where a graph has no such file."""
+        if device == "cuda" and not torch.cuda.is_available():
+            raise UnsupportedDeviceError("device 'cuda' was asked for, but torch sees none")
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.device = device
+        self._graphs = manifest.graphs
+        missing = [f"graph {name!r} has no TorchScript file" for name, g in self._graphs.items() if not g.torchscript]
+        if missing:
+            raise BundleError(str(bundle), missing)
+        files = {graph.torchscript for graph in self._graphs.values() if graph.torchscript}
+        self._modules = {file: self._load(bundle, file) for file in files}
+
+    def _load(self, bundle: Path, file: str) -> torch.jit.ScriptModule:
+        try:
+            module: torch.jit.ScriptModule = torch.jit.load(str(bundle / file), map_location=self.device)  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            raise BundleError(str(bundle), [f"{file} does not load: {error}"]) from error
+        return module
+
+    @torch.inference_mode()
+    def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        spec = self._graphs[graph]
+        method = getattr(self._modules[spec.torchscript or ""], graph)
+        results = method(*(self._tensor(tensor.name, inputs) for tensor in spec.inputs))
+        by_name = {tensor.name: result for tensor, result in zip(spec.outputs, results, strict=True)}
+        return [by_name[name].cpu().numpy() for name in outputs]
+
+    def _tensor(self, name: str, inputs: Mapping[str, Array]) -> torch.Tensor:
+        tensor = torch.from_numpy(inputs[name]) if inputs[name].ndim else torch.tensor(inputs[name].item())
+        # Packing sequences needs their lengths on the host.
+        return tensor if name == "lengths" else tensor.to(self.device)

@@ -1,0 +1,324 @@
+"""Language models: next-word distributions and sentence scores.
+
+Shapes: `B` sequences, `T` time steps, `V` words, `d` hidden size, `L` layers, `K` mixture components.
+
+A text is read after a sentence end, from a zero state. All log-probabilities are base e.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from models.backend import Array, Backend
+from models.errors import TextTooLongError
+from models.manifest import Manifest
+from models.tokenization import WordTokenizer
+
+__all__ = [
+    "Component",
+    "LanguageModel",
+    "NextWord",
+    "NextWords",
+    "NextWordsQuery",
+    "Prefix",
+    "ScoreQuery",
+    "SentenceScore",
+    "TokenScore",
+]
+
+_WINDOW_STEPS = 32
+"""Time steps a scoring run takes at once; longer texts go on from the state."""
+_WINDOW_POSITIONS = 1024
+"""Positions a scoring run holds at once, which bounds its `[positions, V]` scores."""
+_CHARACTERS_PER_TOKEN = 64
+"""Texts of more characters than this times the token limit are refused before they are tokenized."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The model's state after a text, to go on from. Valid for the model that made it."""
+
+    hidden: Array
+    """`[L, d]`"""
+    cell: Array
+    """`[L, d]`"""
+
+
+@dataclass(frozen=True, slots=True)
+class NextWord:
+    """A candidate; `</s>` is the sentence end and `<unk>` any word outside the vocabulary."""
+
+    word: str
+    log_probability: float
+
+    @property
+    def probability(self) -> float:
+        return math.exp(self.log_probability)
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A mixture component and its weight in one context."""
+
+    kernel: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class NextWords:
+    """What may follow a context, most probable first."""
+
+    context: str
+    words: tuple[NextWord, ...]
+    entropy: float
+    """Of the whole distribution, in nats."""
+    components: tuple[Component, ...]
+    prefix: Prefix
+    """To continue from without reading the context again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """One word of a scored text, the sentence end being the last."""
+
+    word: str
+    log_probability: float
+    unknown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceScore:
+    """Log-probability of a text with its end."""
+
+    text: str
+    tokens: tuple[TokenScore, ...]
+
+    @property
+    def log_probability(self) -> float:
+        return math.fsum(token.log_probability for token in self.tokens)
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(-self.log_probability / len(self.tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class NextWordsQuery:
+    """A checked and tokenized context."""
+
+    context: str
+    tokens: tuple[int, ...]
+    """What the network reads; never empty."""
+    top_k: int
+    after: Prefix | None = None
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreQuery:
+    """A checked and tokenized sentence."""
+
+    text: str
+    tokens: tuple[int, ...]
+    """The words, without the end."""
+    words: tuple[str, ...]
+    """Their spelling in the text."""
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens) + 1
+
+
+class LanguageModel:
+    """A loaded language-model bundle. Safe to call from several threads.
+
+    `next_words` and `score` do a whole job; a server checks and tokenizes queries as they come
+    (`next_words_query`, `score_query`) and runs them in batches (`run_next_words`, `run_score`).
+    """
+
+    def __init__(self, manifest: Manifest, tokenizer: WordTokenizer, backend: Backend) -> None:
+        self.manifest = manifest
+        self.backend = backend
+        self._tokenizer = tokenizer
+        self._end = manifest.special_tokens.end
+        self._kernels = tuple(kernel.name for kernel in manifest.softmax.kernels)
+
+    @classmethod
+    def from_bundle(cls, path: Path, manifest: Manifest, backend: Backend) -> Self:
+        return cls(manifest, WordTokenizer.from_file(path / manifest.tokenizer), backend)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.manifest.vocab_size
+
+    def next_words(
+        self,
+        contexts: Sequence[str],
+        top_k: int = 10,
+        *,
+        after: Sequence[Prefix] | None = None,
+        truncate: bool = False,
+    ) -> list[NextWords]:
+        """The `top_k` most probable words after each context, `1 <= top_k <= vocab_size`.
+
+        With `after`, each context goes on from a prefix of an earlier result and holds only the words since then (at
+        least one), so that a longer prefix costs nothing. `truncate` keeps the last words of a context that is too long.
+
+        Raises `TextTooLongError`, and `ValueError` for a bad `top_k` or an empty continuation.
+        """
+        prefixes = [None] * len(_texts(contexts)) if after is None else list(after)
+        pairs = zip(contexts, prefixes, strict=True)
+        return self.run_next_words(
+            [self.next_words_query(context, top_k, after=prefix, truncate=truncate) for context, prefix in pairs]
+        )
+
+    def score(self, texts: Sequence[str], *, truncate: bool = False) -> list[SentenceScore]:
+        """Log-probability of each text followed by a sentence end.
+
+        `truncate` keeps the first words of a text that is too long. Raises `TextTooLongError`.
+        """
+        return self.run_score([self.score_query(text, truncate=truncate) for text in _texts(texts)])
+
+    def distribution(self, contexts: Sequence[str]) -> Array:
+        """Log-probability of every word of the vocabulary after each context: `[B, V]`."""
+        queries = [self.next_words_query(context, self.vocab_size) for context in _texts(contexts)]
+        table = np.empty((len(queries), self.vocab_size), np.float32)
+        if queries:
+            values, ids = self._run_next_words(queries, ["log_probabilities", "words"])
+            np.put_along_axis(table, ids, values, axis=1)
+        return table
+
+    def next_words_query(
+        self, context: str, top_k: int = 10, *, after: Prefix | None = None, truncate: bool = False
+    ) -> NextWordsQuery:
+        """Checks and tokenizes one context; see `next_words`."""
+        if not 1 <= top_k <= self.vocab_size:
+            raise ValueError(f"top_k must be between 1 and the vocabulary's {self.vocab_size}, not {top_k}")
+        tokens, _ = self._split(context, truncate, keep_end=True)
+        if after is None:
+            tokens.insert(0, self._end)
+        elif not tokens:
+            raise ValueError("a continuation needs at least one word; the prefix's own result says what follows it")
+        return NextWordsQuery(context, tuple(tokens), top_k, after)
+
+    def score_query(self, text: str, *, truncate: bool = False) -> ScoreQuery:
+        """Checks and tokenizes one sentence; see `score`."""
+        tokens, words = self._split(text, truncate, keep_end=False)
+        return ScoreQuery(text, tuple(tokens), tuple(words))
+
+    def run_next_words(self, queries: Sequence[NextWordsQuery]) -> list[NextWords]:
+        """Results in the order of the queries, computed as one padded batch."""
+        if not queries:
+            return []
+        outputs = ["log_probabilities", "words", "entropy", "mixture_weights", "next_hidden", "next_cell"]
+        values, ids, entropy, weights, hidden, cell = self._run_next_words(queries, outputs)
+        return [
+            NextWords(
+                query.context,
+                tuple(
+                    NextWord(self._tokenizer.word(token), value)
+                    for token, value in zip(
+                        ids[row, : query.top_k].tolist(), values[row, : query.top_k].tolist(), strict=True
+                    )
+                ),
+                float(entropy[row]),
+                tuple(map(Component, self._kernels, weights[row].tolist())),
+                Prefix(hidden[:, row], cell[:, row]),
+            )
+            for row, query in enumerate(queries)
+        ]
+
+    def run_score(self, queries: Sequence[ScoreQuery]) -> list[SentenceScore]:
+        """Results in the order of the queries; similar lengths are computed together."""
+        order = sorted(range(len(queries)), key=lambda index: -queries[index].length)
+        scores: dict[int, list[float]] = {}
+        while order:
+            steps = min(queries[order[0]].length, _WINDOW_STEPS)
+            count = max(1, _WINDOW_POSITIONS // steps)
+            group, order = order[:count], order[count:]
+            scores |= dict(zip(group, self._score_group([queries[index] for index in group]), strict=True))
+        return [self._sentence_score(query, scores[index]) for index, query in enumerate(queries)]
+
+    def _split(self, text: str, truncate: bool, *, keep_end: bool) -> tuple[list[int], list[str]]:
+        """Ids and words of a text within the limits."""
+        limit = self.manifest.limits.max_tokens
+        characters = limit * _CHARACTERS_PER_TOKEN
+        if len(text) > characters:
+            if not truncate:
+                raise TextTooLongError(len(text), characters, "characters")
+            text = text[-characters:] if keep_end else text[:characters]
+        tokens, words = self._tokenizer.split(text)
+        if len(tokens) > limit:
+            if not truncate:
+                raise TextTooLongError(len(tokens), limit)
+            kept = slice(-limit, None) if keep_end else slice(limit)
+            tokens, words = tokens[kept], words[kept]
+        return tokens, words
+
+    def _run_next_words(self, queries: Sequence[NextWordsQuery], outputs: list[str]) -> list[Array]:
+        top_k = max(query.top_k for query in queries)
+        inputs = _padded([query.tokens for query in queries])
+        state = self._states([query.after for query in queries])
+        return self.backend.run("next_words", {**inputs, **state, "k": np.array(top_k)}, outputs)
+
+    def _score_group(self, queries: Sequence[ScoreQuery]) -> list[list[float]]:
+        """Scores of queries in descending order of length, a window of time steps at a time."""
+        sequences = [(self._end, *query.tokens, self._end) for query in queries]
+        state = self._states([None] * len(queries))
+        scores: list[list[float]] = [[] for _ in queries]
+        for start in range(0, queries[0].length, _WINDOW_STEPS):
+            active = sum(query.length > start for query in queries)
+            windows = [sequence[start : start + _WINDOW_STEPS + 1] for sequence in sequences[:active]]
+            inputs = _padded([window[:-1] for window in windows])
+            inputs["targets"] = _padded([window[1:] for window in windows])["tokens"]
+            state = {name: np.ascontiguousarray(value[:, :active]) for name, value in state.items()}
+            values, hidden, cell = self.backend.run(
+                "score", {**inputs, **state}, ["log_probabilities", "next_hidden", "next_cell"]
+            )
+            state = {"hidden": hidden, "cell": cell}
+            for row, length in enumerate(inputs["lengths"].tolist()):
+                scores[row] += values[row, :length].tolist()
+        return scores
+
+    def _sentence_score(self, query: ScoreQuery, scores: Sequence[float]) -> SentenceScore:
+        unknown, end = self.manifest.special_tokens.unknown, self._tokenizer.word(self._end)
+        words, tokens = (*query.words, end), (*query.tokens, self._end)
+        return SentenceScore(
+            query.text,
+            tuple(
+                TokenScore(word, score, token == unknown)
+                for word, token, score in zip(words, tokens, scores, strict=True)
+            ),
+        )
+
+    def _states(self, prefixes: Sequence[Prefix | None]) -> dict[str, Array]:
+        """Recurrent states `[L, B, d]`; zero where there is no prefix."""
+        network = self.manifest.network
+        shape = (network.num_layers, len(prefixes), network.hidden_size)
+        state = {"hidden": np.zeros(shape, np.float32), "cell": np.zeros(shape, np.float32)}
+        for row, prefix in enumerate(prefixes):
+            if prefix is not None:
+                state["hidden"][:, row], state["cell"][:, row] = prefix.hidden, prefix.cell
+        return state
+
+
+def _padded(sequences: Sequence[Sequence[int]]) -> dict[str, Array]:
+    """Right-padded tokens `[B, T]` and their lengths `[B]`; T is the longest length."""
+    lengths = np.array([len(sequence) for sequence in sequences])
+    tokens = np.zeros((len(sequences), int(lengths.max())), np.int64)
+    for row, sequence in enumerate(sequences):
+        tokens[row, : len(sequence)] = sequence
+    return {"tokens": tokens, "lengths": lengths}
+
+
+def _texts(texts: Sequence[str]) -> Sequence[str]:
+    if isinstance(texts, str):
+        raise TypeError("a list of texts is needed, not one string")
+    return texts

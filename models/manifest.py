@@ -1,0 +1,243 @@
+"""The bundle contract: what `manifest.json` says, and how a bundle directory is checked against it."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from models.errors import BundleError
+
+__all__ = [
+    "FORMAT_VERSION",
+    "DataSource",
+    "Graph",
+    "Kernel",
+    "Limits",
+    "Manifest",
+    "Network",
+    "Provenance",
+    "Quality",
+    "Quantization",
+    "SoftmaxLayer",
+    "SpecialTokens",
+    "TensorSpec",
+    "read_manifest",
+    "sha256_of",
+    "validate",
+]
+
+FORMAT_VERSION = 1
+"""The one format this code writes and reads."""
+
+MANIFEST = "manifest.json"
+
+
+def _plain_file_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ValueError(f"{name!r} is not a plain file name")
+    return name
+
+
+FileName = Annotated[str, AfterValidator(_plain_file_name)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+PositiveInt = Annotated[int, Field(ge=1)]
+
+
+class _Contract(BaseModel):
+    """Frozen; unknown keys are refused, so that a misspelt key is never silently without effect."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, strict=True)
+
+
+class TensorSpec(_Contract):
+    """One input or output of a graph."""
+
+    name: str
+    dtype: Literal["int64", "float32"]
+    shape: tuple[str | int, ...]
+    """A number, or the name of an axis that varies."""
+
+
+class Graph(_Contract):
+    """One computation, the same in every backend."""
+
+    onnx: FileName | None = None
+    """File of the ONNX graph."""
+    torchscript: FileName | None = None
+    """File of a TorchScript module that has this graph as a method of the same name."""
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+class Kernel(_Contract):
+    """A component of the output layer (spec: the nine kernels)."""
+
+    name: str
+    hyperparameters: dict[str, float] = {}
+
+
+class SoftmaxLayer(_Contract):
+    """The output layer."""
+
+    kernels: Annotated[tuple[Kernel, ...], Field(min_length=1)]
+    """One per mixture component, in the order of the mixture weights."""
+    sparse_k: PositiveInt | None = None
+    """Classes kept by sparse-softmax; all without it."""
+
+
+class Network(_Contract):
+    """What a caller must know of the network to hold its recurrent state."""
+
+    kind: Literal["lstm"]
+    hidden_size: PositiveInt
+    num_layers: PositiveInt
+
+
+class Limits(_Contract):
+    """What the model accepts."""
+
+    max_tokens: PositiveInt
+    """Longest text, in tokens."""
+
+
+class SpecialTokens(_Contract):
+    """Ids with a meaning beyond their spelling."""
+
+    unknown: Annotated[int, Field(ge=0)]
+    end: Annotated[int, Field(ge=0)]
+
+
+class Quality(_Contract):
+    """One number measured on the exported bundle."""
+
+    metric: str
+    value: float
+    dataset: str
+    split: str
+
+
+class DataSource(_Contract):
+    """A corpus the model was trained on."""
+
+    name: str
+    homepage: str
+    licence: str
+
+
+class Provenance(_Contract):
+    """Where the model comes from."""
+
+    recipe: dict[str, Any]
+    """The resolved recipe."""
+    git_revision: str
+    """Of the code that trained it."""
+    data: tuple[DataSource, ...]
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    training_seconds: Annotated[float, Field(ge=0)]
+
+
+class Quantization(_Contract):
+    """How weights were narrowed, and what that cost."""
+
+    kind: Literal["int8-dynamic"]
+    metric: str
+    value: float
+    """The metric after quantization."""
+    float32_value: float
+    """The metric before."""
+    dataset: str
+    split: str
+
+
+class Manifest(_Contract):
+    """`manifest.json` of a bundle."""
+
+    format_version: Literal[1]
+    task: Literal["language-model"]
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+    version: PositiveInt
+    description: str
+    licence: str
+    """Of the trained model."""
+    softmax: SoftmaxLayer
+    network: Network
+    graphs: dict[str, Graph]
+    tokenizer: FileName
+    vocab_size: PositiveInt
+    special_tokens: SpecialTokens
+    limits: Limits
+    quality: tuple[Quality, ...]
+    provenance: Provenance
+    quantization: Quantization | None = None
+    files: dict[FileName, Sha256]
+    """sha256 of every file of the bundle except the manifest itself."""
+
+    @model_validator(mode="after")
+    def _graphs_name_known_files(self) -> "Manifest":
+        named = {self.tokenizer}
+        for name, graph in self.graphs.items():
+            named |= {file for file in (graph.onnx, graph.torchscript) if file is not None}
+            if graph.onnx is None and graph.torchscript is None:
+                raise ValueError(f"graphs.{name} names no file")
+        missing = sorted(named - set(self.files))
+        if missing:
+            raise ValueError(f"no checksum in files for {', '.join(missing)}")
+        return self
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def validate(bundle: Path) -> list[str]:
+    """Everything that is wrong with a bundle directory; an empty list where nothing is."""
+    try:
+        return list(_file_problems(bundle, read_manifest(bundle)))
+    except BundleError as error:
+        return list(error.problems)
+
+
+def load_manifest(bundle: Path) -> Manifest:
+    """The manifest of a bundle whose files are all there and unchanged; `BundleError` names all that is wrong."""
+    manifest = read_manifest(bundle)
+    problems = tuple(_file_problems(bundle, manifest))
+    if problems:
+        raise BundleError(str(bundle), problems)
+    return manifest
+
+
+def read_manifest(bundle: Path) -> Manifest:
+    """The manifest alone, files unchecked; raises `BundleError`."""
+    where = str(bundle)
+    try:
+        content = json.loads((bundle / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BundleError(where, [f"{MANIFEST} is missing"]) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BundleError(where, [f"{MANIFEST} is not readable JSON: {error}"]) from error
+    version = content.get("format_version") if isinstance(content, dict) else None
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise BundleError(where, [f"format_version {version} is newer than {FORMAT_VERSION}, the one this release reads"])
+    try:
+        return Manifest.model_validate_json(json.dumps(content))
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, e['loc'])) or MANIFEST}: {e['msg']}" for e in error.errors()]
+        raise BundleError(where, problems) from error
+
+
+def _file_problems(bundle: Path, manifest: Manifest) -> Iterator[str]:
+    if bundle.name != str(manifest.version):
+        yield f"version {manifest.version} lies in a directory named {bundle.name!r}"
+    if bundle.parent.name != manifest.name:
+        yield f"model {manifest.name!r} lies in a directory named {bundle.parent.name!r}"
+    for name, expected in manifest.files.items():
+        path = bundle / name
+        if not path.is_file():
+            yield f"{name} is missing"
+        elif sha256_of(path) != expected:
+            yield f"{name} does not match its checksum"

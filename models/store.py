@@ -1,0 +1,100 @@
+"""Finding and loading bundles."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from models.backend import Backend, BackendName
+from models.errors import UnknownModelError, UnsupportedDeviceError
+from models.language_model import LanguageModel
+from models.manifest import MANIFEST, Manifest, load_manifest, read_manifest
+
+__all__ = ["ModelStore", "load_bundle"]
+
+_TASKS: Mapping[str, Callable[[Path, Manifest, Backend], LanguageModel]] = {"language-model": LanguageModel.from_bundle}
+
+
+class ModelStore:
+    """The bundles `<directory>/<name>/<version>/` of one or several directories; the first directory wins."""
+
+    def __init__(self, *directories: str | Path) -> None:
+        """Raises `FileNotFoundError` for a directory that is not there."""
+        self._directories = [Path(directory) for directory in directories]
+        for directory in self._directories:
+            if not directory.is_dir():
+                raise FileNotFoundError(f"model directory {directory} does not exist")
+
+    def versions(self) -> dict[str, list[int]]:
+        """Names and their versions in ascending order, as they are on disk now."""
+        found: dict[str, list[int]] = {}
+        for name, version in sorted(self._bundles()):
+            found.setdefault(name, []).append(version)
+        return found
+
+    def manifest(self, name: str, version: int | None = None) -> Manifest:
+        """The manifest of a model, its files unchecked."""
+        return read_manifest(self.path(name, version))
+
+    def path(self, name: str, version: int | None = None) -> Path:
+        """Directory of a bundle; the newest version without one, `"name:1"` for version 1.
+
+        Raises `UnknownModelError`. Names are only ever compared with what is on disk, never joined to a path.
+        """
+        plain, _, suffix = name.partition(":")
+        bundles = self._bundles()
+        versions = [number for known, number in bundles if known == plain]
+        wanted = version if version is not None else _version_number(suffix) if suffix else max(versions, default=-1)
+        if (plain, wanted) not in bundles:
+            known = [f"{known}:{number}" for known, number in sorted(bundles)]
+            raise UnknownModelError(name if version is None else f"{plain}:{version}", known)
+        return bundles[plain, wanted]
+
+    def load(
+        self,
+        name: str,
+        version: int | None = None,
+        *,
+        backend: BackendName = "onnx",
+        device: str = "cpu",
+        threads: int | None = None,
+    ) -> LanguageModel:
+        """Loads a model after checking all its files; see `load_bundle` for what it raises."""
+        return load_bundle(self.path(name, version), backend=backend, device=device, threads=threads)
+
+    def _bundles(self) -> dict[tuple[str, int], Path]:
+        found: dict[tuple[str, int], Path] = {}
+        for directory in self._directories:
+            for manifest in directory.glob(f"*/*/{MANIFEST}"):
+                version = _version_number(manifest.parent.name)
+                if version > 0:
+                    found.setdefault((manifest.parent.parent.name, version), manifest.parent)
+        return found
+
+
+def load_bundle(
+    path: Path, *, backend: BackendName = "onnx", device: str = "cpu", threads: int | None = None
+) -> LanguageModel:
+    """Loads the bundle in a directory.
+
+    Raises `BundleError` naming everything that is wrong with it, `UnsupportedDeviceError` for a backend or device
+    that is not available here.
+    """
+    manifest = load_manifest(path)
+    return _TASKS[manifest.task](path, manifest, _backend(backend, path, manifest, device, threads))
+
+
+def _backend(name: BackendName, path: Path, manifest: Manifest, device: str, threads: int | None) -> Backend:
+    if name == "onnx":
+        from models.backend.onnx import OnnxBackend
+
+        return OnnxBackend(path, manifest, device=device, threads=threads)
+    if name != "torchscript":
+        raise UnsupportedDeviceError(f"unknown backend {name!r}; known backends: onnx, torchscript")
+    try:
+        from models.backend.torchscript import TorchScriptBackend
+    except ModuleNotFoundError as error:
+        raise UnsupportedDeviceError("the torchscript backend needs torch: install softserve[torchscript]") from error
+    return TorchScriptBackend(path, manifest, device=device, threads=threads)
+
+
+def _version_number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1

@@ -1,0 +1,177 @@
+"""ONNX graphs of a bundle: traced with `torch.onnx.export`, then wired and stored."""
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import torch
+from numpy.typing import NDArray
+from onnx import numpy_helper
+from onnxscript import opset18 as op
+
+from models.manifest import Graph
+from training.export.graphs import ExportGraph
+
+__all__ = ["WEIGHTS", "save_graphs", "to_onnx"]
+
+WEIGHTS = "weights.bin"
+"""File that holds the weights of all graphs of a bundle, each once."""
+
+_SHARED_BYTES = 4096
+"""Smaller weights stay inside their graph."""
+
+
+def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
+    """A graph as an ONNX model whose inputs and outputs are those of its contract."""
+    axes: dict[str, torch.export.Dim] = {}
+    for tensor in graph.contract.inputs:
+        axes |= {axis: torch.export.Dim(axis) for axis in tensor.shape if isinstance(axis, str)}
+    dynamic = tuple(
+        {i: axes[axis] for i, axis in enumerate(tensor.shape) if isinstance(axis, str)}
+        for tensor in graph.contract.inputs
+    )
+    with _quiet():
+        program = torch.onnx.export(
+            graph.module.eval(),
+            graph.examples,
+            dynamo=True,
+            dynamic_shapes=dynamic,
+            input_names=[tensor.name for tensor in graph.contract.inputs],
+            output_names=[tensor.name for tensor in graph.contract.outputs],
+            verbose=False,
+            external_data=False,
+            custom_translation_table={torch.ops.softserve.padded_lstm.default: _lstm},
+        )
+    assert program is not None
+    model = program.model_proto
+    _undo_folded_transposes(model)
+    _declare_outputs(model, graph.contract)
+    _strip_traces(model)
+    onnx.checker.check_model(model)
+    return model
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter prints its progress and warns about its own internals."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+def _lstm(
+    inputs: ir.Value, lengths: ir.Value, hidden: ir.Value, cell: ir.Value, weights: Sequence[ir.Value]
+) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """`padded_lstm` as ONNX LSTM operators, whose `sequence_lens` stops each sequence at its own last step.
+
+    Weights `[4 d, d]` and biases `[4 d]` come in torch's gate order (input, forget, cell, output) and leave in
+    ONNX's (input, output, forget, cell).
+    """
+    steps = op.Cast(lengths, to=ir.DataType.INT32)
+    values = op.Transpose(inputs, perm=[1, 0, 2])
+    last_hidden, last_cell = [], []
+    for layer in range(len(weights) // 4):
+        *matrices, bias_input, bias_hidden = (_onnx_gates(w) for w in weights[4 * layer : 4 * layer + 4])
+        outputs, state, memory = op.LSTM(
+            values,
+            *(op.Unsqueeze(matrix, [0]) for matrix in matrices),
+            op.Unsqueeze(op.Concat(bias_input, bias_hidden, axis=0), [0]),
+            steps,
+            op.Slice(hidden, [layer], [layer + 1], [0]),
+            op.Slice(cell, [layer], [layer + 1], [0]),
+            hidden_size=weights[4 * layer + 1].shape[1],
+        )
+        values = op.Squeeze(outputs, [1])
+        last_hidden.append(state)
+        last_cell.append(memory)
+    return op.Transpose(values, perm=[1, 0, 2]), op.Concat(*last_hidden, axis=0), op.Concat(*last_cell, axis=0)
+
+
+def _onnx_gates(weight: ir.Value) -> ir.Value:
+    gate_input, gate_forget, gate_cell, gate_output = op.Split(weight, axis=0, num_outputs=4)
+    return op.Concat(gate_input, gate_output, gate_forget, gate_cell, axis=0)
+
+
+def _undo_folded_transposes(model: onnx.ModelProto) -> None:
+    """`x @ T`, with T a stored transpose of a weight W that the graph holds too, becomes Gemm with W itself.
+
+    The exporter folds `weight.t()` into a second copy of the projection matrix, the largest weight there is.
+    """
+    arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    originals = {name: original for name in arrays if (original := _transpose_of(name, arrays)) is not None}
+    for node in model.graph.node:
+        if node.op_type == "MatMul" and node.input[1] in originals:
+            node.op_type = "Gemm"
+            node.input[1] = originals[node.input[1]]
+            node.attribute.append(onnx.helper.make_attribute("transB", 1))
+    used = {name for node in model.graph.node for name in node.input}
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+
+
+def _transpose_of(name: str, arrays: Mapping[str, NDArray[np.generic]]) -> str | None:
+    array = arrays[name]
+    if array.ndim != 2 or array.nbytes < _SHARED_BYTES:
+        return None
+    order = list(arrays)
+    for other in order[: order.index(name)]:
+        if arrays[other].shape == array.shape[::-1] and np.array_equal(arrays[other].T, array):
+            return other
+    return None
+
+
+def _declare_outputs(model: onnx.ModelProto, contract: Graph) -> None:
+    """Outputs get the contract's shapes; the exporter's inferred shapes, some of them wrong, are dropped."""
+    del model.graph.value_info[:]
+    del model.graph.output[:]
+    for tensor in contract.outputs:
+        dtype = {"int64": onnx.TensorProto.INT64, "float32": onnx.TensorProto.FLOAT}[tensor.dtype]
+        model.graph.output.append(onnx.helper.make_tensor_value_info(tensor.name, dtype, tensor.shape))
+
+
+def _strip_traces(model: onnx.ModelProto) -> None:
+    """Removes the Python stack traces that the exporter leaves on every node, with the paths in them."""
+    for item in (model, model.graph, *model.graph.node, *model.graph.input, *model.graph.initializer):
+        del item.metadata_props[:]
+        item.doc_string = ""
+
+
+def save_graphs(models: Mapping[str, onnx.ModelProto], directory: Path) -> list[str]:
+    """Writes `<name>.onnx` for each model and `weights.bin`, which holds equal weights once; returns the file names."""
+    offsets: dict[bytes, int] = {}
+    with (directory / WEIGHTS).open("wb") as weights:
+        for name, model in models.items():
+            for tensor in model.graph.initializer:
+                data = numpy_helper.to_array(tensor).tobytes()
+                if len(data) < _SHARED_BYTES:
+                    continue
+                if data not in offsets:
+                    weights.write(b"\0" * (-weights.tell() % 4096))  # pages, so that the file can be mapped
+                    offsets[data] = weights.tell()
+                    weights.write(data)
+                _point_to(tensor, offsets[data], len(data))
+            onnx.save_model(model, directory / f"{name}.onnx")
+    return [*(f"{name}.onnx" for name in models), WEIGHTS]
+
+
+def _point_to(tensor: onnx.TensorProto, offset: int, length: int) -> None:
+    tensor.ClearField("raw_data")
+    for typed in ("float_data", "int32_data", "int64_data"):
+        tensor.ClearField(typed)  # type: ignore[arg-type]
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    del tensor.external_data[:]
+    for key, value in {"location": WEIGHTS, "offset": str(offset), "length": str(length)}.items():
+        tensor.external_data.add(key=key, value=value)
