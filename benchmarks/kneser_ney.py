@@ -56,9 +56,7 @@ class KneserNey:
     `discounts[n - 1]` is (0, D1, D2, D3+) of order n, for each order that occurs in training.
     """
 
-    def __init__(
-        self, sentences: Iterable[Sequence[int]], *, vocab_size: int, end_id: int, order: int = 5
-    ) -> None:
+    def __init__(self, sentences: Iterable[Sequence[int]], *, vocab_size: int, end_id: int, order: int = 5) -> None:
         """Count `sentences`; raise ValueError where an argument or an id is out of range."""
         if order < 1:
             raise ValueError(f"order must be at least 1, got {order}")

@@ -1,6 +1,13 @@
 """Running trained models: from text in to result out. Without torch, unless a TorchScript file is loaded."""
 
-from models.errors import BundleError, ModelError, TextTooLongError, UnknownModelError, UnsupportedDeviceError
+from models.errors import (
+    BundleError,
+    ModelError,
+    QueryError,
+    TextTooLongError,
+    UnknownModelError,
+    UnsupportedDeviceError,
+)
 from models.language_model import LanguageModel
 from models.manifest import Manifest
 from models.store import ModelStore
@@ -11,6 +18,7 @@ __all__ = [
     "Manifest",
     "ModelError",
     "ModelStore",
+    "QueryError",
     "TextTooLongError",
     "UnknownModelError",
     "UnsupportedDeviceError",

@@ -2,7 +2,14 @@
 
 from collections.abc import Iterable
 
-__all__ = ["BundleError", "ModelError", "TextTooLongError", "UnknownModelError", "UnsupportedDeviceError"]
+__all__ = [
+    "BundleError",
+    "ModelError",
+    "QueryError",
+    "TextTooLongError",
+    "UnknownModelError",
+    "UnsupportedDeviceError",
+]
 
 
 class ModelError(Exception):
@@ -25,7 +32,11 @@ class UnknownModelError(ModelError, LookupError):
         super().__init__(f"unknown model {name!r}; known models: {', '.join(self.known) or 'none'}")
 
 
-class TextTooLongError(ModelError, ValueError):
+class QueryError(ModelError, ValueError):
+    """A query that a model cannot answer, through the fault of who asked."""
+
+
+class TextTooLongError(QueryError):
     """A text beyond the model's limit."""
 
     def __init__(self, length: int, limit: int, unit: str = "tokens") -> None:

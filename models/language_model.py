@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 from models.backend import Array, Backend
-from models.errors import TextTooLongError
+from models.errors import QueryError, TextTooLongError
 from models.manifest import Manifest
 from models.tokenization import WordTokenizer
 
@@ -168,10 +168,10 @@ class LanguageModel:
     ) -> list[NextWords]:
         """The `top_k` most probable words after each context, `1 <= top_k <= vocab_size`.
 
-        With `after`, each context goes on from a prefix of an earlier result and holds only the words since then (at
-        least one), so that a longer prefix costs nothing. `truncate` keeps the last words of a context that is too long.
+        With `after`, each context goes on from a prefix of an earlier result and holds only the words since then
+        (at least one), so that a longer prefix costs nothing. `truncate` keeps the last words of too long a context.
 
-        Raises `TextTooLongError`, and `ValueError` for a bad `top_k` or an empty continuation.
+        Raises `QueryError` for a bad `top_k` or an empty continuation, and its `TextTooLongError`.
         """
         prefixes = [None] * len(_texts(contexts)) if after is None else list(after)
         pairs = zip(contexts, prefixes, strict=True)
@@ -200,12 +200,12 @@ class LanguageModel:
     ) -> NextWordsQuery:
         """Checks and tokenizes one context; see `next_words`."""
         if not 1 <= top_k <= self.vocab_size:
-            raise ValueError(f"top_k must be between 1 and the vocabulary's {self.vocab_size}, not {top_k}")
+            raise QueryError(f"top_k must be between 1 and the vocabulary's {self.vocab_size}, not {top_k}")
         tokens, _ = self._split(context, truncate, keep_end=True)
         if after is None:
             tokens.insert(0, self._end)
         elif not tokens:
-            raise ValueError("a continuation needs at least one word; the prefix's own result says what follows it")
+            raise QueryError("a continuation needs at least one word; the prefix's own result says what follows it")
         return NextWordsQuery(context, tuple(tokens), top_k, after)
 
     def score_query(self, text: str, *, truncate: bool = False) -> ScoreQuery:

@@ -222,7 +222,9 @@ def read_manifest(bundle: Path) -> Manifest:
         raise BundleError(where, [f"{MANIFEST} is not readable JSON: {error}"]) from error
     version = content.get("format_version") if isinstance(content, dict) else None
     if isinstance(version, int) and version > FORMAT_VERSION:
-        raise BundleError(where, [f"format_version {version} is newer than {FORMAT_VERSION}, the one this release reads"])
+        raise BundleError(
+            where, [f"format_version {version} is newer than {FORMAT_VERSION}, the one this release reads"]
+        )
     try:
         return Manifest.model_validate_json(json.dumps(content))
     except ValidationError as error:

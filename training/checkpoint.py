@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -60,7 +61,7 @@ class Progress:
 
 
 class RunDirectory:
-    """`runs/<name>/`: recipe.yaml, tokenizer.json, provenance.json, last.pt, best.pt, history.json, TensorBoard events."""
+    """`runs/<name>/`: recipe, tokenizer, provenance, last.pt, best.pt, history.json, TensorBoard events."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -92,6 +93,11 @@ class RunDirectory:
         """Training time up to the last evaluation."""
         history = json.loads((self.path / "history.json").read_text())
         return float(history[-1]["seconds"])
+
+    def clear(self) -> None:
+        """Removes what an earlier run left."""
+        if self.path.is_dir():
+            shutil.rmtree(self.path)
 
     def start(self, recipe: Recipe) -> None:
         """Writes the resolved recipe and where the code stands."""

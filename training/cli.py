@@ -1,28 +1,166 @@
-"""`softserve-train`: run recipes, evaluate runs, export bundles."""
+"""`softserve-train`: train from recipes, evaluate, export bundles."""
 
+import logging
+import sys
 from pathlib import Path
+from typing import Annotated
 
 import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
 
+from models.errors import ModelError
+from models.manifest import MANIFEST
+from models.store import load_bundle
 from models.tokenization import WordTokenizer
+from training import checkpoint
 from training.checkpoint import RunDirectory
+from training.data.corpora import CORPORA, download
+from training.export.bundle import bundle_perplexity, export_run
+from training.export.verify import ExportError
 from training.loop import Trainer
-from training.recipe import load_recipe
-from training.tasks.language_model import LanguageModelTask
+from training.recipe import Recipe, RecipeError, load_recipe
+from training.tasks.language_model import LanguageModelTask, split_texts
+
+__all__ = ["main"]
+
+console = Console()
+app = tyro.extras.SubcommandApp()
+
+DATA, RUNS, MODELS = Path("data"), Path("runs"), Path("models/bundled")
 
 
-def run(recipe: Path, data_dir: Path = Path("data"), runs: Path = Path("runs")) -> None:
+@app.command
+def run(
+    recipe: Annotated[Path, tyro.conf.Positional],
+    data_dir: Path = DATA,
+    runs: Path = RUNS,
+    device: str = "auto",
+    stop_after: int | None = None,
+    restart: bool = False,
+) -> int:
+    """Trains what a recipe describes, or goes on with it where an earlier session stopped.
+
+    Args:
+        recipe: YAML file, see training/recipes/.
+        data_dir: Directory that holds the corpora (`softserve-train corpora`).
+        runs: Parent of the run's directory, where checkpoints and TensorBoard events go.
+        device: auto, cpu, or a CUDA device such as cuda:0.
+        stop_after: End this session after so many steps; the next one resumes exactly there.
+        restart: Start over where the recipe changed since the run began.
+    """
     settings = load_recipe(recipe)
     directory = RunDirectory(runs / settings.name)
-    if not directory.last.is_file():
+    if directory.last.is_file() and not restart:
+        if directory.recipe() != settings:
+            console.print(f"[red]{directory.path} was started with another recipe[/]; --restart starts it over")
+            return 1
+    else:
+        directory.clear()
         directory.start(settings)
         LanguageModelTask.build_tokenizer(settings, data_dir).save(directory.tokenizer)
     torch.manual_seed(settings.seed)
-    tokenizer = WordTokenizer.from_file(directory.tokenizer)
-    task = LanguageModelTask(settings, tokenizer, data_dir, torch.device("cpu"))
-    Trainer(task, directory, settings.loop).fit()
+    task = _task(directory, settings, data_dir, device)
+    parameters = sum(parameter.numel() for parameter in task.model.parameters())
+    console.print(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {task.tokenizer.vocab_size} words")
+    progress = Trainer(task, directory, settings.loop).fit(console.print, stop_after)
+    if progress.best is not None:
+        console.print(f"best dev {task.metric} {progress.best.metric:.3f} after epoch {progress.best.epoch}")
+    return 0
+
+
+@app.command
+def evaluate(
+    what: Annotated[Path, tyro.conf.Positional], data_dir: Path = DATA, split: str = "test", device: str = "auto"
+) -> int:
+    """Perplexity of a run's best checkpoint, or of a bundle through the code that serves it.
+
+    Args:
+        what: A run directory or a bundle directory.
+        data_dir: Directory that holds the corpora.
+        split: train, dev or test.
+        device: auto, cpu, or a CUDA device such as cuda:0.
+    """
+    if (what / MANIFEST).is_file():
+        model = load_bundle(what.resolve())
+        recipe = Recipe.model_validate(model.manifest.provenance.recipe)
+        result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
+    else:
+        directory = RunDirectory(what)
+        recipe = directory.recipe()
+        task = _task(directory, recipe, data_dir, device)
+        task.model.load_state_dict(checkpoint.load(directory.best, task.device)["model"])
+        result = task.evaluate(task.batches(split))
+    console.print(
+        f"{recipe.name} on {recipe.data.corpus}, {split}: perplexity {result.value:.4f}, "
+        f"log-probability {result.log_probability:.2f}, {result.num_tokens} tokens",
+        soft_wrap=True,
+    )
+    return 0
+
+
+@app.command
+def export(
+    run_directory: Annotated[Path, tyro.conf.Positional],
+    output: Path = MODELS,
+    data_dir: Path = DATA,
+    reference: tuple[str, ...] = (),
+    force: bool = False,
+) -> int:
+    """Writes a run's best checkpoint as a bundle: verified graphs, tokenizer, manifest, model card.
+
+    Args:
+        run_directory: What `run` trained.
+        output: Model directory; the bundle goes to <output>/<name>/<version>/.
+        data_dir: Directory that holds the corpora, to measure quality on.
+        reference: Perplexities of other models for the model card, such as "Kneser-Ney 5-gram=45.2".
+        force: Replace a bundle of the same version.
+    """
+    pairs = [item.rpartition("=") for item in reference]
+    references = {name: float(value) for name, _, value in pairs}
+    exported = export_run(RunDirectory(run_directory), output, data_dir, references=references, force=force)
+    for backend, difference in exported.differences.items():
+        console.print(f"{backend}: largest difference from eager {difference:.1e}")
+    for quality in exported.manifest.quality:
+        console.print(f"{quality.metric} on {quality.dataset}, {quality.split}: {quality.value:.3f}")
+    console.print(f"wrote {exported.path}", soft_wrap=True)
+    return 0
+
+
+@app.command
+def corpora(fetch: str | None = None, data_dir: Path = DATA) -> int:
+    """Lists the corpora that recipes can name, or downloads one.
+
+    Args:
+        fetch: Name of a corpus to download into the data directory.
+        data_dir: Directory that holds the corpora.
+    """
+    if fetch is not None:
+        console.print(f"wrote {download(fetch, data_dir)}", soft_wrap=True)
+        return 0
+    table = Table("corpus", "columns", "licence", "models may be released", "homepage")
+    for corpus in CORPORA.values():
+        released = "yes" if corpus.release_allowed else "no"
+        table.add_row(corpus.name, ", ".join(corpus.columns), corpus.licence, released, corpus.homepage)
+    console.print(table)
+    return 0
+
+
+def _task(directory: RunDirectory, recipe: Recipe, data_dir: Path, device: str) -> LanguageModelTask:
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return LanguageModelTask(recipe, WordTokenizer.from_file(directory.tokenizer), data_dir, torch.device(device))
+
+
+def main() -> None:
+    """Entry point of the `softserve-train` command."""
+    logging.basicConfig(level=logging.WARNING)
+    try:
+        sys.exit(app.cli(prog="softserve-train", description=__doc__))
+    except (RecipeError, ModelError, ExportError, FileNotFoundError, FileExistsError, ValueError) as error:
+        sys.exit(f"softserve-train: {error}")
 
 
 if __name__ == "__main__":
-    import sys
-    run(Path(sys.argv[1]), Path(sys.argv[2]))
+    main()

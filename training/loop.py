@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
@@ -23,7 +24,7 @@ __all__ = ["Trainer", "learning_rate_factor", "native_bfloat16"]
 def native_bfloat16(device: torch.device) -> bool:
     """Whether the device multiplies bfloat16 matrices in hardware; emulation is slower than float32."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 

@@ -20,4 +20,3 @@ class Backend(Protocol):
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """The named outputs of a graph. Inputs are those of the manifest, all of them."""
         ...
-

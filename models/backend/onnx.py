@@ -1,11 +1,12 @@
 """The ONNX Runtime backend."""
 
 from collections.abc import Mapping, Sequence
+from importlib.metadata import distributions
 from pathlib import Path
 
 import onnxruntime
 
-from models.backend import Array
+from models.backend import Array, BackendName
 from models.errors import BundleError, UnsupportedDeviceError
 from models.manifest import Manifest
 
@@ -14,10 +15,20 @@ __all__ = ["OnnxBackend"]
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
+def _refuse_two_runtimes() -> None:
+    """onnxruntime and onnxruntime-gpu own the same module: with both, which one loads is an accident."""
+    names = {distribution.name for distribution in distributions()}
+    if {"onnxruntime", "onnxruntime-gpu"} <= names:
+        raise UnsupportedDeviceError(
+            "onnxruntime and onnxruntime-gpu are both installed and overwrite each other; "
+            "run: pip uninstall -y onnxruntime onnxruntime-gpu && pip install onnxruntime-gpu (or onnxruntime)"
+        )
+
+
 class OnnxBackend:
     """One inference session per graph."""
 
-    name = "onnx"
+    name: BackendName = "onnx"
 
     def __init__(self, bundle: Path, manifest: Manifest, *, device: str = "cpu", threads: int | None = None) -> None:
         """`threads` for one operator; ONNX Runtime's default, all cores, without it.
@@ -25,6 +36,7 @@ class OnnxBackend:
         Raises `UnsupportedDeviceError` where the device is unknown or its provider did not load (never a silent
         fall back), `BundleError` where a graph has no ONNX file or is not one.
         """
+        _refuse_two_runtimes()
         if device not in _PROVIDERS:
             raise UnsupportedDeviceError(f"unknown device {device!r}; known devices: {', '.join(_PROVIDERS)}")
         if _PROVIDERS[device] not in onnxruntime.get_available_providers():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from models.backend import Array
+from models.backend import Array, BackendName
 from models.errors import BundleError, UnsupportedDeviceError
 from models.manifest import Manifest
 
@@ -15,7 +15,7 @@ __all__ = ["TorchScriptBackend"]
 class TorchScriptBackend:
     """Modules with one method per graph. A TorchScript file can hold any program: load only what you trust."""
 
-    name = "torchscript"
+    name: BackendName = "torchscript"
 
     def __init__(self, bundle: Path, manifest: Manifest, *, device: str = "cpu", threads: int | None = None) -> None:
         """Raises `UnsupportedDeviceError` for a device torch lacks, `BundleError` where a graph has no such file."""
@@ -33,7 +33,7 @@ class TorchScriptBackend:
 
     def _load(self, bundle: Path, file: str) -> torch.jit.ScriptModule:
         try:
-            module: torch.jit.ScriptModule = torch.jit.load(str(bundle / file), map_location=self.device)  # type: ignore[no-untyped-call]
+            module: torch.jit.ScriptModule = torch.jit.load(str(bundle / file), map_location=self.device)
         except RuntimeError as error:
             raise BundleError(str(bundle), [f"{file} does not load: {error}"]) from error
         return module

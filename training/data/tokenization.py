@@ -28,7 +28,7 @@ def _pre_tokenizer(style: WordStyle) -> PreTokenizer:
 def build_word_tokenizer(
     texts: Iterable[str], *, style: WordStyle = "words", lowercase: bool = True, min_count: int = 1
 ) -> WordTokenizer:
-    """A tokenizer whose vocabulary is `<unk>`, `</s>` and the words seen at least `min_count` times, most frequent first.
+    """A tokenizer for `<unk>`, `</s>` and the words seen at least `min_count` times, most frequent first.
 
     Words of equal count are in alphabetical order, so that the same text always gives the same vocabulary.
     """

@@ -110,7 +110,12 @@ class _Export:
 
 
 def export_run(
-    run: RunDirectory, output: Path, data_dir: Path, *, references: Mapping[str, float] | None = None, force: bool = False
+    run: RunDirectory,
+    output: Path,
+    data_dir: Path,
+    *,
+    references: Mapping[str, float] | None = None,
+    force: bool = False,
 ) -> Exported:
     """Writes `<output>/<name>/<version>/` from a run's best checkpoint.
 
@@ -187,4 +192,3 @@ def _quantize(export: _Export, models: Mapping[str, onnx.ModelProto], float32: f
 
 def _quality(export: _Export, split: str, value: float) -> dict[str, object]:
     return {"metric": "perplexity", "value": round(value, 4), "dataset": export.recipe.data.corpus, "split": split}
-

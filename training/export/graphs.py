@@ -1,6 +1,7 @@
 """The graphs a language model is exported as: plain tensors in, plain tensors out.
 
-Shapes: `B` sequences, `T` time steps, `V` words, `d` hidden size, `L` layers, `K` mixture components, `k` words asked for.
+Shapes: `B` sequences, `T` time steps, `V` words, `d` hidden size, `L` layers, `K` mixture components, `k` words
+asked for.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.manifest import Graph, TensorSpec
+from models.manifest import Graph
 from training.networks.language_model import RecurrentLanguageModel
 
 __all__ = ["ExportGraph", "NextWordsGraph", "ScoreGraph", "language_model_graphs"]
@@ -64,7 +65,7 @@ class ScoreGraph(_StatefulGraph):
         return scores.view_as(targets), hidden, cell
 
 
-@torch.jit.script_if_tracing
+@torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
 def _scripted_top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     # A scripted function keeps k an input where tracing would freeze it.
     return torch.topk(values, int(k))
@@ -77,7 +78,7 @@ def _top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     count = k.item()
     torch._check(count >= 1)
     torch._check(count <= values.shape[-1])
-    return torch.topk(values, count)
+    return torch.topk(values, count)  # type: ignore[arg-type]  # a symbolic integer while exporting
 
 
 @dataclass(frozen=True, slots=True)

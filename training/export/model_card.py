@@ -46,7 +46,7 @@ says and repeats the corpus's biases; it is no source of facts.
 
 ## Recipe
 
-Trained on {provenance.date} or shortly before, {provenance.training_seconds:.0f} s, code revision {provenance.git_revision}.
+Exported on {provenance.date} after {provenance.training_seconds:.0f} s of training; code {provenance.git_revision}.
 
 ```yaml
 {yaml.safe_dump(provenance.recipe, sort_keys=False).strip()}

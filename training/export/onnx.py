@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,7 +14,7 @@ import onnx_ir as ir
 import torch
 from numpy.typing import NDArray
 from onnx import numpy_helper
-from onnxscript import opset18 as op
+from onnxscript import opset18
 
 from models.manifest import Graph
 from training.export.graphs import ExportGraph
@@ -22,6 +23,8 @@ __all__ = ["WEIGHTS", "save_graphs", "to_onnx"]
 
 WEIGHTS = "weights.bin"
 """File that holds the weights of all graphs of a bundle, each once."""
+
+op: Any = opset18  # typed for scripts, called here on graph values
 
 _SHARED_BYTES = 4096
 """Smaller weights stay inside their graph."""
@@ -91,7 +94,7 @@ def _lstm(
             steps,
             op.Slice(hidden, [layer], [layer + 1], [0]),
             op.Slice(cell, [layer], [layer + 1], [0]),
-            hidden_size=weights[4 * layer + 1].shape[1],
+            hidden_size=_size(weights[4 * layer + 1]),
         )
         values = op.Squeeze(outputs, [1])
         last_hidden.append(state)
@@ -99,9 +102,16 @@ def _lstm(
     return op.Transpose(values, perm=[1, 0, 2]), op.Concat(*last_hidden, axis=0), op.Concat(*last_cell, axis=0)
 
 
-def _onnx_gates(weight: ir.Value) -> ir.Value:
+def _onnx_gates(weight: ir.Value) -> Any:
     gate_input, gate_forget, gate_cell, gate_output = op.Split(weight, axis=0, num_outputs=4)
     return op.Concat(gate_input, gate_output, gate_forget, gate_cell, axis=0)
+
+
+def _size(recurrent_weight: ir.Value) -> int:
+    assert recurrent_weight.shape is not None
+    size = recurrent_weight.shape[1]
+    assert isinstance(size, int)
+    return size
 
 
 def _undo_folded_transposes(model: onnx.ModelProto) -> None:
@@ -170,7 +180,7 @@ def save_graphs(models: Mapping[str, onnx.ModelProto], directory: Path) -> list[
 def _point_to(tensor: onnx.TensorProto, offset: int, length: int) -> None:
     tensor.ClearField("raw_data")
     for typed in ("float_data", "int32_data", "int64_data"):
-        tensor.ClearField(typed)  # type: ignore[arg-type]
+        tensor.ClearField(typed)
     tensor.data_location = onnx.TensorProto.EXTERNAL
     del tensor.external_data[:]
     for key, value in {"location": WEIGHTS, "offset": str(offset), "length": str(length)}.items():

@@ -36,5 +36,5 @@ def save_torchscript(graphs: Mapping[str, ExportGraph], path: Path) -> None:
     with warnings.catch_warnings():
         # torch deprecates TorchScript; it stays an export format because users asked for it.
         warnings.simplefilter("ignore")
-        traced = torch.jit.trace_module(module, examples, check_trace=False)  # type: ignore[no-untyped-call]
-        torch.jit.save(traced, str(path))  # type: ignore[no-untyped-call]
+        traced = torch.jit.trace_module(module, examples, check_trace=False)
+        torch.jit.save(traced, str(path))

@@ -30,11 +30,11 @@ def verify_bundle(path: Path, manifest: Manifest, model: RecurrentLanguageModel)
     backends: list[Backend] = [OnnxBackend(path, manifest)]
     if all(graph.torchscript for graph in manifest.graphs.values()):
         backends.append(TorchScriptBackend(path, manifest))
-    differences = {backend.name: largest_difference(backend, manifest, model) for backend in backends}
+    differences: dict[str, float] = {backend.name: largest_difference(backend, manifest, model) for backend in backends}
     for name, difference in differences.items():
         if not difference <= TOLERANCE:
             raise ExportError(f"the {name} graphs differ from the model by {difference:.2e}, above {TOLERANCE:.0e}")
-    return dict(differences)
+    return differences
 
 
 @torch.no_grad()
@@ -64,4 +64,3 @@ def _difference(backend: Backend, name: str, graph: ExportGraph, inputs: tuple[t
         expected["log_probabilities"] = expected["log_probabilities"][valid]
         got["log_probabilities"] = got["log_probabilities"][valid.numpy()]
     return max(float(np.abs(got[key] - value.numpy()).max()) for key, value in expected.items())
-

@@ -29,7 +29,7 @@ class LSTM(nn.Module):
 
     def initial_state(self, batch_size: int) -> State:
         layers, size = self.state_shape
-        zeros = self.lstm.weight_ih_l0.new_zeros(layers, batch_size, size)
+        zeros = next(self.lstm.parameters()).new_zeros(layers, batch_size, size)
         return zeros, zeros
 
     def forward(self, inputs: Tensor, state: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
@@ -44,7 +44,9 @@ class LSTM(nn.Module):
             outputs, state = self.lstm(inputs, state)
         else:
             run = padded_lstm if torch.compiler.is_exporting() else _packed_lstm
-            outputs, *last = run(inputs, lengths, *state, list(self.lstm._flat_weights))
+            outputs, *last = run(
+                inputs, lengths, *state, [weight for weight in self.lstm._flat_weights if weight is not None]
+            )
             state = (last[0], last[1])
         return self.dropout(outputs), state
 
@@ -55,11 +57,12 @@ def _packed_lstm(
     """An LSTM over padded sequences; weights are four a layer, as `nn.LSTM` orders them."""
     packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
     order, back = packed.sorted_indices, packed.unsorted_indices
-    assert order is not None and back is not None
+    assert order is not None
+    assert back is not None
     state = (hidden.index_select(1, order), cell.index_select(1, order))
     # has_biases, num_layers, dropout, train, bidirectional
     flags = (True, len(weights) // 4, 0.0, False, False)
-    data, hidden, cell = torch._VF.lstm(packed.data, packed.batch_sizes, state, weights, *flags)  # type: ignore[attr-defined]
+    data, hidden, cell = torch._VF.lstm(packed.data, packed.batch_sizes, state, weights, *flags)
     outputs, _ = pad_packed_sequence(PackedSequence(data, packed.batch_sizes, order, back), batch_first=True)
     return outputs, hidden.index_select(1, back), cell.index_select(1, back)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-__all__ = ["KERNELS", "Kernel", "build_kernel", "at_least_float32", "squared_distance"]
+__all__ = ["KERNELS", "Kernel", "at_least_float32", "build_kernel", "squared_distance"]
 
 
 def squared_distance(weight: Tensor, hidden: Tensor) -> Tensor:

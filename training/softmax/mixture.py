@@ -149,4 +149,3 @@ class GeneralizedSoftmax(nn.Module):
             variance = log_prior.exp().var(dim=-1, correction=0)
             loss = loss + self.variance_penalty * variance.sum()
         return loss
-

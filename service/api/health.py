@@ -1,0 +1,49 @@
+"""Liveness, readiness and metrics."""
+
+from typing import Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+
+from service.engine.registry import Registry
+from service.errors import problem_response
+from service.metrics import CONTENT_TYPE_LATEST, Metrics
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["health"])
+
+
+class Alive(BaseModel):
+    """The process answers."""
+
+    status: Literal["alive"] = "alive"
+
+
+class Ready(BaseModel):
+    """Every configured model is loaded and warmed up."""
+
+    status: Literal["ready"] = "ready"
+
+
+@router.get("/livez")
+async def livez() -> Alive:
+    """200 as long as the process answers."""
+    return Alive()
+
+
+@router.get("/readyz", response_model=Ready, responses={503: {"description": "Models are loading or failed to load"}})
+async def readyz(request: Request) -> Ready | Response:
+    """200 once every configured model is loaded and warmed up."""
+    registry: Registry = request.app.state.registry
+    if registry.ready:
+        return Ready()
+    detail = f"a model failed to load: {registry.failure}" if registry.failure else "models are being loaded"
+    return problem_response(request.state.request_id, 503, detail, {"Retry-After": "1"})
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    """Prometheus text format."""
+    collected: Metrics = request.app.state.metrics
+    return Response(collected.text(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,75 @@
+"""The ASGI application."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import FastAPI
+from fastapi.responses import RedirectResponse
+
+from service.api import health, native
+from service.engine.registry import Registry
+from service.errors import Problem, install_error_handlers
+from service.metrics import Metrics
+from service.middleware import RequestMiddleware
+from service.settings import Settings
+
+__all__ = ["create_app"]
+
+logger = logging.getLogger("softserve")
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The service as an ASGI application, e.g. for `uvicorn --factory service.app:create_app`.
+
+    Models load in the background once the application starts; `/readyz` says when they are there. Raises at once
+    where a model directory is missing or holds no model of a name that the settings ask for.
+    """
+    settings = settings or Settings()
+    metrics = Metrics()
+    registry = Registry(settings, metrics)
+    app = FastAPI(
+        title="Softserve",
+        summary="Language models with kernel softmax layers",
+        version=_version(),
+        lifespan=_lifespan,
+        responses={500: {"model": Problem}},
+    )
+    app.state.settings, app.state.metrics, app.state.registry = settings, metrics, registry
+    app.add_middleware(RequestMiddleware, metrics=metrics, max_body_bytes=settings.max_body_bytes)
+    install_error_handlers(app)
+    app.include_router(native.router)
+    app.include_router(health.router)
+    app.add_api_route("/", _documentation, include_in_schema=False)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    registry: Registry = app.state.registry
+    loading = asyncio.create_task(registry.load())
+    loading.add_done_callback(_log_failure)
+    try:
+        yield
+    finally:
+        loading.cancel()
+        await asyncio.wait([loading])
+        await registry.stop()
+
+
+def _log_failure(loading: "asyncio.Task[None]") -> None:
+    if not loading.cancelled() and (error := loading.exception()) is not None:
+        logger.error("a model failed to load: %s", error)
+
+
+async def _documentation() -> RedirectResponse:
+    return RedirectResponse("/docs")
+
+
+def _version() -> str:
+    try:
+        return version("softserve")
+    except PackageNotFoundError:
+        return "unknown"

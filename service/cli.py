@@ -1,0 +1,139 @@
+"""`softserve`: serve models, inspect bundles, measure them."""
+
+import contextlib
+import logging
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import tyro
+import uvicorn
+from pydantic import ValidationError
+
+from models import ModelError, ModelStore
+from models.manifest import read_manifest, validate
+from service.app import create_app
+from service.settings import BUNDLED, Settings
+
+__all__ = ["main"]
+
+
+class _Server(uvicorn.Server):
+    """Ends with the exit status of an orderly stop after SIGTERM and SIGINT; uvicorn's own dies of the signal."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        kept = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in kept.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.handle_exit(number, frame)
+
+
+def serve(settings: Settings) -> int:
+    """Runs the service; 0 after an orderly stop, 1 where it could not start."""
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_level=settings.log_level,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=settings.shutdown_timeout,
+    )
+    server = _Server(config)
+    app.state.registry.on_failure = lambda: setattr(server, "should_exit", True)
+    server.run()
+    return 1 if app.state.registry.failure or not server.started else 0
+
+
+def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:
+    """Checks a bundle directory against its manifest and shows what it holds; exit status 1 where anything is wrong."""
+    problems = validate(bundle.resolve())
+    for problem in problems:
+        print(f"wrong: {problem}")
+    if problems:
+        return 1
+    manifest = read_manifest(bundle.resolve())
+    kernels = ", ".join(kernel.name for kernel in manifest.softmax.kernels)
+    size = sum((bundle / name).stat().st_size for name in manifest.files)
+    print(f"{manifest.name}:{manifest.version}  {manifest.task}  {manifest.description}")
+    print(f"output layer   {kernels}")
+    print(f"vocabulary     {manifest.vocab_size} words, texts of up to {manifest.limits.max_tokens} tokens")
+    print(f"licence        {manifest.licence}")
+    print(f"files          {len(manifest.files)}, {size / 1e6:.1f} MB, all checksums match")
+    for quality in manifest.quality:
+        print(f"{quality.metric:<14} {quality.value:.2f} on {quality.dataset}, {quality.split}")
+    return 0
+
+
+def bench(
+    model: Annotated[str, tyro.conf.Positional] = "next-word",
+    model_dir: Path = BUNDLED,
+    threads: int | None = None,
+    rounds: int = 50,
+) -> int:
+    """Measures a language model in this process: medians over interleaved rounds at batch 1, 8 and 32.
+
+    Args:
+        model: Name or name:version.
+        model_dir: Directory that holds the bundles.
+        threads: Threads of one run; all cores without it.
+        rounds: Repetitions of each measurement.
+    """
+    loaded = ModelStore(model_dir).load(model, threads=threads)
+    text = "i have been looking for something like this"
+    times: dict[tuple[str, int], list[float]] = {}
+    for _ in range(rounds + 3):
+        for count in (1, 8, 32):
+            for name, call in (("next_words", loaded.next_words), ("score", loaded.score)):
+                started = time.perf_counter()
+                call([text] * count)
+                times.setdefault((name, count), []).append(time.perf_counter() - started)
+    for (name, count), values in sorted(times.items()):
+        median = statistics.median(values[3:])
+        print(f"{name:<11} batch {count:>2}: {1000 * median:7.2f} ms, {count / median:7.0f} texts/s")
+    return 0
+
+
+def main() -> None:
+    """Entry point of the `softserve` command."""
+    try:
+        environment = Settings()
+        sys.exit(_run(environment))
+    except ValidationError as error:
+        wrong = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        sys.exit("softserve: " + "; ".join(wrong))
+    except (ModelError, FileNotFoundError) as error:
+        sys.exit(f"softserve: {error}")
+
+
+def _run(environment: Settings) -> int:
+    app = tyro.extras.SubcommandApp()
+
+    @app.command(name="serve")
+    def _serve(settings: Annotated[Settings, tyro.conf.arg(name="")] = environment) -> int:
+        """Serves models over HTTP until SIGTERM or SIGINT, then finishes what it accepted.
+
+        Every flag has an environment twin: --max-queue-items is SOFTSERVE_MAX_QUEUE_ITEMS. Flags win.
+        """
+        return serve(settings)
+
+    app.command(inspect)
+    app.command(bench)
+    return int(app.cli(prog="softserve", description=__doc__))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Batching: what waits, what runs next, and what runs it."""

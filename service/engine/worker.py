@@ -1,0 +1,167 @@
+"""Runs the batches of one model: one queue, one thread, one asyncio task between them."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from service.engine.queue import BatchQueue, Entry, Limits, QueueFull
+
+__all__ = ["DeadlineExceeded", "Observer", "Operation", "Stopped", "Timing", "Worker"]
+
+Operation = Callable[[Sequence[Any]], Sequence[Any]]
+"""Computes a batch: queries in, one result each, in order. Called on the worker's thread."""
+
+
+class DeadlineExceeded(Exception):
+    """A request whose deadline passed while it waited."""
+
+
+class Stopped(Exception):
+    """A request that came while the worker stops."""
+
+
+class Query(Protocol):
+    """What an operation computes on."""
+
+    @property
+    def length(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds that a request spent waiting and being computed: the longest of its entries."""
+
+    queue: float
+    inference: float
+
+
+class Observer(Protocol):
+    """What wants to know how the worker does; see `service.metrics`."""
+
+    def queued(self, items: int, tokens: int) -> None: ...
+
+    def batch(self, lengths: Sequence[int], waits: Sequence[float], seconds: float) -> None: ...
+
+    def rejected(self, reason: str, items: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    query: Query
+    future: "asyncio.Future[tuple[Any, Timing]]"
+
+
+class Worker:
+    """Batches the concurrent requests of one model. Use from one event loop."""
+
+    def __init__(self, operations: Mapping[str, Operation], limits: Limits, observer: Observer) -> None:
+        self._operations = operations
+        self._queue: BatchQueue[_Waiting] = BatchQueue(limits)
+        self._observer = observer
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="softserve-model")
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Refuses what comes from now on and returns when all that waits is computed."""
+        self._stopping = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+        self._thread.shutdown()
+
+    async def submit(self, operation: str, queries: Sequence[Query], deadline: float) -> tuple[list[Any], Timing]:
+        """Results of the queries in order; `deadline` is on the clock of `time.monotonic`.
+
+        Raises `QueueFull` at once where there is no room, `DeadlineExceeded` where the deadline passed before the
+        work began, `Stopped`, and what the operation raises. A cancelled call takes its queries out of the queue.
+        """
+        if self._stopping:
+            raise Stopped
+        loop, now = asyncio.get_running_loop(), time.monotonic()
+        entries = [
+            Entry(
+                operation=operation,
+                length=query.length,
+                arrived=now,
+                deadline=deadline,
+                payload=_Waiting(query, loop.create_future()),
+            )
+            for query in queries
+        ]
+        self._push(entries)
+        self._wake.set()
+        try:
+            answers = await asyncio.gather(*(entry.payload.future for entry in entries))
+        finally:
+            self._queue.remove(entries)
+            self._report_queue()
+        timing = Timing(max(t.queue for _, t in answers), max(t.inference for _, t in answers))
+        return [result for result, _ in answers], timing
+
+    def _push(self, entries: Sequence[Entry[_Waiting]]) -> None:
+        try:
+            self._queue.push(entries)
+        except QueueFull:
+            self._observer.rejected("overloaded", len(entries))
+            raise
+        self._report_queue()
+
+    def _report_queue(self) -> None:
+        self._observer.queued(len(self._queue), self._queue.tokens)
+
+    async def _run(self) -> None:
+        while True:
+            self._drop_expired()
+            ready = self._queue.ready_at()
+            if ready is None:
+                if self._stopping:
+                    return
+                self._wake.clear()
+                await self._wake.wait()
+            elif not self._stopping and (delay := ready - time.monotonic()) > 0:
+                self._wake.clear()
+                await self._wait(delay)
+            else:
+                await self._compute(self._queue.next_batch())
+
+    async def _wait(self, delay: float) -> None:
+        try:
+            await asyncio.wait_for(self._wake.wait(), delay)
+        except TimeoutError:
+            return
+
+    def _drop_expired(self) -> None:
+        expired = self._queue.expired(time.monotonic())
+        if expired:
+            self._observer.rejected("expired", len(expired))
+            self._report_queue()
+        for entry in expired:
+            if not entry.payload.future.done():
+                entry.payload.future.set_exception(DeadlineExceeded())
+
+    async def _compute(self, batch: Sequence[Entry[_Waiting]]) -> None:
+        """Runs one batch; what it raises goes to the requests in it and to nobody else."""
+        self._report_queue()
+        operation, started = self._operations[batch[0].operation], time.monotonic()
+        queries = [entry.payload.query for entry in batch]
+        try:
+            results = await asyncio.get_running_loop().run_in_executor(self._thread, operation, queries)
+        except Exception as error:
+            for entry in batch:
+                if not entry.payload.future.done():
+                    entry.payload.future.set_exception(error)
+            return
+        seconds = time.monotonic() - started
+        waits = [started - entry.arrived for entry in batch]
+        self._observer.batch([entry.length for entry in batch], waits, seconds)
+        for entry, result, wait in zip(batch, results, waits, strict=True):
+            if not entry.payload.future.done():
+                entry.payload.future.set_result((result, Timing(wait, seconds)))

@@ -1,0 +1,104 @@
+"""Errors as RFC 9457 problem details (`application/problem+json`)."""
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from models import QueryError, UnknownModelError
+from service.engine.queue import QueueFull
+from service.engine.registry import NotReady
+from service.engine.worker import DeadlineExceeded, Stopped
+
+__all__ = ["PROBLEM_RESPONSES", "Problem", "install_error_handlers", "problem_response"]
+
+
+class Problem(BaseModel):
+    """Problem details, RFC 9457 section 3.1, with the request's id."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    request_id: str
+
+
+PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": HTTPStatus(status).phrase,
+        "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+    for status in (400, 404, 413, 422, 429, 500, 503, 504)
+}
+"""What an endpoint that runs a model may answer instead, for its OpenAPI entry."""
+
+
+def problem_response(request_id: str, status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
+    problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, request_id=request_id)
+    return JSONResponse(problem.model_dump(), status, headers, media_type="application/problem+json")
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Every error of the native endpoints becomes a problem; only what is a bug becomes a 500."""
+
+    def add(
+        kind: type[Exception], status: int, detail: str | None = None, headers: dict[str, str] | None = None
+    ) -> None:
+        def handle(request: Request, error: Exception) -> Response:
+            return problem_response(request.state.request_id, status, detail or str(error), headers)
+
+        app.add_exception_handler(kind, handle)
+
+    add(UnknownModelError, 404)
+    add(QueryError, 422)
+    add(DeadlineExceeded, 504, "the deadline passed before the request was computed")
+    add(NotReady, 503, "the model is still being loaded", {"Retry-After": "1"})
+    add(Stopped, 503, "the service is shutting down", {"Connection": "close"})
+    app.add_exception_handler(QueueFull, _queue_full)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _bug)
+
+
+def _queue_full(request: Request, error: Exception) -> Response:
+    assert isinstance(error, QueueFull)
+    if error.never:
+        detail = "the request holds more texts or tokens than the queue; send fewer at a time"
+        return problem_response(request.state.request_id, 413, detail)
+    return problem_response(request.state.request_id, 429, "the model's queue is full", {"Retry-After": "1"})
+
+
+def _invalid(request: Request, error: Exception) -> Response:
+    """400 for a body that is not a JSON object, 422 naming every field that is wrong."""
+    assert isinstance(error, RequestValidationError)
+    errors = error.errors()
+    malformed = [e for e in errors if e["type"] == "json_invalid" or e["loc"] == ("body",)]
+    if malformed:
+        return problem_response(request.state.request_id, 400, _malformed(request, malformed[0]))
+    wrong = [
+        f"{'.'.join(str(part) for part in e['loc'][1:])}: {e['msg'].removeprefix('Value error, ')}" for e in errors
+    ]
+    return problem_response(request.state.request_id, 422, "; ".join(wrong))
+
+
+def _malformed(request: Request, error: dict[str, Any]) -> str:
+    if error["type"] == "json_invalid":
+        return f"the body is not JSON: {error['ctx']['error']}"
+    content_type = request.headers.get("content-type", "")
+    if "json" not in content_type:
+        return f"the body must be JSON, sent with Content-Type: application/json, not {content_type or 'without one'}"
+    return "the body must be a JSON object"
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers) if error.headers else None
+    return problem_response(request.state.request_id, error.status_code, str(error.detail), headers)
+
+
+def _bug(request: Request, error: Exception) -> Response:
+    return problem_response(request.state.request_id, 500, "an error in the service; its log has the details")

@@ -1,0 +1,55 @@
+"""Settings of the service: flags of `softserve serve`, each with an environment twin `SOFTSERVE_<NAME>`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+import models
+
+__all__ = ["BUNDLED", "Settings"]
+
+BUNDLED = Path(models.__file__).parent / "bundled"
+"""The models that ship with the project."""
+
+
+class Settings(BaseSettings):
+    """How the service runs. Flags win over the environment, the environment over the defaults."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SOFTSERVE_", frozen=True, extra="ignore", use_attribute_docstrings=True, protected_namespaces=()
+    )
+
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 opens the service to the network."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """Port to listen on."""
+    model_dirs: Annotated[tuple[Path, ...], Field(min_length=1)] = (BUNDLED,)
+    """Directories that hold <name>/<version>/ bundles; the first one wins. In the environment: a JSON list."""
+    models: tuple[str, ...] = ()
+    """Names to serve, "name" (newest version) or "name:version"; every model's newest version without it."""
+    backend: Literal["onnx", "torchscript"] = "onnx"
+    """torchscript files can run code: choose it only for bundles you trust."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """cuda that is not available is an error, never a silent fall back."""
+    threads: Annotated[int, Field(ge=1)] | None = None
+    """Threads of one model run. All cores without it; lower it where other work shares the machine."""
+    max_batch_items: Annotated[int, Field(ge=1)] = 32
+    """Texts in one batch at most. Raise it for throughput on a GPU."""
+    max_batch_tokens: Annotated[int, Field(ge=1)] = 4096
+    """Longest text times number of texts in one batch at most. Lower it where memory is short."""
+    max_delay_ms: Annotated[float, Field(ge=0)] = 0.0
+    """How long the first text of a batch waits for others. 0 takes what queued up while the model was busy."""
+    max_queue_items: Annotated[int, Field(ge=1)] = 1024
+    """Texts that may wait for one model; more are refused with 429."""
+    max_queue_tokens: Annotated[int, Field(ge=1)] = 131072
+    """Tokens that may wait for one model; more are refused with 429."""
+    request_timeout_ms: Annotated[int, Field(ge=1)] = 30000
+    """Deadline of a request that names none in X-Request-Timeout-Ms."""
+    max_body_bytes: Annotated[int, Field(ge=1)] = 1 << 20
+    """Larger request bodies are refused with 413 before they are read to the end."""
+    shutdown_timeout: Annotated[int, Field(ge=1)] = 30
+    """Seconds that accepted requests have to finish after SIGTERM."""
+    log_level: Literal["critical", "error", "warning", "info", "debug"] = "info"
+    """Least level that is logged."""
