@@ -1,0 +1,1 @@
+"""What produces the numbers in the README and the model cards."""

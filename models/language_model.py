@@ -230,7 +230,8 @@ class LanguageModel:
                 ),
                 float(entropy[row]),
                 tuple(map(Component, self._kernels, weights[row].tolist())),
-                Prefix(hidden[:, row], cell[:, row]),
+                # Copies, so that a kept prefix does not keep its whole batch.
+                Prefix(hidden[:, row].copy(), cell[:, row].copy()),
             )
             for row, query in enumerate(queries)
         ]

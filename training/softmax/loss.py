@@ -29,7 +29,9 @@ def mixture_cross_entropy(
 
     weight `[V, d]`, components (`h_k`) `[K, N, d]`, log_prior (`log pi`) `[N, K]`, target `[N]` -> scalar.
     """
-    total: Tensor = _MixtureCrossEntropy.apply(list(kernels), weight, components, log_prior, target)
+    total: Tensor = _MixtureCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        list(kernels), weight, components, log_prior, target
+    )
     return total
 
 

@@ -1,0 +1,67 @@
+"""Perplexities of language models side by side, on one corpus, one vocabulary, one test split.
+
+    python -m benchmarks.language_models runs/next-word runs/next-word-lin ... --data-dir data
+
+Uniform and a modified Kneser-Ney 5-gram are fitted here on exactly the training sentences of the first run.
+"""
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+
+from benchmarks.kneser_ney import KneserNey
+from models.tokenization import WordTokenizer
+from training import checkpoint
+from training.checkpoint import RunDirectory
+from training.tasks.language_model import LanguageModelTask, split_texts
+
+
+def main(
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    data_dir: Path = Path("data"),
+    order: int = 5,
+    kneser_ney_only: bool = False,
+) -> None:
+    """Prints a Markdown table.
+
+    Args:
+        runs: Run directories that share data settings and vocabulary.
+        data_dir: Directory that holds the corpora.
+        order: Order of the n-gram model.
+        kneser_ney_only: Leave the runs out.
+    """
+    recipe, tokenizer = RunDirectory(runs[0]).recipe(), WordTokenizer.from_file(RunDirectory(runs[0]).tokenizer)
+    splits = {s: tokenizer.encode_batch(split_texts(recipe.data, s, data_dir)) for s in ("train", "dev", "test")}
+    print(f"{recipe.data.corpus}, V = {tokenizer.vocab_size}, {sum(map(len, splits['train']))} training words\n")
+    print("| model | parameters | epochs | training | dev | test |\n| --- | --- | --- | --- | --- | --- |")
+    uniform = f"{tokenizer.vocab_size:.1f}"
+    print(f"| uniform | | | | {uniform} | {uniform} |")
+    started = time.perf_counter()
+    ngrams = KneserNey(splits["train"], vocab_size=tokenizer.vocab_size, end_id=tokenizer.end_id, order=order)
+    seconds = time.perf_counter() - started
+    dev, test = (ngrams.perplexity(splits[split]) for split in ("dev", "test"))
+    print(f"| modified Kneser-Ney {order}-gram | | | {seconds:.1f} s | {dev:.2f} | {test:.2f} |")
+    for path in () if kneser_ney_only else runs:
+        print(_row(RunDirectory(path), data_dir), flush=True)
+
+
+def _row(run: RunDirectory, data_dir: Path) -> str:
+    recipe, tokenizer = run.recipe(), WordTokenizer.from_file(run.tokenizer)
+    task = LanguageModelTask(recipe, tokenizer, data_dir, torch.device("cpu"))
+    task.model.load_state_dict(checkpoint.load(run.best, task.device)["model"])
+    history = json.loads((run.path / "history.json").read_text())
+    parameters = sum(parameter.numel() for parameter in task.model.parameters())
+    dev, test = (task.evaluate(task.batches(split)).value for split in ("dev", "test"))
+    assert math.isclose(dev, min(e["metric"] for e in history), rel_tol=1e-3)
+    kernels = ", ".join(f"`{kernel.name}`" for kernel in task.model.output_layer.components())
+    minutes = history[-1]["seconds"] / 60
+    return f"| {kernels} | {parameters / 1e6:.2f}M | {len(history)} | {minutes:.1f} min | {dev:.2f} | {test:.2f} |"
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

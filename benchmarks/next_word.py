@@ -1,0 +1,102 @@
+"""Latency of one next-word request, in process and through HTTP, interleaved in one run.
+
+    python -m benchmarks.next_word [--rounds 300]
+
+The server runs in a process of its own on a free port of the loopback interface; the client keeps one connection.
+"""
+
+import http.client
+import json
+import os
+import platform
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import onnxruntime
+import tyro
+
+from models import ModelStore
+from service.settings import BUNDLED
+
+CONTEXT = "i have been looking for something like"
+
+
+def main(rounds: int = 300, long_words: int = 200) -> None:
+    """Prints medians and 95th percentiles in milliseconds, and ratios to the in-process call.
+
+    Args:
+        rounds: Repetitions of each measurement.
+        long_words: Length of the long prefix whose continuation is measured.
+    """
+    model = ModelStore(BUNDLED).load("next-word")
+    prefix = model.next_words([" ".join(["word"] * long_words)])[0].prefix
+    long_context = " ".join(["word"] * long_words) + " this"
+    port = _free_port()
+    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--log-level", "warning"]
+    server = subprocess.Popen(command)
+    try:
+        connection = _connect(port)
+        calls: dict[str, Callable[[], object]] = {
+            "in process, 7 words": lambda: model.next_words([CONTEXT]),
+            "HTTP, 7 words": lambda: _post(connection, CONTEXT),
+            f"in process, {long_words} words read again": lambda: model.next_words([long_context]),
+            f"in process, {long_words} words continued": lambda: model.next_words(["this"], after=[prefix]),
+        }
+        times = _measure(calls, rounds)
+    finally:
+        server.terminate()
+        server.wait()
+    base = statistics.median(next(iter(times.values())))
+    print(
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, onnxruntime {onnxruntime.__version__}"
+    )
+    for name, values in times.items():
+        median, high = statistics.median(values), statistics.quantiles(values, n=20)[-1]
+        print(f"{name:<38} {1000 * median:7.2f} ms   p95 {1000 * high:7.2f} ms   {median / base:5.2f} x")
+
+
+def _measure(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(rounds + 10):
+        for name, call in calls.items():
+            started = time.perf_counter()
+            call()
+            if number >= 10:
+                times[name].append(time.perf_counter() - started)
+    return times
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _connect(port: int) -> http.client.HTTPConnection:
+    for _ in range(300):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        try:
+            connection.request("GET", "/readyz")
+            response = connection.getresponse()
+            response.read()
+            if response.status == 200:
+                return connection
+        except ConnectionError:
+            pass
+        time.sleep(0.1)
+    raise TimeoutError("the server did not become ready")
+
+
+def _post(connection: http.client.HTTPConnection, context: str) -> object:
+    body = json.dumps({"context": context})
+    connection.request("POST", "/v1/next-word", body, {"Content-Type": "application/json"})
+    return json.loads(connection.getresponse().read())
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
