@@ -1,29 +1,34 @@
-"""Kernels: what replaces the inner product between a word vector and a context vector.
+"""The nine kernels: what replaces the inner product between a word vector and a context vector.
 
-Shapes: `N` positions, `V` classes (words), `d` hidden size.
-A kernel scores every pair of a word vector `W_v` (row of `weight`, `[V, d]`) and a context
-vector `h` (row of `hidden`, `[N, d]`); the softmax over `V` of the scores is the distribution.
-Distances come from one matrix product (kernel paper, eq. 13), so nothing is ever `[N, V, d]`.
+Shapes: `N` positions, `V` classes (words), `d` hidden size, `e` columns of a block (`d` or fewer).
+
+A kernel scores every pair of a word vector `W_v` (row of `weight`, `[V, d]`) and a context vector `h` (row of
+`hidden`, `[N, d]`). All nine are elementwise functions of inner products `[N, V]` and of numbers that belong to one
+side of a pair, such as `||W_v||^2` (kernel paper, eq. 13), so nothing is ever `[N, V, d]`. Each kernel says
+
+* `blocks(d)`: which columns of the context vector meet which columns of the word vector in an inner product;
+* `class_statistics(weight)`, `position_statistics(hidden)`: the one-sided numbers, `[V]` and `[N]` each;
+* `score(products, classes, positions)`: the elementwise function.
+
+The class side does not depend on the context, so it is computed once per batch in training and once per export.
 """
 
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-__all__ = ["KERNELS", "Kernel", "at_least_float32", "build_kernel", "squared_distance"]
+from training.softmax import elementwise
 
+__all__ = ["KERNELS", "Kernel", "at_least_float32", "build_kernel"]
 
-def squared_distance(weight: Tensor, hidden: Tensor) -> Tensor:
-    """`||W_v - h||^2` for all pairs through the Gram identity (kernel paper, eq. 13).
-
-    weight `[V, d]`, hidden `[N, d]` -> `[N, V]`, clamped at 0 because rounding makes it slightly negative.
-    """
-    product = at_least_float32(hidden @ weight.t())
-    weight, hidden = at_least_float32(weight), at_least_float32(hidden)
-    norms = (weight * weight).sum(-1) + (hidden * hidden).sum(-1, keepdim=True)
-    return torch.add(norms, product, alpha=-2.0).clamp_min(0.0)
+Statistics = tuple[Tensor, ...]
+Block = tuple[slice, slice]
+"""Columns of the context vector, columns of the word vector."""
 
 
 def at_least_float32(values: Tensor) -> Tensor:
@@ -31,21 +36,102 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def _positive(kernel: str, name: str, value: float) -> float:
-    if not math.isfinite(value) or value <= 0:
-        raise ValueError(f"{name} of kernel {kernel!r} must be a positive finite number, not {value!r}")
-    return float(value)
+def squared_norm(vectors: Tensor) -> Tensor:
+    """`[M, e]` -> `[M]`."""
+    return (vectors * vectors).sum(-1)
+
+
+def squared_distance(product: Tensor, class_norm: Tensor, position_norm: Tensor) -> Tensor:
+    """`||W_v - h||^2` by the Gram identity (eq. 13): `[N, V]`, `[V]`, `[N]` -> `[N, V]`.
+
+    Clamped at 0, because rounding makes it slightly negative.
+    """
+    return torch.add(class_norm + position_norm[:, None], product, alpha=-2.0).clamp_min(0.0)
 
 
 class Kernel(nn.Module):
-    """Scores `[V, d] x [N, d] -> [N, V]`; see `build_kernel` for construction by name."""
+    """Scores `[V, d] x [N, d] -> [N, V]`; see `build_kernel` for construction by name.
 
-    name: str
+    Hyperparameters are numbers, or with `learnable=True` parameters that softplus keeps positive.
+    """
+
+    name: ClassVar[str]
+    defaults: ClassVar[Mapping[str, Callable[[int], float]]] = {}
+    """Real-valued hyperparameters, all positive, and their default for a hidden size."""
+
+    def __init__(
+        self, *, learnable: bool = False, hidden_size: int | None = None, **hyperparameters: float | None
+    ) -> None:
+        super().__init__()
+        self.learnable = learnable
+        self._values: dict[str, float | None] = {}
+        if learnable and not self.defaults:
+            raise ValueError(f"learnable: kernel {self.name!r} has no real-valued hyperparameter")
+        for name, default in self.defaults.items():
+            value = hyperparameters.get(name)
+            if value is None and hidden_size is not None:
+                value = default(hidden_size)
+            self._values[name] = None if value is None else self._positive(name, value)
+            if learnable:
+                setattr(self, f"raw_{name}", self._raw(name))
+
+    def _positive(self, name: str, value: float) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise ValueError(f"{name} of kernel {self.name!r} must be a positive finite number, not {value!r}")
+        return float(value)
+
+    def _raw(self, name: str) -> nn.Parameter:
+        value = self._values[name]
+        if value is None:
+            raise ValueError(f"{name} of kernel {self.name!r} needs a value, or hidden_size, to be learnt from there")
+        return nn.Parameter(torch.tensor(value + math.log(-math.expm1(-value))))
+
+    def value(self, name: str, hidden_size: int) -> float | Tensor:
+        """A real-valued hyperparameter: a number, or a scalar tensor where it is learnt."""
+        if self.learnable:
+            return functional.softplus(getattr(self, f"raw_{name}"))
+        value = self._values[name]
+        return self.defaults[name](hidden_size) if value is None else value
+
+    def number(self, name: str, hidden_size: int) -> float:
+        """A real-valued hyperparameter that is not learnt."""
+        value = self.value(name, hidden_size)
+        assert not isinstance(value, Tensor)
+        return value
+
+    def differentiates_fast(self) -> bool:
+        """Whether `score` takes a function of `training.softmax.elementwise` instead of the plain formula."""
+        return torch.is_grad_enabled() and not self.learnable and not torch.compiler.is_exporting()
 
     @property
     def hyperparameters(self) -> dict[str, float]:
-        """The values this kernel was built with, as they go into a manifest."""
-        return {}
+        """The values as they are now; those that still depend on the hidden size are left out."""
+        known = [name for name, value in self._values.items() if value is not None]
+        return {name: float(torch.as_tensor(self.value(name, 0)).detach()) for name in known}
+
+    def blocks(self, hidden_size: int) -> Sequence[Block]:
+        """The inner products that `score` needs."""
+        return [(slice(0, hidden_size), slice(0, hidden_size))]
+
+    def class_statistics(self, weight: Tensor) -> Statistics:
+        """`[V, d]`, at least float32 -> some `[V]`."""
+        return ()
+
+    def position_statistics(self, hidden: Tensor) -> Statistics:
+        """`[N, d]`, at least float32 -> some `[N]`."""
+        return self.class_statistics(hidden)
+
+    def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
+        """Scores `[N, V]` from inner products `[N, V]` and statistics, all at least float32."""
+        raise AssertionError("every kernel defines its score")
+
+    def forward(self, weight: Tensor, hidden: Tensor) -> Tensor:
+        """weight `[V, d]`, hidden `[N, d]` -> `[N, V]`; float32 for half-precision inputs."""
+        size = weight.shape[1]
+        products = [at_least_float32(hidden[:, left] @ weight[:, right].t()) for left, right in self.blocks(size)]
+        classes = self.class_statistics(at_least_float32(weight))
+        positions = self.position_statistics(at_least_float32(hidden))
+        return self.score(products, classes, positions, size)
 
     def extra_repr(self) -> str:
         return ", ".join(f"{key}={value:g}" for key, value in self.hyperparameters.items())
@@ -56,58 +142,253 @@ class Linear(Kernel):
 
     name = "lin"
 
-    def forward(self, weight: Tensor, hidden: Tensor) -> Tensor:
-        return at_least_float32(hidden @ weight.t())
+    def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
+        return products[0]
 
 
-class _DistancePower(Kernel):
-    """Common part of the kernels of `D^(p/2)`, with `D = ||W_v - h||^2`."""
+class _Distance(Kernel):
+    """Kernels of `D = ||W_v - h||^2`."""
 
-    def __init__(self, p: float = 2.0) -> None:
-        super().__init__()
-        self.p = _positive(self.name, "p", p)
+    def class_statistics(self, weight: Tensor) -> Statistics:
+        return (squared_norm(weight),)
+
+    def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
+        if self.differentiates_fast():
+            return elementwise.of_distance(self.slope(hidden_size), products[0], classes[0], positions[0])
+        return self.of_distance(squared_distance(products[0], classes[0], positions[0]), hidden_size)
+
+    def slope(self, hidden_size: int) -> elementwise.Slope:
+        """The function with its derivative, for constant hyperparameters."""
+        raise AssertionError("every kernel of distances defines this")
+
+    def of_distance(self, distance: Tensor, hidden_size: int) -> Tensor:
+        """`[N, V]` -> `[N, V]`."""
+        raise AssertionError("every kernel of distances defines this")
+
+    def power(self, distance: Tensor, hidden_size: int) -> Tensor:
+        """`D^(p/2)`; below p = 2 its slope at 0 is infinite, which the floor makes finite."""
+        p = self.value("p", hidden_size)
+        if not isinstance(p, Tensor) and p == 2.0:
+            return distance
+        return distance.clamp_min(torch.finfo(distance.dtype).tiny ** 0.5) ** (p / 2)
+
+
+class Logarithm(_Distance):
+    """`S = -log(||W_v - h||^p + 1)` (eq. 5)."""
+
+    name = "log"
+    defaults: ClassVar = {"p": lambda d: 2.0}
+
+    def of_distance(self, distance: Tensor, hidden_size: int) -> Tensor:
+        return -torch.log1p(self.power(distance, hidden_size))
+
+    def slope(self, hidden_size: int) -> elementwise.Slope:
+        return elementwise.logarithm(self.number("p", hidden_size))
+
+
+class Power(_Distance):
+    """`S = -||W_v - h||^p` (eq. 6)."""
+
+    name = "pow"
+    defaults: ClassVar = {"p": lambda d: 2.0}
+
+    def of_distance(self, distance: Tensor, hidden_size: int) -> Tensor:
+        return -self.power(distance, hidden_size)
+
+    def slope(self, hidden_size: int) -> elementwise.Slope:
+        return elementwise.power(self.number("p", hidden_size))
+
+
+class Polynomial(Kernel):
+    """`S = (alpha W_v . h + c)^p` with a positive integer p (eq. 7)."""
+
+    name = "pol"
+    defaults: ClassVar = {"alpha": lambda d: d**-0.5, "c": lambda d: 1.0}
+
+    def __init__(self, *, p: int = 2, **others: Any) -> None:
+        if isinstance(p, bool) or p != int(p) or p < 1:
+            raise ValueError(f"p of kernel 'pol' must be a positive integer, not {p!r}")
+        super().__init__(**others)
+        self.p = int(p)
 
     @property
     def hyperparameters(self) -> dict[str, float]:
-        return {"p": self.p}
+        return {**super().hyperparameters, "p": self.p}
 
-    def distance_power(self, weight: Tensor, hidden: Tensor) -> Tensor:
-        distance = squared_distance(weight, hidden)
-        if self.p == 2.0:
-            return distance
-        # Below p = 2 the slope of D^(p/2) is infinite at D = 0; the floor keeps it finite.
-        return distance.clamp_min(torch.finfo(distance.dtype).tiny ** 0.5).pow(self.p / 2)
+    def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
+        return (self.value("alpha", hidden_size) * products[0] + self.value("c", hidden_size)) ** self.p
 
 
-class Logarithm(_DistancePower):
-    """`S = -log(||W_v - h||^p + 1)` (kernel paper, eq. 5)."""
+class RadialBasis(_Distance):
+    """`S = exp(-gamma ||W_v - h||^2)` (eq. 8). In (0, 1], so its softmax is nearly flat."""
 
-    name = "log"
+    name = "rbf"
+    defaults: ClassVar = {"gamma": lambda d: 1.0 / d}
 
-    def forward(self, weight: Tensor, hidden: Tensor) -> Tensor:
-        return -torch.log1p(self.distance_power(weight, hidden))
+    def of_distance(self, distance: Tensor, hidden_size: int) -> Tensor:
+        return torch.exp(-self.value("gamma", hidden_size) * distance)
 
-
-class Power(_DistancePower):
-    """`S = -||W_v - h||^p` (kernel paper, eq. 6)."""
-
-    name = "pow"
-
-    def forward(self, weight: Tensor, hidden: Tensor) -> Tensor:
-        return -self.distance_power(weight, hidden)
+    def slope(self, hidden_size: int) -> elementwise.Slope:
+        return elementwise.radial_basis(self.number("gamma", hidden_size))
 
 
-KERNELS: Mapping[str, type[Kernel]] = {kernel.name: kernel for kernel in (Linear, Logarithm, Power)}
+class Wavelet(_Distance):
+    """`S = cos(||W_v - h||^2 / a) exp(-||W_v - h||^2 / b)` (eq. 12)."""
+
+    name = "wav"
+    defaults: ClassVar = {"a": lambda d: 1.0, "b": lambda d: float(d)}
+
+    def of_distance(self, distance: Tensor, hidden_size: int) -> Tensor:
+        a, b = self.value("a", hidden_size), self.value("b", hidden_size)
+        return torch.cos(distance / a) * torch.exp(-distance / b)
+
+    def slope(self, hidden_size: int) -> elementwise.Slope:
+        return elementwise.wavelet(self.number("a", hidden_size), self.number("b", hidden_size))
 
 
-def build_kernel(name: str, **hyperparameters: float) -> Kernel:
-    """A kernel by its name in the kernel paper, e.g. `build_kernel("log", p=2)`.
+class Hyperbolic(Kernel):
+    """Negative Poincare distance `-acosh(1 + 2 ||u - v||^2 / ((1 - ||u||^2)(1 - ||v||^2)))` (eq. 11).
 
-    Raises `ValueError` for an unknown name (naming the known ones), an unknown hyperparameter or one out of range.
+    The paper prints acos, whose argument would be out of range; the distance is acosh. `u` and `v` are `W_v` and `h`
+    mapped into the open unit ball by `x -> tanh(||x||) x / ||x||`, their norm kept at most `1 - eps`.
+    """
+
+    name = "hpb"
+
+    def __init__(self, *, eps: float = 1e-5, **others: Any) -> None:
+        if isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 < eps < 1:
+            raise ValueError(f"eps of kernel 'hpb' must lie between 0 and 1, not {eps!r}")
+        super().__init__(**others)
+        self.eps = float(eps)
+
+    @property
+    def hyperparameters(self) -> dict[str, float]:
+        return {"eps": self.eps}
+
+    def class_statistics(self, weight: Tensor) -> Statistics:
+        """Per vector: the factor that maps it into the ball, its squared norm there, and `1 - ` that norm."""
+        # The floor keeps the root's slope finite at the origin, where tanh(r) / r is 1 all the same.
+        norm = squared_norm(weight).clamp_min(torch.finfo(weight.dtype).tiny ** 0.5).sqrt()
+        ball_norm = torch.tanh(norm).clamp_max(1.0 - self.eps)
+        return ball_norm / norm, ball_norm.square(), (1.0 - ball_norm) * (1.0 + ball_norm)
+
+    def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
+        if self.differentiates_fast():
+            return elementwise.poincare(products[0], classes, positions)
+        class_scale, class_norm, class_gap = classes
+        scale, norm, gap = (statistic[:, None] for statistic in positions)
+        distance = (class_norm + norm - 2.0 * class_scale * (scale * products[0])).clamp_min(0.0)
+        # acosh(1 + x) = log1p(x + sqrt(x (x + 2))); the floor keeps the root's slope finite at distance 0.
+        excess = 2.0 * distance / (class_gap * gap)
+        root = (excess * (excess + 2.0)).clamp_min(torch.finfo(excess.dtype).tiny ** 0.5).sqrt()
+        return -torch.log1p(excess + root)
+
+
+_LOG_VARIANCE_BOUND = 60.0
+"""Log-variances are kept within this, so that variances and their inverses are finite in float32."""
+
+
+class _Gaussians(Kernel):
+    """Kernels of spherical Gaussians. A block of a vector is a mean and, last, `log sigma^2`."""
+
+    def gaussians(self, hidden_size: int) -> int:
+        """How many Gaussians a vector is cut into."""
+        raise AssertionError("every kernel of Gaussians defines this")
+
+    def blocks(self, hidden_size: int) -> Sequence[Block]:
+        """Means of every Gaussian of the context with those of every Gaussian of the word."""
+        count = self.gaussians(hidden_size)
+        size = hidden_size // count
+        means = [slice(i * size, (i + 1) * size - 1) for i in range(count)]
+        return [(position, word) for word in means for position in means]
+
+    def class_statistics(self, weight: Tensor) -> Statistics:
+        """Per Gaussian: squared norm of the mean, variance."""
+        count = self.gaussians(weight.shape[1])
+        parts = weight.unflatten(1, (count, -1))
+        norms = squared_norm(parts[:, :, :-1])
+        variances = parts[:, :, -1].clamp(-_LOG_VARIANCE_BOUND, _LOG_VARIANCE_BOUND).exp()
+        return tuple(statistic for i in range(count) for statistic in (norms[:, i], variances[:, i]))
+
+    def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
+        """Sum over all pairs of Gaussians of the log of the integral of their product (eq. 9 and 10)."""
+        count = self.gaussians(hidden_size)
+        dimensions = hidden_size // count - 1
+        total: Tensor | float = 0.0
+        for index, product in enumerate(products):
+            word, position = divmod(index, count)
+            norm, variance = classes[2 * word : 2 * word + 2]
+            position_norm, position_variance = positions[2 * position : 2 * position + 2]
+            if self.differentiates_fast():
+                sides = (norm, variance, position_norm, position_variance)
+                total = total + elementwise.gaussian_overlap(product, *sides, dimensions)
+                continue
+            both = variance + position_variance[:, None]
+            distance = squared_distance(product, norm, position_norm)
+            total = total - 0.5 * (dimensions * torch.log(2 * math.pi * both) + distance / both)
+        assert isinstance(total, Tensor)
+        return total
+
+
+class Gaussian(_Gaussians):
+    """Symmetric spherical Gaussians: `log of the integral of N(mu_W, s_W^2 I) N(mu_h, s_h^2 I)` (eq. 9).
+
+    The last of the `d` numbers of a vector is `log sigma^2`, the others are the mean.
+    """
+
+    name = "ssg"
+
+    def gaussians(self, hidden_size: int) -> int:
+        if hidden_size < 2:
+            raise ValueError(f"kernel 'ssg' needs a hidden size of at least 2, not {hidden_size}")
+        return 1
+
+
+class MixtureOfGaussians(_Gaussians):
+    """Sum over pairs of Gaussians of the log of the integral of their product (eq. 10, as printed).
+
+    A vector is cut into `num_gaussians` equal blocks, each laid out as in `ssg`.
+    """
+
+    name = "mog"
+
+    def __init__(self, *, num_gaussians: int = 2, **others: Any) -> None:
+        if isinstance(num_gaussians, bool) or num_gaussians != int(num_gaussians) or num_gaussians < 1:
+            raise ValueError(f"num_gaussians of kernel 'mog' must be a positive integer, not {num_gaussians!r}")
+        self.num_gaussians = int(num_gaussians)
+        super().__init__(**others)
+
+    @property
+    def hyperparameters(self) -> dict[str, float]:
+        return {"num_gaussians": self.num_gaussians}
+
+    def gaussians(self, hidden_size: int) -> int:
+        if hidden_size % self.num_gaussians or hidden_size < 2 * self.num_gaussians:
+            raise ValueError(
+                f"num_gaussians of kernel 'mog' must divide the hidden size into blocks of 2 or more: "
+                f"{self.num_gaussians} does not divide {hidden_size} so"
+            )
+        return self.num_gaussians
+
+
+_ALL = (Linear, Logarithm, Power, Polynomial, RadialBasis, Gaussian, MixtureOfGaussians, Hyperbolic, Wavelet)
+
+KERNELS: Mapping[str, type[Kernel]] = {kernel.name: kernel for kernel in _ALL}
+
+
+def build_kernel(name: str, **hyperparameters: Any) -> Kernel:
+    """A kernel by its name in the kernel paper, e.g. `build_kernel("rbf", gamma=0.5)`.
+
+    Hyperparameters that are left out have the defaults of the specification, some of which depend on the hidden size:
+    give `hidden_size` to fix them at once. `learnable=True` makes the real-valued ones parameters.
+    Raises `ValueError` for an unknown name (naming the nine), an unknown hyperparameter or one out of range.
     """
     if name not in KERNELS:
         raise ValueError(f"unknown kernel {name!r}; known kernels: {', '.join(KERNELS)}")
-    try:
-        return KERNELS[name](**hyperparameters)
-    except TypeError as error:
-        raise ValueError(f"kernel {name!r}: {error}") from error
+    kernel = KERNELS[name]
+    allowed = {*kernel.defaults, *inspect.signature(kernel.__init__).parameters} - {"self", "others", "hyperparameters"}
+    unknown = set(hyperparameters) - allowed - {"learnable", "hidden_size"}
+    if unknown:
+        own = ", ".join(sorted(allowed - {"learnable", "hidden_size"})) or "none"
+        raise ValueError(f"unknown hyperparameter {min(unknown)!r} of kernel {name!r}; it has: {own}")
+    return kernel(**hyperparameters)

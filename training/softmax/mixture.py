@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from training.softmax.kernels import Kernel, at_least_float32, build_kernel
-from training.softmax.loss import mixture_cross_entropy
+from training.softmax.loss import Components, softmax_cross_entropy, target_scores
 
 __all__ = ["GeneralizedSoftmax", "KernelSpec", "parse_kernels"]
 
@@ -78,7 +78,7 @@ class GeneralizedSoftmax(nn.Module):
         if not variance_penalty >= 0:
             raise ValueError(f"variance_penalty must not be negative: {variance_penalty!r}")
         self.variance_penalty = variance_penalty
-        self.kernels = nn.ModuleList(build_kernel(**spec) for spec in parse_kernels(kernels))
+        self.kernels = nn.ModuleList(build_kernel(**{"hidden_size": hidden_size, **spec}) for spec in parse_kernels(kernels))
         self.weight = nn.Parameter(torch.empty(num_classes, hidden_size))
         count = len(self.kernels)
         if count > 1:
@@ -130,22 +130,19 @@ class GeneralizedSoftmax(nn.Module):
             return parts[0]
         return torch.logsumexp(torch.stack([log_prior[:, k, None] + part for k, part in enumerate(parts)]), dim=0)
 
+    def parts(self) -> Components:
+        return Components(
+            kernels=self.components(),
+            weights=[self.weight],
+            projections=self.projections if self.num_components > 1 else None,
+        )
+
     def target_log_prob(self, hidden: Tensor, target: Tensor) -> Tensor:
         """Log-probability of one class per position, without the distribution: `[N, d]`, `[N]` -> `[N]`."""
-        log_prior = self.log_mixture_weights(hidden)
-        index = target[:, None]
-        parts = [score.gather(1, index)[:, 0] - torch.logsumexp(score, dim=-1) for score in self.scores(hidden)]
-        return torch.logsumexp(log_prior + torch.stack(parts, dim=-1), dim=-1)
+        chosen, normalizers = target_scores(self.parts(), hidden, target)
+        return torch.logsumexp(self.log_mixture_weights(hidden) + chosen - normalizers, dim=-1)
 
     def loss(self, hidden: Tensor, target: Tensor) -> Tensor:
-        """Sum over positions of cross entropy plus the variance regularizer (eq. 14): `[N, d]`, `[N]` -> scalar.
-
-        Never holds `[N, V]`; see `training.softmax.loss`.
-        """
-        components = torch.stack(self.component_hidden(hidden))
-        log_prior = self.log_mixture_weights(hidden)
-        loss = mixture_cross_entropy(self.components(), self.weight, components, log_prior, target)
-        if self.variance_penalty and self.num_components > 1:
-            variance = log_prior.exp().var(dim=-1, correction=0)
-            loss = loss + self.variance_penalty * variance.sum()
-        return loss
+        if self.num_components == 1:
+            return softmax_cross_entropy(self.parts(), hidden, target)
+        return -self.target_log_prob(hidden, target).sum()
