@@ -19,9 +19,9 @@ from torch.autograd.function import once_differentiable
 from training.softmax.kernels import Kernel, at_least_float32
 from training.softmax.sparse import best_classes
 
-__all__ = ["Components", "softmax_cross_entropy", "target_scores"]
+__all__ = ["CHUNK_SCORES", "Components", "softmax_cross_entropy", "target_scores"]
 
-_CHUNK_SCORES = 1 << 21
+CHUNK_SCORES = 1 << 21
 """Scores of one chunk: 8 MB of float32, which stays in a shared cache (measured on 2 cores)."""
 
 
@@ -205,7 +205,7 @@ class _Pass:
         return tensor.detach().requires_grad_(self._sums is not None)
 
     def chunks(self) -> Iterator[slice]:
-        rows = max(1, _CHUNK_SCORES // self._weight.shape[0])
+        rows = max(1, CHUNK_SCORES // self._weight.shape[0])
         return (slice(start, start + rows) for start in range(0, self._hidden.shape[0], rows))
 
     def scores(self, part: slice) -> tuple[Tensor, Callable[[Tensor], None]]:

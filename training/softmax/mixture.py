@@ -6,26 +6,41 @@ Everything is computed in log space: `log p = logsumexp_k(log pi_k + log_softmax
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from training.softmax.kernels import Kernel, at_least_float32, build_kernel
-from training.softmax.loss import Components, softmax_cross_entropy, target_scores
+from training.softmax.loss import CHUNK_SCORES, Components, softmax_cross_entropy, target_scores
+from training.softmax.sparse import Reduction, best_classes, check_targets
 
-__all__ = ["GeneralizedSoftmax", "KernelSpec", "parse_kernels"]
+__all__ = ["NAMED_MIXTURES", "GeneralizedSoftmax", "KernelSpec", "parse_kernels"]
 
 KernelSpec = str | Mapping[str, Any]
 """`"lin"`, `"3*lin"`, or a mapping with `name` and hyperparameters."""
+
+NAMED_MIXTURES: Mapping[str, str] = {
+    "mos": "9*lin",
+    "mixbig": "lin, log, pow, pol, rbf, ssg, mog, hpb, wav",
+    "mix1": "lin, log, rbf, hpb, wav",
+    "mix2": "3*lin, log",
+    "mix3": "lin, log, pow, pol",
+    "mix4": "lin, log, rbf, hpb",
+    "mix5": "2*lin, 2*rbf",
+}
+"""The mixtures of the kernel paper (Table 3)."""
 
 _REPEATED = re.compile(r"^(?:(\d+)\s*\*\s*)?(\w+)$")
 
 
 def _parse_name(spec: str) -> list[dict[str, Any]]:
+    if spec.strip() in NAMED_MIXTURES:
+        return parse_kernels(NAMED_MIXTURES[spec.strip()])
     match = _REPEATED.match(spec.strip())
     if match is None:
-        raise ValueError(f"kernels: {spec!r} is neither a kernel's name nor `count*name`")
+        raise ValueError(f"kernels: {spec!r} is neither a kernel's name, nor `count*name`, nor a named mixture")
     count = int(match[1] or 1)
     if not 1 <= count <= 64:
         raise ValueError(f"kernels: {spec!r} asks for {count} components; 1 to 64 are possible")
@@ -35,7 +50,7 @@ def _parse_name(spec: str) -> list[dict[str, Any]]:
 def parse_kernels(specs: str | Iterable[KernelSpec]) -> list[dict[str, Any]]:
     """One mapping (`name` and hyperparameters) per component.
 
-    `"3*lin,log"`, `["3*lin", {"name": "pow", "p": 1.5}]` and the like; raises `ValueError` for anything else.
+    `"mix2"`, `"3*lin,log"`, `["3*lin", {"name": "pow", "p": 1.5}]` and the like; raises `ValueError` for anything else.
     """
     parts: list[KernelSpec] = [*specs.split(",")] if isinstance(specs, str) else list(specs)
     parsed: list[dict[str, Any]] = []
@@ -52,12 +67,17 @@ def parse_kernels(specs: str | Iterable[KernelSpec]) -> list[dict[str, Any]]:
 
 
 class GeneralizedSoftmax(nn.Module):
-    """`p(v|h) = sum_k pi_k(h) softmax_v S_k(W_v, h_k)` (kernel paper, eq. 1-3).
+    """`p(v|h) = sum_k pi_k(h) softmax_v S_k(W_k,v , h_k)` (kernel paper, eq. 1-3).
 
     `pi(h) = softmax(prior^T h)` and `h_k = tanh(h @ projections[k])`. With one component there is neither prior
     nor projection: the kernel sees `h` itself, so a single-kernel model has as many parameters as `lin`.
 
-    Parameters: `weight` `[V, d]`, and for K > 1 `prior` `[d, K]` and `projections` `[K, d, d]`.
+    Parameters: `weight` `[V, d]`, for K > 1 also `prior` `[d, K]` and `projections` `[K, d, d]`. The projection
+    matrix `W_k` is `weight` for all components, unless they are untied: `untied="full"` gives the components after the
+    first matrices of their own, `other_weights` `[K - 1, V, d]`; an integer r gives low-rank corrections,
+    `W_k = weight + left[k] @ right[k]` with `left` `[K, V, r]` and `right` `[K, r, d]`, which start at 0.
+
+    With `sparse_k` each component is a sparse-softmax over its k best classes (sparse paper, eq. 4-5).
     """
 
     def __init__(
@@ -66,33 +86,63 @@ class GeneralizedSoftmax(nn.Module):
         hidden_size: int,
         kernels: str | Sequence[KernelSpec] = ("lin",),
         *,
+        untied: Literal["full"] | int | None = None,
+        sparse_k: int | None = None,
         variance_penalty: float = 0.0,
+        label_smoothing: float = 0.0,
     ) -> None:
         """`variance_penalty` is rho of eq. 14: `loss` adds rho times the variance of pi over the components.
 
-        Raises `ValueError` for sizes below 1, a negative penalty, and what `build_kernel` refuses.
+        `label_smoothing` as in `torch.nn.functional.cross_entropy`: targets are mixed with the uniform distribution
+        over all classes. Raises `ValueError` naming the argument that is out of range.
         """
         super().__init__()
         if num_classes < 1 or hidden_size < 1:
             raise ValueError(f"num_classes and hidden_size must be at least 1, not {num_classes} and {hidden_size}")
         if not variance_penalty >= 0:
             raise ValueError(f"variance_penalty must not be negative: {variance_penalty!r}")
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing must lie in [0, 1): {label_smoothing!r}")
+        if sparse_k is not None and (isinstance(sparse_k, bool) or not isinstance(sparse_k, int) or sparse_k < 1):
+            raise ValueError(f"sparse_k must be a positive integer: {sparse_k!r}")
+        if label_smoothing and sparse_k is not None:
+            raise ValueError("label_smoothing and sparse_k exclude each other: classes of probability 0 have no log")
+        if untied not in (None, "full") and (isinstance(untied, bool) or not isinstance(untied, int) or untied < 1):
+            raise ValueError(f"untied must be None, 'full' or a positive rank: {untied!r}")
         self.variance_penalty = variance_penalty
-        self.kernels = nn.ModuleList(build_kernel(**{"hidden_size": hidden_size, **spec}) for spec in parse_kernels(kernels))
+        self.label_smoothing = label_smoothing
+        self.sparse_k = sparse_k
+        specs = parse_kernels(kernels)
+        self.kernels = nn.ModuleList(build_kernel(**{"hidden_size": hidden_size, **spec}) for spec in specs)
+        for kernel in self.components():
+            kernel.blocks(hidden_size)  # a kernel of Gaussians raises where the size does not suit it
+        self._untied = untied if len(specs) > 1 else None
         self.weight = nn.Parameter(torch.empty(num_classes, hidden_size))
-        count = len(self.kernels)
+        self._make_parameters(len(specs), num_classes, hidden_size)
+        self.reset_parameters()
+
+    def _make_parameters(self, count: int, num_classes: int, hidden_size: int) -> None:
         if count > 1:
             self.prior = nn.Parameter(torch.empty(hidden_size, count))
             self.projections = nn.Parameter(torch.empty(count, hidden_size, hidden_size))
-        self.reset_parameters()
+        if self._untied == "full":
+            self.other_weights = nn.Parameter(torch.empty(count - 1, num_classes, hidden_size))
+        elif self._untied is not None:
+            self.left = nn.Parameter(torch.empty(count, num_classes, self._untied))
+            self.right = nn.Parameter(torch.empty(count, self._untied, hidden_size))
 
     def reset_parameters(self) -> None:
         """Vectors of expected norm 1; projections near the identity's scale; an even prior."""
-        hidden_size = self.weight.shape[1]
-        nn.init.normal_(self.weight, std=hidden_size**-0.5)
+        scale = self.weight.shape[1] ** -0.5
+        nn.init.normal_(self.weight, std=scale)
         if self.num_components > 1:
             nn.init.zeros_(self.prior)
-            nn.init.normal_(self.projections, std=hidden_size**-0.5)
+            nn.init.normal_(self.projections, std=scale)
+        if self._untied == "full":
+            nn.init.normal_(self.other_weights, std=scale)
+        elif self._untied is not None:
+            nn.init.zeros_(self.left)
+            nn.init.normal_(self.right, std=scale)
 
     @property
     def num_components(self) -> int:
@@ -101,6 +151,14 @@ class GeneralizedSoftmax(nn.Module):
     def components(self) -> list[Kernel]:
         return [kernel for kernel in self.kernels if isinstance(kernel, Kernel)]
 
+    def class_weights(self) -> list[Tensor]:
+        """The projection matrices `[V, d]`: one where the components are tied, else K."""
+        if self._untied is None:
+            return [self.weight]
+        if self._untied == "full":
+            return [self.weight, *self.other_weights]
+        return [self.weight + self.left[k] @ self.right[k] for k in range(self.num_components)]
+
     def component_hidden(self, hidden: Tensor) -> list[Tensor]:
         """`h_k` for each component: `[N, d]` -> K of `[N, d]` (eq. 3)."""
         if self.num_components == 1:
@@ -108,7 +166,7 @@ class GeneralizedSoftmax(nn.Module):
         return [torch.tanh(hidden @ self.projections[k]) for k in range(self.num_components)]
 
     def log_mixture_weights(self, hidden: Tensor) -> Tensor:
-        """`log pi(h)`: `[N, d]` -> `[N, K]` (eq. 2)."""
+        """`log pi(h)`, at least float32: `[N, d]` -> `[N, K]` (eq. 2)."""
         if self.num_components == 1:
             return at_least_float32(hidden.new_zeros(hidden.shape[0], 1))
         return torch.log_softmax(at_least_float32(hidden @ self.prior), dim=-1)
@@ -118,31 +176,75 @@ class GeneralizedSoftmax(nn.Module):
         return self.log_mixture_weights(hidden).exp()
 
     def scores(self, hidden: Tensor) -> list[Tensor]:
-        """`S_k`: `[N, d]` -> K of `[N, V]`."""
-        pairs = zip(self.components(), self.component_hidden(hidden), strict=True)
-        return [kernel(self.weight, component) for kernel, component in pairs]
+        """`S_k`, at least float32: `[N, d]` -> K of `[N, V]`."""
+        weights = self.class_weights()
+        weights = weights * self.num_components if len(weights) == 1 else weights
+        parts = zip(self.components(), weights, self.component_hidden(hidden), strict=True)
+        return [kernel(weight, component) for kernel, weight, component in parts]
 
     def log_prob(self, hidden: Tensor) -> Tensor:
-        """Log-probability of every class: `[N, d]` -> `[N, V]`."""
-        log_prior = self.log_mixture_weights(hidden)
-        parts = [torch.log_softmax(score, dim=-1) for score in self.scores(hidden)]
+        """Log-probability of every class, minus infinity where it is 0: `[N, d]` -> `[N, V]`."""
+        parts = [self._log_softmax(score) for score in self.scores(hidden)]
         if len(parts) == 1:
             return parts[0]
+        log_prior = self.log_mixture_weights(hidden)
         return torch.logsumexp(torch.stack([log_prior[:, k, None] + part for k, part in enumerate(parts)]), dim=0)
 
-    def parts(self) -> Components:
-        return Components(
-            kernels=self.components(),
-            weights=[self.weight],
-            projections=self.projections if self.num_components > 1 else None,
-        )
+    def _log_softmax(self, scores: Tensor) -> Tensor:
+        if self.sparse_k is None or self.sparse_k >= scores.shape[1]:
+            return torch.log_softmax(scores, dim=-1)
+        values, classes = best_classes(scores, self.sparse_k)
+        return torch.full_like(scores, -torch.inf).scatter(1, classes, torch.log_softmax(values, dim=-1))
 
     def target_log_prob(self, hidden: Tensor, target: Tensor) -> Tensor:
-        """Log-probability of one class per position, without the distribution: `[N, d]`, `[N]` -> `[N]`."""
-        chosen, normalizers = target_scores(self.parts(), hidden, target)
+        """Log-probability of one class per position, never holding `[N, V]`: `[N, d]`, `[N]` -> `[N]`.
+
+        With `sparse_k` it is what the sparse loss maximizes, which is finite also for a target outside the k best.
+        """
+        chosen, normalizers = target_scores(self._parts(), hidden, target)
         return torch.logsumexp(self.log_mixture_weights(hidden) + chosen - normalizers, dim=-1)
 
-    def loss(self, hidden: Tensor, target: Tensor) -> Tensor:
+    def loss(self, hidden: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: Reduction = "sum") -> Tensor:
+        """Cross entropy with label smoothing and the variance regularizer (eq. 14), never holding `[N, V]`.
+
+        hidden `[N, d]`, target `[N]` -> scalar, or `[N]` with reduction `none`, where ignored positions have loss 0.
+        The mean is over the positions that count, 0 where none does. Raises `ValueError` for targets out of range.
+        """
+        kept = target != ignore_index
+        hidden_kept, target_kept = (hidden, target) if bool(kept.all()) else (hidden[kept], target[kept])
+        check_targets(target_kept, self.weight.shape[0])
+        if reduction == "none":
+            losses = self._losses(hidden_kept, target_kept)
+            return losses.new_zeros(target.shape).masked_scatter(kept, losses)
+        if reduction not in ("mean", "sum"):
+            raise ValueError(f"reduction must be 'none', 'mean' or 'sum', not {reduction!r}")
         if self.num_components == 1:
-            return softmax_cross_entropy(self.parts(), hidden, target)
-        return -self.target_log_prob(hidden, target).sum()
+            total = softmax_cross_entropy(self._parts(), hidden_kept, target_kept, self.label_smoothing)
+        else:
+            total = self._losses(hidden_kept, target_kept).sum()
+        return total / max(1, target_kept.shape[0]) if reduction == "mean" else total
+
+    def _losses(self, hidden: Tensor, target: Tensor) -> Tensor:
+        losses = -(1 - self.label_smoothing) * self.target_log_prob(hidden, target)
+        if self.label_smoothing:
+            losses = losses - self.label_smoothing * self._mean_log_prob(hidden)
+        if self.variance_penalty and self.num_components > 1:
+            losses = losses + self.variance_penalty * self.mixture_weights(hidden).var(dim=-1, correction=0)
+        return losses
+
+    def _mean_log_prob(self, hidden: Tensor) -> Tensor:
+        """Mean over classes of the log-probability, computed twice so as not to be held: `[N, d]` -> `[N]`."""
+        rows = max(1, CHUNK_SCORES // (self.weight.shape[0] * self.num_components))
+        means = [
+            checkpoint(lambda part: self.log_prob(part).mean(-1), part, use_reentrant=False)
+            for part in hidden.split(rows)
+        ]
+        return torch.cat(means)
+
+    def _parts(self) -> Components:
+        return Components(
+            kernels=self.components(),
+            weights=self.class_weights(),
+            projections=self.projections if self.num_components > 1 else None,
+            sparse_k=self.sparse_k,
+        )

@@ -1,6 +1,12 @@
 """Sparse-softmax: only the k best classes take part (sparse paper, eq. 4-5).
 
 Shapes: `N` examples, `V` classes.
+
+    p_i = exp(z_i) / sum of exp(z_j) over the k best j      for i among the k best, exactly 0 elsewhere
+    loss = log of the sum of exp(z_j) over the k best j  -  z_target
+
+The loss takes the target's score whether or not it is among the k best; it is never negative. Equal scores are ranked
+by the lower class. `k >= V` is plain softmax.
 """
 
 from typing import Any, Literal
@@ -9,23 +15,120 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["best_classes", "sparse_softmax", "sparse_softmax_cross_entropy", "sparse_softmax_loss"]
+__all__ = [
+    "Reduction",
+    "best_classes",
+    "check_targets",
+    "sparse_softmax",
+    "sparse_softmax_cross_entropy",
+    "sparse_softmax_loss",
+]
 
 Reduction = Literal["none", "mean", "sum"]
 
+_BLOCK = 64
+"""Classes whose maximum stands for all of them in the first look."""
+
 
 def best_classes(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest scores of each row and their classes, equal scores by the lower class: `[N, V]` -> 2 of `[N, k]`.
+    """The k largest scores of each row, descending, and their classes: `[N, V]` -> two of `[N, min(k, V)]`.
 
-    `k >= V` means all classes. Raises `ValueError` for `k < 1`.
+    Raises `ValueError` for a k that is not a positive integer.
     """
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise ValueError(f"k must be a positive integer, not {k!r}")
-    values, classes = torch.topk(scores, min(k, scores.shape[-1]), dim=-1)
-    last = values[:, -1:]
-    tied = (scores == last).sum(-1) > (values == last).sum(-1)
+    classes_count = scores.shape[-1]
+    if k >= classes_count:
+        values, classes = torch.sort(scores, dim=-1, descending=True, stable=True)
+        return values, classes
+    values, classes = _top_k(scores, k + 1)
+    # A score that is shared by places k and k + 1: which of its classes got place k is an accident.
+    tied = values[:, k - 1] == values[:, k]
+    values, classes = values[:, :k], classes[:, :k]
     if tied.any():
-        # topk finds the right values but takes any of the classes that tie for the last place.
-        order = torch.argsort(scores[tied], dim=-1, descending=True, stable=True)[:, : values.shape[-1]]
-        classes[tied] = order
+        values, classes = values.clone(), classes.clone()
+        values[tied], classes[tied] = _stable_top_k(scores[tied], k)
     return values, classes
+
+
+def _top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """`torch.topk`, but first narrowed to the k blocks of classes with the largest maxima, which hold the k best."""
+    count, width = scores.shape[0], scores.shape[1] // _BLOCK * _BLOCK
+    blocks = width // _BLOCK
+    if blocks <= 2 * k or scores.device.type != "cpu":
+        return torch.topk(scores, k, dim=-1)
+    body = scores[:, :width].unflatten(1, (blocks, _BLOCK))
+    chosen = torch.topk(body.amax(-1), k, dim=-1, sorted=False).indices
+    candidates = body.gather(1, chosen[:, :, None].expand(-1, -1, _BLOCK)).flatten(1)
+    tail = scores[:, width:]
+    values, places = torch.topk(torch.cat([candidates, tail], dim=1), k, dim=-1)
+    starts = (chosen * _BLOCK)[:, :, None] + torch.arange(_BLOCK, device=scores.device)
+    ends = torch.arange(width, scores.shape[1], device=scores.device).expand(count, -1)
+    return values, torch.cat([starts.flatten(1), ends], dim=1).gather(1, places)
+
+
+def _stable_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    values, classes = torch.sort(scores, dim=-1, descending=True, stable=True)
+    return values[:, :k], classes[:, :k]
+
+
+def sparse_softmax(scores: Tensor, k: int) -> Tensor:
+    """Sparse-softmax of each row, with exactly min(k, V) entries above 0: `[N, V]` -> `[N, V]` (eq. 4)."""
+    values, classes = best_classes(scores, k)
+    return torch.zeros_like(scores).scatter(1, classes, torch.softmax(values, dim=-1))
+
+
+def sparse_softmax_loss(scores: Tensor, target: Tensor, k: int) -> Tensor:
+    """Loss of each example: scores `[N, V]`, target `[N]` -> `[N]` (eq. 5).
+
+    Raises `ValueError` for a k that is not a positive integer or a target outside `[0, V)`.
+    """
+    check_targets(target, scores.shape[-1])
+    loss: Tensor = _SparseSoftmaxLoss.apply(scores, target, k)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def sparse_softmax_cross_entropy(
+    scores: Tensor, target: Tensor, k: int, *, ignore_index: int = -100, reduction: Reduction = "mean"
+) -> Tensor:
+    """`sparse_softmax_loss` with the conventions of `torch.nn.functional.cross_entropy`.
+
+    Ignored examples count for nothing; if all are, the mean is 0. With reduction `none` their loss is 0. There is no
+    label smoothing: it would ask for the log-probability of classes whose probability is 0.
+    """
+    kept = target != ignore_index
+    losses = sparse_softmax_loss(scores[kept], target[kept], k) if not kept.all() else None
+    if losses is None:
+        losses = sparse_softmax_loss(scores, target, k)
+    if reduction == "none":
+        return losses.new_zeros(target.shape).masked_scatter(kept, losses)
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', not {reduction!r}")
+    return losses.sum() / max(1, losses.shape[0]) if reduction == "mean" else losses.sum()
+
+
+def check_targets(target: Tensor, num_classes: int) -> None:
+    """Raises `ValueError` for targets `[N]` outside `[0, num_classes)`."""
+    if target.numel() and not (0 <= int(target.min()) and int(target.max()) < num_classes):
+        raise ValueError(f"target must lie in [0, {num_classes}), not {int(target.min())} to {int(target.max())}")
+
+
+class _SparseSoftmaxLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, target: Tensor, k: int) -> Tensor:
+        values, classes = best_classes(scores, k)
+        wide = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+        normalizer = torch.logsumexp(wide, dim=-1)
+        ctx.save_for_backward(torch.exp(wide - normalizer[:, None]), classes, target)
+        ctx.shape, ctx.dtype = scores.shape, scores.dtype
+        loss: Tensor = normalizer - scores.gather(1, target[:, None])[:, 0]
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        probabilities, classes, target = ctx.saved_tensors
+        result = grad.new_zeros(ctx.shape, dtype=ctx.dtype)
+        result.scatter_(1, classes, (probabilities * grad[:, None]).to(ctx.dtype))
+        result.scatter_add_(1, target[:, None], -grad[:, None].to(ctx.dtype))
+        return result, None, None
