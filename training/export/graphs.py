@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from models.manifest import Graph
+from training.export.folding import FoldedSoftmax
 from training.networks.language_model import RecurrentLanguageModel
 
 __all__ = ["ExportGraph", "NextWordsGraph", "ScoreGraph", "language_model_graphs"]
@@ -22,6 +23,7 @@ class _StatefulGraph(nn.Module):
     def __init__(self, model: RecurrentLanguageModel) -> None:
         super().__init__()
         self.model = model
+        self.output_layer = FoldedSoftmax(model.output_layer)
 
     def context_vectors(
         self, tokens: Tensor, lengths: Tensor, hidden: Tensor, cell: Tensor
@@ -43,9 +45,10 @@ class NextWordsGraph(_StatefulGraph):
         """
         outputs, hidden, cell = self.context_vectors(tokens, lengths, hidden, cell)
         last = outputs[torch.arange(tokens.shape[0], device=tokens.device), lengths - 1]
-        layer = self.model.output_layer
+        layer = self.output_layer
         log_probabilities = layer.log_prob(last)
-        entropy = -(log_probabilities.exp() * log_probabilities).sum(-1)
+        probabilities = log_probabilities.exp()
+        entropy = -torch.where(probabilities > 0, probabilities * log_probabilities, 0.0).sum(-1)
         values, ids = _top_k(log_probabilities, k)
         return values, ids, entropy, layer.mixture_weights(last), hidden, cell
 
@@ -61,7 +64,7 @@ class ScoreGraph(_StatefulGraph):
         What stands behind a sequence's length is meaningless.
         """
         outputs, hidden, cell = self.context_vectors(tokens, lengths, hidden, cell)
-        scores = self.model.output_layer.target_log_prob(outputs.flatten(0, 1), targets.flatten())
+        scores = self.output_layer.target_log_prob(outputs.flatten(0, 1), targets.flatten())
         return scores.view_as(targets), hidden, cell
 
 

@@ -33,7 +33,8 @@ def save_torchscript(graphs: Mapping[str, ExportGraph], path: Path) -> None:
     """Traces all graphs into one file. Tracing, because it runs any Python; what must vary is scripted."""
     module = _Methods({name: graph.module for name, graph in graphs.items()}).eval()
     examples = {name: graph.examples for name, graph in graphs.items()}
-    with warnings.catch_warnings():
+    # Without gradients, kernels take their plain formulas, which TorchScript can hold.
+    with warnings.catch_warnings(), torch.no_grad():
         # torch deprecates TorchScript; it stays an export format because users asked for it.
         warnings.simplefilter("ignore")
         traced = torch.jit.trace_module(module, examples, check_trace=False)

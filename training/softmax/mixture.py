@@ -184,11 +184,21 @@ class GeneralizedSoftmax(nn.Module):
 
     def log_prob(self, hidden: Tensor) -> Tensor:
         """Log-probability of every class, minus infinity where it is 0: `[N, d]` -> `[N, V]`."""
-        parts = [self._log_softmax(score) for score in self.scores(hidden)]
+        return self.mix(hidden, self.scores(hidden))
+
+    def mix(self, hidden: Tensor, scores: Sequence[Tensor]) -> Tensor:
+        """Log-probabilities from the components' scores: `[N, d]`, K of `[N, V]` -> `[N, V]`."""
+        parts = [self._log_softmax(score) for score in scores]
         if len(parts) == 1:
             return parts[0]
         log_prior = self.log_mixture_weights(hidden)
         return torch.logsumexp(torch.stack([log_prior[:, k, None] + part for k, part in enumerate(parts)]), dim=0)
+
+    def log_normalizer(self, scores: Tensor) -> Tensor:
+        """Logarithm of what a component's exponentials are divided by: `[N, V]` -> `[N]`."""
+        if self.sparse_k is None or self.sparse_k >= scores.shape[1]:
+            return torch.logsumexp(scores, dim=-1)
+        return torch.logsumexp(best_classes(scores, self.sparse_k)[0], dim=-1)
 
     def _log_softmax(self, scores: Tensor) -> Tensor:
         if self.sparse_k is None or self.sparse_k >= scores.shape[1]:

@@ -1,0 +1,100 @@
+"""The output layer as it is exported: everything that does not depend on the context is computed beforehand.
+
+Shapes: `N` positions, `V` classes, `d` hidden size, `K` mixture components, `R` inner products a position needs.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.softmax import GeneralizedSoftmax, Kernel
+from training.softmax.kernels import Power, at_least_float32
+
+__all__ = ["FoldedSoftmax"]
+
+
+class FoldedSoftmax(nn.Module):
+    """Computes what a `GeneralizedSoftmax` computes, for inference.
+
+    * Class statistics (squared norms, ball maps, variances) are stored, computed in float64.
+    * A kernel whose softmax is that of a linear layer is one: `pow` with p = 2 is `2 h . W_v - ||W_v||^2`, since
+      `||h||^2` is the same for all classes and cancels.
+    * Components that share a projection matrix share one matrix product, `[R N, d] x [d, V]`. For few positions its
+      cost is reading the matrix from memory, which then happens once instead of R times. An inner product of parts of
+      the vectors is taken as one of whole vectors with zeros elsewhere.
+    """
+
+    def __init__(self, layer: GeneralizedSoftmax) -> None:
+        super().__init__()
+        self._layer = layer
+        self._kernels = layer.components()
+        weights = [weight.detach() for weight in layer.class_weights()]
+        self._weights = nn.ParameterList(
+            weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=False)
+            for weight in (layer.class_weights() if len(weights) == 1 else weights)
+        )
+        self._statistics = nn.ModuleList()
+        for k, kernel in enumerate(self._kernels):
+            weight = weights[k if len(weights) > 1 else 0]
+            exact = kernel.class_statistics(weight.double())
+            kept = [nn.Parameter(statistic.to(weight.dtype), requires_grad=False) for statistic in exact]
+            self._statistics.append(nn.ParameterList(kept))
+
+    def mixture_weights(self, hidden: Tensor) -> Tensor:
+        """As `GeneralizedSoftmax.mixture_weights`."""
+        return self._layer.mixture_weights(hidden)
+
+    def log_prob(self, hidden: Tensor) -> Tensor:
+        """As `GeneralizedSoftmax.log_prob`: `[N, d]` -> `[N, V]`."""
+        return self._layer.mix(hidden, self.scores(hidden))
+
+    def target_log_prob(self, hidden: Tensor, target: Tensor) -> Tensor:
+        """As `GeneralizedSoftmax.target_log_prob`: `[N, d]`, `[N]` -> `[N]`."""
+        parts = []
+        for score in self.scores(hidden):
+            chosen = score.gather(1, target[:, None])[:, 0]
+            parts.append(chosen - self._layer.log_normalizer(score))
+        if len(parts) == 1:
+            return parts[0]
+        return torch.logsumexp(self._layer.log_mixture_weights(hidden) + torch.stack(parts, dim=-1), dim=-1)
+
+    def scores(self, hidden: Tensor) -> list[Tensor]:
+        """Scores of each component, up to a number per position where that cancels: `[N, d]` -> K of `[N, V]`."""
+        vectors = self._layer.component_hidden(hidden)
+        rows = [self._rows(kernel, vector) for kernel, vector in zip(self._kernels, vectors, strict=True)]
+        if len(self._weights) == 1:
+            products = iter(_shared_products([row for own in rows for row in own], self._weights[0]))
+            grouped = [[next(products) for _ in own] for own in rows]
+        else:
+            grouped = [_shared_products(own, weight) for own, weight in zip(rows, self._weights, strict=True)]
+        return [self._score(k, vectors[k], products) for k, products in enumerate(grouped)]
+
+    def _rows(self, kernel: Kernel, vector: Tensor) -> list[Tensor]:
+        """What is multiplied with the projection matrix for one component: some `[N, d]`."""
+        size = vector.shape[1]
+        if _is_affine(kernel):
+            return [2.0 * vector]
+        return [
+            vector
+            if columns == slice(0, size)
+            else functional.pad(vector[:, columns], (classes.start, size - classes.stop))
+            for columns, classes in kernel.blocks(size)
+        ]
+
+    def _score(self, k: int, vector: Tensor, products: list[Tensor]) -> Tensor:
+        kernel, statistics = self._kernels[k], tuple(self._statistics[k])  # type: ignore[arg-type]
+        if _is_affine(kernel):
+            return products[0] - statistics[0]
+        return kernel.score(products, statistics, kernel.position_statistics(at_least_float32(vector)), vector.shape[1])
+
+
+def _is_affine(kernel: Kernel) -> bool:
+    return isinstance(kernel, Power) and kernel.hyperparameters == {"p": 2.0} and not kernel.learnable
+
+
+def _shared_products(rows: list[Tensor], weight: Tensor) -> list[Tensor]:
+    """Inner products of each `[N, d]` with all classes, from one matrix product: R of `[N, V]`."""
+    if len(rows) == 1:
+        return [at_least_float32(rows[0] @ weight.t())]
+    stacked = at_least_float32(torch.stack(rows) @ weight.t())
+    return [stacked[index] for index in range(len(rows))]
