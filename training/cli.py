@@ -15,6 +15,9 @@ from models.manifest import MANIFEST
 from models.store import load_bundle
 from models.tokenization import WordTokenizer
 from training import checkpoint
+from training.analysis.cli import analyze
+from training.analysis.trained import choose_device
+from training.analysis.trials import best_as_yaml, plot, trial_rows
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
 from training.export.bundle import bundle_perplexity, export_run
@@ -22,11 +25,13 @@ from training.export.verify import ExportError
 from training.loop import Trainer
 from training.recipe import Recipe, RecipeError, load_recipe
 from training.tasks.language_model import LanguageModelTask, split_texts
+from training.tune import Search
 
 __all__ = ["main"]
 
 console = Console()
 app = tyro.extras.SubcommandApp()
+app.command(analyze, name="analyze", help="Looks into kernels and trained runs.")
 
 DATA, RUNS, MODELS = Path("data"), Path("runs"), Path("models/bundled")
 
@@ -50,7 +55,7 @@ def run(
         stop_after: End this session after so many steps; the next one resumes exactly there.
         restart: Start over where the recipe changed since the run began.
     """
-    settings = load_recipe(recipe)
+    settings = load_recipe(recipe).model_copy(update={"tune": None})  # what `tune` may change is no part of a run
     directory = RunDirectory(runs / settings.name)
     if directory.last.is_file() and not restart:
         if directory.recipe() != settings:
@@ -147,10 +152,44 @@ def corpora(fetch: str | None = None, data_dir: Path = DATA) -> int:
     return 0
 
 
+@app.command
+def tune(
+    recipe: Annotated[Path, tyro.conf.Positional],
+    data_dir: Path = DATA,
+    runs: Path = RUNS,
+    device: str = "auto",
+    restart: bool = False,
+) -> int:
+    """Searches hyperparameters on the development set, as the recipe's section `tune` says, or goes on with a search.
+
+    Args:
+        recipe: YAML file with a section `tune`, see training/recipes/tune-log.yaml.
+        data_dir: Directory that holds the corpora (`softserve-train corpora`).
+        runs: Parent of the search's directory <name>-tune, where its study, trials, table and plot go.
+        device: auto, cpu, or a CUDA device such as cuda:0.
+        restart: Forget what an earlier search found.
+    """
+    settings = load_recipe(recipe)
+    directory = runs / f"{settings.name}-tune"
+    if restart:
+        RunDirectory(directory).clear()
+    search = Search(settings, directory, data_dir, choose_device(device))
+    search.run(lambda line: console.print(line, soft_wrap=True, highlight=False))
+    results, paths, metric = search.results(), list(search.settings.parameters), LanguageModelTask.metric
+    rows = trial_rows(results, paths, metric)
+    console.print(rows.table(f"{settings.name}: {len(results)} trials"))
+    table, picture = rows.write_csv(directory / "trials.csv"), plot(results, paths, metric, directory / "trials.png")
+    if results[0].failed or results[0].pruned:
+        console.print("[red]no trial came to its end[/]")
+        return 1
+    console.print(f"best dev {metric} {results[0].metric:.3f} in {directory / f'trial-{results[0].number}'}, with\n")
+    console.print(best_as_yaml(settings, results[0]), markup=False, highlight=False)
+    console.print(f"wrote {table} and {picture}", soft_wrap=True)
+    return 0
+
+
 def _task(directory: RunDirectory, recipe: Recipe, data_dir: Path, device: str) -> LanguageModelTask:
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return LanguageModelTask(recipe, WordTokenizer.from_file(directory.tokenizer), data_dir, torch.device(device))
+    return LanguageModelTask(recipe, WordTokenizer.from_file(directory.tokenizer), data_dir, choose_device(device))
 
 
 def main() -> None:

@@ -56,8 +56,17 @@ class Trainer:
             self._optimizer, lambda step: learning_rate_factor(step, total, settings)
         )
 
-    def fit(self, report: Callable[[str], None] = print, stop_after: int | None = None) -> Progress:
-        """Trains to the last epoch or until patience ends; `stop_after` ends this session after that many steps."""
+    def fit(
+        self,
+        report: Callable[[str], None] = print,
+        stop_after: int | None = None,
+        on_evaluation: Callable[[Evaluation], None] | None = None,
+    ) -> Progress:
+        """Trains to the last epoch or until patience ends; `stop_after` ends this session after that many steps.
+
+        `on_evaluation` is called after each look at the development set, once it is saved; what it raises ends the
+        training.
+        """
         if self.run.last.is_file():
             self._load()
             report(f"resuming at epoch {self.progress.epoch + 1}, step {self.progress.step}")
@@ -69,6 +78,8 @@ class Trainer:
                     break
                 self._evaluate(board, report)
                 self._save()
+                if on_evaluation is not None:
+                    on_evaluation(self.progress.history[-1])
         return self.progress
 
     def _out_of_patience(self) -> bool:

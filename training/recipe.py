@@ -1,12 +1,25 @@
 """Recipes: the YAML files that say what a run does. Every field is checked when the file is read."""
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from training.data.tokenization import WordStyle
+from training.dotted_path import set_at
 from training.softmax.mixture import parse_kernels
 
 __all__ = [
@@ -15,8 +28,11 @@ __all__ = [
     "LoopSettings",
     "NetworkSettings",
     "OutputLayerSettings",
+    "Range",
     "Recipe",
     "RecipeError",
+    "TuneSettings",
+    "Value",
     "load_recipe",
 ]
 
@@ -126,6 +142,76 @@ class ExportSettings(_Settings):
     """Whether a TorchScript file is written beside the ONNX graphs."""
 
 
+Value = bool | int | float | str | None
+"""What a search may put into a field."""
+
+
+class Range(_Settings):
+    """Numbers between two bounds, both included."""
+
+    low: float
+    """Smallest number."""
+    high: float
+    """Largest number."""
+    log: bool = False
+    """Whether numbers are drawn evenly on a logarithmic scale."""
+    integer: bool = False
+    """Whether only whole numbers are drawn."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low must be below high, not {self.low:g} and {self.high:g}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low must be positive on a logarithmic scale, not {self.low:g}")
+        if self.integer and not (self.low.is_integer() and self.high.is_integer()):
+            raise ValueError(f"low and high must be whole with integer: true, not {self.low:g} and {self.high:g}")
+        return self
+
+    def examples(self) -> list[Value]:
+        """Numbers to try a field with: both ends, and a fraction where the range has any."""
+        if self.integer:
+            return [int(self.low), int(self.high)]
+        return [self.low, self.low + (self.high - self.low) / math.pi, self.high]
+
+
+Choices = Annotated[
+    Annotated[Range, Tag("range")] | Annotated[list[Value], Tag("values"), Field(min_length=1)],
+    Discriminator(lambda given: "range" if isinstance(given, dict | Range) else "values"),
+]
+
+
+class TuneSettings(_Settings):
+    """A search for hyperparameters by the metric on the development set (`softserve-train tune`)."""
+
+    parameters: Annotated[dict[str, Choices], Field(min_length=1)]
+    """The dotted path of a field, such as `output_layer.kernels.0.p`, to its values, or to a range of numbers."""
+    sampler: Literal["grid", "tpe"] = "grid"
+    """`grid` tries all combinations of values; `tpe` looks where earlier trials did well (Bergstra et al. 2011)."""
+    trials: PositiveInt | None = None
+    """Trials at most. Without it a grid is searched completely; `tpe` needs it."""
+    pruning: Literal["median", "none"] = "none"
+    """`median` ends a trial that after some epoch is worse than the median of earlier trials was after that epoch."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        for path, choices in self.parameters.items():
+            if isinstance(choices, list) and len(set(choices)) < len(choices):
+                raise ValueError(f"parameters: {path} has a value twice")
+            if isinstance(choices, Range) and self.sampler == "grid":
+                raise ValueError(f"parameters: {path} is a range; list its values for a grid, or take `sampler: tpe`")
+            outer = [other for other in self.parameters if path.startswith(f"{other}.")]
+            if outer:
+                raise ValueError(f"parameters: {path} lies within {outer[0]}; only one of them can be searched")
+        if self.sampler == "tpe" and self.trials is None:
+            raise ValueError("trials: `sampler: tpe` needs a number of trials")
+        return self
+
+
+_SEARCHABLE = ("seed", "data.batch_tokens", "data.stream_steps", "network", "output_layer", "loop")
+"""What a search may change: other fields change what the metric is measured on, or nothing at all."""
+
+
 class Recipe(_Settings):
     """One experiment."""
 
@@ -140,6 +226,46 @@ class Recipe(_Settings):
     output_layer: OutputLayerSettings = OutputLayerSettings()
     loop: LoopSettings = LoopSettings()
     export: ExportSettings = ExportSettings()
+    tune: TuneSettings | None = None
+    """Which fields `softserve-train tune` searches, and how."""
+
+    @field_validator("tune")
+    @classmethod
+    def _tunable(cls, tune: TuneSettings | None, others: ValidationInfo) -> TuneSettings | None:
+        """Tries every value that is listed, and examples of every range."""
+        if tune is None or len(others.data) < len(cls.model_fields) - 1:  # another field is wrong
+            return tune
+        recipe = cls.model_construct(**others.data)
+        for path, choices in tune.parameters.items():
+            for value in choices if isinstance(choices, list) else choices.examples():
+                recipe.with_values({path: value})
+        return tune
+
+    def with_values(self, values: Mapping[str, Value]) -> "Recipe":
+        """The recipe with other values at dotted paths, and without `tune`.
+
+        Raises `ValueError` for a path that does not exist or may not be searched, and for a value out of range.
+        """
+        content = self.model_dump(exclude={"tune"})
+        for path, value in values.items():
+            _set(content, path, value)
+        try:
+            return Recipe.model_validate(content)
+        except ValidationError as error:
+            given = ", ".join(f"{path} = {value!r}" for path, value in values.items())
+            wrong = "; ".join(str(each["msg"]).removeprefix("Value error, ") for each in error.errors())
+            raise ValueError(f"{given}: {wrong}") from error
+
+
+def _set(content: dict[str, Any], path: str, value: Value) -> None:
+    if not any(f"{path}.".startswith(f"{root}.") for root in _SEARCHABLE):
+        raise ValueError(f"{path} cannot be searched; what can is in {', '.join(_SEARCHABLE)}")
+    in_kernels = path.startswith("output_layer.kernels.")
+    if in_kernels:
+        # Kernels by name become mappings, which have room for hyperparameters; each component gets its own.
+        layer = content["output_layer"]
+        layer["kernels"] = [dict(spec) for spec in parse_kernels(layer["kernels"])]
+    set_at(content, path, value, may_add=in_kernels)
 
 
 def load_recipe(path: Path) -> Recipe:

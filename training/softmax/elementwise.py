@@ -103,7 +103,10 @@ class _OfDistance(torch.autograd.Function):
 def gaussian_overlap(
     product: Tensor, class_norm: Tensor, class_variance: Tensor, norm: Tensor, variance: Tensor, dimensions: int
 ) -> Tensor:
-    """log of the integral of two spherical Gaussians' product, from means' inner products `[N, V]`."""
+    """log of the integral of two spherical Gaussians' product, from means' inner products `[N, V]`.
+
+    The variances come as their logarithms, `[V]` and `[N]`.
+    """
     score: Tensor = _GaussianOverlap.apply(product, class_norm, class_variance, norm, variance, dimensions)  # type: ignore[no-untyped-call]
     return score
 
@@ -119,9 +122,10 @@ class _GaussianOverlap(torch.autograd.Function):
         variance: Tensor,
         dimensions: int,
     ) -> Tensor:
-        inverse = (class_variance + variance[:, None]).reciprocal_()
+        class_share = class_variance.exp()
+        inverse = (class_share + variance.exp()[:, None]).reciprocal_()
         scaled = _distance(product, class_norm, norm).mul_(inverse)
-        ctx.save_for_backward(inverse, scaled)
+        ctx.save_for_backward(inverse, scaled, class_share)
         ctx.dimensions = dimensions
         logarithm = torch.log(inverse).sub_(math.log(2 * math.pi)).mul_(0.5 * dimensions)
         return logarithm.add_(scaled, alpha=-0.5)
@@ -129,15 +133,16 @@ class _GaussianOverlap(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        inverse, scaled = ctx.saved_tensors
+        inverse, scaled, class_share = ctx.saved_tensors
         by_distance = (grad * inverse).mul_(-0.5)
-        by_variance = (ctx.dimensions - scaled).mul_(by_distance)
+        by_both = (ctx.dimensions - scaled).mul_(grad).mul_(-0.5)
+        by_class = (inverse * class_share).mul_(by_both)
         return (
             by_distance * -2.0,
             by_distance.sum(0),
-            by_variance.sum(0),
+            by_class.sum(0),
             by_distance.sum(1),
-            by_variance.sum(1),
+            by_both.sub_(by_class).sum(1),
             None,
         )
 

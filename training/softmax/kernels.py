@@ -270,7 +270,9 @@ class Hyperbolic(Kernel):
         # The floor keeps the root's slope finite at the origin, where tanh(r) / r is 1 all the same.
         norm = squared_norm(weight).clamp_min(torch.finfo(weight.dtype).tiny ** 0.5).sqrt()
         ball_norm = torch.tanh(norm).clamp_max(1.0 - self.eps)
-        return ball_norm / norm, ball_norm.square(), (1.0 - ball_norm) * (1.0 + ball_norm)
+        # 1 - tanh(r) without the cancellation that would cost most digits near the border.
+        complement = (2.0 * torch.sigmoid(-2.0 * norm)).clamp_min(self.eps)
+        return ball_norm / norm, ball_norm.square(), complement * (2.0 - complement)
 
     def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
         if self.differentiates_fast():
@@ -285,7 +287,7 @@ class Hyperbolic(Kernel):
 
 
 _LOG_VARIANCE_BOUND = 60.0
-"""Log-variances are kept within this, so that variances and their inverses are finite in float32."""
+"""Log-variances are kept within this, so that scores and their gradients are finite in float32 at any distance."""
 
 
 class _Gaussians(Kernel):
@@ -303,11 +305,11 @@ class _Gaussians(Kernel):
         return [(position, word) for word in means for position in means]
 
     def class_statistics(self, weight: Tensor) -> Statistics:
-        """Per Gaussian: squared norm of the mean, variance."""
+        """Per Gaussian: squared norm of the mean, log-variance."""
         count = self.gaussians(weight.shape[1])
         parts = weight.unflatten(1, (count, -1))
         norms = squared_norm(parts[:, :, :-1])
-        variances = parts[:, :, -1].clamp(-_LOG_VARIANCE_BOUND, _LOG_VARIANCE_BOUND).exp()
+        variances = parts[:, :, -1].clamp(-_LOG_VARIANCE_BOUND, _LOG_VARIANCE_BOUND)
         return tuple(statistic for i in range(count) for statistic in (norms[:, i], variances[:, i]))
 
     def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
@@ -323,9 +325,9 @@ class _Gaussians(Kernel):
                 sides = (norm, variance, position_norm, position_variance)
                 total = total + elementwise.gaussian_overlap(product, *sides, dimensions)
                 continue
-            both = variance + position_variance[:, None]
+            both = torch.logaddexp(variance, position_variance[:, None])
             distance = squared_distance(product, norm, position_norm)
-            total = total - 0.5 * (dimensions * torch.log(2 * math.pi * both) + distance / both)
+            total = total - 0.5 * (dimensions * (math.log(2 * math.pi) + both) + distance * torch.exp(-both))
         assert isinstance(total, Tensor)
         return total
 

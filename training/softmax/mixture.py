@@ -239,7 +239,9 @@ class GeneralizedSoftmax(nn.Module):
         if self.label_smoothing:
             losses = losses - self.label_smoothing * self._mean_log_prob(hidden)
         if self.variance_penalty and self.num_components > 1:
-            losses = losses + self.variance_penalty * self.mixture_weights(hidden).var(dim=-1, correction=0)
+            # The weights sum to 1, so their mean over the components is 1 / K.
+            deviation = self.mixture_weights(hidden) - 1 / self.num_components
+            losses = losses + self.variance_penalty * deviation.square().mean(-1)
         return losses
 
     def _mean_log_prob(self, hidden: Tensor) -> Tensor:

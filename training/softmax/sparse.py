@@ -109,7 +109,7 @@ def sparse_softmax_cross_entropy(
 
 def check_targets(target: Tensor, num_classes: int) -> None:
     """Raises `ValueError` for targets `[N]` outside `[0, num_classes)`."""
-    if target.numel() and not (0 <= int(target.min()) and int(target.max()) < num_classes):
+    if target.numel() and not (int(target.min()) >= 0 and int(target.max()) < num_classes):
         raise ValueError(f"target must lie in [0, {num_classes}), not {int(target.min())} to {int(target.max())}")
 
 

@@ -1,0 +1,281 @@
+"""Tests of the chunked mixture cross entropy: equal to plain autograd in value and in every gradient.
+
+Shapes: `N` positions, `V` classes, `d` hidden size, `K` components.
+"""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from training.softmax import GeneralizedSoftmax, build_kernel, sparse_softmax_loss
+from training.softmax.kernels import KERNELS
+from training.softmax.loss import Components, softmax_cross_entropy, target_scores
+from training.softmax.mixture import KernelSpec
+
+N, V, D = 10, 7, 6
+LAYERS: list[list[KernelSpec]] = [
+    *([name] for name in KERNELS),
+    [{"name": "log", "p": 1.5}],
+    ["lin", "lin"],
+    ["lin", "log", {"name": "pow", "p": 1}],
+    ["mixbig"],
+    [{"name": "rbf", "learnable": True}, {"name": "wav", "learnable": True, "a": 3.0}],
+]
+# Positions a chunk: all at once, 10 = 3 + 3 + 3 + 1.
+CHUNKS = [1 << 21, 3 * V + 2]
+# Every way to configure a layer that the chunked loss must know.
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"variance_penalty": 0.3},
+    {"untied": "full"},
+    {"untied": 2, "variance_penalty": 0.3},
+    {"sparse_k": 3},
+    {"sparse_k": 3, "untied": 2},
+    {"label_smoothing": 0.2, "variance_penalty": 0.3},
+]
+
+
+@pytest.fixture(params=CHUNKS)
+def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    _set_chunk(monkeypatch, request.param)
+
+
+def _set_chunk(monkeypatch: pytest.MonkeyPatch, scores: int) -> None:
+    monkeypatch.setattr("training.softmax.loss.CHUNK_SCORES", scores)
+    monkeypatch.setattr("training.softmax.mixture.CHUNK_SCORES", scores)
+
+
+def _layer(kernels: list[KernelSpec], **options: Any) -> GeneralizedSoftmax:
+    torch.manual_seed(0)
+    layer = GeneralizedSoftmax(V, D, kernels, **options).double()
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if "raw" not in name:
+                parameter.normal_()
+    return layer
+
+
+def _batch(count: int = N) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    hidden = torch.randn(count, D, generator=generator, dtype=torch.float64, requires_grad=True)
+    return hidden, torch.randint(V, (count,), generator=generator)
+
+
+def _plain_losses(layer: GeneralizedSoftmax, hidden: Tensor, target: Tensor) -> Tensor:
+    """The loss of each position `[N]` from whole distributions, through autograd alone."""
+    if layer.sparse_k is None:
+        log_prob = layer.log_prob(hidden)
+        smoothing = layer.label_smoothing
+        losses = -(1 - smoothing) * log_prob.gather(1, target[:, None])[:, 0] - smoothing * log_prob.mean(-1)
+    else:
+        parts = [-sparse_softmax_loss(score, target, layer.sparse_k) for score in layer.scores(hidden)]
+        losses = -torch.logsumexp(layer.log_mixture_weights(hidden) + torch.stack(parts, -1), -1)
+    return losses + layer.variance_penalty * layer.mixture_weights(hidden).var(-1, correction=0)
+
+
+# ---- hand-computed ----------------------------------------------------------------------------------------
+
+
+def test_loss_and_gradients_by_hand() -> None:
+    """lin, V = 2, d = 1, W = (ln 3, 0), h = 1: scores (ln 3, 0), p = (3/4, 1/4), target 1: loss ln 4.
+
+    dL/dS = p - onehot(1) = (3/4, -3/4); dL/dW = dL/dS * h; dL/dh = 3/4 ln 3.
+    """
+    weight, hidden = torch.tensor([[math.log(3)], [0.0]], requires_grad=True), torch.ones(1, 1, requires_grad=True)
+    parts = Components(kernels=[build_kernel("lin")], weights=[weight])
+    loss = softmax_cross_entropy(parts, hidden, torch.tensor([1]))
+    assert loss.item() == pytest.approx(math.log(4))
+    loss.backward()
+    torch.testing.assert_close(weight.grad, torch.tensor([[0.75], [-0.75]]))
+    torch.testing.assert_close(hidden.grad, torch.tensor([[0.75 * math.log(3)]]))
+
+
+def test_label_smoothing_by_hand() -> None:
+    """The same with smoothing 0.2 over two classes: -0.9 ln(1/4) - 0.1 ln(3/4), torch's convention."""
+    weight, hidden = torch.tensor([[math.log(3)], [0.0]]), torch.ones(1, 1)
+    loss = softmax_cross_entropy(
+        Components(kernels=[build_kernel("lin")], weights=[weight]), hidden, torch.tensor([1]), 0.2
+    )
+    assert loss.item() == pytest.approx(0.9 * math.log(4) - 0.1 * math.log(0.75))
+    expected = torch.nn.functional.cross_entropy(hidden @ weight.t(), torch.tensor([1]), label_smoothing=0.2)
+    assert loss.item() == pytest.approx(expected.item())
+
+
+def test_target_scores_by_hand() -> None:
+    weight, hidden = torch.tensor([[math.log(3)], [0.0]]), torch.ones(1, 1)
+    chosen, normalizers = target_scores(
+        Components(kernels=[build_kernel("lin"), build_kernel("pow")], weights=[weight]), hidden, torch.tensor([1])
+    )
+    # pow: -(ln 3 - 1)^2 and -(0 - 1)^2
+    expected = math.log(math.exp(-((math.log(3) - 1) ** 2)) + math.exp(-1))
+    torch.testing.assert_close(chosen, torch.tensor([[0.0, -1.0]]))
+    torch.testing.assert_close(normalizers, torch.tensor([[math.log(4), expected]]))
+
+
+# ---- against plain autograd -------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("chunks")
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("kernels", LAYERS, ids=str)
+def test_value_and_all_gradients_equal_plain_autograd(kernels: list[KernelSpec], options: dict[str, Any]) -> None:
+    layer, (hidden, target) = _layer(kernels, **options), _batch()
+    inputs = (hidden, *layer.parameters())
+    ours, plain = layer.loss(hidden, target), _plain_losses(layer, hidden, target).sum()
+    torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-10)
+    gradients = zip(torch.autograd.grad(ours, inputs), torch.autograd.grad(plain, inputs), strict=True)
+    for gradient, expected in gradients:
+        torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"untied": 2}, {"sparse_k": 3}, {"variance_penalty": 0.3}], ids=str)
+@pytest.mark.parametrize("kernels", [[name] for name in KERNELS] + [["lin", "log", "pow"]], ids=str)
+def test_gradients_equal_finite_differences(
+    kernels: list[KernelSpec], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _set_chunk(monkeypatch, 2 * V)  # 3 = 2 + 1 positions
+    layer, (hidden, target) = _layer(kernels, **options), _batch(4)
+    target[1] = -100
+    torch.autograd.gradcheck(lambda *_: layer.loss(hidden, target), (hidden, *layer.parameters()))
+
+
+@pytest.mark.parametrize("kernels", [["lin"], ["hpb"], ["lin", "log"]], ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_each_positions_loss_has_its_own_gradient(kernels: list[KernelSpec], options: dict[str, Any]) -> None:
+    layer, (hidden, target) = _layer(kernels, **options), _batch()
+    target[2] = -100
+    upstream = torch.arange(1.0, N + 1, dtype=torch.float64)
+    losses, kept = layer.loss(hidden, target, reduction="none"), target >= 0
+    assert losses[2] == 0
+    plain = _plain_losses(layer, hidden[kept], target[kept])
+    torch.testing.assert_close(losses[kept], plain)
+    inputs = (hidden, *layer.parameters())
+    ours = torch.autograd.grad(losses, inputs, upstream)
+    for gradient, expected in zip(ours, torch.autograd.grad(plain, inputs, upstream[kept]), strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_gradients_are_scaled_by_what_comes_from_above() -> None:
+    layer, (hidden, target) = _layer(["log"]), _batch()
+    plain = torch.autograd.grad(layer.loss(hidden, target), layer.weight)[0]
+    scaled = torch.autograd.grad(-2.5 * layer.loss(hidden, target), layer.weight)[0]
+    torch.testing.assert_close(scaled, -2.5 * plain)
+
+
+def test_float32_gradients_are_as_good_as_plain_ones() -> None:
+    layer, (hidden, target) = _layer(["lin", "log", "pow"]), _batch()
+    truth = torch.autograd.grad(_plain_losses(layer, hidden, target).sum(), (hidden, *layer.parameters()))
+    layer, hidden = layer.float(), hidden.detach().float().requires_grad_()
+    ours = torch.autograd.grad(layer.loss(hidden, target), (hidden, *layer.parameters()))
+    for gradient, expected in zip(ours, truth, strict=True):
+        torch.testing.assert_close(gradient.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+# ---- reductions and ignored targets -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernels", [["lin"], ["lin", "log"]], ids=str)
+def test_ignored_targets_count_for_nothing(kernels: list[KernelSpec]) -> None:
+    layer, (hidden, target) = _layer(kernels), _batch()
+    masked, kept = target.clone(), torch.arange(N) % 3 != 0
+    masked[~kept] = -100
+    expected = layer.loss(hidden[kept], target[kept])
+    torch.testing.assert_close(layer.loss(hidden, masked), expected)
+    torch.testing.assert_close(layer.loss(hidden, masked, reduction="mean"), expected / int(kept.sum()))
+    masked[~kept] = 5000
+    torch.testing.assert_close(layer.loss(hidden, masked, ignore_index=5000), expected)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("count", [0, 3])
+@pytest.mark.parametrize("kernels", [["lin"], ["hpb"], ["mixbig"]], ids=str)
+def test_an_all_ignored_batch_gives_zero_and_zero_gradients(
+    kernels: list[KernelSpec], count: int, reduction: Any
+) -> None:
+    layer = _layer(kernels, variance_penalty=0.1)
+    hidden = torch.randn(count, D, dtype=torch.float64, requires_grad=True)
+    loss = layer.loss(hidden, torch.full((count,), -100), reduction=reduction)
+    assert not loss.any()
+    loss.sum().backward()
+    for tensor in (hidden, *layer.parameters()):
+        assert tensor.grad is not None
+        assert not tensor.grad.any()
+
+
+@pytest.mark.parametrize("wrong", [-1, V, 10**6])
+def test_targets_out_of_range_are_refused(wrong: int) -> None:
+    layer, (hidden, target) = _layer(["lin", "log"]), _batch()
+    target[3] = wrong
+    with pytest.raises(ValueError, match="target"):
+        layer.loss(hidden, target)
+
+
+def test_unknown_reductions_are_refused() -> None:
+    layer, (hidden, target) = _layer(["lin"]), _batch()
+    with pytest.raises(ValueError, match="reduction"):
+        layer.loss(hidden, target, reduction="avg")  # type: ignore[arg-type]
+
+
+# ---- edges ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1.0, 1e4])
+@pytest.mark.parametrize("kernels", [[name] for name in KERNELS] + [["mixbig"]], ids=str)
+def test_losses_and_gradients_are_finite_at_every_scale(kernels: list[KernelSpec], scale: float) -> None:
+    layer, (hidden, target) = _layer(kernels).float(), _batch()
+    with torch.no_grad():
+        layer.weight.mul_(scale)
+    hidden = (hidden.detach().float() * scale).clone()
+    hidden[0] = layer.weight[0].detach()  # distance 0
+    hidden.requires_grad_()
+    loss = layer.loss(hidden, target)
+    for values in (loss, *torch.autograd.grad(loss, (hidden, *layer.parameters()))):
+        assert bool(values.isfinite().all())
+
+
+def test_scores_are_never_all_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel is called on as many positions at a time as the chunk holds, and on each position once."""
+    _set_chunk(monkeypatch, 4 * V)
+    rows: list[int] = []
+
+    class Counting(KERNELS["lin"]):  # type: ignore[misc]
+        def score(self, products: Any, classes: Any, positions: Any, hidden_size: int) -> Any:
+            rows.append(products[0].shape[0])
+            return super().score(products, classes, positions, hidden_size)
+
+    hidden, target = _batch()
+    weight = torch.randn(V, D, dtype=torch.float64, requires_grad=True)
+    softmax_cross_entropy(Components(kernels=[Counting()], weights=[weight]), hidden, target).backward()
+    assert rows == [4, 4, 2]
+
+
+@pytest.mark.parametrize("kernels", [*KERNELS, "mix2"])
+def test_autocast_gives_a_float32_loss_and_gradients(kernels: str) -> None:
+    torch.manual_seed(0)
+    layer, hidden = GeneralizedSoftmax(V, D, kernels), torch.randn(N, D, requires_grad=True)
+    target = torch.arange(N) % V
+    exact = layer.loss(hidden, target)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = layer.loss(hidden, target)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(exact.item(), rel=0.02)
+    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in (*layer.parameters(), hidden))
+
+
+@pytest.mark.parametrize("kernels", ["log", "lin,hpb"])
+def test_bfloat16_parameters_and_inputs_are_summed_in_float32(kernels: str) -> None:
+    torch.manual_seed(0)
+    layer, hidden = GeneralizedSoftmax(V, D, kernels), torch.randn(N, D)
+    target = torch.arange(N) % V
+    exact = layer.loss(hidden, target)
+    narrow = hidden.bfloat16().requires_grad_()
+    loss = layer.bfloat16().loss(narrow, target)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(exact.item(), rel=0.02)
+    assert narrow.grad is not None
+    assert bool(narrow.grad.isfinite().all())

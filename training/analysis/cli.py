@@ -1,0 +1,114 @@
+"""`softserve-train analyze`: what kernels do, which words models tell apart, what a mixture's components are for."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from training.analysis import disambiguation as words
+from training.analysis import gradients as kernels
+from training.analysis import mixture as components
+from training.analysis.tables import Rows
+from training.analysis.trained import load_trained
+from training.checkpoint import RunDirectory
+
+__all__ = ["analyze"]
+
+console = Console()
+analyze = tyro.extras.SubcommandApp()
+
+
+@analyze.command
+def gradients(
+    output: Path,
+    hidden_size: int = 16,
+    norm: float = 2.5,
+    largest: float = 5.0,
+    against: kernels.Against = "distance",
+) -> int:
+    """Plots score and gradient of all nine kernels against distance (kernel paper, Figure 1).
+
+    Args:
+        output: Directory for gradients.png, gradients.svg and gradients.csv.
+        hidden_size: Size of the vectors, on which default hyperparameters depend.
+        norm: Norm of the word vector; the default is about what training arrives at.
+        largest: Largest distance.
+        against: The horizontal axis; the paper's is the squared distance.
+    """
+    found = kernels.curves(hidden_size=hidden_size, norm=norm, largest=largest)
+    note = f"default hyperparameters for hidden size {hidden_size}, ||W|| = {norm:g}"
+    images = kernels.plot(found, output, note, against)
+    console.print(f"wrote {', '.join(map(str, images))}", soft_wrap=True)
+    _write(output, {"gradients.csv": kernels.curve_rows(found)})
+    return 0
+
+
+@analyze.command
+def disambiguation(
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    pairs: Path = words.PAIRS,
+    neighbours: int = 5,
+    output: Path | None = None,
+    device: str = "auto",
+) -> int:
+    """Compares how sure models are of a word that is easily confused (kernel paper, section 4.5).
+
+    Args:
+        runs: Run directories; the word neighbours are those of the first.
+        pairs: File with one pair a line: right sentence, tab, the same with another word in one place.
+        neighbours: How many nearest words to show.
+        output: Directory for odds.csv and neighbours.csv, analysis/ in the first run by default.
+        device: auto, cpu, or a CUDA device such as cuda:0.
+    """
+    if not runs:
+        raise ValueError("runs: at least one run directory is needed")
+    sentences = words.read_pairs(pairs)
+    alike = len({run.resolve().name for run in runs}) < len(runs)
+    names = [str(run) if alike else run.resolve().name for run in runs]
+    tasks = {name: load_trained(RunDirectory(run), device=device) for name, run in zip(names, runs, strict=True)}
+    target = runs[0] / "analysis" if output is None else output
+    near = words.neighbour_rows(next(iter(tasks.values())), sentences, neighbours)
+    console.print(near.table(f"nearest words in the projection matrix of {names[0]}"))
+    comparisons = words.compare(tasks, sentences)
+    title = "probabilities of the right and the wrong word (log-odds), most different runs first"
+    console.print(words.comparison_rows(comparisons).table(title))
+    _write(target, {"neighbours.csv": near, "odds.csv": words.odds_rows(comparisons)})
+    return 0
+
+
+@analyze.command
+def mixture(
+    run: Annotated[Path, tyro.conf.Positional],
+    split: str = "dev",
+    data_dir: Path = Path("data"),
+    min_count: int = 20,
+    top: int = 12,
+    output: Path | None = None,
+    device: str = "auto",
+) -> int:
+    """Shows which component of a mixture carries which weight, and for which words.
+
+    Args:
+        run: Run directory of a model with several kernels.
+        split: train, dev or test.
+        data_dir: Directory that holds the corpora.
+        min_count: Leave out words that the split has less often.
+        top: How many words to show for each component.
+        output: Directory for components.csv and words.csv, analysis/ in the run by default.
+        device: auto, cpu, or a CUDA device such as cuda:0.
+    """
+    task = load_trained(RunDirectory(run), data_dir, device)
+    shares = components.mixture_shares(task, task.batches(split))
+    target = run / "analysis" if output is None else output
+    rows = components.component_rows(shares, task, min_count=min_count, words=top)
+    title = f"{task.recipe.name} on {split}, {int(shares.counts.sum())} words: mean weights of the components"
+    console.print(rows.table(title))
+    _write(target, {"components.csv": rows, "words.csv": components.word_rows(shares, task, min_count=min_count)})
+    return 0
+
+
+def _write(directory: Path, tables: Mapping[str, Rows]) -> None:
+    paths = [rows.write_csv(directory / name) for name, rows in tables.items()]
+    console.print(f"wrote {', '.join(map(str, paths))}", soft_wrap=True)

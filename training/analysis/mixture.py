@@ -1,0 +1,115 @@
+"""Which component of a mixture carries which weight for which words (kernel paper, section 4.4).
+
+Shapes: `N` positions, `V` words, `K` mixture components.
+
+At a position with context vector h and target word t, a component's prior weight is `pi_k(h)`, and its responsibility
+is the part of the target's probability that comes from it, `pi_k p_k(t|h) / sum_j pi_j p_j(t|h)`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from training.analysis.tables import Rows
+from training.data.batching import IGNORED, Batches
+from training.networks.lstm import State
+from training.softmax import GeneralizedSoftmax
+from training.softmax.loss import target_scores
+from training.tasks.language_model import LanguageModelTask
+
+__all__ = ["Shares", "component_rows", "mixture_shares", "responsibilities", "top_words", "word_rows"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shares:
+    """Sums over the positions of a text, by target word; float64."""
+
+    kernels: Sequence[str]
+    counts: Tensor
+    """`[V]`"""
+    priors: Tensor
+    """`[V, K]`"""
+    responsibilities: Tensor
+    """`[V, K]`"""
+
+    def frequent(self, min_count: int) -> list[int]:
+        """Words seen at least so often, most frequent first."""
+        order: list[int] = torch.argsort(self.counts, descending=True, stable=True).tolist()
+        return [word for word in order if self.counts[word] >= min_count]
+
+
+def mixture_shares(task: LanguageModelTask, batches: Batches) -> Shares:
+    """Weights of the components over a text, for a model in evaluation mode.
+
+    Raises `ValueError` for a single kernel, which shares with none.
+    """
+    layer = task.model.output_layer
+    kernels = [kernel.name for kernel in layer.components()]
+    if len(kernels) == 1:
+        raise ValueError(
+            f"{task.recipe.name} has the single kernel {kernels[0]!r}, so there is no mixture to look into"
+        )
+    counts = torch.zeros(task.tokenizer.vocab_size, dtype=torch.float64)
+    priors, parts = (counts.new_zeros(len(counts), len(kernels)) for _ in range(2))
+    for hidden, target in _positions(task, batches):
+        words = target.cpu()
+        counts.index_add_(0, words, torch.ones_like(words, dtype=torch.float64))
+        priors.index_add_(0, words, layer.mixture_weights(hidden).double().cpu())
+        parts.index_add_(0, words, responsibilities(layer, hidden, target).double().cpu())
+    return Shares(kernels=kernels, counts=counts, priors=priors, responsibilities=parts)
+
+
+@torch.no_grad()
+def responsibilities(layer: GeneralizedSoftmax, hidden: Tensor, target: Tensor) -> Tensor:
+    """What part of the targets' probability comes from each component: `[N, d]`, `[N]` -> `[N, K]`.
+
+    Of a sparse layer it is the part of what its loss maximizes, which a target outside the k best has too.
+    """
+    chosen, normalizers = target_scores(layer._parts(), hidden, target)
+    return torch.softmax(layer.log_mixture_weights(hidden) + chosen - normalizers, dim=-1)
+
+
+@torch.no_grad()
+def _positions(task: LanguageModelTask, batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
+    """Context vectors `[N, d]` and targets `[N]`, a batch at a time."""
+    state: State | None = None
+    for batch in batches.epoch(0):
+        if state is None or not batch.continues:
+            state = task.model.initial_state(batch.inputs.shape[0])
+        outputs, state = task.model(batch.inputs.to(task.device), state)
+        targets = batch.targets.to(task.device)
+        yield outputs[targets != IGNORED], targets[targets != IGNORED]
+
+
+def component_rows(shares: Shares, task: LanguageModelTask, *, min_count: int, words: int) -> Rows:
+    """A row for each component: its mean weights, and the words with its highest mean responsibility."""
+    rows = Rows(["component", "kernel", "prior", "responsibility", "words it is most responsible for"])
+    total = shares.counts.sum()
+    prior, responsibility = (part.sum(0) / total for part in (shares.priors, shares.responsibilities))
+    for k, kernel in enumerate(shares.kernels):
+        best = top_words(shares, k, min_count=min_count, count=words)
+        text = ", ".join(f"{task.tokenizer.word(word)} {share:.2g}" for word, share in best)
+        rows.add([k + 1, kernel, float(prior[k]), float(responsibility[k]), text])
+    return rows
+
+
+def top_words(shares: Shares, component: int, *, min_count: int, count: int) -> list[tuple[int, float]]:
+    """Words with the highest mean responsibility of a component, among those seen `min_count` times."""
+    mean = {
+        word: float(shares.responsibilities[word, component] / shares.counts[word])
+        for word in shares.frequent(min_count)
+    }
+    return sorted(mean.items(), key=lambda item: -item[1])[:count]
+
+
+def word_rows(shares: Shares, task: LanguageModelTask, *, min_count: int) -> Rows:
+    """A row for each word that was seen `min_count` times: its mean weights."""
+    labels = [f"{k + 1} {kernel}" for k, kernel in enumerate(shares.kernels)]
+    columns = [f"{kind} {label}" for kind in ("prior", "responsibility") for label in labels]
+    rows = Rows(["word", "count", *columns])
+    for word in shares.frequent(min_count):
+        means = torch.cat([shares.priors[word], shares.responsibilities[word]]) / shares.counts[word]
+        rows.add([task.tokenizer.word(word), int(shares.counts[word]), *means.tolist()])
+    return rows

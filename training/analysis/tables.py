@@ -1,0 +1,55 @@
+"""Tables: the same rows on the terminal and in a CSV file."""
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.table import Table
+
+__all__ = ["Cell", "Rows", "cell_text"]
+
+Cell = str | int | float | bool | None
+"""None is an empty cell."""
+
+
+def cell_text(value: Cell) -> str:
+    """A cell as the terminal shows it: four significant digits, a dash for nothing."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}" if not math.isfinite(value) or abs(value) < 1000 else f"{value:.1f}"
+    return str(value)
+
+
+@dataclass(slots=True)
+class Rows:
+    """A table's columns and rows."""
+
+    columns: Sequence[str]
+    rows: list[Sequence[Cell]] = field(default_factory=list)
+
+    def add(self, cells: Iterable[Cell]) -> None:
+        self.rows.append(tuple(cells))
+        assert len(self.rows[-1]) == len(self.columns)
+
+    def table(self, title: str) -> Table:
+        """For `rich`: numbers to the right."""
+        table = Table(title=title, title_justify="left")
+        for index, name in enumerate(self.columns):
+            numbers = all(isinstance(row[index], int | float | None) for row in self.rows)
+            table.add_column(name, justify="right" if numbers else "left")
+        for row in self.rows:
+            # Text, not markup: a word of the vocabulary may be `[`.
+            table.add_row(*(cell_text(cell).replace("[", r"\[") for cell in row))
+        return table
+
+    def write_csv(self, path: Path) -> Path:
+        """All rows, numbers in full, empty cells for None; makes the directory where it is missing."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(self.columns)
+            writer.writerows(self.rows)
+        return path

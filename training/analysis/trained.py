@@ -1,0 +1,31 @@
+"""Trained runs, as analyses look at them."""
+
+from pathlib import Path
+
+import torch
+
+from models.tokenization import WordTokenizer
+from training import checkpoint
+from training.checkpoint import RunDirectory
+from training.tasks.language_model import LanguageModelTask
+
+__all__ = ["choose_device", "load_trained"]
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one, else the CPU."""
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+
+
+def load_trained(run: RunDirectory, data_dir: Path = Path("data"), device: str = "auto") -> LanguageModelTask:
+    """The task of a run with its best checkpoint, dropout off, no gradients; it reads data only when asked for batches.
+
+    Raises `FileNotFoundError` where there is no run, or one that has not ended an epoch.
+    """
+    recipe = run.recipe()
+    if not run.best.is_file():
+        raise FileNotFoundError(f"{run.path} has no best.pt: its first epoch is not over")
+    task = LanguageModelTask(recipe, WordTokenizer.from_file(run.tokenizer), data_dir, choose_device(device))
+    task.model.load_state_dict(checkpoint.load(run.best, task.device)["model"])
+    task.model.eval().requires_grad_(False)
+    return task

@@ -1,0 +1,73 @@
+"""What a hyperparameter search found: table, plot, and values to paste into the recipe."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from training.analysis.tables import Rows
+from training.dotted_path import part_at
+from training.recipe import Recipe, Value
+from training.tune import TrialResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["best_as_yaml", "plot", "trial_rows"]
+
+
+def trial_rows(results: Iterable[TrialResult], paths: Sequence[str], metric: str) -> Rows:
+    """One row a trial."""
+    rows = Rows(["trial", f"dev {metric}", *paths, "epochs", "minutes", "state"])
+    for result in results:
+        state = "pruned" if result.pruned else "failed" if result.failed else "complete"
+        values = (result.values.get(path) for path in paths)
+        minutes = round(result.seconds / 60, 2)
+        rows.add([result.number, result.metric, *values, result.epochs, minutes, state])
+    return rows
+
+
+def best_as_yaml(recipe: Recipe, best: TrialResult) -> str:
+    """The sections of the recipe that a search was about, with the best values."""
+    content = recipe.with_values(best.values).model_dump(exclude={"tune"})
+    return yaml.safe_dump(part_at(content, best.values), sort_keys=False)
+
+
+def plot(results: Sequence[TrialResult], paths: Sequence[str], metric: str, path: Path) -> Path:
+    """Metric against each parameter, as an image; pruned trials are crosses, the best is filled."""
+    from matplotlib.figure import Figure  # slow to import, and most commands draw nothing
+
+    shown = [result for result in results if not result.failed]
+    figure = Figure(figsize=(4.5 * len(paths), 4), layout="constrained")
+    for index, parameter in enumerate(paths):
+        axes = figure.add_subplot(1, len(paths), index + 1)
+        _scatter(axes, shown, parameter)
+        axes.set_xlabel(parameter)
+        axes.set_ylabel(f"dev {metric}")
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def _scatter(axes: "Axes", results: Sequence[TrialResult], parameter: str) -> None:
+    known = [result for result in results if parameter in result.values]
+    values = [result.values[parameter] for result in known]
+    metrics = [result.metric for result in known]
+    places = _places(axes, values)
+    for result, place, metric in zip(known, places, metrics, strict=True):
+        best = result is results[0] and not result.pruned
+        axes.plot(place, metric, "x" if result.pruned else "o", color="C0", fillstyle="full" if best else "none")
+    if metrics and max(metrics) > 10 * min(metrics):
+        axes.set_yscale("log")
+
+
+def _places(axes: "Axes", values: Sequence[Value]) -> list[float]:
+    """Where values lie on the horizontal axis, logarithmic for numbers far apart; what is no number, side by side."""
+    numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) < len(values):
+        names = sorted({str(value) for value in values})
+        axes.set_xticks(range(len(names)), names)
+        return [float(names.index(str(value))) for value in values]
+    if numbers and min(numbers) > 0 and max(numbers) >= 8 * min(numbers):
+        axes.set_xscale("log")
+    return numbers

@@ -1,0 +1,241 @@
+"""Hyperparameter search on the development set, with Optuna: a grid or TPE, resumable, each trial a run of its own."""
+
+import contextlib
+import fcntl
+import functools
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import optuna
+import torch
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    check_distribution_compatibility,
+)
+from optuna.trial import FrozenTrial, TrialState
+
+from models.tokenization import WordTokenizer
+from training.checkpoint import Evaluation, RunDirectory
+from training.loop import Trainer
+from training.recipe import Range, Recipe, TuneSettings, Value
+from training.tasks.language_model import LanguageModelTask
+
+__all__ = ["Search", "TrialResult"]
+
+_FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+_PRUNING_STARTS_AFTER = 3
+"""Complete trials before the median means something."""
+
+
+class _ImpossibleValues(Exception):
+    """Values of one trial that exclude each other."""
+
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # the trainer reports
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialResult:
+    """A trial that is over."""
+
+    number: int
+    values: Mapping[str, Value]
+    metric: float
+    """The best on the development set; infinite where training diverged or the values exclude each other."""
+    pruned: bool
+    """Whether it was ended early because others were better."""
+    epochs: int
+    seconds: float
+
+    @property
+    def failed(self) -> bool:
+        return math.isinf(self.metric)
+
+
+class Search:
+    """Searches what the `tune` section of a recipe says, in `directory`: `study.db` and a run directory per trial.
+
+    Opening a directory again goes on with its search. Trials that are over are kept, and grid points among them are
+    not repeated; one that was interrupted counts as failed and is tried again, from its start. Lists in a grid may grow
+    between two calls, and so may ranges and `trials`.
+    """
+
+    def __init__(self, recipe: Recipe, directory: Path, data_dir: Path, device: torch.device) -> None:
+        """Raises `ValueError` for a recipe without `tune`, or a directory that holds another recipe's search."""
+        if recipe.tune is None:
+            raise ValueError(f"recipe {recipe.name!r} has no section `tune`, which says what to search")
+        self.recipe, self.settings = recipe, recipe.tune
+        self.directory, self._data_dir, self._device = directory, data_dir, device
+        self._space = {path: _distribution(self.settings, path) for path in self.settings.parameters}
+        directory.mkdir(parents=True, exist_ok=True)
+        self.study = optuna.create_study(
+            storage=f"sqlite:///{directory / 'study.db'}",
+            study_name=recipe.name,
+            load_if_exists=True,
+            pruner=self._pruner(),
+        )
+        self._check_same_search()
+
+    def _check_same_search(self) -> None:
+        """The study must be about this recipe, and about values that fit the earlier trials' ones."""
+        recipe = self.recipe.model_dump_json(exclude={"tune", "export"})
+        if self.study.user_attrs.get("recipe", recipe) != recipe:
+            raise ValueError(f"{self.directory} was started with another recipe; --restart starts it over")
+        self.study.set_user_attr("recipe", recipe)
+        for trial in self.study.trials:
+            for path in self._space.keys() & trial.distributions.keys():
+                try:
+                    check_distribution_compatibility(trial.distributions[path], self._space[path])
+                except ValueError as error:
+                    raise ValueError(
+                        f"{self.directory} searched other kinds of values for {path}; --restart starts it over"
+                    ) from error
+
+    def _pruner(self) -> optuna.pruners.BasePruner:
+        if self.settings.pruning == "none":
+            return optuna.pruners.NopPruner()
+        return optuna.pruners.MedianPruner(n_startup_trials=_PRUNING_STARTS_AFTER)
+
+    def run(self, report: Callable[[str], None] = print) -> None:
+        """Trains what is left to try."""
+        with _only_one(self.directory):
+            for stale in self.study.get_trials(states=(TrialState.RUNNING,)):
+                self._retry(stale, report)
+            while self._prepare_next():
+                trial = self.study.ask(self._space)
+                values = self._values(trial.params)
+                report(f"trial {trial.number}: " + ", ".join(f"{path} {value}" for path, value in values.items()))
+                try:
+                    self._train(trial, values, report)
+                except BaseException:
+                    self._retry(trial, report)
+                    raise
+
+    def _retry(self, trial: optuna.Trial | FrozenTrial, report: Callable[[str], None]) -> None:
+        """Ends an interrupted trial, and puts its values at the head of the queue."""
+        report(f"trial {trial.number} was interrupted")
+        self.study.tell(trial.number, state=TrialState.FAIL)
+        RunDirectory(self.directory / f"trial-{trial.number}").clear()
+        if self.settings.sampler == "tpe":  # a grid knows what it lacks
+            self.study.enqueue_trial(trial.params)
+
+    def _prepare_next(self) -> bool:
+        """Whether a trial is left, which the study's next `ask` then gives."""
+        finished = self.study.get_trials(states=_FINISHED)
+        # One generator a trial: a search that is interrupted goes on with the values it would have had.
+        seed = random.Random(f"{self.recipe.seed}-{len(finished)}").getrandbits(32)
+        if self.settings.sampler == "tpe":
+            self.study.sampler = optuna.samplers.TPESampler(seed=seed)
+            return len(finished) < (self.settings.trials or 0)
+        done = [self._values(trial.params) for trial in finished]
+        left = [point for point in self._grid() if point not in done]
+        if left and not self.study.get_trials(states=(TrialState.WAITING,)):
+            self.study.enqueue_trial(left[0])
+        return bool(left)
+
+    def _grid(self) -> list[dict[str, Value]]:
+        """The points of the grid to try, in an order of the seed's, so that `trials` takes some from everywhere."""
+        lists = [choices for choices in self.settings.parameters.values() if isinstance(choices, list)]
+        points = [dict(zip(self.settings.parameters, point, strict=True)) for point in itertools.product(*lists)]
+        random.Random(self.recipe.seed).shuffle(points)
+        return points[: self.settings.trials]
+
+    def _values(self, drawn: Mapping[str, Value]) -> dict[str, Value]:
+        """What was drawn as the recipe spells it: Optuna makes a grid's 2 a 2.0."""
+        values = {}
+        for path, value in drawn.items():
+            choices = self.settings.parameters.get(path)
+            values[path] = next((one for one in choices if one == value), value) if isinstance(choices, list) else value
+        return values
+
+    def _train(self, trial: optuna.Trial, values: Mapping[str, Value], report: Callable[[str], None]) -> None:
+        """Trains one trial and tells the study how it went."""
+        run = RunDirectory(self.directory / f"trial-{trial.number}")
+        run.clear()
+        metric, state = math.inf, TrialState.COMPLETE
+        try:
+            metric = self._fit(trial, self._trainer(run, values), report)
+        except optuna.TrialPruned:
+            state = TrialState.PRUNED
+            report(f"trial {trial.number} is worse than the median was and ends here")
+        except (_ImpossibleValues, FloatingPointError, OverflowError) as error:
+            report(f"trial {trial.number} failed: {error}")
+        run.last.unlink(missing_ok=True)  # three times as large as best.pt, and nothing goes on from it
+        self.study.tell(trial, None if state is TrialState.PRUNED else metric, state)
+
+    def _fit(self, trial: optuna.Trial, trainer: Trainer, report: Callable[[str], None]) -> float:
+        """The best metric on the development set; raises `TrialPruned` where others were better."""
+
+        def look(evaluation: Evaluation) -> None:
+            trial.report(evaluation.metric, evaluation.epoch)
+            trial.set_user_attr("seconds", evaluation.seconds)
+            if evaluation.epoch < trainer.settings.epochs and trial.should_prune():
+                raise optuna.TrialPruned
+
+        progress = trainer.fit(lambda line: report(f"trial {trial.number}, {line}"), on_evaluation=look)
+        assert progress.best is not None
+        return progress.best.metric
+
+    def _trainer(self, run: RunDirectory, values: Mapping[str, Value]) -> Trainer:
+        """The trainer of a trial in its new run directory."""
+        try:
+            recipe = self.recipe.with_values(values)
+            torch.manual_seed(recipe.seed)
+            task = LanguageModelTask(recipe, self._tokenizer, self._data_dir, self._device)
+        except ValueError as error:
+            raise _ImpossibleValues(error) from error
+        run.start(recipe)
+        self._tokenizer.save(run.tokenizer)
+        return Trainer(task, run, recipe.loop)
+
+    @functools.cached_property
+    def _tokenizer(self) -> WordTokenizer:
+        """The vocabulary, which no value that can be searched changes."""
+        return LanguageModelTask.build_tokenizer(self.recipe, self._data_dir)
+
+    def results(self) -> list[TrialResult]:
+        """All trials that are over, the best first, pruned ones last."""
+        results = [
+            TrialResult(
+                number=trial.number,
+                values=self._values(trial.params),
+                metric=min([*trial.intermediate_values.values(), trial.value or math.inf]),
+                pruned=trial.state is TrialState.PRUNED,
+                epochs=len(trial.intermediate_values),
+                seconds=trial.user_attrs.get("seconds", 0.0),
+            )
+            for trial in self.study.get_trials(states=_FINISHED)
+        ]
+        return sorted(results, key=lambda result: (result.pruned, result.metric, result.number))
+
+
+def _distribution(settings: TuneSettings, path: str) -> BaseDistribution:
+    """How Optuna sees the values of one field."""
+    choices = settings.parameters[path]
+    if isinstance(choices, Range):
+        if choices.integer:
+            return IntDistribution(int(choices.low), int(choices.high), log=choices.log)
+        return FloatDistribution(choices.low, choices.high, log=choices.log)
+    numbers = [choice for choice in choices if isinstance(choice, int | float) and not isinstance(choice, bool)]
+    if settings.sampler == "grid" and len(numbers) == len(choices):
+        # A grid's points are given, not drawn; and unlike categories, an interval may grow from call to call.
+        return FloatDistribution(min(numbers), max(numbers))
+    return CategoricalDistribution(choices)
+
+
+@contextlib.contextmanager
+def _only_one(directory: Path) -> Iterator[None]:
+    """Keeps a second process out, which would take running trials for interrupted ones."""
+    with (directory / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(f"another process is searching in {directory}") from error
+        yield
