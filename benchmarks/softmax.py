@@ -1,25 +1,45 @@
-"""What the output layers cost: time and memory of losses and their gradients, interleaved in one run.
+"""What the output layers cost: time and memory of losses, their gradients and inference, interleaved in one run.
 
-    python -m benchmarks.softmax [kernels] [memory] [sparse] [inference]
+    python -m benchmarks.softmax kernels          # forward + backward of each kernel against lin
+    python -m benchmarks.softmax sparse           # sparse-softmax loss against cross entropy and entmax15
+    python -m benchmarks.softmax memory           # peak extra memory of losses, each in a process of its own
+    python -m benchmarks.softmax inference        # one decoding step of exported models, lin against mixbig
 
 Each round runs every side once; medians over rounds and ratios of medians are printed.
 """
 
+import collections
+import json
+import os
+import platform
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import onnxruntime
 import torch
+import tyro
 from torch import Tensor
 from torch.nn import functional
 
-from training.softmax import KERNELS, GeneralizedSoftmax
+from training.export.graphs import language_model_graphs
+from training.export.onnx import save_graphs, to_onnx
+from training.networks.language_model import RecurrentLanguageModel
+from training.networks.lstm import LSTM
+from training.softmax import KERNELS, GeneralizedSoftmax, sparse_softmax_loss
 
 Call = Callable[[], object]
+app = tyro.extras.SubcommandApp()
 
 
 def interleaved(calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
-    """Median seconds of each call over rounds in which every call ran once."""
+    """Median seconds of each call over rounds in which every call ran once, after one to warm up."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 1):
         for name, call in calls.items():
@@ -28,6 +48,11 @@ def interleaved(calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
             if number:
                 times[name].append(time.perf_counter() - started)
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+def report(medians: Mapping[str, float], base: str) -> None:
+    for name, seconds in medians.items():
+        print(f"{name:<34} {1000 * seconds:9.2f} ms  {seconds / medians[base]:6.2f} x {base}")
 
 
 def forward_backward(loss: Callable[[], Tensor], *leaves: Tensor) -> Call:
@@ -39,8 +64,11 @@ def forward_backward(loss: Callable[[], Tensor], *leaves: Tensor) -> Call:
     return call
 
 
-def kernels(positions: int = 2048, hidden_size: int = 512, classes: int = 10_000, rounds: int = 5) -> None:
-    """Forward and backward of every single kernel, as a multiple of `lin`."""
+@app.command
+def kernels(
+    positions: int = 2048, hidden_size: int = 512, classes: int = 10_000, rounds: int = 7, bfloat16: bool = False
+) -> None:
+    """Forward and backward of every single kernel, as a multiple of `lin`; `bfloat16` under autocast."""
     torch.manual_seed(0)
     hidden = torch.randn(positions, hidden_size, requires_grad=True)
     target = torch.randint(classes, (positions,))
@@ -52,10 +80,126 @@ def kernels(positions: int = 2048, hidden_size: int = 512, classes: int = 10_000
     calls["F.cross_entropy(h @ W.T)"] = forward_backward(
         lambda: functional.cross_entropy(hidden @ plain.t(), target, reduction="sum"), hidden, plain
     )
-    medians = interleaved(calls, rounds)
-    for name, seconds in medians.items():
-        print(f"{name:<26} {1000 * seconds:8.0f} ms  {seconds / medians['lin']:5.2f} x lin")
+    if hasattr(functional, "linear_cross_entropy"):
+        calls["F.linear_cross_entropy"] = forward_backward(
+            lambda: functional.linear_cross_entropy(hidden, plain, target, reduction="sum"), hidden, plain
+        )
+    with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+        report(interleaved(calls, rounds), "lin")
+
+
+@app.command
+def sparse(examples: int = 1024, classes: int = 32_768, k: int = 20, rounds: int = 15) -> None:
+    """Loss and gradient of sparse-softmax against cross entropy, a plain top-k and, where installed, entmax15."""
+    torch.manual_seed(0)
+    scores = torch.randn(examples, classes, requires_grad=True)
+    target = torch.randint(classes, (examples,))
+
+    def plain_top_k() -> Tensor:
+        best = torch.topk(scores, k, dim=-1).values
+        return (torch.logsumexp(best, -1) - scores.gather(1, target[:, None])[:, 0]).sum()
+
+    calls = {
+        "F.cross_entropy": forward_backward(lambda: functional.cross_entropy(scores, target), scores),
+        "sparse_softmax_loss": forward_backward(lambda: sparse_softmax_loss(scores, target, k).sum(), scores),
+        "topk + logsumexp + autograd": forward_backward(plain_top_k, scores),
+    }
+    try:
+        from entmax import entmax15_loss
+    except ImportError:
+        print("entmax is not installed: pip install entmax")
+    else:
+        calls["entmax15_loss"] = forward_backward(lambda: entmax15_loss(scores, target).sum(), scores)
+    report(interleaved(calls, rounds), "F.cross_entropy")
+
+
+_MEMORY: dict[str, tuple[str, bool]] = {
+    "lin, chunked": ("lin", False),
+    "lin, straightforward": ("lin", True),
+    "mix2 (K = 4), chunked": ("mix2", False),
+    "mix2 (K = 4), straightforward": ("mix2", True),
+    "mixbig (K = 9), chunked": ("mixbig", False),
+}
+
+
+@app.command
+def memory(positions: int = 4096, hidden_size: int = 512, classes: int = 32_768, side: str | None = None) -> None:
+    """Peak memory that loss and gradients need beyond parameters and inputs; `side` is for the processes it starts."""
+    if side is not None:
+        print(_peak_megabytes(*_MEMORY[side], positions, hidden_size, classes))
+        return
+    sizes = ["--positions", str(positions), "--hidden-size", str(hidden_size), "--classes", str(classes)]
+    for name in _MEMORY:
+        command = [sys.executable, "-m", "benchmarks.softmax", "memory", *sizes, "--side", name]
+        print(f"{name:<34} {float(subprocess.check_output(command)):9.0f} MB", flush=True)
+
+
+def _peak_megabytes(kernels: str, straightforward: bool, positions: int, hidden_size: int, classes: int) -> float:
+    layer = GeneralizedSoftmax(classes, hidden_size, kernels)
+    hidden = torch.randn(positions, hidden_size, requires_grad=True)
+    target = torch.randint(classes, (positions,))
+    torch.autograd.grad(layer.loss(hidden[:8], target[:8]), layer.weight)  # what libraries take once
+    before = _resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    if straightforward:
+        loss = functional.nll_loss(layer.log_prob(hidden), target, reduction="sum")
+    else:
+        loss = layer.loss(hidden, target)
+    torch.autograd.grad(loss, [hidden, *layer.parameters()])
+    return _resident("VmHWM") - before
+
+
+def _resident(field: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+
+
+@app.command
+def inference(hidden_size: int = 512, classes: int = 10_000, rounds: int = 200) -> None:
+    """One step of exported language models, and where its time goes by ONNX operator."""
+    names = ["lin", "mix2", "mixbig"]
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {name: _exported(name, hidden_size, classes, Path(folder) / name) for name in names}
+        sessions = {name: onnxruntime.InferenceSession(str(path)) for name, path in paths.items()}
+        for batch in (1, 8, 32):
+            feed = _feed(batch, hidden_size)
+            print(f"batch {batch}")
+            calls = {name: lambda s=session, f=feed: s.run(None, f) for name, session in sessions.items()}
+            report(interleaved(calls, rounds), "lin")
+            for name in ("lin", "mixbig"):
+                print(f"  {name}: {_profile(paths[name], feed, Path(folder))}")
+
+
+def _exported(kernels: str, hidden_size: int, classes: int, folder: Path) -> Path:
+    folder.mkdir()
+    torch.manual_seed(0)
+    model = RecurrentLanguageModel(LSTM(hidden_size), GeneralizedSoftmax(classes, hidden_size, kernels)).eval()
+    graph = language_model_graphs(model)["next_words"]
+    save_graphs({"next_words": to_onnx(graph)}, folder)
+    return folder / "next_words.onnx"
+
+
+def _feed(batch: int, hidden_size: int) -> dict[str, Any]:
+    state = np.random.default_rng(0).normal(size=(2, batch, hidden_size)).astype(np.float32)
+    tokens, lengths = np.full((batch, 1), 7), np.full(batch, 1)
+    return {"tokens": tokens, "lengths": lengths, "hidden": state, "cell": state, "k": np.array(10)}
+
+
+def _profile(path: Path, feed: dict[str, Any], folder: Path) -> str:
+    """Shares of the time by operator, the largest first."""
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
+    session = onnxruntime.InferenceSession(str(path), options)
+    for _ in range(50):
+        session.run(None, feed)
+    totals: collections.Counter[str] = collections.Counter()
+    for event in json.loads(Path(session.end_profiling()).read_text()):
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            totals[event["args"]["op_name"]] += event["dur"]
+    whole = sum(totals.values())
+    return ", ".join(f"{name} {100 * spent / whole:.0f} %" for name, spent in totals.most_common(6))
 
 
 if __name__ == "__main__":
-    kernels(rounds=3)
+    print(f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}", file=sys.stderr)
+    app.cli(prog="benchmarks.softmax")

@@ -17,7 +17,7 @@ from models.tokenization import WordTokenizer
 from training import checkpoint
 from training.analysis.cli import analyze
 from training.analysis.trained import choose_device
-from training.analysis.trials import best_as_yaml, plot, trial_rows
+from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
 from training.export.bundle import bundle_perplexity, export_run
@@ -177,7 +177,7 @@ def tune(
     search.run(lambda line: console.print(line, soft_wrap=True, highlight=False))
     results, paths, metric = search.results(), list(search.settings.parameters), LanguageModelTask.metric
     rows = trial_rows(results, paths, metric)
-    console.print(rows.table(f"{settings.name}: {len(results)} trials"))
+    console.print(rows.table(f"{settings.name}: {len(results)} trials", short_names(paths)))
     table, picture = rows.write_csv(directory / "trials.csv"), plot(results, paths, metric, directory / "trials.png")
     if results[0].failed or results[0].pruned:
         console.print("[red]no trial came to its end[/]")

@@ -111,7 +111,7 @@ class Search:
             while self._prepare_next():
                 trial = self.study.ask(self._space)
                 values = self._values(trial.params)
-                report(f"trial {trial.number}: " + ", ".join(f"{path} {value}" for path, value in values.items()))
+                report(f"trial {trial.number}: " + ", ".join(f"{path} = {value}" for path, value in values.items()))
                 try:
                     self._train(trial, values, report)
                 except BaseException:
@@ -202,18 +202,22 @@ class Search:
 
     def results(self) -> list[TrialResult]:
         """All trials that are over, the best first, pruned ones last."""
-        results = [
-            TrialResult(
-                number=trial.number,
-                values=self._values(trial.params),
-                metric=min([*trial.intermediate_values.values(), trial.value or math.inf]),
-                pruned=trial.state is TrialState.PRUNED,
-                epochs=len(trial.intermediate_values),
-                seconds=trial.user_attrs.get("seconds", 0.0),
-            )
-            for trial in self.study.get_trials(states=_FINISHED)
-        ]
+        results = [_result(trial, self._values(trial.params)) for trial in self.study.get_trials(states=_FINISHED)]
         return sorted(results, key=lambda result: (result.pruned, result.metric, result.number))
+
+
+def _result(trial: FrozenTrial, values: Mapping[str, Value]) -> TrialResult:
+    pruned = trial.state is TrialState.PRUNED
+    metric = min(trial.intermediate_values.values()) if pruned else trial.value
+    assert metric is not None
+    return TrialResult(
+        number=trial.number,
+        values=values,
+        metric=metric,
+        pruned=pruned,
+        epochs=len(trial.intermediate_values),
+        seconds=trial.user_attrs.get("seconds", 0.0),
+    )
 
 
 def _distribution(settings: TuneSettings, path: str) -> BaseDistribution:

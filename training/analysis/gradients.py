@@ -69,10 +69,12 @@ def curve(kernel: Kernel, distance: Tensor, *, hidden_size: int, norm: float) ->
 
 
 def word_vector(kernel: Kernel, hidden_size: int, norm: float) -> Tensor:
-    """`[d]`, float64: equal coordinates where the kernel multiplies vectors, 0 elsewhere (log-variances)."""
-    word = torch.zeros(hidden_size, dtype=torch.float64)
-    for _, columns in kernel.blocks(hidden_size):
-        word[columns] = 1.0
+    """`[d]`, float64: equal coordinates, but 0 for the log-variances, the last of each Gaussian's coordinates."""
+    word = torch.ones(hidden_size, dtype=torch.float64)
+    gaussians = {"ssg": 1, "mog": int(kernel.hyperparameters.get("num_gaussians", 1))}
+    if kernel.name in gaussians:
+        size = hidden_size // gaussians[kernel.name]
+        word[size - 1 :: size] = 0.0
     return word * (norm / math.sqrt(word.sum()))
 
 

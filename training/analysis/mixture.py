@@ -40,6 +40,7 @@ class Shares:
         return [word for word in order if self.counts[word] >= min_count]
 
 
+@torch.no_grad()
 def mixture_shares(task: LanguageModelTask, batches: Batches) -> Shares:
     """Weights of the components over a text, for a model in evaluation mode.
 

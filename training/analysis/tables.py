@@ -1,12 +1,12 @@
 """Tables: the same rows on the terminal and in a CSV file."""
 
 import csv
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 __all__ = ["Cell", "Rows", "cell_text"]
 
@@ -19,7 +19,7 @@ def cell_text(value: Cell) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        return f"{value:.4g}" if not math.isfinite(value) or abs(value) < 1000 else f"{value:.1f}"
+        return f"{value:.1f}" if 1e3 <= abs(value) < 1e6 else f"{value:.4g}"
     return str(value)
 
 
@@ -34,15 +34,15 @@ class Rows:
         self.rows.append(tuple(cells))
         assert len(self.rows[-1]) == len(self.columns)
 
-    def table(self, title: str) -> Table:
-        """For `rich`: numbers to the right."""
-        table = Table(title=title, title_justify="left")
+    def table(self, title: str, headers: Mapping[str, str] | None = None) -> Table:
+        """For `rich`: numbers to the right; `headers` are shorter names for columns."""
+        # Text, not markup, which `[` would begin.
+        table = Table(title=Text(title), title_justify="left")
         for index, name in enumerate(self.columns):
             numbers = all(isinstance(row[index], int | float | None) for row in self.rows)
-            table.add_column(name, justify="right" if numbers else "left")
+            table.add_column(Text((headers or {}).get(name, name)), justify="right" if numbers else "left")
         for row in self.rows:
-            # Text, not markup: a word of the vocabulary may be `[`.
-            table.add_row(*(cell_text(cell).replace("[", r"\[") for cell in row))
+            table.add_row(*(Text(cell_text(cell)) for cell in row))
         return table
 
     def write_csv(self, path: Path) -> Path:

@@ -74,6 +74,7 @@ class FoldedSoftmax(nn.Module):
         size = vector.shape[1]
         if _is_affine(kernel):
             return [2.0 * vector]
+        vector = kernel.position_vectors(vector)
         return [
             vector
             if columns == slice(0, size)

@@ -212,8 +212,9 @@ class _Pass:
         """Scores `[n, V]` of a chunk without history, and what takes their gradient back to the sums."""
         hidden, weight = self._leaf(self._hidden[part]), self._weight.detach()
         with torch.set_grad_enabled(self._sums is not None):
-            vectors = hidden if self._projection is None else torch.tanh(hidden @ self._projection)
-            positions = self._kernel.position_statistics(at_least_float32(vectors))
+            component = hidden if self._projection is None else torch.tanh(hidden @ self._projection)
+            vectors = self._kernel.position_vectors(component)
+            positions = self._kernel.position_statistics(at_least_float32(component))
         fixed = vectors.detach()
         products = [self._leaf(at_least_float32(fixed[:, a] @ weight[:, b].t())) for a, b in self._blocks]
         leaves = [self._leaf(statistic) for statistic in positions]

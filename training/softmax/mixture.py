@@ -188,11 +188,15 @@ class GeneralizedSoftmax(nn.Module):
 
     def mix(self, hidden: Tensor, scores: Sequence[Tensor]) -> Tensor:
         """Log-probabilities from the components' scores: `[N, d]`, K of `[N, V]` -> `[N, V]`."""
-        parts = [self._log_softmax(score) for score in scores]
-        if len(parts) == 1:
-            return parts[0]
-        log_prior = self.log_mixture_weights(hidden)
-        return torch.logsumexp(torch.stack([log_prior[:, k, None] + part for k, part in enumerate(parts)]), dim=0)
+        if len(scores) == 1:
+            return self._log_softmax(scores[0])
+        log_prior = self.log_mixture_weights(hidden).t()[:, :, None]
+        if self.sparse_k is not None:
+            return torch.logsumexp(log_prior + torch.stack([self._log_softmax(score) for score in scores]), dim=0)
+        joint = torch.log_softmax(torch.stack(list(scores)), dim=-1) + log_prior
+        # As logsumexp, which ONNX Runtime computes several times slower along this axis.
+        largest = joint.amax(0)
+        return (joint - largest).exp().sum(0).log() + largest
 
     def log_normalizer(self, scores: Tensor) -> Tensor:
         """Logarithm of what a component's exponentials are divided by: `[N, V]` -> `[N]`."""

@@ -1,0 +1,35 @@
+"""Tests of loading trained runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from training.analysis.trained import choose_device, load_trained
+from training.checkpoint import RunDirectory
+from training.recipe import Recipe
+
+
+def test_a_run_is_loaded_for_evaluation(tiny_run: RunDirectory, tiny_data_dir: Path) -> None:
+    task = load_trained(tiny_run, tiny_data_dir, "cpu")
+    assert not task.model.training
+    assert not any(parameter.requires_grad for parameter in task.model.parameters())
+    best = min(evaluation["metric"] for evaluation in json.loads((tiny_run.path / "history.json").read_text()))
+    assert task.evaluate(task.batches("dev")).value == pytest.approx(best, rel=1e-6)
+
+
+def test_what_is_no_trained_run_is_said_to_be(tiny_recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="is not a run directory"):
+        load_trained(RunDirectory(tmp_path / "nothing"))
+    run = RunDirectory(tmp_path / "begun")
+    run.start(tiny_recipe)
+    with pytest.raises(FileNotFoundError, match=r"begun has no best[.]pt: its first epoch is not over"):
+        load_trained(run)
+
+
+def test_devices_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose_device("cuda:1") == torch.device("cuda", 1)
+    for available, chosen in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
+        assert choose_device("auto") == torch.device(chosen)

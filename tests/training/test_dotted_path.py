@@ -1,0 +1,51 @@
+"""Tests of dotted paths."""
+
+from typing import Any
+
+import pytest
+
+from training.dotted_path import part_at, set_at
+
+
+@pytest.fixture
+def content() -> dict[str, Any]:
+    return {"seed": 1, "layer": {"kernels": [{"name": "lin"}, {"name": "log", "p": 2}], "rho": 0.1}}
+
+
+def test_items_of_mappings_and_lists_are_set(content: dict[str, Any]) -> None:
+    set_at(content, "seed", 2)
+    set_at(content, "layer.rho", None)
+    set_at(content, "layer.kernels.1.p", 3)
+    set_at(content, "layer.kernels.0", "pow")
+    assert content == {"seed": 2, "layer": {"kernels": ["pow", {"name": "log", "p": 3}], "rho": None}}
+
+
+def test_a_mapping_gets_a_new_key_only_where_it_may(content: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"there is no layer[.]kernels[.]0[.]p: instead of 'p' there is name"):
+        set_at(content, "layer.kernels.0.p", 1)
+    set_at(content, "layer.kernels.0.p", 1, may_add=True)
+    assert content["layer"]["kernels"][0] == {"name": "lin", "p": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("sed", "there is no sed: instead of 'sed' there is seed, layer"),
+        ("layer.kernels.2.p", "instead of '2' there is 0, 1"),
+        ("layer.kernels.-1.p", "instead of '-1' there is 0, 1"),
+        ("layer.kernels.first.p", "instead of 'first' there is 0, 1"),
+        ("seed.more", "instead of 'more' there is nothing"),
+        ("", "instead of '' there is seed, layer"),
+    ],
+)
+def test_a_path_to_nowhere_is_explained(content: dict[str, Any], path: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        set_at(content, path, 1, may_add="kernels" in path)
+
+
+def test_a_part_holds_whole_lists(content: dict[str, Any]) -> None:
+    assert part_at(content, ["seed", "layer.kernels.1.p"]) == {
+        "seed": 1,
+        "layer": {"kernels": [{"name": "lin"}, {"name": "log", "p": 2}]},
+    }
+    assert part_at(content, []) == {}
