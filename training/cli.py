@@ -57,9 +57,10 @@ def run(
             console.print(f"[red]{directory.path} was started with another recipe[/]; --restart starts it over")
             return 1
     else:
+        tokenizer = LanguageModelTask.build_tokenizer(settings, data_dir)
         directory.clear()
         directory.start(settings)
-        LanguageModelTask.build_tokenizer(settings, data_dir).save(directory.tokenizer)
+        tokenizer.save(directory.tokenizer)
     torch.manual_seed(settings.seed)
     task = _task(directory, settings, data_dir, device)
     parameters = sum(parameter.numel() for parameter in task.model.parameters())
@@ -117,8 +118,7 @@ def export(
         reference: Perplexities of other models for the model card, such as "Kneser-Ney 5-gram=45.2".
         force: Replace a bundle of the same version.
     """
-    pairs = [item.rpartition("=") for item in reference]
-    references = {name: float(value) for name, _, value in pairs}
+    references = dict(map(_reference, reference))
     exported = export_run(RunDirectory(run_directory), output, data_dir, references=references, force=force)
     for backend, difference in exported.differences.items():
         console.print(f"{backend}: largest difference from eager {difference:.1e}")
@@ -147,10 +147,30 @@ def corpora(fetch: str | None = None, data_dir: Path = DATA) -> int:
     return 0
 
 
+def _reference(text: str) -> tuple[str, float]:
+    name, _, value = text.rpartition("=")
+    try:
+        if name:
+            return name, float(value)
+    except ValueError:
+        pass
+    raise ValueError(f'--reference takes "name=perplexity", not {text!r}')
+
+
 def _task(directory: RunDirectory, recipe: Recipe, data_dir: Path, device: str) -> LanguageModelTask:
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return LanguageModelTask(recipe, WordTokenizer.from_file(directory.tokenizer), data_dir, torch.device(device))
+    return LanguageModelTask(recipe, WordTokenizer.from_file(directory.tokenizer), data_dir, _device(device))
+
+
+def _device(name: str) -> torch.device:
+    """Raises `ValueError` for a device that torch does not know or that is not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {name!r} is not available: {str(error).splitlines()[0]}") from error
+    return device
 
 
 def main() -> None:
@@ -158,7 +178,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     try:
         sys.exit(app.cli(prog="softserve-train", description=__doc__))
-    except (RecipeError, ModelError, ExportError, FileNotFoundError, FileExistsError, ValueError) as error:
+    except (RecipeError, ModelError, ExportError, FloatingPointError, OSError, ValueError) as error:
         sys.exit(f"softserve-train: {error}")
 
 

@@ -32,7 +32,7 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 
 def _positive(kernel: str, name: str, value: float) -> float:
-    if not math.isfinite(value) or value <= 0:
+    if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
         raise ValueError(f"{name} of kernel {kernel!r} must be a positive finite number, not {value!r}")
     return float(value)
 

@@ -146,6 +146,7 @@ class GeneralizedSoftmax(nn.Module):
         log_prior = self.log_mixture_weights(hidden)
         loss = mixture_cross_entropy(self.components(), self.weight, components, log_prior, target)
         if self.variance_penalty and self.num_components > 1:
-            variance = log_prior.exp().var(dim=-1, correction=0)
+            # The weights sum to 1, so their mean over the components is 1 / K.
+            variance = (log_prior.exp() - 1 / self.num_components).square().mean(-1)
             loss = loss + self.variance_penalty * variance.sum()
         return loss

@@ -1,0 +1,163 @@
+"""Fixtures shared by all tests: a corpus of a toy grammar, a model trained on it, and its bundle."""
+
+import hashlib
+import logging
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+from models.tokenization import WordTokenizer
+from training import checkpoint
+from training.checkpoint import RunDirectory
+from training.data.corpora import CORPORA, Corpus, CorpusFile
+from training.export.bundle import Exported, export_run
+from training.export.graphs import ExportGraph
+from training.export.onnx import to_onnx
+from training.loop import Trainer
+from training.networks.language_model import RecurrentLanguageModel
+from training.recipe import Recipe
+from training.tasks.language_model import LanguageModelTask, build_model
+
+torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
+# pytest listens to every logger; torch's trace log would slow exports down and fill the report of a failed test.
+logging.getLogger("torch.__trace").disabled = True
+settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared-machine")
+
+_NOUNS = ["ape", "bat", "cat", "cow", "dog", "elk", "fox", "gnu", "hen", "jay", "kid", "owl", "ox", "pig", "rat", "sow"]
+_VERBS = ["bite", "call", "draw", "fear", "greet", "hear", "know", "like"]
+_SIZES = {"train": 600, "dev": 60, "test": 60}
+
+
+def _toy_sentence(generator: random.Random) -> str:
+    """`Two cats draw one fox now.`: the verb follows from the subject and its number, the object from the subject."""
+    subject, many = generator.randrange(16), generator.random() < 0.5
+    object_, several = (4 * (subject // 4) + 4 + generator.randrange(4)) % 16, generator.random() < 0.5
+    words = [
+        *(["Two", f"{_NOUNS[subject]}s"] if many else ["One", _NOUNS[subject]]),
+        _VERBS[subject // 2] + ("" if many else "s"),
+        *(["two", f"{_NOUNS[object_]}s"] if several else ["one", _NOUNS[object_]]),
+        *(["now"] if generator.random() < 0.5 else []),
+    ]
+    return " ".join(words) + "."
+
+
+@pytest.fixture(scope="session")
+def tiny_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory that holds `toy/{train,dev,test}.txt`; each split has words below the recipe's `min_count`."""
+    directory = tmp_path_factory.mktemp("data")
+    (directory / "toy").mkdir()
+    for seed, (split, size) in enumerate(_SIZES.items()):
+        generator = random.Random(seed)
+        lines = [_toy_sentence(generator) for _ in range(size)] + ["One yak sleeps."]
+        (directory / "toy" / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return directory
+
+
+@pytest.fixture(scope="session")
+def tiny_corpus(tiny_data_dir: Path) -> Iterator[Corpus]:
+    """The corpus `toy`, registered for the session; its files lie in `tiny_data_dir`."""
+    contents = {split: (tiny_data_dir / "toy" / f"{split}.txt").read_bytes() for split in _SIZES}
+    corpus = Corpus(
+        name="toy",
+        folder="toy",
+        description="sentences of a toy grammar",
+        homepage="https://example.org/toy",
+        licence="CC0",
+        release_allowed=True,
+        columns=("text",),
+        splits={
+            split: CorpusFile(name=f"{split}.txt", checksums=(f"sha256:{hashlib.sha256(content).hexdigest()}",))
+            for split, content in contents.items()
+        },
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(CORPORA, corpus.name, corpus)
+        yield corpus
+
+
+@pytest.fixture(scope="session")
+def tiny_recipe(tiny_corpus: Corpus) -> Recipe:
+    """A mixture of two kernels on the toy corpus, learnt in some seconds."""
+    return Recipe.model_validate(
+        {
+            "name": "toy",
+            "task": "language-model",
+            "data": {"corpus": tiny_corpus.name, "min_count": 2, "batch_tokens": 128},
+            "network": {"hidden_size": 32, "num_layers": 2, "dropout": 0.1},
+            "output_layer": {"kernels": "lin, pow", "variance_penalty": 0.1},
+            "loop": {"epochs": 8, "learning_rate": 3e-2, "warmup_steps": 20, "precision": "float32"},
+            "export": {
+                "description": "Says what animals do",
+                "licence": "Apache-2.0",
+                "max_tokens": 200,
+                "torchscript": True,
+            },
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny_recipe: Recipe, tiny_data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """The run directory of `tiny_recipe`, trained to the end."""
+    run = RunDirectory(tmp_path_factory.mktemp("runs") / tiny_recipe.name)
+    run.start(tiny_recipe)
+    tokenizer = LanguageModelTask.build_tokenizer(tiny_recipe, tiny_data_dir)
+    tokenizer.save(run.tokenizer)
+    torch.manual_seed(tiny_recipe.seed)
+    task = LanguageModelTask(tiny_recipe, tokenizer, tiny_data_dir, torch.device("cpu"))
+    Trainer(task, run, tiny_recipe.loop).fit(lambda line: None)
+    return run
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_run: RunDirectory) -> RecurrentLanguageModel:
+    """The best checkpoint of `tiny_run`, ready to run; not to be changed."""
+    tokenizer = WordTokenizer.from_file(tiny_run.tokenizer)
+    model = build_model(tiny_run.recipe(), tokenizer.vocab_size)
+    model.load_state_dict(checkpoint.load(tiny_run.best, torch.device("cpu"))["model"])
+    return model.eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="session")
+def traced_once() -> Iterator[Callable[[ExportGraph], onnx.ModelProto]]:
+    """`to_onnx` that traces equal graphs once a session (tracing is the slow part), also within `export_run`."""
+    traced: dict[tuple[object, ...], bytes] = {}
+
+    def cached(graph: ExportGraph) -> onnx.ModelProto:
+        weights = [tensor.numpy().tobytes() for tensor in graph.module.state_dict().values()]
+        key = (repr(graph.module), graph.contract.model_dump_json(), *weights)
+        if key not in traced:
+            traced[key] = to_onnx(graph).SerializeToString()
+        return onnx.ModelProto.FromString(traced[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("training.export.bundle.to_onnx", cached)
+        yield cached
+
+
+@pytest.fixture(scope="session")
+def tiny_export(
+    tiny_run: RunDirectory,
+    tiny_data_dir: Path,
+    traced_once: Callable[[ExportGraph], onnx.ModelProto],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Exported:
+    """The export of `tiny_run`, with ONNX and TorchScript; its files are not to be changed."""
+    models = tmp_path_factory.mktemp("models")
+    with warnings.catch_warnings():
+        # torch deprecates TorchScript; it stays a backend because users asked for it.
+        warnings.filterwarnings("ignore", "`torch.jit.load` is ", DeprecationWarning)
+        return export_run(tiny_run, models, tiny_data_dir, references={"unigrams": 21.5})
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tiny_export: Exported) -> Path:
+    """The bundle of `tiny_export`: `<models>/toy/1`."""
+    return tiny_export.path

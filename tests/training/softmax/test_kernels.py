@@ -1,0 +1,257 @@
+"""Tests of the kernels: hand-computed scores, properties, a float64 reference, gradients, extreme inputs.
+
+Shapes: `N` positions, `V` classes, `d` hidden size.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from training.softmax.kernels import KERNELS, at_least_float32, build_kernel, squared_distance
+
+WEIGHT = torch.tensor([[1.0, 0.0], [3.0, -1.0]])
+HIDDEN = torch.tensor([[2.0, 1.0], [1.0, 0.0]])
+# Distances D = ||W_v - h||^2:
+#   h = (2, 1): (1-2)^2 + (0-1)^2 = 2     (3-2)^2 + (-1-1)^2 = 5
+#   h = (1, 0): 0, h being W_0            (3-1)^2 + (-1-0)^2 = 5
+BY_HAND = [
+    ("lin", {}, [[2.0, 5.0], [1.0, 3.0]]),  # 1*2 + 0*1, 3*2 - 1*1; 1*1 + 0*0, 3*1 - 1*0
+    ("log", {}, [[-math.log(3), -math.log(6)], [0.0, -math.log(6)]]),  # -log(D + 1)
+    ("log", {"p": 1}, [[-math.log(1 + 2**0.5), -math.log(1 + 5**0.5)], [0.0, -math.log(1 + 5**0.5)]]),
+    ("pow", {}, [[-2.0, -5.0], [0.0, -5.0]]),  # -D
+    ("pow", {"p": 4}, [[-4.0, -25.0], [0.0, -25.0]]),  # -D^2
+    ("pow", {"p": 1}, [[-(2**0.5), -(5**0.5)], [0.0, -(5**0.5)]]),
+]
+
+# One case at least for each kernel, p != 2 among them.
+CASES: list[tuple[str, dict[str, float]]] = [
+    ("lin", {}),
+    ("log", {}),
+    ("log", {"p": 0.5}),
+    ("log", {"p": 3}),
+    ("pow", {}),
+    ("pow", {"p": 1}),
+    ("pow", {"p": 2.5}),
+]
+DISTANCE_KERNELS = ["log", "pow"]
+
+FEW = settings(max_examples=20)  # of each kernel
+
+# The formulas of the kernel paper as printed, on differences [N, V, d].
+REFERENCES: dict[str, Callable[..., Tensor]] = {
+    "lin": lambda weight, hidden: (weight * hidden[:, None]).sum(-1),
+    "log": lambda weight, hidden, p=2.0: -torch.log((weight - hidden[:, None]).norm(dim=-1) ** p + 1),
+    "pow": lambda weight, hidden, p=2.0: -((weight - hidden[:, None]).norm(dim=-1) ** p),
+}
+
+
+def _vectors(seed: int, *, count: int = 7, classes: int = 11, size: int = 8, scale: float = 1.0) -> list[Tensor]:
+    """Weight `[V, d]` and hidden `[N, d]` in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((classes, size), (count, size))
+    return [scale * torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in shapes]
+
+
+# ---- hand-computed ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "hyperparameters", "expected"), BY_HAND)
+def test_scores_by_hand(name: str, hyperparameters: dict[str, float], expected: list[list[float]]) -> None:
+    scores = build_kernel(name, **hyperparameters)(WEIGHT, HIDDEN)
+    torch.testing.assert_close(scores, torch.tensor(expected), rtol=1e-6, atol=1e-6)
+
+
+def test_squared_distance_by_hand() -> None:
+    assert squared_distance(WEIGHT, HIDDEN).tolist() == [[2, 5], [0, 5]]
+
+
+# ---- properties -------------------------------------------------------------------------------------------
+
+
+def test_every_kernel_has_a_reference_and_a_case() -> None:
+    assert set(REFERENCES) == set(KERNELS) == {name for name, _ in CASES}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@FEW
+@given(seed=st.integers(0, 2**32))
+def test_classes_and_positions_are_scored_one_by_one(name: str, seed: int) -> None:
+    """A permutation of classes permutes scores, and a position's scores depend on no other position."""
+    weight, hidden = _vectors(seed)
+    kernel, order = build_kernel(name), torch.randperm(11, generator=torch.Generator().manual_seed(seed))
+    scores = kernel(weight, hidden)
+    torch.testing.assert_close(kernel(weight[order], hidden), scores[:, order])
+    torch.testing.assert_close(kernel(weight, hidden[3:4]), scores[3:4])
+
+
+@pytest.mark.parametrize("name", DISTANCE_KERNELS)
+@FEW
+@given(seed=st.integers(0, 2**32), p=st.floats(0.5, 4))
+def test_distance_kernels_see_differences_only(name: str, seed: int, p: float) -> None:
+    weight, hidden = _vectors(seed)
+    kernel, shift = build_kernel(name, p=p), hidden[0]
+    torch.testing.assert_close(kernel(weight + shift, hidden + shift), kernel(weight, hidden), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", DISTANCE_KERNELS)
+@FEW
+@given(seed=st.integers(0, 2**32), p=st.floats(0.5, 4))
+def test_nearer_words_score_higher_and_none_above_zero(name: str, seed: int, p: float) -> None:
+    weight, hidden = _vectors(seed)
+    scores, distances = build_kernel(name, p=p)(weight, hidden), torch.cdist(hidden, weight)
+    assert torch.equal(scores.argsort(1, descending=True), distances.argsort(1))
+    assert scores.max() <= 0
+
+
+@given(seed=st.integers(0, 2**32), scale=st.floats(1e-5, 1e4))
+def test_squared_distance_is_never_negative(seed: int, scale: float) -> None:
+    weight, _ = _vectors(seed, scale=scale)
+    assert squared_distance(weight.float(), weight.float()).min() >= 0
+
+
+# ---- references -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "hyperparameters"), CASES)
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
+def test_float64_scores_equal_the_formula(name: str, hyperparameters: dict[str, float], scale: float) -> None:
+    weight, hidden = _vectors(1, scale=scale)
+    expected = REFERENCES[name](weight, hidden, **hyperparameters)
+    torch.testing.assert_close(build_kernel(name, **hyperparameters)(weight, hidden), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "hyperparameters"), CASES)
+def test_float32_scores_are_as_good_as_the_formula(name: str, hyperparameters: dict[str, float]) -> None:
+    weight, hidden = _vectors(2, count=50, classes=100, size=32)
+    truth = REFERENCES[name](weight, hidden, **hyperparameters)
+    narrow = REFERENCES[name](weight.float(), hidden.float(), **hyperparameters)
+    ours = build_kernel(name, **hyperparameters)(weight.float(), hidden.float())
+    assert ours.dtype == torch.float32
+    assert bool(((ours - truth).abs() <= (narrow - truth).abs() + 2e-6 * (1 + truth.abs())).all())
+
+
+@pytest.mark.parametrize(("name", "hyperparameters"), CASES)
+def test_gradients_equal_finite_differences(name: str, hyperparameters: dict[str, float]) -> None:
+    weight, hidden = (values.requires_grad_() for values in _vectors(3, count=3, classes=4, size=3))
+    torch.autograd.gradcheck(build_kernel(name, **hyperparameters), (weight, hidden))
+
+
+# ---- extreme inputs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DISTANCE_KERNELS)
+@pytest.mark.parametrize("p", [0.5, 1.0, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_distance_zero_scores_zero_with_a_finite_gradient(name: str, p: float, dtype: torch.dtype) -> None:
+    """The slope of D^(p/2) is infinite at D = 0 below p = 2."""
+    weight = torch.tensor([[1.0, 2.0, -3.0], [0.0, 0.0, 0.0]], dtype=dtype, requires_grad=True)
+    hidden = weight.detach().clone().requires_grad_()
+    scores = build_kernel(name, p=p)(weight, hidden)
+    torch.testing.assert_close(scores.diagonal(), torch.zeros(2, dtype=dtype), rtol=0, atol=1e-4)
+    for gradient in torch.autograd.grad(scores.sum(), (weight, hidden)):
+        assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.parametrize(("name", "hyperparameters"), CASES)
+def test_rounded_distance_zero_is_finite(name: str, hyperparameters: dict[str, float]) -> None:
+    """Rows whose squared distance is a rounding error, of either sign before it is clamped."""
+    weight = _vectors(4, classes=64, size=33)[0].float().requires_grad_()
+    hidden = weight.detach().clone().requires_grad_()
+    scores = build_kernel(name, **hyperparameters)(weight, hidden)
+    loss = -torch.log_softmax(scores, -1).diagonal().sum()
+    for values in (scores, *torch.autograd.grad(loss, (weight, hidden))):
+        assert bool(values.isfinite().all())
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("exponent", range(-5, 5))
+def test_scores_and_gradients_are_finite_at_every_scale(name: str, exponent: int) -> None:
+    vectors = _vectors(5, size=16, scale=10.0**exponent)
+    weight, hidden = (values.float().requires_grad_() for values in vectors)
+    scores = build_kernel(name)(weight, hidden)
+    loss = -torch.log_softmax(scores, -1)[:, 0].sum()
+    for values in (scores, *torch.autograd.grad(loss, (weight, hidden))):
+        assert bool(values.isfinite().all())
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_gives_float32_scores(name: str, dtype: torch.dtype) -> None:
+    weight, hidden = _vectors(6)
+    scores = build_kernel(name)(weight.to(dtype), hidden.to(dtype))
+    assert scores.dtype == torch.float32
+    torch.testing.assert_close(scores.double(), build_kernel(name)(weight, hidden), rtol=0.05, atol=0.3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_wide_values_stay_as_they_are(dtype: torch.dtype) -> None:
+    values = torch.zeros(2, dtype=dtype)
+    assert at_least_float32(values) is values
+
+
+class _LargestTensor(TorchDispatchMode):
+    """Notes how many elements the largest result of any operator has."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for item in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(item, Tensor):
+                self.elements = max(self.elements, item.numel())
+        return result
+
+
+@pytest.mark.parametrize(("name", "hyperparameters"), CASES)
+def test_nothing_is_ever_larger_than_the_scores(name: str, hyperparameters: dict[str, float]) -> None:
+    """N = 40, V = 50, d = 8: scores have 2000 elements, [N, V, d] would have 16000."""
+    weight, hidden = (values.requires_grad_() for values in _vectors(7, count=40, classes=50))
+    with _LargestTensor() as largest:
+        build_kernel(name, **hyperparameters)(weight, hidden).sum().backward()
+    assert largest.elements == 40 * 50
+
+
+# ---- construction -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_is_built_again_from_its_hyperparameters(name: str) -> None:
+    kernel = build_kernel(name)
+    again = build_kernel(kernel.name, **kernel.hyperparameters)
+    assert type(again) is KERNELS[name]
+    assert again.hyperparameters == kernel.hyperparameters
+
+
+def test_hyperparameters_show_what_was_asked_for() -> None:
+    assert build_kernel("lin").hyperparameters == {}
+    assert build_kernel("log").hyperparameters == {"p": 2.0}
+    assert build_kernel("pow", p=1.5).hyperparameters == {"p": 1.5}
+    assert repr(build_kernel("pow", p=1.5)) == "Power(p=1.5)"
+
+
+def test_unknown_kernel_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="unknown kernel 'linear'") as caught:
+        build_kernel("linear")
+    assert all(name in str(caught.value) for name in KERNELS)
+
+
+@pytest.mark.parametrize("name", DISTANCE_KERNELS)
+@pytest.mark.parametrize("p", [0, -1.0, math.nan, math.inf, "2", None])
+def test_bad_hyperparameter_is_named(name: str, p: Any) -> None:
+    with pytest.raises(ValueError, match=r"\bp\b") as caught:
+        build_kernel(name, p=p)
+    assert repr(name) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_unknown_hyperparameter_is_named(name: str) -> None:
+    with pytest.raises(ValueError, match="'sharpness'") as caught:
+        build_kernel(name, sharpness=2)
+    assert repr(name) in str(caught.value)

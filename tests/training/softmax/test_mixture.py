@@ -1,0 +1,279 @@
+"""Tests of the generalized softmax against hand-computed cases, its invariants and eq. 1-3 and 14 of the paper.
+
+Shapes: `N` positions, `V` classes, `d` hidden size, `K` components.
+"""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from training.softmax import KERNELS, GeneralizedSoftmax, build_kernel
+from training.softmax.mixture import KernelSpec, parse_kernels
+
+LAYERS: list[list[KernelSpec]] = [
+    *([name] for name in KERNELS),
+    [{"name": "pow", "p": 1.5}],
+    ["2*lin", "log"],
+    ["lin", {"name": "log", "p": 3}, {"name": "pow", "p": 1}],
+]
+SEEDS = st.integers(0, 2**32)
+FEW = settings(max_examples=20)  # of each layer
+
+
+def _layer(kernels: str | list[KernelSpec], *, seed: int = 0, classes: int = 9, size: int = 5) -> GeneralizedSoftmax:
+    """A float64 layer whose parameters, the prior's among them, are all random."""
+    layer = GeneralizedSoftmax(classes, size, kernels).double()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return layer
+
+
+def _hidden(seed: int = 1, *, count: int = 6, size: int = 5, scale: float = 1.0) -> Tensor:
+    return scale * torch.randn(count, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# ---- parse_kernels ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("lin", [{"name": "lin"}]),
+        ("3*lin,log", [{"name": "lin"}] * 3 + [{"name": "log"}]),
+        (" 2 * lin , pow ", [{"name": "lin"}, {"name": "lin"}, {"name": "pow"}]),
+        (["lin", "2*log"], [{"name": "lin"}, {"name": "log"}, {"name": "log"}]),
+        (["lin,log"], [{"name": "lin"}, {"name": "log"}]),
+        ([{"name": "pow", "p": 1.5}, "lin"], [{"name": "pow", "p": 1.5}, {"name": "lin"}]),
+        (("64*lin",), [{"name": "lin"}] * 64),
+    ],
+)
+def test_kernels_are_parsed(spec: Any, expected: list[dict[str, Any]]) -> None:
+    assert parse_kernels(spec) == expected
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    ["", ",", "lin,", "lin log", "*lin", "lin*3", "-1*lin", "1.5*lin", "0*lin", "65*lin", [], [{"p": 2}], [{}]],
+)
+def test_rubbish_is_refused(rubbish: Any) -> None:
+    with pytest.raises(ValueError, match=r"^kernels: "):
+        parse_kernels(rubbish)
+
+
+# ---- construction -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_one_component_has_a_weight_and_nothing_else(name: str) -> None:
+    layer = GeneralizedSoftmax(7, 4, [name])
+    assert {name: tuple(p.shape) for name, p in layer.named_parameters()} == {"weight": (7, 4)}
+    assert layer.num_components == 1
+
+
+def test_a_mixture_has_a_prior_and_a_projection_for_each_component() -> None:
+    layer = GeneralizedSoftmax(7, 4, "2*lin,log")
+    shapes = {name: tuple(parameter.shape) for name, parameter in layer.named_parameters()}
+    assert shapes == {"weight": (7, 4), "prior": (4, 3), "projections": (3, 4, 4)}
+    assert [kernel.name for kernel in layer.components()] == ["lin", "lin", "log"]
+
+
+def test_a_fresh_mixture_weighs_its_components_evenly() -> None:
+    weights = GeneralizedSoftmax(7, 4, "3*lin,log").mixture_weights(torch.randn(5, 4))
+    torch.testing.assert_close(weights, torch.full((5, 4), 0.25))
+
+
+def test_fresh_word_vectors_have_norm_one_on_average() -> None:
+    torch.manual_seed(0)
+    squared = GeneralizedSoftmax(4000, 64).weight.square().sum(-1)
+    assert squared.mean().item() == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_classes": 0}, "num_classes"),
+        ({"hidden_size": 0}, "hidden_size"),
+        ({"variance_penalty": -0.1}, "variance_penalty"),
+        ({"variance_penalty": math.nan}, "variance_penalty"),
+        ({"kernels": "lin,rubbish"}, "unknown kernel 'rubbish'"),
+        ({"kernels": [{"name": "log", "p": -1}]}, "p of kernel 'log'"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GeneralizedSoftmax(**{"num_classes": 3, "hidden_size": 2, **arguments})
+
+
+# ---- hand-computed ----------------------------------------------------------------------------------------
+
+
+def _half_and_half() -> GeneralizedSoftmax:
+    """Kernels lin and pow, V = 2, d = 1; at h = 1: pi = (4/5, 1/5), h_1 = tanh(atanh(1/2)) = 1/2, h_2 = 0."""
+    layer = GeneralizedSoftmax(2, 1, "lin,pow").double()
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[2 * math.log(3)], [0.0]]))
+        layer.prior.copy_(torch.tensor([[math.log(4), 0.0]], dtype=torch.float64))
+        layer.projections.copy_(torch.tensor([[[math.atanh(0.5)]], [[0.0]]], dtype=torch.float64))
+    return layer
+
+
+def test_log_prob_by_hand() -> None:
+    """lin: scores (2 ln 3 * 1/2, 0) = (ln 3, 0), softmax (3/4, 1/4). pow: scores (-(2 ln 3)^2, 0).
+
+    p(0) = 4/5 * 3/4 + 1/5 * q, with q = e^-(2 ln 3)^2 / (e^-(2 ln 3)^2 + 1), and p(1) = 4/5 * 1/4 + 1/5 (1 - q).
+    """
+    bump = math.exp(-((2 * math.log(3)) ** 2))
+    q = bump / (bump + 1)
+    log_prob = _half_and_half().log_prob(torch.ones(1, 1, dtype=torch.float64))
+    assert log_prob.exp().tolist()[0] == pytest.approx([0.6 + 0.2 * q, 0.2 + 0.2 * (1 - q)], rel=1e-6)
+
+
+def test_variance_penalty_by_hand() -> None:
+    """At h = 1, pi = (4/5, 1/5): variance ((3/10)^2 + (3/10)^2) / 2 = 9/100; at h = 0, pi = (1/2, 1/2): 0.
+
+    `loss` is a sum over positions: rho = 10 adds 10 * (0.09 + 0) = 0.9.
+    """
+    layer, hidden = _half_and_half(), torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    target = torch.tensor([0, 1])
+    plain = layer.loss(hidden, target).item()
+    layer.variance_penalty = 10.0
+    assert layer.loss(hidden, target).item() - plain == pytest.approx(0.9, rel=1e-9)
+
+
+def test_one_component_has_no_variance_to_penalize() -> None:
+    torch.manual_seed(0)
+    layer, hidden, target = GeneralizedSoftmax(5, 3, "log"), torch.randn(4, 3), torch.arange(4)
+    plain = layer.loss(hidden, target).item()
+    layer.variance_penalty = 10.0
+    assert layer.loss(hidden, target).item() == plain
+
+
+# ---- properties -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernels", LAYERS, ids=str)
+@FEW
+@given(seed=SEEDS, scale=st.sampled_from([1e-4, 1.0, 100.0]))
+def test_probabilities_sum_to_one(kernels: list[KernelSpec], seed: int, scale: float) -> None:
+    log_prob = _layer(kernels, seed=seed).log_prob(_hidden(seed, scale=scale))
+    torch.testing.assert_close(log_prob.logsumexp(-1), torch.zeros(6, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernels", LAYERS, ids=str)
+@FEW
+@given(seed=SEEDS)
+def test_permuted_classes_permute_the_distribution(kernels: list[KernelSpec], seed: int) -> None:
+    layer, hidden = _layer(kernels, seed=seed), _hidden(seed)
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(seed))
+    expected = layer.log_prob(hidden)[:, order]
+    with torch.no_grad():
+        layer.weight.copy_(layer.weight[order])
+    torch.testing.assert_close(layer.log_prob(hidden), expected)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_mixture_of_equal_components_is_the_component(name: str) -> None:
+    layer, hidden = _layer(f"3*{name}"), _hidden()
+    with torch.no_grad():
+        layer.projections.copy_(layer.projections[:1].expand(3, -1, -1))
+    alone = build_kernel(name)(layer.weight, torch.tanh(hidden @ layer.projections[0]))
+    torch.testing.assert_close(layer.log_prob(hidden), torch.log_softmax(alone, -1))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_single_kernel_sees_the_context_vector_itself(name: str) -> None:
+    layer, hidden = _layer([name]), _hidden()
+    torch.testing.assert_close(
+        layer.log_prob(hidden), torch.log_softmax(build_kernel(name)(layer.weight, hidden), dim=-1)
+    )
+
+
+@pytest.mark.parametrize("kernels", LAYERS, ids=str)
+@FEW
+@given(seed=SEEDS)
+def test_target_log_prob_is_one_entry_of_log_prob(kernels: list[KernelSpec], seed: int) -> None:
+    layer, hidden = _layer(kernels, seed=seed), _hidden(seed)
+    target = torch.randint(9, (6,), generator=torch.Generator().manual_seed(seed))
+    expected = layer.log_prob(hidden).gather(1, target[:, None])[:, 0]
+    torch.testing.assert_close(layer.target_log_prob(hidden, target), expected)
+
+
+@pytest.mark.parametrize("kernels", LAYERS, ids=str)
+def test_loss_is_the_summed_target_log_prob(kernels: list[KernelSpec]) -> None:
+    layer, hidden, target = _layer(kernels), _hidden(), torch.tensor([0, 3, 8, 8, 1, 5])
+    torch.testing.assert_close(layer.loss(hidden, target), -layer.target_log_prob(hidden, target).sum())
+
+
+# ---- the paper's equations --------------------------------------------------------------------------------
+
+
+def _reference(layer: GeneralizedSoftmax, hidden: Tensor) -> Tensor:
+    """log p(v | h) `[N, V]`, eq. 1-3 as printed, one position and one component at a time."""
+    rows = []
+    for h in hidden:
+        pi = torch.softmax(layer.prior.T @ h, 0)  # eq. 2, M = prior
+        total = torch.zeros(layer.weight.shape[0], dtype=torch.float64)
+        for k, kernel in enumerate(layer.components()):
+            component = torch.tanh(layer.projections[k].T @ h)  # eq. 3, C_k = projections[k]
+            total = total + pi[k] * torch.softmax(kernel(layer.weight, component[None])[0], 0)  # eq. 1
+        rows.append(total.log())
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("kernels", ["2*lin", "lin,log", "lin,log,pow", "2*pow,3*log"])
+def test_log_prob_equals_the_paper(kernels: str) -> None:
+    layer, hidden = _layer(kernels, seed=4), _hidden(5)
+    torch.testing.assert_close(layer.log_prob(hidden), _reference(layer, hidden), rtol=1e-10, atol=1e-10)
+
+
+def test_float32_log_prob_is_close_to_float64() -> None:
+    layer, hidden = _layer("lin,log,pow", classes=200, size=16), _hidden(size=16)
+    truth = layer.log_prob(hidden)
+    torch.testing.assert_close(layer.float().log_prob(hidden.float()).double(), truth, rtol=1e-4, atol=1e-4)
+
+
+# ---- log space --------------------------------------------------------------------------------------------
+
+
+def _confident() -> tuple[GeneralizedSoftmax, Tensor]:
+    """float32, both components lin with scores (0, 100, -100) at h = 1 (tanh(20) is 1)."""
+    layer = GeneralizedSoftmax(3, 1, "2*lin")
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[0.0], [100.0], [-100.0]]))
+        layer.projections.fill_(20.0)
+    return layer, torch.ones(1, 1)
+
+
+def test_small_probabilities_have_no_floor() -> None:
+    """`log(p + 1e-8)` would end at -18.4."""
+    layer, hidden = _confident()
+    expected = torch.tensor([[-100.0, 0.0, -200.0]])
+    torch.testing.assert_close(layer.log_prob(hidden), expected)
+    targets = layer.target_log_prob(hidden.expand(3, 1), torch.arange(3))
+    torch.testing.assert_close(targets, expected[0])
+    assert layer.loss(hidden, torch.tensor([2])).item() == pytest.approx(200)
+
+
+def test_probability_mass_stays_one_in_float32() -> None:
+    torch.manual_seed(0)
+    layer = GeneralizedSoftmax(20_000, 16, "lin,log,pow")
+    mass = layer.log_prob(3 * torch.randn(8, 16)).double().exp().sum(-1)
+    torch.testing.assert_close(mass, torch.ones(8, dtype=torch.float64), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("kernels", ["lin", "lin,log,pow"])
+def test_bfloat16_context_vectors_give_float32_log_probabilities(kernels: str) -> None:
+    torch.manual_seed(0)
+    layer, hidden = GeneralizedSoftmax(50, 16, kernels), torch.randn(4, 16)
+    truth = layer.log_prob(hidden)
+    with torch.autocast("cpu", torch.bfloat16):
+        log_prob, targets = layer.log_prob(hidden), layer.target_log_prob(hidden, torch.arange(4))
+    assert log_prob.dtype == targets.dtype == torch.float32
+    torch.testing.assert_close(log_prob, truth, rtol=0.02, atol=0.05)
