@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 from models.backend import Array, Backend
-from models.errors import QueryError, TextTooLongError
+from models.errors import BundleError, QueryError, TextTooLongError
 from models.manifest import Manifest
 from models.tokenization import WordTokenizer
 
@@ -152,7 +152,22 @@ class LanguageModel:
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: Manifest, backend: Backend) -> Self:
-        return cls(manifest, WordTokenizer.from_file(path / manifest.tokenizer), backend)
+        try:
+            tokenizer = WordTokenizer.from_file(path / manifest.tokenizer)
+        except ValueError as error:
+            raise BundleError(str(path), [str(error)]) from error
+        problems = [
+            f"{manifest.tokenizer}: its {name} is {found}, the manifest's {promised}"
+            for name, found, promised in (
+                ("vocab_size", tokenizer.vocab_size, manifest.vocab_size),
+                ("unknown id", tokenizer.unknown_id, manifest.special_tokens.unknown),
+                ("end id", tokenizer.end_id, manifest.special_tokens.end),
+            )
+            if found != promised
+        ]
+        if problems:
+            raise BundleError(str(path), problems)
+        return cls(manifest, tokenizer, backend)
 
     @property
     def vocab_size(self) -> int:
@@ -249,6 +264,10 @@ class LanguageModel:
 
     def _split(self, text: str, truncate: bool, *, keep_end: bool) -> tuple[list[int], list[str]]:
         """Ids and words of a text within the limits."""
+        try:
+            str.encode(text)  # a TypeError where it is no text
+        except UnicodeEncodeError:
+            raise QueryError("the text holds half of a surrogate pair, which is no character") from None
         limit = self.manifest.limits.max_tokens
         characters = limit * _CHARACTERS_PER_TOKEN
         if len(text) > characters:

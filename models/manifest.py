@@ -50,7 +50,9 @@ PositiveInt = Annotated[int, Field(ge=1)]
 class _Contract(BaseModel):
     """Frozen; unknown keys are refused, so that a misspelt key is never silently without effect."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, strict=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, strict=True, allow_inf_nan=False
+    )
 
 
 class TensorSpec(_Contract):
@@ -183,6 +185,8 @@ class Manifest(_Contract):
             named |= {file for file in (graph.onnx, graph.torchscript) if file is not None}
             if graph.onnx is None and graph.torchscript is None:
                 raise ValueError(f"graphs.{name} names no file")
+        if absent := {"next_words", "score"} - set(self.graphs):
+            raise ValueError(f"graphs lacks {', '.join(sorted(absent))}")
         missing = sorted(named - set(self.files))
         if missing:
             raise ValueError(f"no checksum in files for {', '.join(missing)}")

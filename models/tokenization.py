@@ -1,5 +1,6 @@
 """Word-level tokenization shared by training and serving: text in, ids out, and back."""
 
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,6 +49,8 @@ class WordTokenizer:
 
     def split(self, text: str) -> tuple[list[int], list[str]]:
         """Ids as of `encode`, and the piece of `text` each stands for, so that an unknown word keeps its spelling."""
+        # Composed first: the tokenizer's offsets would cut combining marks off.
+        text = unicodedata.normalize("NFC", text)
         encoding = self._tokenizer.encode(text)
         return self._as_text(encoding.ids), [text[start:end] for start, end in encoding.offsets]
 

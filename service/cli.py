@@ -14,6 +14,7 @@ from typing import Annotated
 import tyro
 import uvicorn
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from models import ModelError, ModelStore
 from models.manifest import read_manifest, validate
@@ -54,7 +55,10 @@ def serve(settings: Settings) -> int:
     )
     server = _Server(config)
     app.state.registry.on_failure = lambda: setattr(server, "should_exit", True)
-    server.run()
+    try:
+        server.run()
+    except SystemExit:  # how uvicorn says that it could not listen, after it logged why
+        return 1
     return 1 if app.state.registry.failure or not server.started else 0
 
 
@@ -115,7 +119,7 @@ def main() -> None:
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         sys.exit("softserve: " + "; ".join(wrong))
-    except (ModelError, FileNotFoundError) as error:
+    except (ModelError, FileNotFoundError, SettingsError) as error:
         sys.exit(f"softserve: {error}")
 
 

@@ -56,7 +56,7 @@ def install_error_handlers(app: FastAPI) -> None:
     add(UnknownModelError, 404)
     add(QueryError, 422)
     add(DeadlineExceeded, 504, "the deadline passed before the request was computed")
-    add(NotReady, 503, "the model is still being loaded", {"Retry-After": "1"})
+    add(NotReady, 503, headers={"Retry-After": "1"})
     add(Stopped, 503, "the service is shutting down", {"Connection": "close"})
     app.add_exception_handler(QueueFull, _queue_full)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -88,6 +88,8 @@ def _invalid(request: Request, error: Exception) -> Response:
 def _malformed(request: Request, error: dict[str, Any]) -> str:
     if error["type"] == "json_invalid":
         return f"the body is not JSON: {error['ctx']['error']}"
+    if error["type"] == "string_unicode":
+        return "the body has a key that holds half of a surrogate pair, which is no character"
     content_type = request.headers.get("content-type", "")
     if "json" not in content_type:
         return f"the body must be JSON, sent with Content-Type: application/json, not {content_type or 'without one'}"
@@ -101,4 +103,7 @@ def _http(request: Request, error: Exception) -> Response:
 
 
 def _bug(request: Request, error: Exception) -> Response:
-    return problem_response(request.state.request_id, 500, "an error in the service; its log has the details")
+    # Starlette answers bugs outside of the middleware that adds the header.
+    request_id = request.state.request_id
+    detail = "an error in the service; its log has the details"
+    return problem_response(request_id, 500, detail, {"X-Request-Id": request_id})

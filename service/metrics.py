@@ -56,7 +56,7 @@ class Metrics:
         return ModelObserver(self, manifest.name, labels)
 
     def text(self) -> bytes:
-        """The exposition format (Prometheus text format 0.0.4)."""
+        """The exposition format (Prometheus text format)."""
         return generate_latest(self.registry)
 
 

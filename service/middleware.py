@@ -69,7 +69,7 @@ class RequestMiddleware:
                 await send(message)
 
         declared = headers.get("content-length", "0")
-        if declared.isdecimal() and int(declared) > limit:
+        if declared.isdecimal() and (len(declared) > 18 or int(declared) > limit):
             read = limit + 1
         else:
             with contextlib.suppress(_BodyTooLarge):

@@ -62,9 +62,10 @@ def run(
             console.print(f"[red]{directory.path} was started with another recipe[/]; --restart starts it over")
             return 1
     else:
+        tokenizer = LanguageModelTask.build_tokenizer(settings, data_dir)
         directory.clear()
         directory.start(settings)
-        LanguageModelTask.build_tokenizer(settings, data_dir).save(directory.tokenizer)
+        tokenizer.save(directory.tokenizer)
     torch.manual_seed(settings.seed)
     task = _task(directory, settings, data_dir, device)
     parameters = sum(parameter.numel() for parameter in task.model.parameters())
@@ -122,8 +123,7 @@ def export(
         reference: Perplexities of other models for the model card, such as "Kneser-Ney 5-gram=45.2".
         force: Replace a bundle of the same version.
     """
-    pairs = [item.rpartition("=") for item in reference]
-    references = {name: float(value) for name, _, value in pairs}
+    references = dict(map(_reference, reference))
     exported = export_run(RunDirectory(run_directory), output, data_dir, references=references, force=force)
     for backend, difference in exported.differences.items():
         console.print(f"{backend}: largest difference from eager {difference:.1e}")
@@ -188,6 +188,16 @@ def tune(
     return 0
 
 
+def _reference(text: str) -> tuple[str, float]:
+    name, _, value = text.rpartition("=")
+    try:
+        if name:
+            return name, float(value)
+    except ValueError:
+        pass
+    raise ValueError(f'--reference takes "name=perplexity", not {text!r}')
+
+
 def _task(directory: RunDirectory, recipe: Recipe, data_dir: Path, device: str) -> LanguageModelTask:
     return LanguageModelTask(recipe, WordTokenizer.from_file(directory.tokenizer), data_dir, choose_device(device))
 
@@ -197,7 +207,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     try:
         sys.exit(app.cli(prog="softserve-train", description=__doc__))
-    except (RecipeError, ModelError, ExportError, FileNotFoundError, FileExistsError, ValueError) as error:
+    except (RecipeError, ModelError, ExportError, FloatingPointError, OSError, ValueError) as error:
         sys.exit(f"softserve-train: {error}")
 
 

@@ -274,6 +274,8 @@ def load_recipe(path: Path) -> Recipe:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path} is not YAML: {error}") from error
+    except IsADirectoryError as error:
+        raise RecipeError(f"{path} is a directory, not a recipe") from error
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:

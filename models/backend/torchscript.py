@@ -19,8 +19,10 @@ class TorchScriptBackend:
 
     def __init__(self, bundle: Path, manifest: Manifest, *, device: str = "cpu", threads: int | None = None) -> None:
         """Raises `UnsupportedDeviceError` for a device torch lacks, `BundleError` where a graph has no such file."""
-        if device == "cuda" and not torch.cuda.is_available():
-            raise UnsupportedDeviceError("device 'cuda' was asked for, but torch sees none")
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise UnsupportedDeviceError(f"device {device!r} is not available: {str(error).splitlines()[0]}") from error
         if threads is not None:
             torch.set_num_threads(threads)
         self.device = device
@@ -34,7 +36,7 @@ class TorchScriptBackend:
     def _load(self, bundle: Path, file: str) -> torch.jit.ScriptModule:
         try:
             module: torch.jit.ScriptModule = torch.jit.load(str(bundle / file), map_location=self.device)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise BundleError(str(bundle), [f"{file} does not load: {error}"]) from error
         return module
 

@@ -92,7 +92,9 @@ class BatchQueue(Generic[T]):
             return None
         oldest, limits = self._entries[0].arrived, self.limits
         full = len(self) >= limits.max_batch_items or self._tokens >= limits.max_batch_tokens
-        return oldest if full else oldest + limits.max_delay
+        if full:
+            return oldest
+        return max(oldest, min(oldest + limits.max_delay, *(entry.deadline for entry in self._entries)))
 
     def next_batch(self) -> list[Entry[T]]:
         """Takes out the next batch, the oldest entry first; empty where nothing waits."""

@@ -22,6 +22,9 @@ logger = logging.getLogger("softserve")
 class NotReady(Exception):
     """A request that came before its model was loaded."""
 
+    def __init__(self, detail: str = "the model is still being loaded") -> None:
+        super().__init__(detail)
+
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
@@ -46,7 +49,7 @@ class Registry:
         self._settings = settings
         self._metrics = metrics
         self._store = ModelStore(*settings.model_dirs)
-        self._paths = [self._store.path(name) for name in settings.models or self._store.versions()]
+        self._paths = list(dict.fromkeys(map(self._store.path, settings.models or self._store.versions())))
         self._served: dict[tuple[str, int], ServedModel] = {}
         self.failure: Exception | None = None
         """What kept a model from loading."""
@@ -89,7 +92,7 @@ class Registry:
         if found is not None:
             return fitting[found]
         if not self.ready:
-            raise NotReady
+            raise NotReady("a model failed to load") if self.failure else NotReady
         raise UnknownModelError(name or f"(none named, and {len(fitting)} serve {task})", self._names(fitting))
 
     @staticmethod

@@ -150,10 +150,12 @@ class Worker:
     async def _compute(self, batch: Sequence[Entry[_Waiting]]) -> None:
         """Runs one batch; what it raises goes to the requests in it and to nobody else."""
         self._report_queue()
-        operation, started = self._operations[batch[0].operation], time.monotonic()
-        queries = [entry.payload.query for entry in batch]
+        started, queries = time.monotonic(), [entry.payload.query for entry in batch]
         try:
+            operation = self._operations[batch[0].operation]
             results = await asyncio.get_running_loop().run_in_executor(self._thread, operation, queries)
+            if len(results) != len(batch):
+                raise ValueError(f"{batch[0].operation} gave {len(results)} results for {len(batch)} queries")
         except Exception as error:
             for entry in batch:
                 if not entry.payload.future.done():

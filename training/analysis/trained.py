@@ -13,8 +13,18 @@ __all__ = ["choose_device", "load_trained"]
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one, else the CPU."""
-    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+    """`auto` is CUDA where there is one, else the CPU.
+
+    Raises `ValueError` for a device that torch does not know or that is not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {name!r} is not available: {str(error).splitlines()[0]}") from error
+    return device
 
 
 def load_trained(run: RunDirectory, data_dir: Path = Path("data"), device: str = "auto") -> LanguageModelTask:

@@ -127,11 +127,12 @@ def export_run(
     target = output / recipe.name / str(recipe.export.version)
     if target.exists() and not force:
         raise FileExistsError(f"{target} exists; raise export.version in the recipe, or use --force")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as temporary:
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output, prefix=".export-") as temporary:
         directory = Path(temporary) / recipe.name / str(recipe.export.version)
         directory.mkdir(parents=True)
         exported = _write(_start(run, recipe, data_dir, directory), references or {})
+        target.parent.mkdir(exist_ok=True)
         if target.exists():
             shutil.rmtree(target)
         directory.rename(target)
@@ -186,7 +187,7 @@ def _quantize(export: _Export, models: Mapping[str, onnx.ModelProto], float32: f
     save_graphs({name: quantize_int8(model) for name, model in models.items()}, export.directory)
     value = export.perplexity("test")
     measured = _quality(export, "test", value)
-    export.quantization = {"kind": "int8-dynamic", **measured, "float32_value": float32}
+    export.quantization = {"kind": "int8-dynamic", **measured, "float32_value": round(float32, 4)}
     return value
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxscript.optimizer
 import torch
 from numpy.typing import NDArray
 from onnx import numpy_helper
@@ -25,6 +26,8 @@ WEIGHTS = "weights.bin"
 """File that holds the weights of all graphs of a bundle, each once."""
 
 op: Any = opset18  # typed for scripts, called here on graph values
+
+_NO_LIMIT = 1 << 40
 
 _SHARED_BYTES = 4096
 """Smaller weights stay inside their graph."""
@@ -51,7 +54,10 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
             external_data=False,
             custom_translation_table={torch.ops.softserve.padded_lstm.default: _lstm},
         )
-    assert program is not None
+        assert program is not None
+        # The exporter folds small constants only; reordered gates and transposed matrices are large.
+        onnxscript.optimizer.fold_constants(program.model, input_size_limit=_NO_LIMIT, output_size_limit=_NO_LIMIT)
+        onnxscript.optimizer.remove_unused_nodes(program.model)
     model = program.model_proto
     _undo_folded_transposes(model)
     _declare_outputs(model, graph.contract)
@@ -85,6 +91,8 @@ def _lstm(
     steps = op.Cast(lengths, to=ir.DataType.INT32)
     values = op.Transpose(inputs, perm=[1, 0, 2])
     last_hidden, last_cell = [], []
+    assert weights[1].shape is not None
+    size = _known(weights[1].shape[1])
     for layer in range(len(weights) // 4):
         *matrices, bias_input, bias_hidden = (_onnx_gates(w) for w in weights[4 * layer : 4 * layer + 4])
         outputs, state, memory = op.LSTM(
@@ -94,7 +102,7 @@ def _lstm(
             steps,
             op.Slice(hidden, [layer], [layer + 1], [0]),
             op.Slice(cell, [layer], [layer + 1], [0]),
-            hidden_size=_size(weights[4 * layer + 1]),
+            hidden_size=size,
         )
         values = op.Squeeze(outputs, [1])
         last_hidden.append(state)
@@ -103,15 +111,17 @@ def _lstm(
 
 
 def _onnx_gates(weight: ir.Value) -> Any:
-    gate_input, gate_forget, gate_cell, gate_output = op.Split(weight, axis=0, num_outputs=4)
+    assert weight.shape is not None
+    size = _known(weight.shape[0]) // 4
+    gate_input, gate_forget, gate_cell, gate_output = (
+        op.Slice(weight, [gate * size], [(gate + 1) * size], [0]) for gate in range(4)
+    )
     return op.Concat(gate_input, gate_output, gate_forget, gate_cell, axis=0)
 
 
-def _size(recurrent_weight: ir.Value) -> int:
-    assert recurrent_weight.shape is not None
-    size = recurrent_weight.shape[1]
-    assert isinstance(size, int)
-    return size
+def _known(dimension: int | ir.SymbolicDim) -> int:
+    assert isinstance(dimension, int)
+    return dimension
 
 
 def _undo_folded_transposes(model: onnx.ModelProto) -> None:
@@ -160,10 +170,15 @@ def _strip_traces(model: onnx.ModelProto) -> None:
 
 
 def save_graphs(models: Mapping[str, onnx.ModelProto], directory: Path) -> list[str]:
-    """Writes `<name>.onnx` for each model and `weights.bin`, which holds equal weights once; returns the file names."""
+    """Writes `<name>.onnx` for each model and `weights.bin`, which holds equal weights once; returns the file names.
+
+    The models themselves stay as they are.
+    """
     offsets: dict[bytes, int] = {}
     with (directory / WEIGHTS).open("wb") as weights:
-        for name, model in models.items():
+        for name, original in models.items():
+            model = onnx.ModelProto()
+            model.CopyFrom(original)
             for tensor in model.graph.initializer:
                 data = numpy_helper.to_array(tensor).tobytes()
                 if len(data) < _SHARED_BYTES:

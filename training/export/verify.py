@@ -46,7 +46,8 @@ def largest_difference(backend: Backend, manifest: Manifest, model: RecurrentLan
         tokens, lengths, hidden, cell = example_inputs(model, batch_size=batch_size, steps=steps, seed=10 + seed)
         last = {"next_words": torch.tensor(manifest.vocab_size), "score": tokens.flip(1)}
         for name, graph in graphs.items():
-            worst = max(worst, _difference(backend, name, graph, (tokens, lengths, hidden, cell, last[name])))
+            difference = _difference(backend, name, graph, (tokens, lengths, hidden, cell, last[name]))
+            worst = float(np.maximum(worst, difference))  # unlike max, keeps what is not a number
     return worst
 
 
@@ -63,4 +64,4 @@ def _difference(backend: Backend, name: str, graph: ExportGraph, inputs: tuple[t
         valid = torch.arange(inputs[0].shape[1]) < inputs[1][:, None]
         expected["log_probabilities"] = expected["log_probabilities"][valid]
         got["log_probabilities"] = got["log_probabilities"][valid.numpy()]
-    return max(float(np.abs(got[key] - value.numpy()).max()) for key, value in expected.items())
+    return float(np.max([np.abs(got[key] - value.numpy()).max() for key, value in expected.items()]))

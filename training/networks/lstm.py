@@ -41,7 +41,9 @@ class LSTM(nn.Module):
         """
         inputs = self.dropout(inputs)
         if lengths is None:
-            outputs, state = self.lstm(inputs, state)
+            # Processors without bfloat16 lack the recurrent kernel altogether, and the rest is most of the work.
+            with torch.autocast("cpu", enabled=False):
+                outputs, state = self.lstm(inputs, state)
         else:
             run = padded_lstm if torch.compiler.is_exporting() else _packed_lstm
             outputs, *last = run(

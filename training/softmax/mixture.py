@@ -44,7 +44,7 @@ def _parse_name(spec: str) -> list[dict[str, Any]]:
     count = int(match[1] or 1)
     if not 1 <= count <= 64:
         raise ValueError(f"kernels: {spec!r} asks for {count} components; 1 to 64 are possible")
-    return [{"name": match[2]}] * count
+    return [{"name": match[2]} for _ in range(count)]
 
 
 def parse_kernels(specs: str | Iterable[KernelSpec]) -> list[dict[str, Any]]:
@@ -163,7 +163,8 @@ class GeneralizedSoftmax(nn.Module):
         """`h_k` for each component: `[N, d]` -> K of `[N, d]` (eq. 3)."""
         if self.num_components == 1:
             return [hidden]
-        return [torch.tanh(hidden @ self.projections[k]) for k in range(self.num_components)]
+        vectors = torch.tanh(hidden @ self.projections)
+        return [vectors[k] for k in range(self.num_components)]
 
     def log_mixture_weights(self, hidden: Tensor) -> Tensor:
         """`log pi(h)`, at least float32: `[N, d]` -> `[N, K]` (eq. 2)."""

@@ -29,7 +29,10 @@ class Perplexity:
 
     @property
     def value(self) -> float:
-        return math.exp(-self.log_probability / self.num_tokens)
+        try:
+            return math.exp(-self.log_probability / self.num_tokens)
+        except OverflowError:
+            return math.inf
 
 
 def build_model(recipe: Recipe, vocab_size: int) -> RecurrentLanguageModel:

@@ -1,0 +1,119 @@
+from types import SimpleNamespace
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from models import BundleError, UnsupportedDeviceError
+from models.backend import onnx
+from models.backend.onnx import OnnxBackend
+from models.manifest import read_manifest
+
+
+@pytest.fixture(scope="module")
+def backend(bundled):
+    return OnnxBackend(bundled, read_manifest(bundled), threads=1)
+
+
+@pytest.fixture
+def inputs(model):
+    network = model.manifest.network
+    state = np.zeros((network.num_layers, 1, network.hidden_size), np.float32)
+    end = model.manifest.special_tokens.end
+    return {"tokens": np.array([[end]]), "lengths": np.array([1]), "hidden": state, "cell": state, "k": np.array(3)}
+
+
+def test_it_says_what_it_is(backend):
+    assert (backend.name, backend.device) == ("onnx", "cpu")
+
+
+def test_outputs_come_in_the_order_asked_for(backend, inputs):
+    words, values = backend.run("next_words", inputs, ["words", "log_probabilities"])
+    assert words.dtype == np.int64
+    assert words.shape == values.shape == (1, 3)
+    (entropy,) = backend.run("next_words", inputs, ["entropy"])
+    assert entropy.shape == (1,)
+
+
+def test_it_computes_what_the_manifest_declares(backend, inputs, model):
+    spec = model.manifest.graphs["next_words"].outputs
+    axes = {"batch": 1, "k": 3, "steps": 1}
+    for tensor, result in zip(spec, backend.run("next_words", inputs, [t.name for t in spec]), strict=True):
+        assert result.dtype.name == tensor.dtype
+        assert result.shape == tuple(axes.get(axis, axis) for axis in tensor.shape)
+
+
+def test_inputs_stay_as_they_are(backend, inputs):
+    before = {name: value.copy() for name, value in inputs.items()}
+    backend.run("next_words", inputs, ["next_hidden"])
+    assert all(np.array_equal(inputs[name], value) for name, value in before.items())
+
+
+def test_padding_is_never_read(backend, inputs):
+    padded = inputs | {"tokens": np.array([[inputs["tokens"][0, 0], 5, 6]])}
+    for one, other in zip(
+        backend.run("next_words", inputs, ["log_probabilities", "next_hidden"]),
+        backend.run("next_words", padded, ["log_probabilities", "next_hidden"]),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_an_unknown_graph_is_a_bug_of_the_caller(backend, inputs):
+    with pytest.raises(KeyError, match="translate"):
+        backend.run("translate", inputs, ["words"])
+
+
+@pytest.mark.parametrize("device", ["tpu", "", "CPU", "cuda:0"])
+def test_unknown_devices_name_the_known_ones(bundled, device):
+    with pytest.raises(UnsupportedDeviceError, match=f"unknown device '{device}'; known devices: cpu, cuda"):
+        OnnxBackend(bundled, read_manifest(bundled), device=device)
+
+
+def test_a_gpu_that_is_not_there_is_never_replaced(bundled, monkeypatch):
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    with pytest.raises(UnsupportedDeviceError, match="no CUDAExecutionProvider, which device 'cuda' needs"):
+        OnnxBackend(bundled, read_manifest(bundled), device="cuda")
+
+
+def test_a_provider_that_does_not_load_is_never_replaced(bundled, monkeypatch):
+    session = SimpleNamespace(get_providers=lambda: ["CPUExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: session)
+    with pytest.raises(UnsupportedDeviceError, match="CUDAExecutionProvider was asked for but did not load"):
+        OnnxBackend(bundled, read_manifest(bundled), device="cuda")
+
+
+def test_two_runtimes_at_once_are_refused(bundled, monkeypatch):
+    installed = [SimpleNamespace(name="onnxruntime"), SimpleNamespace(name="onnxruntime-gpu")]
+    monkeypatch.setattr(onnx, "distributions", lambda: installed)
+    with pytest.raises(UnsupportedDeviceError, match="pip uninstall -y onnxruntime onnxruntime-gpu"):
+        OnnxBackend(bundled, read_manifest(bundled))
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "onnxruntime-gpu"])
+def test_one_runtime_is_fine(bundled, monkeypatch, runtime):
+    monkeypatch.setattr(onnx, "distributions", lambda: [SimpleNamespace(name=runtime), SimpleNamespace(name="numpy")])
+    assert OnnxBackend(bundled, read_manifest(bundled), threads=1).device == "cpu"
+
+
+@pytest.mark.parametrize("data", [b"", b"rubbish", b"\0" * 100])
+def test_a_file_that_is_no_graph_is_named(bundle, data):
+    (bundle / "next_words.onnx").write_bytes(data)
+    with pytest.raises(BundleError, match=r"next_words\.onnx does not load"):
+        OnnxBackend(bundle, read_manifest(bundle))
+
+
+def test_weights_cut_short_are_a_bundle_error(bundle):
+    with (bundle / "weights.bin").open("r+b") as file:
+        file.truncate(100)
+    with pytest.raises(BundleError, match=r"\.onnx does not load"):
+        OnnxBackend(bundle, read_manifest(bundle))
+
+
+def test_a_graph_without_onnx_file_is_named(bundled):
+    manifest = read_manifest(bundled)
+    graph = manifest.graphs["score"].model_copy(update={"onnx": None, "torchscript": "model.ts"})
+    changed = manifest.model_copy(update={"graphs": {**manifest.graphs, "score": graph}})
+    with pytest.raises(BundleError, match="graph 'score' has no ONNX file"):
+        OnnxBackend(bundled, changed)

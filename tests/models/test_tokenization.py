@@ -1,0 +1,125 @@
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+
+from models.tokenization import END, UNKNOWN, WordTokenizer
+
+WHITE_SPACE = "\t\n\v\f\r \x85\xa0"
+LATIN = st.text(st.characters(max_codepoint=0x17F), max_size=40)
+
+
+def without_spaces(text):
+    return "".join(character for character in text if character not in WHITE_SPACE)
+
+
+# ---- eight words, split at white space: <unk> </s> a b c very thank you ----
+
+
+def test_ids_of_known_and_unknown_words(tiny_tokenizer):
+    assert tiny_tokenizer.encode("thank you very much") == [6, 7, 5, 0]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t "])
+def test_nothing_is_no_word(tiny_tokenizer, text):
+    assert tiny_tokenizer.encode(text) == []
+    assert tiny_tokenizer.split(text) == ([], [])
+
+
+def test_a_spelled_sentence_end_is_an_unknown_word(tiny_tokenizer):
+    assert tiny_tokenizer.encode("a </s> b") == [2, 0, 3]
+    assert tiny_tokenizer.split("a </s> b") == ([2, 0, 3], ["a", "</s>", "b"])
+    assert tiny_tokenizer.encode_batch(["</s>", "a </s>"]) == [[0], [2, 0]]
+
+
+def test_unknown_words_keep_their_spelling(tiny_tokenizer):
+    assert tiny_tokenizer.split("a  Zwölf 😀 b") == ([2, 0, 0, 3], ["a", "Zwölf", "😀", "b"])
+
+
+def test_special_words(tiny_tokenizer):
+    assert (tiny_tokenizer.unknown_id, tiny_tokenizer.end_id, tiny_tokenizer.vocab_size) == (0, 1, 8)
+    assert (tiny_tokenizer.word(0), tiny_tokenizer.word(1)) == (UNKNOWN, END)
+
+
+@pytest.mark.parametrize("token", [8, 10**6])
+def test_ids_outside_the_vocabulary_have_no_spelling(tiny_tokenizer, token):
+    with pytest.raises(ValueError, match=f"token id {token} is outside the vocabulary of 8"):
+        tiny_tokenizer.word(token)
+
+
+@pytest.mark.parametrize("vocabulary", [{"a": 0}, {UNKNOWN: 0}, {END: 0, "a": 1}])
+def test_the_vocabulary_needs_both_special_words(vocabulary):
+    with pytest.raises(ValueError, match="vocabulary lacks"):
+        WordTokenizer(Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN)))
+
+
+def test_a_saved_tokenizer_encodes_as_before(tiny_tokenizer, tmp_path):
+    tiny_tokenizer.save(tmp_path / "tokenizer.json")
+    loaded = WordTokenizer.from_file(tmp_path / "tokenizer.json")
+    assert loaded.encode("thank </s> you much") == [6, 0, 7, 0]
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"{}", b"[]", b"null", b"\xff\xfe", b'{"model": 5}', b"[" * 10_000])
+def test_rubbish_is_no_tokenizer_file(tmp_path, data):
+    (tmp_path / "tokenizer.json").write_bytes(data)
+    with pytest.raises(ValueError, match=r"tokenizer\.json is not a tokenizer file"):
+        WordTokenizer.from_file(tmp_path / "tokenizer.json")
+
+
+def test_a_missing_file_is_no_tokenizer_file(tmp_path):
+    with pytest.raises(ValueError, match=r"nothing\.json is not a tokenizer file"):
+        WordTokenizer.from_file(tmp_path / "nothing.json")
+
+
+# ---- the bundled tokenizer ----
+
+
+def test_words_and_punctuation_are_pieces(tokenizer):
+    assert tokenizer.split("It's 9.5, isn’t it?")[1] == ["It's", "9.5", ",", "isn’t", "it", "?"]
+
+
+@pytest.mark.parametrize(("one", "other"), [("thank you", "THANK You"), ("don't", "don’t"), ("a  b", " a\nb ")])
+def test_case_apostrophes_and_spaces_do_not_matter(tokenizer, one, other):
+    assert tokenizer.encode(one) == tokenizer.encode(other)
+
+
+@pytest.mark.parametrize("word", ["café", "Ångström", "xyzé", "각"])
+def test_decomposed_words_keep_their_spelling(tokenizer, word):
+    decomposed = unicodedata.normalize("NFD", word)
+    tokens, (piece, end) = tokenizer.split(f"{decomposed} .")
+    assert tokens == tokenizer.encode(f"{word} .")
+    assert (unicodedata.normalize("NFC", piece), end) == (word, ".")
+
+
+def test_every_word_of_the_vocabulary_is_one_piece(tokenizer):
+    ids = [index for index in range(tokenizer.vocab_size) if index not in (tokenizer.unknown_id, tokenizer.end_id)]
+    assert tokenizer.encode_batch([tokenizer.word(index) for index in ids]) == [[index] for index in ids]
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_ids_are_in_the_vocabulary_and_never_the_end(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert all(0 <= token < tokenizer.vocab_size and token != tokenizer.end_id for token in ids)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(), max_size=4))
+def test_all_ways_to_encode_agree(tokenizer, texts):
+    ids = tokenizer.encode_batch(texts)
+    assert ids == [tokenizer.encode(text) for text in texts] == [tokenizer.split(text)[0] for text in texts]
+
+
+@settings(deadline=None)
+@given(LATIN.map(lambda text: unicodedata.normalize("NFC", text)))
+def test_pieces_cover_all_that_is_no_space(tokenizer, text):
+    assert "".join(tokenizer.split(text)[1]) == without_spaces(text)
+
+
+@settings(deadline=None)
+@given(LATIN)
+def test_encoding_its_own_pieces_changes_nothing(tokenizer, text):
+    ids, pieces = tokenizer.split(text)
+    assert tokenizer.encode(" ".join(pieces)) == ids

@@ -1,0 +1,152 @@
+"""A served model for the tests that only ask, and a way to serve one with other settings and a gate before it."""
+
+import contextlib
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
+
+from models import LanguageModel, ModelStore
+from service.app import create_app
+from service.engine import registry
+from service.settings import BUNDLED, Settings
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings_from_outside() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("SOFTSERVE_")]:
+            patch.delenv(name)
+        yield
+
+
+@pytest.fixture(scope="session")
+def library() -> LanguageModel:
+    """The bundled model, loaded apart from the service's."""
+    return ModelStore(BUNDLED).load("next-word", threads=1)
+
+
+def _wait_until(condition: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[..., None]:
+    return _wait_until
+
+
+@pytest.fixture(scope="session")
+def client(_no_settings_from_outside: None) -> Iterator[TestClient]:
+    """The service as it comes, ready."""
+    with TestClient(create_app(Settings(threads=1))) as client:
+        _wait_until(lambda: client.get("/readyz").status_code == 200)
+        yield client
+
+
+class Gate:
+    """Lets batches of next words through while it is open; keeps the contexts that came, crashes at one."""
+
+    def __init__(self) -> None:
+        self.contexts: list[str] = []
+        self.crashes_at: str | None = None
+        self.entered, self.opened = threading.Event(), threading.Event()
+        self.opened.set()
+
+    def operations(self, model: LanguageModel) -> Mapping[str, Callable[[Sequence[Any]], Sequence[Any]]]:
+        def next_words(queries: Sequence[Any]) -> Sequence[Any]:
+            self.contexts += [query.context for query in queries]
+            self.entered.set()
+            if self.crashes_at in self.contexts:
+                self.contexts.clear()
+                raise ArithmeticError("secret")
+            assert self.opened.wait(20)
+            return model.run_next_words(queries)
+
+        return {"next-word": next_words, "score": model.run_score}
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def serve(library: LanguageModel, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., TestClient]]:
+    """Serves the library's model behind the gate, with other settings; 500s are answered, not raised."""
+    with contextlib.ExitStack() as running:
+        running.callback(gate.opened.set)
+
+        def start(**settings: Any) -> TestClient:
+            monkeypatch.setattr(ModelStore, "load", lambda *_, **__: library)
+            monkeypatch.setattr(registry, "operations", gate.operations)
+            app = create_app(Settings(threads=1, **settings))
+            client = running.enter_context(TestClient(app, raise_server_exceptions=False))
+            running.callback(gate.opened.set)
+            _wait_until(lambda: client.get("/readyz").status_code == 200)
+            return client
+
+        yield start
+
+
+@pytest.fixture
+def copied_models(tmp_path: Path) -> Path:
+    """A model directory with a copy of the bundled model, to be spoilt."""
+    return Path(shutil.copytree(BUNDLED, tmp_path / "models"))
+
+
+@pytest.fixture
+def two_versions(copied_models: Path) -> Path:
+    """The bundled model as versions 8 and 9."""
+    (first,) = (copied_models / "next-word").iterdir()
+    first.rename(first.with_name("8"))
+    shutil.copytree(first.with_name("8"), first.with_name("9"))
+    for version in (8, 9):
+        path = first.with_name(str(version)) / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"version": version}))
+    return copied_models
+
+
+@pytest.fixture
+def broken_models(copied_models: Path) -> Path:
+    (tokenizer,) = copied_models.glob("*/*/tokenizer.json")
+    with tokenizer.open("ab") as file:
+        file.write(b" ")
+    return copied_models
+
+
+@pytest.fixture(scope="session")
+def detail_of() -> Callable[..., str]:
+    """Checks that a response is a problem of that status (RFC 9457) and returns its detail."""
+
+    def check(response: Any, status: int) -> str:
+        problem = response.json()
+        assert (response.status_code, problem["status"]) == (status, status), problem
+        assert response.headers["content-type"] == "application/problem+json"
+        assert set(problem) == {"type", "title", "status", "detail", "request_id"}
+        assert problem["request_id"] == response.headers["x-request-id"]
+        return str(problem["detail"])
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def metric() -> Callable[..., float]:
+    """Sum of a metric's samples that have these labels, as `/metrics` says."""
+
+    def read(client: TestClient, name: str, **labels: str) -> float:
+        families = text_string_to_metric_families(client.get("/metrics").text)
+        samples = [sample for family in families for sample in family.samples if sample.name == name]
+        return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
+    return read

@@ -1,0 +1,293 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from service.engine.queue import BatchQueue, Entry, Limits, QueueFull
+
+
+def limits(**changes):
+    values = {
+        "max_batch_items": 4,
+        "max_batch_tokens": 20,
+        "max_delay": 0.0,
+        "max_queue_items": 10,
+        "max_queue_tokens": 100,
+    }
+    return Limits(**(values | changes))
+
+
+def entry(length=1, operation="score", arrived=0.0, deadline=math.inf, payload=None):
+    return Entry(operation=operation, length=length, arrived=arrived, deadline=deadline, payload=payload)
+
+
+def queue(*entries, **changes):
+    waiting = BatchQueue(limits(**changes))
+    waiting.push(entries)
+    return waiting
+
+
+def lengths(batch):
+    return [waiting.length for waiting in batch]
+
+
+# ---- hand-written cases ----
+
+
+def test_nothing_waits_in_a_new_queue():
+    waiting = BatchQueue(limits())
+    assert (len(waiting), waiting.tokens, waiting.ready_at()) == (0, 0, None)
+    assert waiting.next_batch() == waiting.expired(math.inf) == []
+
+
+def test_length_and_tokens_count_what_waits():
+    waiting = queue(entry(3), entry(4))
+    assert (len(waiting), waiting.tokens) == (2, 7)
+    waiting.next_batch()
+    assert (len(waiting), waiting.tokens) == (0, 0)
+
+
+def test_equal_lengths_share_a_batch_in_order_of_arrival():
+    entries = [entry(2) for _ in range(3)]
+    assert queue(*entries).next_batch() == entries
+
+
+def test_a_batch_holds_no_more_items_than_allowed():
+    waiting = queue(*[entry() for _ in range(6)])
+    assert [len(waiting.next_batch()) for _ in range(3)] == [4, 2, 0]
+
+
+def test_tokens_are_counted_with_padding():
+    """Beside 9: 3 would make 2 x 9 = 18, the second 3 x 9 = 27 > 20."""
+    waiting = queue(entry(9), entry(3), entry(3))
+    assert lengths(waiting.next_batch()) == [9, 3]
+    assert lengths(waiting.next_batch()) == [3]
+
+
+def test_a_longer_companion_counts_too():
+    """Beside 1: 2 x 11 = 22 > 20."""
+    assert lengths(queue(entry(1), entry(11)).next_batch()) == [1]
+
+
+def test_the_closest_lengths_join():
+    waiting = queue(entry(5), entry(1), entry(6), entry(10), entry(5), max_batch_tokens=18)
+    assert lengths(waiting.next_batch()) == [5, 5, 6]
+    assert lengths(waiting.next_batch()) == [1]
+    assert lengths(waiting.next_batch()) == [10]
+
+
+def test_operations_never_mix():
+    first, second, third = entry(operation="a"), entry(operation="b"), entry(operation="a")
+    waiting = queue(first, second, third)
+    assert waiting.next_batch() == [first, third]
+    assert waiting.next_batch() == [second]
+
+
+def test_an_overlong_entry_runs_alone():
+    waiting = queue(entry(21), entry(1), entry(21))
+    assert [lengths(waiting.next_batch()) for _ in range(3)] == [[21], [1], [21]]
+
+
+def test_the_oldest_leads_even_where_it_fits_nobody():
+    waiting = queue(entry(20), *[entry(1) for _ in range(5)])
+    assert lengths(waiting.next_batch()) == [20]
+
+
+@pytest.mark.parametrize("pushed", [[1] * 11, [50, 51]])
+def test_what_never_fits_is_said_to(pushed):
+    waiting = queue(entry())
+    with pytest.raises(QueueFull) as caught:
+        waiting.push([entry(length) for length in pushed])
+    assert caught.value.never
+    assert (len(waiting), waiting.tokens) == (1, 1)
+
+
+@pytest.mark.parametrize("pushed", [[1] * 9, [100]])
+def test_what_does_not_fit_now_is_refused_whole(pushed):
+    waiting = queue(entry(), entry())
+    with pytest.raises(QueueFull) as caught:
+        waiting.push([entry(length) for length in pushed])
+    assert not caught.value.never
+    assert (len(waiting), waiting.tokens) == (2, 2)
+
+
+@pytest.mark.parametrize("pushed", [[1] * 8, [98]])
+def test_the_queue_can_be_filled_to_the_brim(pushed):
+    waiting = queue(entry(), entry())
+    waiting.push([entry(length) for length in pushed])
+    with pytest.raises(QueueFull):
+        waiting.push([entry(98)])
+
+
+def test_pushing_nothing_is_fine_even_when_full():
+    waiting = queue(*[entry() for _ in range(10)])
+    waiting.push([])
+    assert len(waiting) == 10
+
+
+def test_removed_entries_never_run():
+    gone, stays = entry(), entry()
+    waiting = queue(gone, stays)
+    waiting.remove([gone])
+    assert (len(waiting), waiting.tokens) == (1, 1)
+    assert waiting.next_batch() == [stays]
+
+
+def test_removing_what_does_not_wait_changes_nothing():
+    waiting = queue(entry(2))
+    waiting.remove([entry(2)])
+    assert (len(waiting), waiting.tokens) == (1, 2)
+
+
+def test_entries_expire_at_their_deadline():
+    early, late = entry(1, deadline=5.0), entry(2, deadline=6.0)
+    waiting = queue(early, late)
+    assert waiting.expired(4.9) == []
+    assert waiting.expired(5.0) == [early]
+    assert waiting.expired(5.0) == []
+    assert waiting.next_batch() == [late]
+
+
+def test_without_delay_a_batch_is_ready_when_it_arrives():
+    assert queue(entry(arrived=3.0), entry(arrived=4.0)).ready_at() == 3.0
+
+
+def test_the_oldest_waits_for_company():
+    assert queue(entry(arrived=3.0), entry(arrived=4.0), max_delay=0.5).ready_at() == 3.5
+
+
+@pytest.mark.parametrize("full", [[1, 1, 1, 1], [10, 10]])
+def test_a_full_batch_waits_for_nobody(full):
+    waiting = queue(*[entry(length, arrived=3.0) for length in full], max_delay=0.5)
+    assert waiting.ready_at() == 3.0
+
+
+def test_entries_of_equal_content_are_not_the_same():
+    assert entry() != entry()
+
+
+# ---- properties ----
+
+LIMITS = st.builds(
+    Limits,
+    max_batch_items=st.integers(1, 5),
+    max_batch_tokens=st.integers(1, 30),
+    max_delay=st.floats(0, 2),
+    max_queue_items=st.integers(1, 12),
+    max_queue_tokens=st.integers(1, 60),
+)
+ENTRIES = st.builds(
+    entry,
+    length=st.integers(1, 20),
+    operation=st.sampled_from("ab"),
+    deadline=st.integers(0, 10).map(float),
+)
+
+
+def assert_fits(batch, bounds):
+    assert 1 <= len(batch) <= bounds.max_batch_items
+    assert len({waiting.operation for waiting in batch}) == 1
+    assert len(batch) == 1 or len(batch) * max(lengths(batch)) <= bounds.max_batch_tokens
+
+
+@given(bounds=LIMITS, entries=st.lists(ENTRIES, max_size=20))
+def test_draining_takes_everything_once_and_the_oldest_first(bounds, entries):
+    waiting = BatchQueue(bounds)
+    taken = []
+    try:
+        waiting.push(entries)
+    except QueueFull:
+        entries = []
+    while len(waiting):
+        oldest = next(item for item in entries if item not in taken)
+        batch = waiting.next_batch()
+        assert batch[0] is oldest
+        assert_fits(batch, bounds)
+        taken += batch
+    assert len(taken) == len(set(taken)) == len(entries)
+    assert set(taken) == set(entries)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """A queue against a plain list of what waits."""
+
+    pushed = Bundle("pushed")
+
+    def __init__(self):
+        super().__init__()
+        self.model, self.clock, self.queue = [], 0.0, None
+        self.finished = set()
+
+    @rule(bounds=LIMITS)
+    def begin(self, bounds):
+        if self.queue is None:
+            self.queue = BatchQueue(bounds)
+
+    @rule(target=pushed, entries=st.lists(ENTRIES, max_size=6))
+    def push(self, entries):
+        if self.queue is None:
+            return multiple()
+        for item in entries:
+            item.arrived, item.deadline = self.clock, self.clock + item.deadline
+        bounds = self.queue.limits
+        items = len(self.model) + len(entries)
+        tokens = sum(lengths(self.model)) + sum(lengths(entries))
+        if items <= bounds.max_queue_items and tokens <= bounds.max_queue_tokens:
+            self.queue.push(entries)
+            self.model += entries
+            return multiple(*entries)
+        never = len(entries) > bounds.max_queue_items or sum(lengths(entries)) > bounds.max_queue_tokens
+        with pytest.raises(QueueFull) as caught:
+            self.queue.push(entries)
+        assert caught.value.never == never
+        return multiple()
+
+    @rule(gone=consumes(pushed))
+    def remove(self, gone):
+        self.queue.remove([gone])
+        self._finish([gone])
+
+    @rule(step=st.integers(0, 6))
+    def expire(self, step):
+        self.clock += step
+        if self.queue is not None:
+            expired = self.queue.expired(self.clock)
+            assert expired == [item for item in self.model if item.deadline <= self.clock]
+            self._finish(expired)
+
+    @rule()
+    def compute(self):
+        if self.queue is None:
+            return
+        batch = self.queue.next_batch()
+        assert bool(batch) == bool(self.model)
+        if batch:
+            assert batch[0] is self.model[0]
+            assert_fits(batch, self.queue.limits)
+            assert all(item in self.model for item in batch)
+            assert not self.finished & set(batch)
+            self._finish(batch)
+
+    def _finish(self, entries):
+        self.finished |= set(entries)
+        self.model = [item for item in self.model if item not in self.finished]
+
+    @invariant()
+    def counts_agree(self):
+        if self.queue is not None:
+            assert (len(self.queue), self.queue.tokens) == (len(self.model), sum(lengths(self.model)))
+
+    @invariant()
+    def a_batch_is_ready_only_where_something_waits(self):
+        if self.queue is not None:
+            ready = self.queue.ready_at()
+            assert (ready is None) == (not self.model)
+            if self.model:
+                oldest = self.model[0].arrived
+                assert oldest <= ready <= oldest + self.queue.limits.max_delay
+
+
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = settings(deadline=None, max_examples=40, stateful_step_count=30)

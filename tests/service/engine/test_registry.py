@@ -1,0 +1,172 @@
+import asyncio
+import hashlib
+
+import pytest
+
+from models import BundleError, ModelStore, UnknownModelError
+from service.engine.registry import NotReady, Registry
+from service.engine.worker import Stopped
+from service.metrics import Metrics
+from service.settings import Settings
+
+
+def with_registry(scenario, **settings):
+    """Runs a scenario with a registry that is loaded."""
+
+    async def run():
+        registry = Registry(Settings(threads=1, **settings), Metrics())
+        await registry.load()
+        try:
+            await scenario(registry)
+        finally:
+            await registry.stop()
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def quick(library, monkeypatch):
+    """Bundles load in no time: whatever the version, it is the library's model."""
+
+    def load(store, name, version, **_):
+        manifest = store.manifest(name, version)
+        return type(library)(manifest, library._tokenizer, library.backend)
+
+    monkeypatch.setattr(ModelStore, "load", load)
+
+
+def test_nothing_is_served_before_it_is_loaded():
+    registry = Registry(Settings(), Metrics())
+    assert (registry.ready, dict(registry.served), registry.failure) == (False, {}, None)
+    with pytest.raises(NotReady):
+        registry.find(None, "language-model")
+    with pytest.raises(NotReady):
+        registry.find("next-word", "language-model")
+
+
+def test_a_loaded_model_is_found_by_task_and_name(library):
+    version = library.manifest.version
+
+    async def scenario(registry):
+        assert registry.ready
+        (served,) = registry.served.values()
+        assert served.manifest == library.manifest
+        for name in (None, "next-word", f"next-word:{version}"):
+            assert registry.find(name, "language-model") is served
+
+    with_registry(scenario)
+
+
+@pytest.mark.parametrize("name", ["nope", "", "next-word:", "next-word:0", "../next-word", "NEXT-WORD"])
+def test_unknown_names_name_the_known_ones(quick, library, name):
+    async def scenario(registry):
+        with pytest.raises(UnknownModelError) as caught:
+            registry.find(name, "language-model")
+        assert caught.value.known == (f"next-word:{library.manifest.version}",)
+
+    with_registry(scenario)
+
+
+@pytest.mark.parametrize("name", [None, "next-word"])
+def test_a_model_is_not_found_for_another_task(quick, name):
+    async def scenario(registry):
+        with pytest.raises(UnknownModelError):
+            registry.find(name, "translation")
+
+    with_registry(scenario)
+
+
+def test_the_newest_version_is_served(quick, two_versions):
+    async def scenario(registry):
+        assert [version for _, version in registry.served] == [9]
+        with pytest.raises(UnknownModelError, match="known models: next-word:9"):
+            registry.find("next-word:8", "language-model")
+
+    with_registry(scenario, model_dirs=(two_versions,))
+
+
+def test_versions_may_be_served_side_by_side(quick, two_versions):
+    async def scenario(registry):
+        assert registry.ready
+        assert registry.find("next-word:8", "language-model").manifest.version == 8
+        for name in ("next-word", "next-word:9", None):
+            assert registry.find(name, "language-model").manifest.version == 9
+
+    with_registry(scenario, model_dirs=(two_versions,), models=("next-word:8", "next-word:9"))
+
+
+def test_a_model_that_is_named_twice_is_served_once(quick, library):
+    async def scenario(registry):
+        assert registry.ready
+        assert len(registry.served) == 1
+
+    with_registry(scenario, models=("next-word", f"next-word:{library.manifest.version}"))
+
+
+def test_the_digest_is_that_of_the_manifest(quick, two_versions):
+    async def scenario(registry):
+        (served,) = registry.served.values()
+        data = (two_versions / "next-word/9/manifest.json").read_bytes()
+        assert served.digest == hashlib.sha256(data).hexdigest()
+
+    with_registry(scenario, model_dirs=(two_versions,))
+
+
+def test_settings_become_the_limits_of_the_worker(quick):
+    async def scenario(registry):
+        bounds = registry.find(None, "language-model").worker._queue.limits
+        assert (bounds.max_batch_items, bounds.max_batch_tokens, bounds.max_delay) == (3, 30, 0.25)
+        assert (bounds.max_queue_items, bounds.max_queue_tokens) == (5, 50)
+
+    with_registry(
+        scenario, max_batch_items=3, max_batch_tokens=30, max_delay_ms=250, max_queue_items=5, max_queue_tokens=50
+    )
+
+
+def test_a_served_model_answers_as_the_library(quick, library):
+    async def scenario(registry):
+        served = registry.find(None, "language-model")
+        submit, text = served.worker.submit, "thank you very"
+        (words,), timing = await submit("next-word", [served.model.next_words_query(text, 4)], float("inf"))
+        assert words.words == library.next_words([text], 4)[0].words
+        assert timing.inference > 0
+        (score,), _ = await submit("score", [served.model.score_query(text)], float("inf"))
+        assert score == library.score([text])[0]
+
+    with_registry(scenario)
+
+
+def test_what_keeps_a_model_from_loading_is_kept_told_and_raised(broken_models):
+    told = []
+
+    async def run():
+        registry = Registry(Settings(model_dirs=(broken_models,)), Metrics())
+        registry.on_failure = lambda: told.append(registry.failure)
+        with pytest.raises(BundleError, match=r"tokenizer\.json does not match its checksum"):
+            await registry.load()
+        assert not registry.ready
+        await registry.stop()
+        return registry.failure
+
+    failure = asyncio.run(run())
+    assert isinstance(failure, BundleError)
+    assert told == [failure]
+
+
+def test_a_missing_directory_and_an_unknown_name_are_refused_at_once(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Registry(Settings(model_dirs=(tmp_path / "nowhere",)), Metrics())
+    with pytest.raises(UnknownModelError, match="known models: next-word:"):
+        Registry(Settings(models=("nope",)), Metrics())
+
+
+def test_a_stopped_registry_refuses_work(quick):
+    async def run():
+        registry = Registry(Settings(), Metrics())
+        await registry.load()
+        await registry.stop()
+        served = registry.find(None, "language-model")
+        with pytest.raises(Stopped):
+            await served.worker.submit("score", [served.model.score_query("a")], float("inf"))
+
+    asyncio.run(run())

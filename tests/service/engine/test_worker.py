@@ -1,0 +1,405 @@
+"""Tests of the worker with operations that need no model: they double numbers, block or fail."""
+
+import asyncio
+import contextlib
+import itertools
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from service.engine.queue import Limits, QueueFull
+from service.engine.worker import DeadlineExceeded, Stopped, Worker
+
+HANGS = 6.0
+
+
+@dataclass
+class Query:
+    value: int
+    length: int = 1
+
+
+class Double:
+    """Doubles values, once `gate` is open; keeps the batches it saw."""
+
+    def __init__(self):
+        self.batches = []
+        self.threads = set()
+        self.running, self.gate = threading.Event(), threading.Event()
+        self.gate.set()
+
+    def __call__(self, queries):
+        self.batches.append([query.value for query in queries])
+        self.threads.add(threading.get_ident())
+        self.running.set()
+        assert self.gate.wait(10)
+        return [2 * query.value for query in queries]
+
+
+class Recorder:
+    """Keeps what a worker reports."""
+
+    def __init__(self):
+        self.queues, self.batches, self.rejections = [], [], []
+
+    def queued(self, items, tokens):
+        self.queues.append((items, tokens))
+
+    def batch(self, lengths, waits, seconds):
+        self.batches.append((lengths, waits, seconds))
+
+    def rejected(self, reason, items):
+        self.rejections.append((reason, items))
+
+
+def limits(**changes):
+    values = {
+        "max_batch_items": 8,
+        "max_batch_tokens": 100,
+        "max_delay": 0.0,
+        "max_queue_items": 16,
+        "max_queue_tokens": 100,
+    }
+    return Limits(**(values | changes))
+
+
+class Bench:
+    """A worker with a doubling operation, one that fails, and a recorder."""
+
+    def __init__(self, operations=None, **changes):
+        self.double, self.recorder = Double(), Recorder()
+        table = {"double": self.double, "fail": fail, **(operations or {})}
+        self.worker = Worker(table, limits(**changes), self.recorder)
+
+    def submit(self, *values, operation="double", seconds=60.0, length=1):
+        queries = [Query(value, length) for value in values]
+        return asyncio.create_task(self.worker.submit(operation, queries, time.monotonic() + seconds))
+
+    async def block(self):
+        """Keeps the model thread busy with the value 0 until the gate opens."""
+        self.double.gate.clear()
+        self.double.running.clear()
+        task = self.submit(0)
+        assert await asyncio.to_thread(self.double.running.wait, 10)
+        return task
+
+
+def fail(queries):
+    raise ArithmeticError("bad luck")
+
+
+def with_bench(scenario, **options):
+    """Runs a scenario on a started worker; nothing may hang."""
+
+    async def run():
+        bench = Bench(**options)
+        bench.worker.start()
+        try:
+            async with asyncio.timeout(HANGS):
+                await scenario(bench)
+        finally:
+            bench.double.gate.set()
+            async with asyncio.timeout(HANGS):
+                await bench.worker.stop()
+
+    asyncio.run(run())
+
+
+async def values(task):
+    results, _ = await task
+    return results
+
+
+def test_one_request_gets_its_results_in_order():
+    async def scenario(bench):
+        assert await values(bench.submit(3, 1, 2)) == [6, 2, 4]
+        assert bench.double.batches == [[3, 1, 2]]
+
+    with_bench(scenario)
+
+
+def test_concurrent_requests_share_a_batch_and_get_their_own_results():
+    async def scenario(bench):
+        blocked = await bench.block()
+        tasks = [bench.submit(value, 10 * value) for value in (1, 2, 3)]
+        await asyncio.sleep(0)
+        bench.double.gate.set()
+        assert [await values(task) for task in tasks] == [[2, 20], [4, 40], [6, 60]]
+        assert await values(blocked) == [0]
+        assert bench.double.batches == [[0], [1, 10, 2, 20, 3, 30]]
+
+    with_bench(scenario)
+
+
+def test_two_hundred_requests_get_their_own_results():
+    async def scenario(bench):
+        tasks = [bench.submit(value) for value in range(200)]
+        assert [await values(task) for task in tasks] == [[2 * value] for value in range(200)]
+        assert sorted(itertools.chain(*bench.double.batches)) == list(range(200))
+        assert max(map(len, bench.double.batches)) <= 8
+        assert len(bench.double.batches) < 200
+
+    with_bench(scenario, max_queue_items=200, max_queue_tokens=200)
+
+
+def test_a_request_may_be_larger_than_a_batch():
+    async def scenario(bench):
+        assert await values(bench.submit(1, 2, 3, 4, 5)) == [2, 4, 6, 8, 10]
+        assert [len(batch) for batch in bench.double.batches] == [2, 2, 1]
+
+    with_bench(scenario, max_batch_items=2)
+
+
+def test_everything_runs_on_one_thread_that_is_not_the_loop():
+    async def scenario(bench):
+        for value in range(5):
+            await bench.submit(value)
+        assert len(bench.double.threads) == 1
+        assert threading.get_ident() not in bench.double.threads
+
+    with_bench(scenario)
+
+
+def test_operations_never_mix():
+    async def scenario(bench):
+        await bench.block()
+        tasks = [bench.submit(1), bench.submit(2, operation="negate"), bench.submit(3)]
+        await asyncio.sleep(0)
+        bench.double.gate.set()
+        assert [await values(task) for task in tasks] == [[2], [-2], [6]]
+        assert bench.double.batches == [[0], [1, 3]]
+
+    with_bench(scenario, operations={"negate": lambda queries: [-query.value for query in queries]})
+
+
+def test_an_exception_reaches_its_batch_and_nobody_else():
+    async def scenario(bench):
+        await bench.block()
+        broken = [bench.submit(1, operation="fail"), bench.submit(2, 3, operation="fail")]
+        fine = bench.submit(4)
+        await asyncio.sleep(0)
+        bench.double.gate.set()
+        for task in broken:
+            with pytest.raises(ArithmeticError, match="bad luck"):
+                await task
+        assert await values(fine) == [8]
+        assert await values(bench.submit(5)) == [10]
+
+    with_bench(scenario)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_wrong_number_of_results_reaches_its_batch_and_nobody_else(count):
+    async def scenario(bench):
+        with pytest.raises(ValueError, match=r"zip|result"):
+            await bench.submit(1, 2, operation="odd")
+        assert await values(bench.submit(5)) == [10]
+
+    with_bench(scenario, operations={"odd": lambda queries: [0] * count})
+
+
+def test_an_unknown_operation_reaches_its_caller_and_nobody_else():
+    async def scenario(bench):
+        with pytest.raises(KeyError, match="translate"):
+            await bench.submit(1, operation="translate")
+        assert await values(bench.submit(5)) == [10]
+
+    with_bench(scenario)
+
+
+def test_past_deadlines_are_never_computed():
+    async def scenario(bench):
+        await bench.block()
+        late, fine = bench.submit(1, 2, seconds=0.01), bench.submit(3)
+        await asyncio.sleep(0.05)
+        bench.double.gate.set()
+        with pytest.raises(DeadlineExceeded):
+            await late
+        assert await values(fine) == [6]
+        assert bench.double.batches == [[0], [3]]
+        assert bench.recorder.rejections == [("expired", 2)]
+
+    with_bench(scenario)
+
+
+def test_a_deadline_in_the_past_is_never_computed():
+    async def scenario(bench):
+        with pytest.raises(DeadlineExceeded):
+            await bench.submit(1, seconds=-1)
+        assert bench.double.batches == []
+
+    with_bench(scenario)
+
+
+def test_a_deadline_while_computing_does_not_matter():
+    async def scenario(bench):
+        bench.double.gate.clear()
+        task = bench.submit(1, seconds=0.2)
+        assert await asyncio.to_thread(bench.double.running.wait, 10)
+        await asyncio.sleep(0.25)
+        bench.double.gate.set()
+        assert await values(task) == [2]
+
+    with_bench(scenario)
+
+
+def test_a_cancelled_call_never_runs():
+    async def scenario(bench):
+        await bench.block()
+        cancelled, fine = bench.submit(1, 2), bench.submit(3)
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert bench.recorder.queues[-1] == (1, 1)
+        bench.double.gate.set()
+        assert await values(fine) == [6]
+        assert bench.double.batches == [[0], [3]]
+
+    with_bench(scenario)
+
+
+def test_cancelling_what_is_computed_harms_nobody():
+    async def scenario(bench):
+        blocked = await bench.block()
+        blocked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await blocked
+        bench.double.gate.set()
+        assert await values(bench.submit(1)) == [2]
+
+    with_bench(scenario)
+
+
+def test_one_failed_batch_takes_the_rest_of_its_request_out_of_the_queue():
+    async def scenario(bench):
+        with pytest.raises(ArithmeticError):
+            await bench.submit(1, 2, 3, operation="fail")
+        assert bench.recorder.queues[-1] == (0, 0)
+
+    with_bench(scenario, max_batch_items=1)
+
+
+def test_a_full_queue_refuses_at_once():
+    async def scenario(bench):
+        await bench.block()
+        waiting = bench.submit(1, 2)
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull) as caught:
+            await bench.submit(3)
+        assert not caught.value.never
+        assert not bench.double.gate.is_set()
+        assert bench.recorder.rejections == [("overloaded", 1)]
+        bench.double.gate.set()
+        assert await values(waiting) == [2, 4]
+        assert await values(bench.submit(3)) == [6]
+
+    with_bench(scenario, max_queue_items=2)
+
+
+def test_a_request_that_never_fits_is_said_to():
+    async def scenario(bench):
+        with pytest.raises(QueueFull) as caught:
+            await bench.submit(1, 2, 3)
+        assert caught.value.never
+        assert bench.double.batches == []
+
+    with_bench(scenario, max_queue_items=2)
+
+
+def test_the_first_waits_for_company():
+    async def scenario(bench):
+        first = bench.submit(1)
+        await asyncio.sleep(0.1)
+        second = bench.submit(2)
+        assert await values(first) + await values(second) == [2, 4]
+        assert bench.double.batches == [[1, 2]]
+
+    with_bench(scenario, max_delay=1.0)
+
+
+def test_a_full_batch_waits_for_nobody():
+    async def scenario(bench):
+        assert await values(bench.submit(1, 2)) == [2, 4]
+
+    with_bench(scenario, max_delay=60.0, max_batch_items=2)
+
+
+def test_nobody_waits_for_company_beyond_the_deadline():
+    async def scenario(bench):
+        with contextlib.suppress(DeadlineExceeded):
+            assert await values(bench.submit(1, seconds=0.2)) == [2]
+
+    with_bench(scenario, max_delay=60.0)
+
+
+def test_stopping_computes_what_was_accepted_and_refuses_the_rest():
+    async def scenario(bench):
+        blocked = await bench.block()
+        waiting = bench.submit(1)
+        await asyncio.sleep(0)
+        stopping = asyncio.create_task(bench.worker.stop())
+        await asyncio.sleep(0)
+        with pytest.raises(Stopped):
+            await bench.submit(2)
+        assert not stopping.done()
+        bench.double.gate.set()
+        await stopping
+        assert await values(blocked) + await values(waiting) == [0, 2]
+        with pytest.raises(Stopped):
+            await bench.submit(3)
+
+    with_bench(scenario)
+
+
+def test_stopping_does_not_wait_for_company():
+    async def scenario(bench):
+        task = bench.submit(1)
+        await asyncio.sleep(0)
+        await bench.worker.stop()
+        assert await values(task) == [2]
+
+    with_bench(scenario, max_delay=60.0)
+
+
+def test_stopping_an_idle_worker_twice_is_fine():
+    async def scenario(bench):
+        await bench.worker.stop()
+        await bench.worker.stop()
+
+    with_bench(scenario)
+
+
+def test_the_observer_hears_of_batches_waits_and_the_queue():
+    async def scenario(bench):
+        await bench.block()
+        task = bench.submit(1, 2, length=5)
+        await asyncio.sleep(0.02)
+        assert bench.recorder.queues[-1] == (2, 10)
+        bench.double.gate.set()
+        await task
+        (first, _, _), (lengths, waits, seconds) = bench.recorder.batches
+        assert (first, lengths) == ([1], [5, 5])
+        assert all(0.02 <= wait < HANGS for wait in waits)
+        assert 0 <= seconds < HANGS
+        assert bench.recorder.queues[-1] == (0, 0)
+        assert bench.recorder.rejections == []
+
+    with_bench(scenario)
+
+
+def test_timing_tells_waiting_from_computing():
+    async def scenario(bench):
+        bench.double.gate.clear()
+        first = bench.submit(1)
+        await asyncio.to_thread(bench.double.running.wait, 10)
+        second = bench.submit(2)
+        await asyncio.sleep(0.05)
+        bench.double.gate.set()
+        (_, computed), (_, waited) = await first, await second
+        assert computed.inference >= 0.05 > computed.queue
+        assert waited.queue >= 0.05 > waited.inference
+
+    with_bench(scenario)

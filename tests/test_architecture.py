@@ -1,0 +1,115 @@
+"""What the packages may import, how large modules may be, and that each has its tests."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted(path.relative_to(ROOT) for name in ("models", "service") for path in (ROOT / name).rglob("*.py"))
+TRAINING = sorted(path.relative_to(ROOT) for path in (ROOT / "training").rglob("*.py"))
+TORCHSCRIPT = Path("models/backend/torchscript.py")
+
+WITHOUT_TORCH = """
+import sys
+
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "training"):
+            raise ModuleNotFoundError(f"{name} is not to be imported", name=name)
+
+sys.meta_path.insert(0, NoTorch())
+import models, service.app, service.cli
+from service.settings import BUNDLED
+
+store = models.ModelStore(BUNDLED)
+print(store.load("next-word", threads=1).next_words(["thank you very"], 1)[0].words[0].word)
+try:
+    store.load("next-word", backend="torchscript")
+except models.UnsupportedDeviceError as error:
+    print(error)
+"""
+
+
+def tree(path):
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
+def imported(path):
+    """Top-level packages that a module imports, wherever in it."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            yield node.module.partition(".")[0]
+
+
+def exported(path):
+    """Names in `__all__` of a module; None where it has none."""
+    for node in tree(path).body:
+        if isinstance(node, ast.Assign) and [getattr(target, "id", "") for target in node.targets] == ["__all__"]:
+            return ast.literal_eval(node.value)
+    return None
+
+
+def module_name(path):
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_the_service_runs_without_torch():
+    finished = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert finished.returncode == 0, finished.stderr
+    word, error = finished.stdout.splitlines()
+    assert word == "much"
+    assert "install softserve[torchscript]" in error
+
+
+def test_the_modules_are_found():
+    assert len(MODULES) > 15
+    assert TRAINING
+
+
+@pytest.mark.parametrize("path", MODULES, ids=str)
+def test_the_service_and_models_import_nothing_of_what_is_above_them(path):
+    forbidden = {"training", "benchmarks", "tests"} | ({"service"} if path.parts[0] == "models" else set())
+    assert not forbidden & set(imported(path))
+
+
+@pytest.mark.parametrize("path", TRAINING, ids=str)
+def test_training_never_imports_the_service(path):
+    assert "service" not in set(imported(path))
+
+
+def test_torch_is_imported_in_one_place_outside_training():
+    assert [path for path in MODULES if "torch" in set(imported(path))] == [TORCHSCRIPT]
+
+
+@pytest.mark.parametrize("path", [*MODULES, *TRAINING], ids=str)
+def test_no_module_is_too_long(path):
+    assert len((ROOT / path).read_text(encoding="utf-8").splitlines()) <= 400
+
+
+@pytest.mark.parametrize("path", [path for path in [*MODULES, *TRAINING] if exported(path) is not None], ids=str)
+def test_exported_names_exist(path):
+    names = exported(path)
+    assert len(names) == len(set(names))
+    module = importlib.import_module(module_name(path))
+    assert [name for name in names if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.name != "__init__.py"], ids=str)
+def test_every_module_says_what_it_exports(path):
+    assert exported(path)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if path.name != "__init__.py" and path != TORCHSCRIPT], ids=str
+)
+def test_every_module_has_its_tests(path):
+    assert (ROOT / "tests" / path.parent / f"test_{path.name}").is_file()

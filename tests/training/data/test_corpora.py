@@ -1,0 +1,247 @@
+"""Tests of the corpus registry: reading and checking files, downloading them, and the entries themselves."""
+
+import gzip
+import hashlib
+import http.server
+import re
+import threading
+import urllib.error
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from training.data.corpora import CORPORA, Corpus, CorpusFile, Source, download, get_corpus, matches, read_tsv
+
+REGISTERED = list(CORPORA.values())  # before any fixture adds one
+TRAIN = b"a b\nc d \n\ne\n"
+PAIRS = b"ja\tyes\nnein\tno\n"
+
+
+def _sha256(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def _corpus(content: bytes, **changes: object) -> Corpus:
+    """A corpus `small` whose splits all have that content."""
+    plain = Corpus(
+        name="small",
+        folder="small-folder",
+        description="",
+        homepage="https://example.org/small",
+        licence="CC0",
+        release_allowed=True,
+        columns=("text",),
+        splits={split: CorpusFile(name=f"{split}.txt", checksums=(_sha256(content),)) for split in ("train", "dev")},
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "data" / "small-folder"
+    path.mkdir(parents=True)
+    return path
+
+
+# ---- reading ----------------------------------------------------------------------------------------------
+
+
+def test_lines_become_stripped_texts(folder: Path) -> None:
+    (folder / "train.txt").write_bytes(TRAIN)
+    corpus = _corpus(TRAIN)
+    assert list(corpus.texts("train", folder.parent, "text")) == ["a b", "c d", "", "e"]
+    assert list(corpus.records("train", folder.parent)) == [("a b",), ("c d",), ("",), ("e",)]
+
+
+def test_packed_files_are_read(folder: Path) -> None:
+    (folder / "train.txt.gz").write_bytes(gzip.compress(TRAIN))
+    assert list(_corpus(TRAIN).texts("train", folder.parent, "text")) == ["a b", "c d", "", "e"]
+
+
+def test_columns_are_read_by_name(folder: Path) -> None:
+    (folder / "train.txt").write_bytes(PAIRS)
+    corpus = _corpus(PAIRS, columns=("de", "en"), reader=read_tsv)
+    assert list(corpus.texts("train", folder.parent, "en")) == ["yes", "no"]
+    assert list(corpus.records("train", folder.parent)) == [("ja", "yes"), ("nein", "no")]
+
+
+def test_one_of_several_checksums_is_enough(folder: Path) -> None:
+    (folder / "train.txt").write_bytes(TRAIN)
+    sha1 = f"sha1:{hashlib.sha1(TRAIN).hexdigest()}"
+    splits = {"train": CorpusFile(name="train.txt", checksums=(_sha256(b"other"), sha1))}
+    assert len(list(_corpus(TRAIN, splits=splits).records("train", folder.parent))) == 4
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_changed_file_is_refused(folder: Path, packed: bool) -> None:
+    changed = TRAIN + b"f\n"
+    path = folder / ("train.txt.gz" if packed else "train.txt")
+    path.write_bytes(gzip.compress(changed) if packed else changed)
+    with pytest.raises(ValueError, match=r"train\.txt .*'small' \(checksum\)"):
+        list(_corpus(TRAIN).records("train", folder.parent))
+
+
+def test_a_missing_file_says_where_the_corpus_comes_from(folder: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"train\.txt .*'small' comes from https://example\.org/small"):
+        list(_corpus(TRAIN).records("train", folder.parent))
+
+
+def test_an_unknown_split_names_the_known_ones(folder: Path) -> None:
+    with pytest.raises(ValueError, match="'small' has no split 'valid'; it has train, dev"):
+        list(_corpus(TRAIN).records("valid", folder.parent))
+
+
+def test_an_unknown_column_names_the_known_ones(folder: Path) -> None:
+    corpus = _corpus(PAIRS, columns=("de", "en"), reader=read_tsv)
+    with pytest.raises(ValueError, match="'small' has no column 'fr'; it has de, en"):
+        corpus.texts("train", folder.parent, "fr")
+
+
+def test_a_record_of_other_columns_is_named_by_its_line(folder: Path) -> None:
+    content = b"ja\tyes\nnein\n"
+    (folder / "train.txt").write_bytes(content)
+    corpus = _corpus(content, columns=("de", "en"), reader=read_tsv)
+    with pytest.raises(ValueError, match="small, train, line 2: 1 columns, not 2"):
+        list(corpus.records("train", folder.parent))
+
+
+def test_checksums_name_their_algorithm() -> None:
+    assert matches(b"abc", "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
+    assert matches(b"abc", "sha1:a9993e364706816aba3e25717850c26c9cd0d89d")
+    assert not matches(b"abd", "sha1:a9993e364706816aba3e25717850c26c9cd0d89d")
+
+
+# ---- downloading ------------------------------------------------------------------------------------------
+
+
+def _register(monkeypatch: pytest.MonkeyPatch, *sources: Source) -> Corpus:
+    corpus = _corpus(TRAIN, sources=sources)
+    monkeypatch.setitem(CORPORA, "small", corpus)  # type: ignore[arg-type]
+    return corpus
+
+
+def _served(path: Path, content: bytes) -> str:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    return path.as_uri()
+
+
+def test_download_writes_what_the_corpus_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / "www" / name for name in ("train.txt", "dev.txt")]
+    sources = [Source(url=_served(file, TRAIN), checksum=_sha256(TRAIN)) for file in files]
+    corpus = _register(monkeypatch, *sources)
+    assert download("small", tmp_path / "data") == tmp_path / "data" / "small-folder"
+    assert len(list(corpus.records("train", tmp_path / "data"))) == 4
+    assert len(list(corpus.records("dev", tmp_path / "data"))) == 4
+
+
+def test_download_refuses_other_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = _served(tmp_path / "www" / "train.txt", b"not found, but politely")
+    _register(monkeypatch, Source(url=url, checksum=_sha256(TRAIN)))
+    with pytest.raises(ValueError, match=f"{re.escape(url)} serves something else"):
+        download("small", tmp_path / "data")
+    assert not list((tmp_path / "data").rglob("*.txt"))
+
+
+def test_download_unpacks_members_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "small.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("inside/first.tokens", TRAIN)
+        file.writestr("inside/unused.tokens", b"never read")
+    members = {"train.txt": "inside/first.tokens"}
+    _register(monkeypatch, Source(url=archive.as_uri(), checksum=_sha256(archive.read_bytes()), members=members))
+    folder = download("small", tmp_path / "data")
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == {"train.txt": TRAIN}
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        """Refuses Python's own User-Agent, as some hosts do."""
+        refused = "Python" in self.headers["User-Agent"]
+        self.send_response(403 if refused else 200)
+        self.end_headers()
+        self.wfile.write(b"" if refused else TRAIN)
+
+    def log_message(self, *arguments: object) -> None:
+        """Nothing on the terminal."""
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("no_proxy", "*")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_download_speaks_http(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _register(monkeypatch, Source(url=f"{address}/files/train.txt", checksum=_sha256(TRAIN)))
+    folder = download("small", tmp_path)
+    assert (folder / "train.txt").read_bytes() == TRAIN
+
+
+def test_download_without_the_file_is_an_os_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _register(monkeypatch, Source(url=(tmp_path / "nowhere.txt").as_uri(), checksum=_sha256(TRAIN)))
+    with pytest.raises(urllib.error.URLError):
+        download("small", tmp_path / "data")
+
+
+def test_download_needs_a_public_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _register(monkeypatch)
+    with pytest.raises(ValueError, match=r"'small'; it was made from https://example\.org/small"):
+        download("small", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_download_of_an_unknown_corpus(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="unknown corpus 'no-such'"):
+        download("no-such", tmp_path)
+
+
+# ---- the registry -----------------------------------------------------------------------------------------
+
+
+def test_an_unknown_corpus_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="unknown corpus 'Brown'") as caught:
+        get_corpus("Brown")
+    assert all(corpus.name in str(caught.value) for corpus in REGISTERED)
+
+
+@pytest.mark.parametrize("corpus", REGISTERED, ids=lambda corpus: corpus.name)
+def test_every_corpus_is_described(corpus: Corpus) -> None:
+    assert get_corpus(corpus.name) is corpus
+    assert list(corpus.splits) == ["train", "dev", "test"]
+    assert corpus.licence
+    assert corpus.description
+    assert corpus.homepage.startswith("https://")
+    assert re.fullmatch(r"[a-z0-9_]+", corpus.folder)
+    assert len(set(corpus.columns)) == len(corpus.columns) > 0
+
+
+@pytest.mark.parametrize("corpus", REGISTERED, ids=lambda corpus: corpus.name)
+def test_every_checksum_is_well_formed(corpus: Corpus) -> None:
+    checksums = [checksum for file in corpus.splits.values() for checksum in file.checksums]
+    checksums += [source.checksum for source in corpus.sources]
+    assert all(re.fullmatch(r"sha256:[0-9a-f]{64}|sha1:[0-9a-f]{40}", checksum) for checksum in checksums)
+    assert all(file.checksums for file in corpus.splits.values())
+    assert len(set(checksums)) >= len(corpus.splits)
+
+
+@pytest.mark.parametrize("corpus", REGISTERED, ids=lambda corpus: corpus.name)
+def test_every_source_brings_files_that_the_corpus_reads(corpus: Corpus) -> None:
+    brought = [name for source in corpus.sources for name in source.members or [source.url.rpartition("/")[2]]]
+    assert set(brought) == (set() if not corpus.sources else {file.name for file in corpus.splits.values()})
+    assert all(source.url.startswith("https://") for source in corpus.sources)
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"), [("tatoeba-de-en", True), ("wikitext-2", True), ("ptb", False), ("swda", False)]
+)
+def test_only_free_corpora_may_be_released(name: str, allowed: bool) -> None:
+    assert get_corpus(name).release_allowed is allowed

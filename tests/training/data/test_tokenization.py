@@ -1,0 +1,116 @@
+"""Tests of building vocabularies: what a word is, which words are kept, in which order."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.tokenization import END, UNKNOWN, WordTokenizer
+from training.data.tokenization import WordStyle, build_word_tokenizer
+
+
+def _words(text: str, style: WordStyle = "words", *, lowercase: bool = True) -> list[str]:
+    """The words of a text, as a vocabulary built from it spells them."""
+    tokenizer = build_word_tokenizer([text], style=style, lowercase=lowercase)
+    return [tokenizer.word(token) for token in tokenizer.encode(text)]
+
+
+def _vocabulary(tokenizer: WordTokenizer) -> list[str]:
+    return [tokenizer.word(token) for token in range(tokenizer.vocab_size)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello World", ["hello", "world"]),
+        ("I don't know.", ["i", "don't", "know", "."]),
+        ("It’s Tom’s", ["it's", "tom's"]),
+        ("Wait, what?!", ["wait", ",", "what", "?", "!"]),
+        ("'quoted' \"words\"", ["'", "quoted", "'", '"', "words", '"']),
+        ("3.14 is 1,000", ["3.14", "is", "1", ",", "000"]),
+        ("well-known", ["well", "-", "known"]),
+        ("à la Škoda", ["à", "la", "škoda"]),
+        ("cafe\N{COMBINING ACUTE ACCENT}", ["café"]),
+        ("a\tb\n c\N{NO-BREAK SPACE}d", ["a", "b", "c", "d"]),
+        ("", []),
+        (" \t", []),
+    ],
+)
+def test_words(text: str, expected: list[str]) -> None:
+    assert _words(text) == expected
+
+
+def test_whitespace_style_splits_at_white_space_only() -> None:
+    assert _words("the N million <unk> , don't U.S.", "whitespace") == [
+        *("the", "n", "million", UNKNOWN, ",", "don't", "u.s.")
+    ]
+
+
+def test_case_is_kept_where_asked_for() -> None:
+    assert _words("The the", lowercase=False) == ["The", "the"]
+
+
+def test_vocabulary_is_ordered_by_count_then_alphabet() -> None:
+    """Counts: b 3, c 2, a 1, d 1."""
+    tokenizer = build_word_tokenizer(["d b c", "b c", "a b"])
+    assert _vocabulary(tokenizer) == [UNKNOWN, END, "b", "c", "a", "d"]
+    assert (tokenizer.unknown_id, tokenizer.end_id, tokenizer.vocab_size) == (0, 1, 6)
+
+
+def test_min_count_keeps_words_seen_as_often() -> None:
+    tokenizer = build_word_tokenizer(["a A b", "a b c"], min_count=2)
+    assert _vocabulary(tokenizer) == [UNKNOWN, END, "a", "b"]
+    assert tokenizer.encode("a c b") == [2, 0, 3]
+
+
+@given(st.lists(st.text("ab'. ’", max_size=9), max_size=6), st.randoms(use_true_random=False))
+def test_the_order_of_texts_does_not_matter(texts: list[str], random: object) -> None:
+    shuffled = sorted(texts, key=lambda text: random.random())  # type: ignore[attr-defined]
+    assert _vocabulary(build_word_tokenizer(texts)) == _vocabulary(build_word_tokenizer(shuffled))
+
+
+def test_a_spelt_out_sentence_end_is_an_unknown_word() -> None:
+    tokenizer = build_word_tokenizer(["a </s> b </s>"], style="whitespace")
+    assert _vocabulary(tokenizer) == [UNKNOWN, END, "a", "b"]
+    assert tokenizer.encode("a </s> b") == [2, tokenizer.unknown_id, 3]
+    assert tokenizer.encode_batch(["a </s> b"]) == [[2, tokenizer.unknown_id, 3]]
+    assert tokenizer.split("a </s> b") == ([2, tokenizer.unknown_id, 3], ["a", "</s>", "b"])
+
+
+def test_unknown_in_the_text_is_the_unknown_word() -> None:
+    tokenizer = build_word_tokenizer(["a <unk> b <UNK>"], style="whitespace")
+    assert _vocabulary(tokenizer) == [UNKNOWN, END, "a", "b"]
+    assert tokenizer.encode("<unk> a never-seen") == [0, 2, 0]
+
+
+def test_special_spellings_fall_apart_in_plain_text() -> None:
+    tokenizer = build_word_tokenizer(["</s> <unk>"])
+    assert tokenizer.end_id not in tokenizer.encode("</s>")
+    assert [tokenizer.word(token) for token in tokenizer.encode("</s>")] == ["<", "/", "s", ">"]
+
+
+@pytest.mark.parametrize("style", ["words", "whitespace"])
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_a_file_keeps_everything(style: WordStyle, lowercase: bool, tmp_path: Path) -> None:
+    text = "The cat’s  tail isn't LONG, is it? cafe\N{COMBINING ACUTE ACCENT} </s> <unk>"
+    tokenizer = build_word_tokenizer([text, "the end"], style=style, lowercase=lowercase)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    read = WordTokenizer.from_file(tmp_path / "tokenizer.json")
+    assert _vocabulary(read) == _vocabulary(tokenizer)
+    for other in (text, "The cat never SEEN"):
+        assert read.split(other) == tokenizer.split(other)
+
+
+def test_the_same_text_gives_the_same_file(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        build_word_tokenizer(["some words, some more", "more yet"]).save(tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+@given(st.text(max_size=40))
+def test_no_text_gives_a_sentence_end(text: str) -> None:
+    tokenizer = build_word_tokenizer([text, "</s> a"], style="whitespace")
+    ids = tokenizer.encode(text)
+    assert tokenizer.end_id not in ids
+    assert ids == tokenizer.encode_batch([text])[0] == tokenizer.split(text)[0]

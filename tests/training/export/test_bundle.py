@@ -1,0 +1,244 @@
+"""Tests of exporting a run: what is in the bundle, what it is worth, and what happens when something fails."""
+
+import datetime
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+import yaml
+
+from models.language_model import LanguageModel
+from models.manifest import MANIFEST, read_manifest, sha256_of, validate
+from models.store import load_bundle
+from models.tokenization import WordTokenizer
+from training import checkpoint
+from training.checkpoint import RunDirectory
+from training.export.bundle import Exported, bundle_perplexity, export_run
+from training.export.verify import ExportError
+from training.recipe import Recipe
+from training.tasks.language_model import LanguageModelTask, split_texts
+
+# torch deprecates TorchScript; it stays a backend because users asked for it.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning"),
+    pytest.mark.usefixtures("traced_once"),
+]
+FILES = {"next_words.onnx", "score.onnx", "weights.bin", "tokenizer.json", MANIFEST, "MODEL_CARD.md"}
+
+
+@pytest.fixture(scope="module")
+def model(tiny_bundle: Path) -> LanguageModel:
+    return load_bundle(tiny_bundle, threads=1)
+
+
+def _run_like(run: RunDirectory, path: Path, **export: Any) -> RunDirectory:
+    """A copy of a run with other export settings."""
+    copied = RunDirectory(Path(shutil.copytree(run.path, path)))
+    recipe = copied.recipe()
+    changed = recipe.model_copy(update={"export": recipe.export.model_copy(update=export)})
+    (path / "recipe.yaml").write_text(yaml.safe_dump(changed.model_dump()), encoding="utf-8")
+    return copied
+
+
+@pytest.fixture
+def plain_run(tiny_run: RunDirectory, tmp_path: Path) -> RunDirectory:
+    """`tiny_run` without TorchScript, which exports faster."""
+    return _run_like(tiny_run, tmp_path / "plain-run", torchscript=False)
+
+
+# ---- what is in a bundle ----------------------------------------------------------------------------------
+
+
+def test_a_bundle_is_complete_and_sound(tiny_bundle: Path) -> None:
+    assert {file.name for file in tiny_bundle.iterdir()} == FILES | {"language_model.pt"}
+    assert validate(tiny_bundle) == []
+    assert tiny_bundle.parts[-2:] == ("toy", "1")
+    assert [path.name for path in tiny_bundle.parent.iterdir()] == ["1"]
+
+
+def test_the_manifest_on_disk_is_the_one_returned(tiny_export: Exported) -> None:
+    assert read_manifest(tiny_export.path) == tiny_export.manifest
+    files = {file.name: sha256_of(file) for file in tiny_export.path.iterdir() if file.name != MANIFEST}
+    assert tiny_export.manifest.files == files
+
+
+def test_the_manifest_says_what_the_recipe_said(
+    tiny_export: Exported, tiny_recipe: Recipe, tiny_run: RunDirectory
+) -> None:
+    manifest, tokenizer = tiny_export.manifest, WordTokenizer.from_file(tiny_run.tokenizer)
+    assert (manifest.name, manifest.version, manifest.task) == ("toy", 1, "language-model")
+    assert (manifest.description, manifest.licence) == ("Says what animals do", "Apache-2.0")
+    kernels = [(kernel.name, kernel.hyperparameters) for kernel in manifest.softmax.kernels]
+    assert kernels == [("lin", {}), ("pow", {"p": 2.0})]
+    assert (manifest.network.num_layers, manifest.network.hidden_size) == (2, 32)
+    assert manifest.vocab_size == tokenizer.vocab_size
+    assert (manifest.special_tokens.unknown, manifest.special_tokens.end) == (tokenizer.unknown_id, tokenizer.end_id)
+    assert manifest.limits.max_tokens == 200
+    assert manifest.quantization is None
+    assert Recipe.model_validate(manifest.provenance.recipe) == tiny_recipe
+
+
+def test_the_manifest_says_where_the_model_comes_from(tiny_export: Exported, tiny_run: RunDirectory) -> None:
+    provenance = tiny_export.manifest.provenance
+    assert provenance.git_revision == tiny_run.provenance()["git_revision"]
+    assert provenance.training_seconds == pytest.approx(tiny_run.training_seconds(), abs=0.05)
+    today = datetime.datetime.now(datetime.UTC).date()
+    assert today - datetime.date.fromisoformat(provenance.date) <= datetime.timedelta(days=1)
+    source = provenance.data[0]
+    assert (source.name, source.homepage, source.licence) == ("toy", "https://example.org/toy", "CC0")
+
+
+def test_every_graph_has_a_file_for_both_backends(tiny_export: Exported) -> None:
+    graphs = tiny_export.manifest.graphs
+    assert {name: (graph.onnx, graph.torchscript) for name, graph in graphs.items()} == {
+        "next_words": ("next_words.onnx", "language_model.pt"),
+        "score": ("score.onnx", "language_model.pt"),
+    }
+    assert list(tiny_export.differences) == ["onnx", "torchscript"]
+
+
+def test_the_card_holds_quality_and_references(tiny_export: Exported) -> None:
+    card = (tiny_export.path / "MODEL_CARD.md").read_text(encoding="utf-8")
+    for quality in tiny_export.manifest.quality:
+        assert f"| this model | toy | {quality.split} | {quality.value:.2f} |" in card
+    assert "| unigrams | toy | test | 21.50 |" in card
+
+
+# ---- what it is worth -------------------------------------------------------------------------------------
+
+
+def test_a_bundle_speaks_the_toy_grammar(model: LanguageModel) -> None:
+    """Nouns have an s after `two` and none after `one`."""
+    two, one = model.next_words(["Two", "One"], 10)
+    assert all(word.word.endswith("s") for word in two.words)
+    assert not any(word.word.endswith("s") for word in one.words)
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_quality_is_the_task_s_own_perplexity(
+    split: str, model: LanguageModel, tiny_export: Exported, tiny_run: RunDirectory, tiny_data_dir: Path
+) -> None:
+    recipe = tiny_run.recipe()
+    task = LanguageModelTask(recipe, WordTokenizer.from_file(tiny_run.tokenizer), tiny_data_dir, torch.device("cpu"))
+    task.model.load_state_dict(checkpoint.load(tiny_run.best, task.device)["model"])
+    trained = task.evaluate(task.batches(split))
+    served = bundle_perplexity(model, split_texts(recipe.data, split, tiny_data_dir))
+    assert served.num_tokens == trained.num_tokens
+    assert served.value == pytest.approx(trained.value, rel=1e-3)
+    (stated,) = (quality for quality in tiny_export.manifest.quality if quality.split == split)
+    assert (stated.metric, stated.dataset) == ("perplexity", "toy")
+    assert stated.value == pytest.approx(trained.value, rel=1e-3)
+
+
+def test_bundle_perplexity_counts_the_ends_of_sentences(model: LanguageModel) -> None:
+    """`One cat.` and nothing: 3 words and 2 ends."""
+    result = bundle_perplexity(model, ["One cat.", ""])
+    assert result.num_tokens == 5
+    assert result.log_probability == pytest.approx(sum(s.log_probability for s in model.score(["One cat.", ""])))
+
+
+# ---- other settings ---------------------------------------------------------------------------------------
+
+
+def test_without_torchscript_there_is_no_such_file(
+    plain_run: RunDirectory, tiny_data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Into a relative directory that is not there yet, as on the command line."""
+    monkeypatch.chdir(tmp_path)
+    exported = export_run(plain_run, Path("new/models"), tiny_data_dir)
+    assert exported.path == Path("new/models/toy/1")
+    assert {file.name for file in exported.path.iterdir()} == FILES
+    assert validate(exported.path) == []
+    assert list(exported.differences) == ["onnx"]
+    assert all(graph.torchscript is None for graph in exported.manifest.graphs.values())
+
+
+def test_int8_is_smaller_and_says_what_it_cost(
+    tiny_run: RunDirectory, tiny_export: Exported, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    run = _run_like(tiny_run, tmp_path / "run", torchscript=False, quantization="int8", version=2)
+    exported = export_run(run, tmp_path / "models", tiny_data_dir)
+    lossy, (_, exact) = exported.manifest.quantization, tiny_export.manifest.quality
+    assert lossy is not None
+    assert (lossy.kind, lossy.metric, lossy.dataset, lossy.split) == ("int8-dynamic", "perplexity", "toy", "test")
+    assert lossy.float32_value == pytest.approx(exact.value, rel=1e-3)
+    assert lossy.value != lossy.float32_value
+    assert lossy.value == pytest.approx(lossy.float32_value, rel=0.3)
+    measured = {quality.split: quality.value for quality in exported.manifest.quality}
+    assert measured["test"] == lossy.value
+    card = (exported.path / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert f"int8 (perplexity {lossy.value:.2f} against {lossy.float32_value:.2f} in float32)" in card
+    assert validate(exported.path) == []
+    served = load_bundle(exported.path, threads=1)
+    texts = split_texts(run.recipe().data, "test", tiny_data_dir)
+    assert bundle_perplexity(served, texts).value == pytest.approx(lossy.value, rel=1e-3)
+    sizes = [sum(file.stat().st_size for file in path.glob("*.[ob]*n*")) for path in (exported.path, tiny_export.path)]
+    assert sizes[0] < sizes[1]
+
+
+# ---- versions and failures --------------------------------------------------------------------------------
+
+
+def _contents(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def models_dir(tiny_bundle: Path, tmp_path: Path) -> Path:
+    """A model directory that holds version 1."""
+    shutil.copytree(tiny_bundle, tmp_path / "models" / "toy" / "1")
+    return tmp_path / "models"
+
+
+def test_a_version_that_exists_is_refused(plain_run: RunDirectory, tiny_data_dir: Path, models_dir: Path) -> None:
+    before, start = _contents(models_dir), time.monotonic()
+    with pytest.raises(FileExistsError, match=r"toy/1 exists; raise export\.version in the recipe, or use --force"):
+        export_run(plain_run, models_dir, tiny_data_dir)
+    assert time.monotonic() - start < 0.5  # before the work, not after
+    assert _contents(models_dir) == before
+
+
+def test_force_replaces_a_version(plain_run: RunDirectory, tiny_data_dir: Path, models_dir: Path) -> None:
+    exported = export_run(plain_run, models_dir, tiny_data_dir, force=True)
+    assert {file.name for file in exported.path.iterdir()} == FILES  # language_model.pt went with the old one
+    assert validate(exported.path) == []
+    assert [path.name for path in (models_dir / "toy").iterdir()] == ["1"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_failed_export_leaves_nothing(
+    force: bool, plain_run: RunDirectory, tiny_data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.export.verify.TOLERANCE", -1.0)
+    (tmp_path / "models").mkdir()
+    with pytest.raises(ExportError):
+        export_run(plain_run, tmp_path / "models", tiny_data_dir, force=force)
+    assert list((tmp_path / "models").rglob("*")) == []
+
+
+def test_a_failed_export_keeps_the_version_it_was_to_replace(
+    plain_run: RunDirectory, tiny_data_dir: Path, models_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = _contents(models_dir)
+    monkeypatch.setattr("training.export.verify.TOLERANCE", -1.0)
+    with pytest.raises(ExportError):
+        export_run(plain_run, models_dir, tiny_data_dir, force=True)
+    assert _contents(models_dir) == before
+    assert [path.name for path in (models_dir / "toy").iterdir()] == ["1"]
+
+
+def test_a_run_without_a_checkpoint_cannot_be_exported(
+    plain_run: RunDirectory, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    plain_run.best.unlink()
+    with pytest.raises(FileNotFoundError, match=r"has no best\.pt yet"):
+        export_run(plain_run, tmp_path / "models", tiny_data_dir)
+
+
+def test_graphs_and_weights_are_valid_onnx(tiny_bundle: Path) -> None:
+    for name in ("next_words", "score"):
+        onnx.checker.check_model(str(tiny_bundle / f"{name}.onnx"))

@@ -1,0 +1,126 @@
+"""Tests of dynamic int8 quantization."""
+
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, numpy_helper
+
+from models.tokenization import WordTokenizer
+from training.checkpoint import RunDirectory
+from training.export.graphs import ExportGraph, language_model_graphs
+from training.export.onnx import save_graphs
+from training.export.quantize import quantize_int8
+from training.networks.language_model import RecurrentLanguageModel
+from training.tasks.language_model import split_texts
+
+Array = NDArray[np.float32]
+
+
+@pytest.fixture
+def model(tiny_model: RecurrentLanguageModel, traced_once: Callable[[ExportGraph], onnx.ModelProto]) -> onnx.ModelProto:
+    """The graph `score` in float32."""
+    return traced_once(language_model_graphs(tiny_model)["score"])
+
+
+def _product(weight: Array) -> onnx.ModelProto:
+    """`y = x @ weight`."""
+    tensors = [numpy_helper.from_array(weight, "weight")]
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", size])
+        for name, size in zip("xy", weight.shape, strict=True)
+    )
+    graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "weight"], ["y"])], "g", [x], [y], tensors)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
+
+
+def _run(model: onnx.ModelProto, feed: dict[str, NDArray[np.generic]]) -> Array:
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, feed)[0])
+
+
+def _narrow(model: onnx.ModelProto) -> list[TensorProto]:
+    """Matrices stored in one byte a number."""
+    types = (TensorProto.INT8, TensorProto.UINT8)
+    return [tensor for tensor in model.graph.initializer if tensor.data_type in types and len(tensor.dims) == 2]
+
+
+def test_a_product_is_close_with_a_scale_for_each_column() -> None:
+    """Columns of very different size: one scale for all would round the small ones to 0."""
+    generator = np.random.default_rng(0)
+    weight = generator.normal(size=(32, 4)).astype(np.float32) * np.array([1, 1e-1, 1e-2, 1e-3], np.float32)
+    x = generator.normal(size=(5, 32)).astype(np.float32)
+    quantized = quantize_int8(_product(weight))
+    assert [tuple(tensor.dims) for tensor in _narrow(quantized)] == [(32, 4)]
+    error = np.abs(_run(quantized, {"x": x}) - x @ weight).max(0) / np.abs(x @ weight).max(0)
+    assert error.max() < 0.03
+
+
+@pytest.fixture
+def feed(tiny_run: RunDirectory, tiny_data_dir: Path) -> dict[str, NDArray[np.generic]]:
+    """Inputs of `score` for sentences of the toy grammar, all of 6 tokens."""
+    recipe, tokenizer = tiny_run.recipe(), WordTokenizer.from_file(tiny_run.tokenizer)
+    texts = tokenizer.encode_batch(split_texts(recipe.data, "test", tiny_data_dir))
+    sentences = np.array([[tokenizer.end_id, *ids, tokenizer.end_id] for ids in texts if len(ids) == 6])
+    state = np.zeros((recipe.network.num_layers, len(sentences), recipe.network.hidden_size), np.float32)
+    lengths = np.full(len(sentences), 7)
+    return {
+        "tokens": sentences[:, :-1],
+        "targets": sentences[:, 1:],
+        "lengths": lengths,
+        "hidden": state,
+        "cell": state,
+    }
+
+
+def test_a_language_model_is_smaller_and_close(
+    model: onnx.ModelProto, feed: dict[str, NDArray[np.generic]], tmp_path: Path
+) -> None:
+    quantized = quantize_int8(model)
+    exact, rounded = (_run(each, feed) for each in (model, quantized))
+    assert len(exact) > 10
+    assert 0 < np.abs(exact - rounded).mean() < 0.2
+    assert np.exp(-rounded.mean()) == pytest.approx(np.exp(-exact.mean()), rel=0.1)
+    for name, each in (("exact", model), ("rounded", quantized)):
+        (tmp_path / name).mkdir()
+        save_graphs({name: each}, tmp_path / name)
+    sizes = [sum(file.stat().st_size for file in (tmp_path / name).iterdir()) for name in ("exact", "rounded")]
+    assert sizes[1] < sizes[0]
+
+
+def test_word_vectors_are_narrow(model: onnx.ModelProto, tiny_model: RecurrentLanguageModel) -> None:
+    shapes = {tuple(tensor.dims) for tensor in _narrow(quantize_int8(model))}
+    assert tuple(tiny_model.output_layer.weight.shape) in shapes
+
+
+def test_lstm_weights_are_narrow(model: onnx.ModelProto) -> None:
+    """They are most of a model of a small vocabulary. Only biases and scales, 256 numbers at most, may stay float32."""
+    wide = [
+        tensor.name
+        for tensor in quantize_int8(model).graph.initializer
+        if tensor.data_type == TensorProto.FLOAT and math.prod(tensor.dims) > 256
+    ]
+    assert wide == []
+
+
+def test_the_model_itself_stays_as_it_is(model: onnx.ModelProto) -> None:
+    before = model.SerializeToString(deterministic=True)
+    quantize_int8(model)
+    assert model.SerializeToString(deterministic=True) == before
+
+
+def test_the_logger_is_left_as_it_was() -> None:
+    logger = logging.getLogger()
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        quantize_int8(_product(np.ones((4, 4), np.float32)))
+        assert logger.level == logging.INFO
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,139 @@
+"""Tests of the check that an export computes what the model computes."""
+
+import copy
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from models.backend import Array
+from models.backend.onnx import OnnxBackend
+from models.manifest import Manifest
+from training.export.bundle import Exported
+from training.export.graphs import language_model_graphs
+from training.export.onnx import WEIGHTS
+from training.export.verify import SHAPES, TOLERANCE, ExportError, largest_difference, verify_bundle
+from training.networks.language_model import RecurrentLanguageModel
+
+# torch deprecates TorchScript; it stays a backend because users asked for it.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")
+
+
+@pytest.fixture
+def bundle(tiny_bundle: Path, tmp_path: Path) -> Path:
+    """A copy that may be spoilt."""
+    return Path(shutil.copytree(tiny_bundle, tmp_path / "toy" / "1"))
+
+
+def _spoil(bundle: Path, value: float) -> None:
+    """Replaces one number among the ONNX graphs' weights; nothing checks checksums here."""
+    weights = np.fromfile(bundle / WEIGHTS, np.float32)
+    weights[5] = value
+    weights.tofile(bundle / WEIGHTS)
+
+
+def _without_torchscript(manifest: Manifest) -> Manifest:
+    graphs = {name: graph.model_copy(update={"torchscript": None}) for name, graph in manifest.graphs.items()}
+    return manifest.model_copy(update={"graphs": graphs})
+
+
+def test_a_sound_bundle_passes_with_both_backends(tiny_export: Exported, tiny_model: RecurrentLanguageModel) -> None:
+    differences = verify_bundle(tiny_export.path, tiny_export.manifest, tiny_model)
+    assert list(differences) == ["onnx", "torchscript"]
+    assert all(0 <= difference <= TOLERANCE for difference in differences.values())
+
+
+def test_only_the_backends_a_bundle_has_are_compared(tiny_export: Exported, tiny_model: RecurrentLanguageModel) -> None:
+    manifest = _without_torchscript(tiny_export.manifest)
+    assert list(verify_bundle(tiny_export.path, manifest, tiny_model)) == ["onnx"]
+
+
+def test_sizes_differ_from_the_traced_ones() -> None:
+    assert (1, 1) in SHAPES
+    assert len({batch_size for batch_size, _ in SHAPES} - {3}) >= 2
+    assert len({steps for _, steps in SHAPES} - {7}) >= 2
+
+
+def test_tampered_weights_are_found(bundle: Path, tiny_export: Exported, tiny_model: RecurrentLanguageModel) -> None:
+    _spoil(bundle, 3.0)
+    with pytest.raises(ExportError, match=r"the onnx graphs differ from the model by .* above 1e-04"):
+        verify_bundle(bundle, tiny_export.manifest, tiny_model)
+
+
+def test_a_weight_that_is_no_number_is_found(
+    bundle: Path, tiny_export: Exported, tiny_model: RecurrentLanguageModel
+) -> None:
+    _spoil(bundle, math.nan)
+    with pytest.raises(ExportError, match="the onnx graphs differ from the model by nan"):
+        verify_bundle(bundle, tiny_export.manifest, tiny_model)
+
+
+def test_a_model_whose_outputs_are_no_numbers_is_found(
+    tiny_export: Exported, tiny_model: RecurrentLanguageModel
+) -> None:
+    broken = copy.deepcopy(tiny_model)
+    torch.nn.init.constant_(broken.output_layer.prior, math.nan)
+    with pytest.raises(ExportError, match="nan"):
+        verify_bundle(tiny_export.path, tiny_export.manifest, broken)
+
+
+Run = Callable[..., list[Array]]
+
+
+def _as_eager(model: RecurrentLanguageModel) -> Run:
+    """`OnnxBackend.run` that gives what the model gives, so that only the other backend can differ."""
+    graphs = language_model_graphs(model)
+
+    def run(backend: OnnxBackend, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        contract = graphs[graph].contract
+        results = graphs[graph].module(*(torch.as_tensor(inputs[spec.name]) for spec in contract.inputs))
+        by_name = {spec.name: value.numpy() for spec, value in zip(contract.outputs, results, strict=True)}
+        return [by_name[name] for name in outputs]
+
+    return run
+
+
+def test_the_torchscript_file_is_compared_too(
+    tiny_export: Exported, tiny_model: RecurrentLanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = copy.deepcopy(tiny_model)
+    other.output_layer.projections[0] += 0.1
+    monkeypatch.setattr(OnnxBackend, "run", _as_eager(other))
+    with pytest.raises(ExportError, match="the torchscript graphs differ"):
+        verify_bundle(tiny_export.path, tiny_export.manifest, other)
+
+
+def test_largest_difference_is_what_was_added(
+    tiny_export: Exported, tiny_model: RecurrentLanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backend whose entropy is 0.25 too high differs by 0.25."""
+    exact = _as_eager(tiny_model)
+
+    def run(backend: OnnxBackend, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        results = exact(backend, graph, inputs, outputs)
+        return [value + 0.25 if name == "entropy" else value for name, value in zip(outputs, results, strict=True)]
+
+    monkeypatch.setattr(OnnxBackend, "run", run)
+    backend = OnnxBackend(tiny_export.path, tiny_export.manifest, threads=1)
+    assert largest_difference(backend, tiny_export.manifest, tiny_model) == pytest.approx(0.25)
+
+
+def test_what_lies_behind_a_length_is_not_compared(
+    tiny_export: Exported, tiny_model: RecurrentLanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = _as_eager(tiny_model)
+
+    def run(backend: OnnxBackend, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        results = dict(zip(outputs, exact(backend, graph, inputs, outputs), strict=True))
+        if graph == "score":
+            padded = np.arange(inputs["tokens"].shape[1]) >= inputs["lengths"][:, None]
+            results["log_probabilities"] = np.where(padded, np.float32(-99), results["log_probabilities"])
+        return list(results.values())
+
+    monkeypatch.setattr(OnnxBackend, "run", run)
+    backend = OnnxBackend(tiny_export.path, tiny_export.manifest, threads=1)
+    assert largest_difference(backend, tiny_export.manifest, tiny_model) == 0

@@ -1,0 +1,200 @@
+"""Tests of the language-model task: its data, its loss, its perplexity, its recurrent state."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from training.data.batching import IGNORED, Batch, SentenceBatches, StreamBatches
+from training.data.corpora import Corpus
+from training.recipe import Recipe
+from training.tasks.language_model import LanguageModelTask, Perplexity, build_model, split_texts
+
+CPU = torch.device("cpu")
+MakeTask = Callable[..., LanguageModelTask]
+
+
+def _changed(recipe: Recipe, **data: Any) -> Recipe:
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update=data)})
+
+
+@pytest.fixture
+def make_task(tiny_recipe: Recipe, tiny_data_dir: Path) -> MakeTask:
+    """A task of the tiny recipe with other data settings, untrained."""
+
+    def make(**data: Any) -> LanguageModelTask:
+        recipe = _changed(tiny_recipe, **data)
+        torch.manual_seed(0)
+        tokenizer = LanguageModelTask.build_tokenizer(recipe, tiny_data_dir)
+        return LanguageModelTask(recipe, tokenizer, tiny_data_dir, CPU)
+
+    return make
+
+
+# ---- perplexity -------------------------------------------------------------------------------------------
+
+
+def test_perplexity_by_hand() -> None:
+    """Probabilities 1/2 and 1/8: the geometric mean is 1/4."""
+    assert Perplexity(math.log(1 / 2) + math.log(1 / 8), 2).value == pytest.approx(4)
+
+
+def test_perplexity_of_a_hopeless_model_is_infinite() -> None:
+    """e^1000 is above every float; a metric must still compare."""
+    assert Perplexity(-1000.0, 1).value == math.inf
+
+
+def test_evaluate_is_the_mean_over_tokens_not_batches(make_task: MakeTask) -> None:
+    task = make_task()
+    batches = SentenceBatches([[2], [3, 4, 5, 6]], end_id=1, batch_tokens=2)
+    total = 0.0
+    with torch.no_grad():
+        model = task.model.eval()
+        for sentence in ([2], [3, 4, 5, 6]):
+            outputs, _ = model(torch.tensor([[1, *sentence]]), model.initial_state(1))
+            log_prob = model.output_layer.log_prob(outputs[0])
+            total += sum(log_prob[i, word].item() for i, word in enumerate([*sentence, 1]))
+    result = task.evaluate(batches)
+    assert result.num_tokens == 7
+    assert result.log_probability == pytest.approx(total, rel=1e-5)
+
+
+def test_padding_changes_nothing(make_task: MakeTask) -> None:
+    task, sentences = make_task(), [[2], [3, 4, 5, 6], [7, 8]]
+    alone, together = (task.evaluate(SentenceBatches(sentences, end_id=1, batch_tokens=tokens)) for tokens in (1, 100))
+    assert together.num_tokens == alone.num_tokens == 10
+    assert together.log_probability == pytest.approx(alone.log_probability, rel=1e-5)
+
+
+def test_evaluate_is_without_dropout_and_leaves_training_as_it_was(make_task: MakeTask) -> None:
+    task = make_task(context="stream", stream_steps=5)
+    task.model.train()
+    task.loss(next(iter(task.batches("train").epoch(0))))
+    before = {name: value.clone() for name, value in task.state_dict().items()}
+    dev = task.batches("dev")
+    assert task.evaluate(dev) == task.evaluate(dev)
+    assert task.model.training
+    assert all(torch.equal(value, before[name]) for name, value in task.state_dict().items())
+
+
+# ---- loss -------------------------------------------------------------------------------------------------
+
+
+def test_loss_is_summed_over_targets(make_task: MakeTask) -> None:
+    """A fresh model knows nothing: about ln V nats a target, padding left out."""
+    task = make_task()
+    task.model.eval()
+    batch = Batch(torch.tensor([[1, 2, 3], [1, 4, 1]]), torch.tensor([[2, 3, 1], [4, 1, IGNORED]]), continues=False)
+    loss, count = task.loss(batch)
+    assert count == 5
+    assert loss.item() == pytest.approx(5 * math.log(task.tokenizer.vocab_size), rel=0.1)
+
+
+def test_a_continued_batch_goes_on_from_the_state(make_task: MakeTask) -> None:
+    """Two windows of a stream are worth the same as one of twice the length."""
+    task, sentences = make_task(), [[2, 3, 4], [5, 6, 7, 8]]
+    task.model.eval()
+    whole, parts = (StreamBatches(sentences, end_id=1, num_streams=1, steps=steps).epoch(0) for steps in (9, 3))
+    expected = task.loss(next(whole))[0].item()
+    losses = [task.loss(batch)[0].item() for batch in parts]
+    assert len(losses) == 3
+    assert sum(losses) == pytest.approx(expected, rel=1e-5)
+
+
+def test_gradients_end_at_the_window(make_task: MakeTask) -> None:
+    task = make_task()
+    first, second = StreamBatches([[2, 3], [4, 5]], end_id=1, num_streams=1, steps=3).epoch(0)
+    task.loss(first)[0].backward()
+    task.loss(second)[0].backward()  # through the first window it would be a second time through a freed graph
+    assert not any(value.requires_grad for value in task.state_dict().values())
+
+
+def test_sentences_start_afresh(make_task: MakeTask) -> None:
+    task = make_task()
+    task.model.eval()
+    first, second = SentenceBatches([[2, 3], [4, 5, 6]], end_id=1, batch_tokens=4).epoch(0)
+    alone = task.loss(second)[0].item()
+    task.loss(first)
+    assert task.loss(second)[0].item() == alone
+
+
+def test_the_state_survives_a_round_trip(make_task: MakeTask) -> None:
+    task, other = make_task(), make_task()
+    assert task.state_dict() == {}
+    first, second = StreamBatches([[2, 3], [4, 5]], end_id=1, num_streams=1, steps=3).epoch(0)
+    for each in (task, other):
+        each.model.eval()
+    task.loss(first)
+    other.load_state_dict(task.state_dict())
+    assert other.loss(second)[0].item() == task.loss(second)[0].item()
+
+
+# ---- data -------------------------------------------------------------------------------------------------
+
+
+def test_batches_of_sentences_are_shuffled_in_training_only(make_task: MakeTask) -> None:
+    task = make_task()
+    train, dev = task.batches("train"), task.batches("dev")
+    assert isinstance(train, SentenceBatches)
+    for batches, same in ((train, False), (dev, True)):
+        first, second = ([batch.inputs.tolist() for batch in batches.epoch(number)] for number in (0, 1))
+        assert (first == second) is same
+    assert max(batch.inputs.numel() for batch in train.epoch(0)) <= 128
+
+
+def test_streams_fill_the_token_budget(make_task: MakeTask) -> None:
+    """128 tokens a batch in windows of 5 steps: 25 streams in training, one in evaluation."""
+    task = make_task(context="stream", stream_steps=5)
+    shapes = {split: next(iter(task.batches(split).epoch(0))).inputs.shape for split in ("train", "dev")}
+    assert shapes == {"train": (25, 5), "dev": (1, 5)}
+
+
+def test_a_stream_longer_than_the_budget_is_one_stream(make_task: MakeTask) -> None:
+    task = make_task(context="stream", stream_steps=500)
+    assert next(iter(task.batches("train").epoch(0))).inputs.shape == (1, 500)
+
+
+def test_limit_cuts_every_split(tiny_recipe: Recipe, tiny_data_dir: Path) -> None:
+    data = _changed(tiny_recipe, limit=7).data
+    assert {split: len(split_texts(data, split, tiny_data_dir)) for split in ("train", "dev", "test")} == {
+        "train": 7,
+        "dev": 7,
+        "test": 7,
+    }
+
+
+def test_only_training_data_is_deduplicated(
+    tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def texts(self: Corpus, split: str, data_dir: Path, column: str) -> Any:
+        return iter(["b", "a", "b", "c", "a"])
+
+    monkeypatch.setattr(Corpus, "texts", texts)
+    data = _changed(tiny_recipe, deduplicate=True).data
+    assert split_texts(data, "train", tmp_path) == ["b", "a", "c"]
+    assert split_texts(data, "dev", tmp_path) == split_texts(data, "test", tmp_path) == ["b", "a", "b", "c", "a"]
+    assert split_texts(_changed(tiny_recipe, deduplicate=True, limit=2).data, "train", tmp_path) == ["b", "a"]
+
+
+def test_the_vocabulary_is_the_training_split_as_the_recipe_wants_it(tiny_recipe: Recipe, tiny_data_dir: Path) -> None:
+    """`yak` is in the training split once."""
+    frequent, all_words, cased = (
+        LanguageModelTask.build_tokenizer(_changed(tiny_recipe, **data), tiny_data_dir)
+        for data in ({}, {"min_count": 1}, {"lowercase": False})
+    )
+    assert frequent.encode("yak") == [frequent.unknown_id]
+    assert all_words.encode("yak") != [all_words.unknown_id]
+    assert frequent.encode("One one")[0] == frequent.encode("One one")[1]
+    assert cased.encode("One one")[0] != cased.encode("One one")[1]
+
+
+def test_the_model_is_what_the_recipe_describes(tiny_recipe: Recipe) -> None:
+    model = build_model(tiny_recipe, 17)
+    assert model.output_layer.weight.shape == (17, 32)
+    assert [kernel.name for kernel in model.output_layer.components()] == ["lin", "pow"]
+    assert model.output_layer.variance_penalty == 0.1
+    assert model.network.state_shape == (2, 32)
+    assert model.network.dropout.p == model.network.lstm.dropout == 0.1

@@ -1,0 +1,125 @@
+"""Tests of run directories and checkpoints."""
+
+import json
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from training import checkpoint
+from training.checkpoint import Evaluation, Progress, RunDirectory, git_revision
+from training.recipe import Recipe
+
+CPU = torch.device("cpu")
+
+
+def _evaluation(epoch: int, metric: float) -> Evaluation:
+    return Evaluation(epoch=epoch, step=10 * epoch, train_loss=1.0, metric=metric, seconds=2.5 * epoch)
+
+
+# ---- files ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    content = {"model": {"weight": torch.arange(3.0)}, "progress": {"step": 3, "history": [{"metric": 1.5}]}}
+    checkpoint.save(tmp_path / "last.pt", content)
+    loaded = checkpoint.load(tmp_path / "last.pt", CPU)
+    assert torch.equal(loaded["model"]["weight"], torch.arange(3.0))
+    assert loaded["progress"] == content["progress"]
+    assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
+
+
+def test_a_crash_while_saving_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "last.pt"
+    checkpoint.save(path, {"step": 1})
+
+    def crash(content: Any, file: Path) -> None:
+        file.write_bytes(b"half a check")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch, "save", crash)
+    with pytest.raises(OSError, match="disk full"):
+        checkpoint.save(path, {"step": 2})
+    assert checkpoint.load(path, CPU) == {"step": 1}
+
+
+def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
+    torch.save({"model": Path("anything but tensors")}, tmp_path / "last.pt")
+    with pytest.raises(pickle.UnpicklingError, match=r"[Ww]eights.only"):
+        checkpoint.load(tmp_path / "last.pt", CPU)
+
+
+def test_random_state_goes_back_to_where_it_was() -> None:
+    torch.manual_seed(3)
+    state = checkpoint.random_state(CPU)
+    first = torch.rand(4)
+    checkpoint.set_random_state(state, CPU)
+    assert torch.equal(torch.rand(4), first)
+
+
+# ---- run directories --------------------------------------------------------------------------------------
+
+
+def test_a_run_starts_with_its_recipe_and_provenance(tiny_recipe: Recipe, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "runs" / "toy")
+    run.start(tiny_recipe)
+    assert run.recipe() == tiny_recipe
+    assert run.provenance() == {"git_revision": git_revision(), "torch": torch.__version__}
+    assert not run.last.exists()
+    assert not run.best.exists()
+
+
+def test_no_run_is_said_to_be_none(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="is not a run directory"):
+        RunDirectory(tmp_path).recipe()
+
+
+def test_clear_removes_a_run_and_nothing_beside_it(tiny_recipe: Recipe, tmp_path: Path) -> None:
+    run, other = RunDirectory(tmp_path / "toy"), RunDirectory(tmp_path / "other")
+    for each in (run, other):
+        each.start(tiny_recipe)
+    run.clear()
+    run.clear()  # nothing to remove is no error
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_history_is_written_for_people_and_export(tmp_path: Path) -> None:
+    run, progress = RunDirectory(tmp_path), Progress(history=[_evaluation(1, 9.0), _evaluation(2, 8.0)])
+    run.write_history(progress)
+    history = json.loads((tmp_path / "history.json").read_text(encoding="utf-8"))
+    assert history[1] == {"epoch": 2, "step": 20, "train_loss": 1.0, "metric": 8.0, "seconds": 5.0}
+    assert run.training_seconds() == 5.0
+
+
+# ---- progress ---------------------------------------------------------------------------------------------
+
+
+def test_best_is_the_lowest_metric_and_the_first_of_equals() -> None:
+    progress = Progress(history=[_evaluation(i, metric) for i, metric in enumerate([5.0, 4.0, 6.0, 4.0], 1)])
+    assert progress.best is progress.history[1]
+    assert progress.evaluations_since_best() == 2
+
+
+def test_before_the_first_evaluation_nothing_is_best() -> None:
+    assert Progress().best is None
+    assert Progress().evaluations_since_best() == 0
+
+
+# ---- git --------------------------------------------------------------------------------------------------
+
+
+def test_git_revision_in_a_checkout_is_a_commit() -> None:
+    assert re.fullmatch(r"[0-9a-f]{12}(-dirty)?|unknown", git_revision())
+
+
+def test_git_revision_outside_a_checkout_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "__file__", str(tmp_path / "checkpoint.py"))
+    assert git_revision() == "unknown"
+
+
+def test_git_revision_without_git_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert git_revision() == "unknown"

@@ -1,0 +1,137 @@
+"""Tests of recipes: what a file may say, and what is said about a wrong one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+import training.recipe
+from training.data.corpora import CORPORA
+from training.recipe import Recipe, RecipeError, load_recipe
+
+SHIPPED = sorted((Path(training.recipe.__file__).parent / "recipes").glob("*.yaml"))
+SMALLEST: dict[str, Any] = {"name": "toy", "task": "language-model", "data": {"corpus": "ptb"}}
+
+
+def _written(path: Path, **fields: Any) -> Path:
+    path.write_text(yaml.safe_dump({**SMALLEST, **fields}), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "recipe.yaml"
+
+
+def test_there_are_recipes() -> None:
+    assert SHIPPED
+
+
+@pytest.mark.parametrize("shipped", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_recipe_is_valid(shipped: Path) -> None:
+    recipe = load_recipe(shipped)
+    assert recipe.name == shipped.stem
+    corpus = CORPORA[recipe.data.corpus]
+    assert recipe.data.column in corpus.columns
+    assert corpus.release_allowed or recipe.export.licence in ("unstated", "research only")
+
+
+def test_the_smallest_recipe_has_defaults(path: Path) -> None:
+    recipe = load_recipe(_written(path))
+    assert (recipe.name, recipe.task, recipe.data.corpus) == ("toy", "language-model", "ptb")
+    assert (recipe.data.column, recipe.output_layer.kernels, recipe.loop.precision) == ("text", "lin", "auto")
+
+
+@pytest.mark.parametrize(
+    "kernels", ["lin", "3*lin, log", ["lin", "2*log"], [{"name": "pow", "p": 1.5}, "lin"]], ids=str
+)
+def test_a_resolved_recipe_is_itself_a_recipe(path: Path, kernels: Any) -> None:
+    recipe = load_recipe(_written(path, output_layer={"kernels": kernels, "variance_penalty": 0.1}))
+    path.write_text(yaml.safe_dump(recipe.model_dump()), encoding="utf-8")
+    assert load_recipe(path) == recipe
+    assert Recipe.model_validate(recipe.model_dump(mode="json")) == recipe
+
+
+def test_a_recipe_cannot_be_changed(path: Path) -> None:
+    recipe = load_recipe(_written(path))
+    with pytest.raises(ValidationError, match="frozen"):
+        recipe.loop.epochs = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"epochs": 3}, "epochs"),
+        ({"loop": {"learning_rat": 1}}, "loop.learning_rat"),
+        ({"loop": {"epochs": "many"}}, "loop.epochs"),
+        ({"loop": {"epochs": 0}}, "loop.epochs"),
+        ({"loop": {"learning_rate": 0}}, "loop.learning_rate"),
+        ({"loop": {"learning_rate": float("nan")}}, "loop.learning_rate"),
+        ({"loop": {"precision": "float16"}}, "loop.precision"),
+        ({"network": {"dropout": 1.0}}, "network.dropout"),
+        ({"network": {"hidden_size": 1.5}}, "network.hidden_size"),
+        ({"data": {"corpus": "ptb", "context": "page"}}, "data.context"),
+        ({"data": {}}, "data.corpus"),
+        ({"output_layer": {"variance_penalty": -1}}, "output_layer.variance_penalty"),
+        ({"export": {"version": 0}}, "export.version"),
+        ({"name": "Not A Name"}, "name"),
+        ({"name": "../up"}, "name"),
+        ({"task": "translation"}, "task"),
+    ],
+)
+def test_a_wrong_field_is_named(path: Path, fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(RecipeError, match=rf"(?m)^  {named.replace('.', '[.]')}: ") as caught:
+        load_recipe(_written(path, **fields))
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "said"),
+    [
+        ("lin, sigmoid", "unknown kernel 'sigmoid'; known kernels: lin, log, pow"),
+        ("lin lin", "neither a kernel's name nor `count[*]name`"),
+        ([{"name": "log", "p": -1}], "p of kernel 'log' must be a positive finite number"),
+        ([{"p": 2}], "has no name"),
+        ([], "at least one kernel"),
+    ],
+)
+def test_wrong_kernels_are_explained(path: Path, kernels: Any, said: str) -> None:
+    with pytest.raises(RecipeError, match=rf"output_layer[.]kernels: .*{said}"):
+        load_recipe(_written(path, output_layer={"kernels": kernels}))
+
+
+def test_all_errors_are_named_at_once(path: Path) -> None:
+    fields = {"loop": {"epochs": -1, "speed": 3}, "network": {"dropout": 2}, "data": {"column": "en"}}
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(_written(path, **fields))
+    lines = str(caught.value).splitlines()
+    assert [line.split(":")[0].strip() for line in lines[1:]] == [
+        *("data.corpus", "network.dropout", "loop.epochs", "loop.speed")
+    ]
+
+
+@pytest.mark.parametrize("content", [b"a: [1, 2", b"\ta: 1", b"name: caf\xe9"])
+def test_what_is_not_yaml_is_said_to_be(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(RecipeError, match="is not YAML"):
+        load_recipe(path)
+
+
+@pytest.mark.parametrize("content", ["", "just words", "- a\n- list\n", "# a comment\n"])
+def test_what_is_no_mapping_is_no_recipe(path: Path, content: str) -> None:
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"not a valid recipe:\n  recipe: "):
+        load_recipe(path)
+
+
+def test_yaml_never_builds_objects(path: Path) -> None:
+    path.write_text("name: !!python/object/apply:os.getcwd []\n", encoding="utf-8")
+    with pytest.raises(RecipeError, match="is not YAML"):
+        load_recipe(path)
+
+
+def test_no_file_is_an_error_of_its_own(path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        load_recipe(path)
