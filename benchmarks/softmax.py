@@ -9,6 +9,7 @@ Each round runs every side once; medians over rounds and ratios of medians are p
 """
 
 import collections
+import functools
 import json
 import os
 import platform
@@ -75,7 +76,8 @@ def kernels(
     calls: dict[str, Call] = {}
     for name in KERNELS:
         layer = GeneralizedSoftmax(classes, hidden_size, name)
-        calls[name] = forward_backward(lambda layer=layer: layer.loss(hidden, target), hidden, layer.weight)
+        loss = functools.partial(layer.loss, hidden, target)
+        calls[name] = forward_backward(loss, hidden, layer.weight)
     plain = GeneralizedSoftmax(classes, hidden_size).weight
     calls["F.cross_entropy(h @ W.T)"] = forward_backward(
         lambda: functional.cross_entropy(hidden @ plain.t(), target, reduction="sum"), hidden, plain
@@ -164,7 +166,7 @@ def inference(hidden_size: int = 512, classes: int = 10_000, rounds: int = 200) 
         for batch in (1, 8, 32):
             feed = _feed(batch, hidden_size)
             print(f"batch {batch}")
-            calls = {name: lambda s=session, f=feed: s.run(None, f) for name, session in sessions.items()}
+            calls = {name: functools.partial(session.run, None, feed) for name, session in sessions.items()}
             report(interleaved(calls, rounds), "lin")
             for name in ("lin", "mixbig"):
                 print(f"  {name}: {_profile(paths[name], feed, Path(folder))}")

@@ -91,7 +91,7 @@ def test_a_wrong_field_is_named(path: Path, fields: dict[str, Any], named: str) 
     ("kernels", "said"),
     [
         ("lin, sigmoid", "unknown kernel 'sigmoid'; known kernels: lin, log, pow"),
-        ("lin lin", "neither a kernel's name nor `count[*]name`"),
+        ("lin lin", "neither a kernel's name, nor `count[*]name`"),
         ([{"name": "log", "p": -1}], "p of kernel 'log' must be a positive finite number"),
         ([{"p": 2}], "has no name"),
         ([], "at least one kernel"),

@@ -83,7 +83,9 @@ class FoldedSoftmax(nn.Module):
         ]
 
     def _score(self, k: int, vector: Tensor, products: list[Tensor]) -> Tensor:
-        kernel, statistics = self._kernels[k], tuple(self._statistics[k])  # type: ignore[arg-type]
+        kernel, own = self._kernels[k], self._statistics[k]
+        assert isinstance(own, nn.ParameterList)
+        statistics: tuple[Tensor, ...] = tuple(own)
         if _is_affine(kernel):
             return products[0] - statistics[0]
         return kernel.score(products, statistics, kernel.position_statistics(at_least_float32(vector)), vector.shape[1])
@@ -97,5 +99,5 @@ def _shared_products(rows: list[Tensor], weight: Tensor) -> list[Tensor]:
     """Inner products of each `[N, d]` with all classes, from one matrix product: R of `[N, V]`."""
     if len(rows) == 1:
         return [at_least_float32(rows[0] @ weight.t())]
-    stacked = at_least_float32(torch.stack(rows) @ weight.t())
+    stacked = at_least_float32(torch.cat(rows) @ weight.t()).unflatten(0, (len(rows), -1))
     return [stacked[index] for index in range(len(rows))]

@@ -163,8 +163,7 @@ class GeneralizedSoftmax(nn.Module):
         """`h_k` for each component: `[N, d]` -> K of `[N, d]` (eq. 3)."""
         if self.num_components == 1:
             return [hidden]
-        vectors = torch.tanh(hidden @ self.projections)
-        return [vectors[k] for k in range(self.num_components)]
+        return [torch.tanh(hidden @ self.projections[k]) for k in range(self.num_components)]
 
     def log_mixture_weights(self, hidden: Tensor) -> Tensor:
         """`log pi(h)`, at least float32: `[N, d]` -> `[N, K]` (eq. 2)."""

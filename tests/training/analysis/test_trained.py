@@ -29,7 +29,9 @@ def test_what_is_no_trained_run_is_said_to_be(tiny_recipe: Recipe, tmp_path: Pat
 
 
 def test_devices_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose_device("cuda:1") == torch.device("cuda", 1)
+    assert choose_device("cpu") == torch.device("cpu")
+    with pytest.raises(ValueError, match="'toaster' is not available"):
+        choose_device("toaster")
     for available, chosen in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
         assert choose_device("auto") == torch.device(chosen)

@@ -1,0 +1,129 @@
+"""What every kernel is: a function of inner products and one-sided numbers.
+
+Shapes: `N` positions, `V` classes (words), `d` hidden size.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+__all__ = ["Block", "Kernel", "Statistics", "at_least_float32", "squared_distance", "squared_norm"]
+
+Statistics = tuple[Tensor, ...]
+Block = tuple[slice, slice]
+"""Columns of the context vector, columns of the word vector."""
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Half precision widened: matrix products may run in it, sums and differences of their results must not."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def squared_norm(vectors: Tensor) -> Tensor:
+    """`[M, e]` -> `[M]`."""
+    return (vectors * vectors).sum(-1)
+
+
+def squared_distance(product: Tensor, class_norm: Tensor, position_norm: Tensor) -> Tensor:
+    """`||W_v - h||^2` by the Gram identity (eq. 13): `[N, V]`, `[V]`, `[N]` -> `[N, V]`.
+
+    Clamped at 0, because rounding makes it slightly negative.
+    """
+    return torch.add(class_norm + position_norm[:, None], product, alpha=-2.0).clamp_min(0.0)
+
+
+class Kernel(nn.Module):
+    """Scores `[V, d] x [N, d] -> [N, V]`; see `build_kernel` for construction by name.
+
+    Hyperparameters are numbers, or with `learnable=True` parameters that softplus keeps positive.
+    """
+
+    name: ClassVar[str]
+    defaults: ClassVar[Mapping[str, Callable[[int], float]]] = {}
+    """Real-valued hyperparameters, all positive, and their default for a hidden size."""
+
+    def __init__(
+        self, *, learnable: bool = False, hidden_size: int | None = None, **hyperparameters: float | None
+    ) -> None:
+        super().__init__()
+        self.learnable = learnable
+        self._values: dict[str, float | None] = {}
+        if learnable and not self.defaults:
+            raise ValueError(f"learnable: kernel {self.name!r} has no real-valued hyperparameter")
+        for name, default in self.defaults.items():
+            value = hyperparameters.get(name)
+            if value is None and hidden_size is not None:
+                value = default(hidden_size)
+            self._values[name] = None if value is None else self._positive(name, value)
+            if learnable:
+                setattr(self, f"raw_{name}", self._raw(name))
+
+    def _positive(self, name: str, value: float) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise ValueError(f"{name} of kernel {self.name!r} must be a positive finite number, not {value!r}")
+        return float(value)
+
+    def _raw(self, name: str) -> nn.Parameter:
+        value = self._values[name]
+        if value is None:
+            raise ValueError(f"{name} of kernel {self.name!r} needs a value, or hidden_size, to be learnt from there")
+        return nn.Parameter(torch.tensor(value + math.log(-math.expm1(-value))))
+
+    def value(self, name: str, hidden_size: int) -> float | Tensor:
+        """A real-valued hyperparameter: a number, or a scalar tensor where it is learnt."""
+        if self.learnable:
+            return functional.softplus(getattr(self, f"raw_{name}"))
+        value = self._values[name]
+        return self.defaults[name](hidden_size) if value is None else value
+
+    def number(self, name: str, hidden_size: int) -> float:
+        """A real-valued hyperparameter that is not learnt."""
+        value = self.value(name, hidden_size)
+        assert not isinstance(value, Tensor)
+        return value
+
+    def differentiates_fast(self) -> bool:
+        """Whether `score` takes a function of `training.softmax.elementwise` instead of the plain formula."""
+        return torch.is_grad_enabled() and not self.learnable and not torch.compiler.is_exporting()
+
+    @property
+    def hyperparameters(self) -> dict[str, float]:
+        """The values as they are now; those that still depend on the hidden size are left out."""
+        known = [name for name, value in self._values.items() if value is not None]
+        return {name: float(torch.as_tensor(self.value(name, 0)).detach()) for name in known}
+
+    def blocks(self, hidden_size: int) -> Sequence[Block]:
+        """The inner products that `score` needs."""
+        return [(slice(0, hidden_size), slice(0, hidden_size))]
+
+    def position_vectors(self, hidden: Tensor) -> Tensor:
+        """What of the context vectors goes into inner products: `[N, d]` -> `[N, d]`."""
+        return hidden
+
+    def class_statistics(self, weight: Tensor) -> Statistics:
+        """`[V, d]`, at least float32 -> some `[V]`."""
+        return ()
+
+    def position_statistics(self, hidden: Tensor) -> Statistics:
+        """`[N, d]`, at least float32 -> some `[N]`."""
+        return self.class_statistics(hidden)
+
+    def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
+        """Scores `[N, V]` from inner products `[N, V]` and statistics, all at least float32."""
+        raise AssertionError("every kernel defines its score")
+
+    def forward(self, weight: Tensor, hidden: Tensor) -> Tensor:
+        """weight `[V, d]`, hidden `[N, d]` -> `[N, V]`; float32 for half-precision inputs."""
+        size = weight.shape[1]
+        vectors = self.position_vectors(hidden)
+        products = [at_least_float32(vectors[:, left] @ weight[:, right].t()) for left, right in self.blocks(size)]
+        classes = self.class_statistics(at_least_float32(weight))
+        positions = self.position_statistics(at_least_float32(hidden))
+        return self.score(products, classes, positions, size)
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{key}={value:g}" for key, value in self.hyperparameters.items())
