@@ -11,14 +11,13 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import tyro
 
 from benchmarks.kneser_ney import KneserNey
 from models.tokenization import WordTokenizer
-from training import checkpoint
 from training.checkpoint import RunDirectory
-from training.tasks.language_model import LanguageModelTask, split_texts
+from training.tasks.language_model import split_texts
+from training.trained import load_trained
 
 
 def main(
@@ -51,9 +50,7 @@ def main(
 
 
 def _row(run: RunDirectory, data_dir: Path) -> str:
-    recipe, tokenizer = run.recipe(), WordTokenizer.from_file(run.tokenizer)
-    task = LanguageModelTask(recipe, tokenizer, data_dir, torch.device("cpu"))
-    task.model.load_state_dict(checkpoint.load(run.best, task.device)["model"])
+    task = load_trained(run, data_dir, "cpu")
     history = json.loads((run.path / "history.json").read_text())
     parameters = sum(parameter.numel() for parameter in task.model.parameters())
     dev, test = (task.evaluate(task.batches(split)).value for split in ("dev", "test"))

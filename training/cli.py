@@ -14,9 +14,7 @@ from models.errors import ModelError
 from models.manifest import MANIFEST
 from models.store import load_bundle
 from models.tokenization import WordTokenizer
-from training import checkpoint
 from training.analysis.cli import analyze
-from training.analysis.trained import choose_device
 from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
@@ -25,6 +23,7 @@ from training.export.verify import ExportError
 from training.loop import Trainer
 from training.recipe import Recipe, RecipeError, load_recipe
 from training.tasks.language_model import LanguageModelTask, split_texts
+from training.trained import choose_device, load_trained
 from training.tune import Search
 
 __all__ = ["main"]
@@ -93,11 +92,8 @@ def evaluate(
         recipe = Recipe.model_validate(model.manifest.provenance.recipe)
         result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
     else:
-        directory = RunDirectory(what)
-        recipe = directory.recipe()
-        task = _task(directory, recipe, data_dir, device)
-        task.model.load_state_dict(checkpoint.load(directory.best, task.device)["model"])
-        result = task.evaluate(task.batches(split))
+        task = load_trained(RunDirectory(what), data_dir, device)
+        recipe, result = task.recipe, task.evaluate(task.batches(split))
     console.print(
         f"{recipe.name} on {recipe.data.corpus}, {split}: perplexity {result.value:.4f}, "
         f"log-probability {result.log_probability:.2f}, {result.num_tokens} tokens",

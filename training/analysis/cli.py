@@ -11,8 +11,8 @@ from training.analysis import disambiguation as words
 from training.analysis import gradients as kernels
 from training.analysis import mixture as components
 from training.analysis.tables import Rows
-from training.analysis.trained import load_trained
 from training.checkpoint import RunDirectory
+from training.trained import load_trained
 
 __all__ = ["analyze"]
 

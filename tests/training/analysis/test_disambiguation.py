@@ -23,10 +23,10 @@ from training.analysis.disambiguation import (
     odds_rows,
     read_pairs,
 )
-from training.analysis.trained import load_trained
 from training.checkpoint import RunDirectory
 from training.data.tokenization import build_word_tokenizer
 from training.tasks.language_model import LanguageModelTask
+from training.trained import load_trained
 
 TOY = """# what the toy grammar decides
 One ape bites one cow.	One ape calls one cow.

@@ -10,12 +10,12 @@ import torch
 from training.analysis import mixture
 from training.analysis.cli import mixture as command
 from training.analysis.mixture import Shares, component_rows, mixture_shares, responsibilities, top_words, word_rows
-from training.analysis.trained import load_trained
 from training.checkpoint import RunDirectory
 from training.recipe import Recipe
 from training.softmax import GeneralizedSoftmax
 from training.softmax.mixture import parse_kernels
 from training.tasks.language_model import LanguageModelTask
+from training.trained import load_trained
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from training.softmax.kernels import KERNELS, Kernel, at_least_float32, build_kernel, squared_distance, squared_norm
+from training.softmax.kernels import KERNELS, Kernel, build_kernel
 
 WEIGHT = torch.tensor([[1.0, 0.0], [3.0, -1.0]])
 HIDDEN = torch.tensor([[2.0, 1.0], [1.0, 0.0]])
@@ -128,14 +128,6 @@ def test_scores_by_hand(name: str, hyperparameters: dict[str, float], expected: 
     torch.testing.assert_close(scores, torch.tensor(expected), rtol=1e-6, atol=1e-6)
 
 
-def _distances(weight: Tensor, hidden: Tensor) -> Tensor:
-    return squared_distance(hidden @ weight.t(), squared_norm(weight), squared_norm(hidden))
-
-
-def test_squared_distance_by_hand() -> None:
-    assert _distances(WEIGHT, HIDDEN).tolist() == [[2, 5], [0, 5]]
-
-
 # ---- properties -------------------------------------------------------------------------------------------
 
 
@@ -172,12 +164,6 @@ def test_nearer_words_score_higher_and_none_above_zero(name: str, seed: int, p: 
     scores, distances = build_kernel(name, p=p)(weight, hidden), torch.cdist(hidden, weight)
     assert torch.equal(scores.argsort(1, descending=True), distances.argsort(1))
     assert scores.max() <= 0
-
-
-@given(seed=st.integers(0, 2**32), scale=st.floats(1e-5, 1e4))
-def test_squared_distance_is_never_negative(seed: int, scale: float) -> None:
-    weight, _ = _vectors(seed, scale=scale)
-    assert _distances(weight.float(), weight.float()).min() >= 0
 
 
 # ---- references -------------------------------------------------------------------------------------------
@@ -335,12 +321,6 @@ def test_half_precision_gives_float32_scores(name: str, dtype: torch.dtype) -> N
     scores = build_kernel(name)(weight.to(dtype), hidden.to(dtype))
     assert scores.dtype == torch.float32
     torch.testing.assert_close(scores.double(), build_kernel(name)(weight, hidden), rtol=0.05, atol=0.3)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_wide_values_stay_as_they_are(dtype: torch.dtype) -> None:
-    values = torch.zeros(2, dtype=dtype)
-    assert at_least_float32(values) is values
 
 
 class _LargestTensor(TorchDispatchMode):

@@ -171,7 +171,7 @@ def test_float32_gradients_are_as_good_as_plain_ones() -> None:
     layer, hidden = layer.float(), hidden.detach().float().requires_grad_()
     ours = torch.autograd.grad(layer.loss(hidden, target), (hidden, *layer.parameters()))
     for gradient, expected in zip(ours, truth, strict=True):
-        torch.testing.assert_close(gradient.double(), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(gradient.double(), expected, rtol=1e-4, atol=1e-5)
 
 
 # ---- reductions and ignored targets -----------------------------------------------------------------------

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.analysis.trained import choose_device, load_trained
 from training.checkpoint import RunDirectory
 from training.recipe import Recipe
+from training.trained import choose_device, load_trained
 
 
 def test_a_run_is_loaded_for_evaluation(tiny_run: RunDirectory, tiny_data_dir: Path) -> None:

@@ -1,4 +1,4 @@
-"""Trained runs, as analyses look at them."""
+"""Trained runs: the best checkpoint of a run directory, ready to be evaluated, analysed or exported."""
 
 from pathlib import Path
 
