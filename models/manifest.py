@@ -59,7 +59,7 @@ class TensorSpec(_Contract):
     """One input or output of a graph."""
 
     name: str
-    dtype: Literal["int64", "float32"]
+    dtype: Literal["bool", "int64", "float32"]
     shape: tuple[str | int, ...]
     """A number, or the name of an axis that varies."""
 

@@ -1,12 +1,13 @@
-"""Word-level tokenization shared by training and serving: text in, ids out, and back."""
+"""Tokenization shared by training and serving: text in, ids out, and back."""
 
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 from tokenizers import Tokenizer
 
-__all__ = ["END", "UNKNOWN", "WordTokenizer"]
+__all__ = ["END", "UNKNOWN", "SubwordTokenizer", "WordTokenizer"]
 
 UNKNOWN = "<unk>"
 """Spelling of the unknown word in the vocabulary."""
@@ -14,11 +15,8 @@ END = "</s>"
 """Spelling of the sentence end, which is also what a sentence starts after."""
 
 
-class WordTokenizer:
-    """A `tokenizers` file with a word-level vocabulary that holds `<unk>` and `</s>`.
-
-    The sentence end is never the result of encoding text: a text that spells `</s>` holds an unknown word.
-    """
+class _Tokenizer:
+    """A `tokenizers` file whose vocabulary holds `<unk>` and `</s>`."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         unknown, end = tokenizer.token_to_id(UNKNOWN), tokenizer.token_to_id(END)
@@ -29,7 +27,7 @@ class WordTokenizer:
         self.end_id: int = end
 
     @classmethod
-    def from_file(cls, path: Path) -> "WordTokenizer":
+    def from_file(cls, path: Path) -> Self:
         """Raises `ValueError` where the file is no tokenizer."""
         try:
             return cls(Tokenizer.from_file(str(path)))
@@ -42,6 +40,20 @@ class WordTokenizer:
     @property
     def vocab_size(self) -> int:
         return int(self._tokenizer.get_vocab_size())
+
+    def word(self, token: int) -> str:
+        """The spelling of one id in the vocabulary."""
+        word = self._tokenizer.id_to_token(token)
+        if word is None:
+            raise ValueError(f"token id {token} is outside the vocabulary of {self.vocab_size}")
+        return str(word)
+
+
+class WordTokenizer(_Tokenizer):
+    """A word-level vocabulary.
+
+    The sentence end is never the result of encoding text: a text that spells `</s>` holds an unknown word.
+    """
 
     def encode(self, text: str) -> list[int]:
         """Ids of the words of `text`, without a sentence end."""
@@ -60,9 +72,21 @@ class WordTokenizer:
     def _as_text(self, ids: list[int]) -> list[int]:
         return [self.unknown_id if token == self.end_id else token for token in ids]
 
-    def word(self, token: int) -> str:
-        """The spelling of one id."""
-        word = self._tokenizer.id_to_token(token)
-        if word is None:
-            raise ValueError(f"token id {token} is outside the vocabulary of {self.vocab_size}")
-        return str(word)
+
+class SubwordTokenizer(_Tokenizer):
+    """Byte-pair encoding of bytes (Sennrich et al. 2016; Radford et al. 2019): every text has ids, none is unknown.
+
+    A text that spells `</s>` or `<unk>` is text like any other.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer)
+        tokenizer.encode_special_tokens = True
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, without an end."""
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
+
+    def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """The texts that ids stand for; special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
+        return [text.strip(" ") for text in self._tokenizer.decode_batch(sequences, skip_special_tokens=True)]

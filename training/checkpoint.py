@@ -43,6 +43,8 @@ class Evaluation:
 class Progress:
     """Where a run stands. `epoch` and `batch` name the next batch."""
 
+    maximize: bool = False
+    """Whether a larger metric is better."""
     epoch: int = 0
     batch: int = 0
     step: int = 0
@@ -54,7 +56,8 @@ class Progress:
 
     @property
     def best(self) -> Evaluation | None:
-        return min(self.history, key=lambda evaluation: evaluation.metric, default=None)
+        sign = -1 if self.maximize else 1
+        return min(self.history, key=lambda evaluation: sign * evaluation.metric, default=None)
 
     def evaluations_since_best(self) -> int:
         return 0 if self.best is None else len(self.history) - 1 - self.history.index(self.best)

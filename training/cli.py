@@ -13,7 +13,6 @@ from rich.table import Table
 from models.errors import ModelError
 from models.manifest import MANIFEST
 from models.store import load_bundle
-from models.tokenization import WordTokenizer
 from training.analysis.cli import analyze
 from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
 from training.checkpoint import RunDirectory
@@ -23,6 +22,7 @@ from training.export.verify import ExportError
 from training.loop import Trainer
 from training.recipe import Recipe, RecipeError, load_recipe
 from training.tasks.language_model import LanguageModelTask, split_texts
+from training.tasks.registry import AnyTask, task_class
 from training.trained import choose_device, load_trained
 from training.tune import Search
 
@@ -61,14 +61,14 @@ def run(
             console.print(f"[red]{directory.path} was started with another recipe[/]; --restart starts it over")
             return 1
     else:
-        tokenizer = LanguageModelTask.build_tokenizer(settings, data_dir)
+        tokenizer = task_class(settings).build_tokenizer(settings, data_dir)
         directory.clear()
         directory.start(settings)
         tokenizer.save(directory.tokenizer)
     torch.manual_seed(settings.seed)
     task = _task(directory, settings, data_dir, device)
     parameters = sum(parameter.numel() for parameter in task.model.parameters())
-    console.print(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {task.tokenizer.vocab_size} words")
+    console.print(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {task.tokenizer.vocab_size} tokens")
     progress = Trainer(task, directory, settings.loop).fit(console.print, stop_after)
     if progress.best is not None:
         console.print(f"best dev {task.metric} {progress.best.metric:.3f} after epoch {progress.best.epoch}")
@@ -194,8 +194,9 @@ def _reference(text: str) -> tuple[str, float]:
     raise ValueError(f'--reference takes "name=perplexity", not {text!r}')
 
 
-def _task(directory: RunDirectory, recipe: Recipe, data_dir: Path, device: str) -> LanguageModelTask:
-    return LanguageModelTask(recipe, WordTokenizer.from_file(directory.tokenizer), data_dir, choose_device(device))
+def _task(directory: RunDirectory, recipe: Recipe, data_dir: Path, device: str) -> AnyTask:
+    task = task_class(recipe)
+    return task(recipe, task.load_tokenizer(directory.tokenizer), data_dir, choose_device(device))
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from typing import Any
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
@@ -14,9 +15,9 @@ from torch.utils.tensorboard import SummaryWriter
 
 from training import checkpoint
 from training.checkpoint import Evaluation, Progress, RunDirectory
-from training.data.batching import Batch, Batches
 from training.recipe import LoopSettings
-from training.tasks.language_model import LanguageModelTask
+from training.snapshots import Snapshots
+from training.tasks.task import Task
 
 __all__ = ["Trainer", "learning_rate_factor", "native_bfloat16"]
 
@@ -30,9 +31,15 @@ def native_bfloat16(device: torch.device) -> bool:
 
 
 def learning_rate_factor(step: int, total: int, settings: LoopSettings) -> float:
-    """Linear warm-up, then cosine decay to `final_learning_rate` (Loshchilov and Hutter 2017, eq. 5)."""
+    """Linear warm-up, then the decay that the settings name.
+
+    `cosine` ends at `final_learning_rate` (Loshchilov and Hutter 2017, eq. 5), `inverse-sqrt` falls with the root of
+    the steps (Vaswani et al. 2017, eq. 3).
+    """
     if step < settings.warmup_steps:
         return (step + 1) / settings.warmup_steps
+    if settings.schedule == "inverse-sqrt":
+        return math.sqrt(max(1, settings.warmup_steps) / (step + 1))
     rest = min(1.0, (step - settings.warmup_steps) / max(1, total - settings.warmup_steps))
     low = settings.final_learning_rate
     return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * rest))
@@ -41,16 +48,20 @@ def learning_rate_factor(step: int, total: int, settings: LoopSettings) -> float
 class Trainer:
     """Trains a task in a run directory, from its last checkpoint if there is one."""
 
-    def __init__(self, task: LanguageModelTask, run: RunDirectory, settings: LoopSettings) -> None:
+    def __init__(self, task: Task[Any], run: RunDirectory, settings: LoopSettings) -> None:
         self.task = task
         self.run = run
         self.settings = settings
-        self.progress = Progress()
-        self._train: Batches = task.batches("train")
-        self._dev: Batches = task.batches("dev")
+        self.progress = Progress(maximize=task.maximize)
+        self._snapshots = Snapshots(settings.average)
+        self._train = task.batches("train")
+        self._dev = task.batches("dev")
         total = len(self._train) * settings.epochs
         self._optimizer = torch.optim.AdamW(
-            task.model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+            task.model.parameters(),
+            lr=settings.learning_rate,
+            betas=(0.9, settings.adam_beta2),
+            weight_decay=settings.weight_decay,
         )
         self._schedule = torch.optim.lr_scheduler.LambdaLR(
             self._optimizer, lambda step: learning_rate_factor(step, total, settings)
@@ -105,7 +116,7 @@ class Trainer:
                     since_save = time.monotonic()
         return True
 
-    def _step(self, batch: Batch) -> float:
+    def _step(self, batch: Any) -> float:
         """One update; returns the mean loss a target."""
         progress, started = self.progress, time.monotonic()
         self._optimizer.zero_grad(set_to_none=True)
@@ -122,13 +133,17 @@ class Trainer:
         progress.loss_count += count
         progress.step += 1
         progress.batch += 1
+        if self.settings.average > 1 and progress.step % self.settings.snapshot_steps == 0:
+            self._snapshots.take(self.task.model)
         progress.seconds += time.monotonic() - started
         return summed / count
 
     def _evaluate(self, board: SummaryWriter, report: Callable[[str], None]) -> None:
         """Ends an epoch: looks at the development set, keeps the model where it is the best so far."""
         progress = self.progress
-        metric = self.task.evaluate(self._dev).value
+        with self._snapshots.averaged(self.task.model):
+            metric = self.task.evaluate(self._dev).value
+            weights = {name: value.clone() for name, value in self.task.model.state_dict().items()}
         evaluation = Evaluation(
             epoch=progress.epoch + 1,
             step=progress.step,
@@ -144,7 +159,7 @@ class Trainer:
             f"dev {self.task.metric} {metric:.3f}, {progress.seconds:.0f} s of training"
         )
         if progress.best is evaluation:
-            checkpoint.save(self.run.best, {"model": self.task.model.state_dict()})
+            checkpoint.save(self.run.best, {"model": weights})
         self.run.write_history(progress)
 
     def _autocast(self) -> contextlib.AbstractContextManager[None]:
@@ -158,6 +173,7 @@ class Trainer:
             "task": self.task.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "schedule": self._schedule.state_dict(),
+            "snapshots": self._snapshots.state(),
             "progress": asdict(self.progress),
             "random": checkpoint.random_state(self.task.device),
         }
@@ -169,6 +185,7 @@ class Trainer:
         self.task.load_state_dict(content["task"])
         self._optimizer.load_state_dict(content["optimizer"])
         self._schedule.load_state_dict(content["schedule"])
+        self._snapshots.load(content.get("snapshots", []))
         history = [Evaluation(**evaluation) for evaluation in content["progress"].pop("history")]
         self.progress = Progress(**content["progress"], history=history)
         checkpoint.set_random_state(content["random"], self.task.device)

@@ -12,8 +12,8 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    TypeAdapter,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -25,15 +25,20 @@ from training.softmax.mixture import parse_kernels
 __all__ = [
     "DataSettings",
     "ExportSettings",
+    "LanguageModelRecipe",
     "LoopSettings",
     "NetworkSettings",
     "OutputLayerSettings",
+    "PairSettings",
     "Range",
     "Recipe",
     "RecipeError",
+    "TransformerSettings",
+    "TranslationRecipe",
     "TuneSettings",
     "Value",
     "load_recipe",
+    "parse_recipe",
 ]
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -84,6 +89,66 @@ class NetworkSettings(_Settings):
     """On the word vectors, between layers and on the context vectors."""
 
 
+class PairSettings(_Settings):
+    """What a translation model is trained on."""
+
+    corpus: str
+    """A name of the corpus registry (`softserve-train corpora` lists them)."""
+    source: str
+    """The corpus column to translate from, named by its language's code (ISO 639-1)."""
+    target: str
+    """The corpus column to translate into."""
+    vocab_size: Annotated[int, Field(ge=258)] = 8000
+    """Tokens of the joint byte-pair encoding; 258 of them are bytes, `<unk>` and `</s>`."""
+    batch_tokens: PositiveInt = 4096
+    """Positions a batch and side, padding included."""
+    max_tokens: PositiveInt = 256
+    """Longer training pairs are left out."""
+    limit: PositiveInt | None = None
+    """Use only the first pairs of each split, for trying things out."""
+
+
+_PRESETS: Mapping[str, Mapping[str, int]] = {
+    "tiny": dict(hidden_size=128, inner_size=256, heads=4, encoder_layers=4, decoder_layers=4),
+    "small": dict(hidden_size=256, inner_size=1024, heads=4, encoder_layers=3, decoder_layers=3),
+    "base": dict(hidden_size=512, inner_size=1024, heads=4, encoder_layers=6, decoder_layers=6),
+}
+
+
+class TransformerSettings(_Settings):
+    """The Transformer that computes the context vectors; fields that are given go before the preset's."""
+
+    preset: Literal["tiny", "small", "base"] = "small"
+    """Sizes to start from: `tiny` 128/256, 4+4 layers; `small` 256/1024, 3+3; `base` (the paper's) 512/1024, 6+6."""
+    hidden_size: PositiveInt
+    """Size of word vectors and context vectors."""
+    inner_size: PositiveInt
+    """Width of the feed-forward networks."""
+    heads: PositiveInt
+    """Attention heads; they divide the hidden size."""
+    encoder_layers: PositiveInt
+    """Layers that read the source."""
+    decoder_layers: PositiveInt
+    """Layers that write the target."""
+    norm: Literal["pre", "post"] = "pre"
+    """Where layer normalization stands: before each sublayer, or after it as in the original."""
+    dropout: Fraction = 0.1
+    """On word vectors and on what sublayers add to them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_preset(cls, given: object) -> object:
+        if isinstance(given, dict) and (preset := given.get("preset", "small")) in _PRESETS:
+            return {**_PRESETS[preset], **given}
+        return given
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Self:
+        if self.hidden_size % self.heads or self.hidden_size % 2:
+            raise ValueError(f"hidden_size must be even and divisible by heads, not {self.hidden_size}, {self.heads}")
+        return self
+
+
 class OutputLayerSettings(_Settings):
     """The softmax layer; see `training.softmax.GeneralizedSoftmax`."""
 
@@ -91,6 +156,8 @@ class OutputLayerSettings(_Settings):
     """Such as `lin`, `3*lin, log`, or a list of mappings with `name` and hyperparameters."""
     variance_penalty: Annotated[float, Field(ge=0)] = 0.0
     """rho of the mixture regularizer (kernel paper, eq. 14)."""
+    label_smoothing: Fraction = 0.0
+    """Share of the uniform distribution in the targets."""
 
     @field_validator("kernels")
     @classmethod
@@ -109,12 +176,20 @@ class LoopSettings(_Settings):
     """Passes over the training data at most."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-3
     """Peak learning rate of AdamW."""
+    adam_beta2: Annotated[float, Field(gt=0, lt=1)] = 0.999
+    """Decay of the second moment; 0.98 is usual for Transformers."""
+    schedule: Literal["cosine", "inverse-sqrt"] = "cosine"
+    """How the learning rate falls after the warm-up: `inverse-sqrt` does not ask when training will end."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled weight decay (Loshchilov and Hutter 2019)."""
     warmup_steps: Annotated[int, Field(ge=0)] = 200
     """Steps in which the learning rate rises linearly."""
     final_learning_rate: Fraction = 0.01
     """What cosine decay ends at, as a fraction of the peak."""
+    average: PositiveInt = 1
+    """The weights that are evaluated and kept are the mean of that many snapshots (Vaswani et al. 2017, section 6.1)."""
+    snapshot_steps: PositiveInt = 500
+    """Steps between snapshots, where `average` is more than 1."""
     clip_norm: Annotated[float, Field(gt=0)] = 1.0
     """Gradients of a larger norm are scaled down to it."""
     patience: PositiveInt = 3
@@ -213,35 +288,29 @@ _SEARCHABLE = ("seed", "data.batch_tokens", "data.stream_steps", "network", "out
 
 
 class Recipe(_Settings):
-    """One experiment."""
+    """One experiment; each task has its own fields besides these."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     """Name of the run and of the bundle."""
-    task: Literal["language-model"]
+    task: str
     """What is trained."""
     seed: int = 1
     """Seed of everything random."""
-    data: DataSettings
-    network: NetworkSettings = NetworkSettings()
     output_layer: OutputLayerSettings = OutputLayerSettings()
     loop: LoopSettings = LoopSettings()
     export: ExportSettings = ExportSettings()
     tune: TuneSettings | None = None
     """Which fields `softserve-train tune` searches, and how."""
 
-    @field_validator("tune")
-    @classmethod
-    def _tunable(cls, tune: TuneSettings | None, others: ValidationInfo) -> TuneSettings | None:
+    @model_validator(mode="after")
+    def _tunable(self) -> Self:
         """Tries every value that is listed, and examples of every range."""
-        if tune is None or len(others.data) < len(cls.model_fields) - 1:  # another field is wrong
-            return tune
-        recipe = cls.model_construct(**others.data)
-        for path, choices in tune.parameters.items():
+        for path, choices in self.tune.parameters.items() if self.tune is not None else ():
             for value in choices if isinstance(choices, list) else choices.examples():
-                recipe.with_values({path: value})
-        return tune
+                self.with_values({path: value})
+        return self
 
-    def with_values(self, values: Mapping[str, Value]) -> "Recipe":
+    def with_values(self, values: Mapping[str, Value]) -> Self:
         """The recipe with other values at dotted paths, and without `tune`.
 
         Raises `ValueError` for a path that does not exist or may not be searched, and for a value out of range.
@@ -250,11 +319,37 @@ class Recipe(_Settings):
         for path, value in values.items():
             _set(content, path, value)
         try:
-            return Recipe.model_validate(content)
+            return self.model_validate(content)
         except ValidationError as error:
             given = ", ".join(f"{path} = {value!r}" for path, value in values.items())
             wrong = "; ".join(str(each["msg"]).removeprefix("Value error, ") for each in error.errors())
             raise ValueError(f"{given}: {wrong}") from error
+
+
+class LanguageModelRecipe(Recipe):
+    """A recurrent language model."""
+
+    task: Literal["language-model"]
+    data: DataSettings
+    network: NetworkSettings = NetworkSettings()
+
+
+class TranslationRecipe(Recipe):
+    """A translation model."""
+
+    task: Literal["translation"]
+    data: PairSettings
+    network: TransformerSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
+
+
+_AnyRecipe: TypeAdapter[LanguageModelRecipe | TranslationRecipe] = TypeAdapter(
+    Annotated[LanguageModelRecipe | TranslationRecipe, Discriminator("task")]
+)
+
+
+def parse_recipe(content: object) -> LanguageModelRecipe | TranslationRecipe:
+    """The recipe of any task from its mapping; raises pydantic's `ValidationError` naming every wrong field."""
+    return _AnyRecipe.validate_python(content)
 
 
 def _set(content: dict[str, Any], path: str, value: Value) -> None:
@@ -268,7 +363,7 @@ def _set(content: dict[str, Any], path: str, value: Value) -> None:
     set_at(content, path, value, may_add=in_kernels)
 
 
-def load_recipe(path: Path) -> Recipe:
+def load_recipe(path: Path) -> LanguageModelRecipe | TranslationRecipe:
     """Reads and checks a recipe; raises `RecipeError` naming every wrong field, `FileNotFoundError` for no file."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -277,7 +372,7 @@ def load_recipe(path: Path) -> Recipe:
     except IsADirectoryError as error:
         raise RecipeError(f"{path} is a directory, not a recipe") from error
     try:
-        return Recipe.model_validate(content)
+        return parse_recipe(content)
     except ValidationError as error:
         wrong = [f"  {'.'.join(map(str, e['loc'])) or 'recipe'}: {e['msg']}" for e in error.errors()]
         raise RecipeError(f"{path} is not a valid recipe:\n" + "\n".join(wrong)) from error

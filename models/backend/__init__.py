@@ -5,7 +5,7 @@ from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Backend", "BackendName"]
+__all__ = ["Array", "Backend", "BackendName", "Resident"]
 
 Array = NDArray[Any]
 BackendName = Literal["onnx", "torchscript"]
@@ -19,4 +19,20 @@ class Backend(Protocol):
 
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """The named outputs of a graph. Inputs are those of the manifest, all of them."""
+        ...
+
+    def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "Resident":
+        """Inputs of a graph that stay where it runs; `state` is overwritten in every run by outputs `new_<name>`."""
+        ...
+
+
+class Resident(Protocol):
+    """A computation of many runs on arrays that stay in place. For one thread at a time."""
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        """The named outputs for the remaining inputs; the state moves on."""
+        ...
+
+    def state(self) -> dict[str, Array]:
+        """The state as it is now."""
         ...

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 
+import numpy as np
 import onnxruntime
 
 from models.backend import Array, BackendName
 from models.errors import BundleError, UnsupportedDeviceError
 from models.manifest import Manifest
 
-__all__ = ["OnnxBackend"]
+__all__ = ["OnnxBackend", "OnnxResident"]
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
@@ -67,3 +68,45 @@ class OnnxBackend:
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         results: list[Array] = self._sessions[graph].run(list(outputs), dict(inputs))
         return results
+
+    def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "OnnxResident":
+        return OnnxResident(self._sessions[graph], self.device, state, constants)
+
+
+class OnnxResident:
+    """Arrays bound to a session, the state as input and output at once."""
+
+    def __init__(
+        self,
+        session: onnxruntime.InferenceSession,
+        device: str,
+        state: Mapping[str, Array],
+        constants: Mapping[str, Array],
+    ) -> None:
+        self._session = session
+        self._binding = session.io_binding()
+        self._state = {name: self._value(array, device) for name, array in state.items()}
+        self._constants = {name: self._value(array, device) for name, array in constants.items()}
+        for name, value in (self._state | self._constants).items():
+            self._binding.bind_ortvalue_input(name, value)
+
+    @staticmethod
+    def _value(array: Array, device: str) -> onnxruntime.OrtValue:
+        return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), device)
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        # On the CPU these share the arrays' memory, which must outlive the run.
+        values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in inputs.items()}
+        for name, value in values.items():
+            self._binding.bind_ortvalue_input(name, value)
+        self._binding.clear_binding_outputs()
+        for name in outputs:
+            self._binding.bind_output(name)
+        for name, value in self._state.items():
+            self._binding.bind_ortvalue_output(f"new_{name}", value)
+        self._session.run_with_iobinding(self._binding)
+        results: list[Array] = [value.numpy() for value in self._binding.get_outputs()[: len(outputs)]]
+        return results
+
+    def state(self) -> dict[str, Array]:
+        return {name: value.numpy() for name, value in self._state.items()}

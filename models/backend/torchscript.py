@@ -9,7 +9,7 @@ from models.backend import Array, BackendName
 from models.errors import BundleError, UnsupportedDeviceError
 from models.manifest import Manifest
 
-__all__ = ["TorchScriptBackend"]
+__all__ = ["TorchScriptBackend", "TorchScriptResident"]
 
 
 class TorchScriptBackend:
@@ -52,3 +52,26 @@ class TorchScriptBackend:
         tensor = torch.from_numpy(inputs[name]) if inputs[name].ndim else torch.tensor(inputs[name].item())
         # Packing sequences needs their lengths on the host.
         return tensor if name == "lengths" else tensor.to(self.device)
+
+    def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "TorchScriptResident":
+        return TorchScriptResident(self, graph, state, constants)
+
+
+class TorchScriptResident:
+    """Arrays handed to every run; outputs take the state's place."""
+
+    def __init__(
+        self, backend: TorchScriptBackend, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]
+    ) -> None:
+        self._backend, self._graph = backend, graph
+        self._state, self._constants = dict(state), dict(constants)
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        moved = [f"new_{name}" for name in self._state]
+        everything = {**inputs, **self._state, **self._constants}
+        results = self._backend.run(self._graph, everything, [*outputs, *moved])
+        self._state = dict(zip(self._state, results[len(outputs) :], strict=True))
+        return results[: len(outputs)]
+
+    def state(self) -> dict[str, Array]:
+        return self._state

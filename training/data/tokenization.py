@@ -1,17 +1,19 @@
-"""Building word-level vocabularies."""
+"""Building vocabularies."""
 
 from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
 from tokenizers import Regex, Tokenizer
-from tokenizers.models import WordLevel
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE, WordLevel
 from tokenizers.normalizers import NFC, Lowercase, Replace, Sequence
-from tokenizers.pre_tokenizers import PreTokenizer, Split, WhitespaceSplit
+from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Split, WhitespaceSplit
+from tokenizers.trainers import BpeTrainer
 
-from models.tokenization import END, UNKNOWN, WordTokenizer
+from models.tokenization import END, UNKNOWN, SubwordTokenizer, WordTokenizer
 
-__all__ = ["WordStyle", "build_word_tokenizer"]
+__all__ = ["WordStyle", "build_subword_tokenizer", "build_word_tokenizer"]
 
 WordStyle = Literal["words", "whitespace"]
 """`words` separates punctuation and keeps contractions whole; `whitespace` is for text that is tokenized already."""
@@ -44,3 +46,22 @@ def build_word_tokenizer(
     vocabulary = [UNKNOWN, END, *(word for word in words if word not in (UNKNOWN, END))]
     tokenizer.model = WordLevel({word: index for index, word in enumerate(vocabulary)}, unk_token=UNKNOWN)
     return WordTokenizer(tokenizer)
+
+
+def build_subword_tokenizer(texts: Iterable[str], *, vocab_size: int) -> SubwordTokenizer:
+    """Byte-pair encoding with `<unk>`, `</s>`, the 256 bytes and as many merges as the vocabulary has room for.
+
+    Raises `ValueError` for a vocabulary without room for the bytes.
+    """
+    alphabet = ByteLevel.alphabet()
+    if vocab_size < len(alphabet) + 2:
+        raise ValueError(f"vocab_size must be at least {len(alphabet) + 2}, not {vocab_size}")
+    tokenizer = Tokenizer(BPE())
+    tokenizer.normalizer = NFC()
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = ByteLevelDecoder()
+    trainer = BpeTrainer(
+        vocab_size=vocab_size, special_tokens=[UNKNOWN, END], initial_alphabet=sorted(alphabet), show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return SubwordTokenizer(tokenizer)

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from models.manifest import Graph
 from training.export.folding import FoldedSoftmax
+from training.export.topk import top_k
 from training.networks.language_model import RecurrentLanguageModel
 
-__all__ = ["ExportGraph", "NextWordsGraph", "ScoreGraph", "language_model_graphs"]
+__all__ = ["ExportGraph", "NextWordsGraph", "ScoreGraph", "contract", "language_model_graphs"]
 
 
 class _StatefulGraph(nn.Module):
@@ -49,7 +50,7 @@ class NextWordsGraph(_StatefulGraph):
         log_probabilities = layer.log_prob(last)
         probabilities = log_probabilities.exp()
         entropy = -torch.where(probabilities > 0, probabilities * log_probabilities, 0.0).sum(-1)
-        values, ids = _top_k(log_probabilities, k)
+        values, ids = top_k(log_probabilities, k)
         return values, ids, entropy, layer.mixture_weights(last), hidden, cell
 
 
@@ -68,22 +69,6 @@ class ScoreGraph(_StatefulGraph):
         return scores.view_as(targets), hidden, cell
 
 
-@torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
-def _scripted_top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    # A scripted function keeps k an input where tracing would freeze it.
-    return torch.topk(values, int(k))
-
-
-def _top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    if not torch.compiler.is_exporting():
-        best: tuple[Tensor, Tensor] = _scripted_top_k(values, k)
-        return best
-    count = k.item()
-    torch._check(count >= 1)
-    torch._check(count <= values.shape[-1])
-    return torch.topk(values, count)  # type: ignore[arg-type]  # a symbolic integer while exporting
-
-
 @dataclass(frozen=True, slots=True)
 class ExportGraph:
     """A module to export, what it promises, and example inputs in the order of the contract's."""
@@ -91,6 +76,8 @@ class ExportGraph:
     module: nn.Module
     contract: Graph
     examples: tuple[Tensor, ...]
+    in_place: bool = False
+    """Whether outputs `new_<name>` may be written where inputs `<name>` are."""
 
 
 def language_model_graphs(model: RecurrentLanguageModel) -> Mapping[str, ExportGraph]:
@@ -105,7 +92,7 @@ def language_model_graphs(model: RecurrentLanguageModel) -> Mapping[str, ExportG
         "cell": state,
     }
     next_state = {"next_hidden": state, "next_cell": state}
-    next_words = _contract(
+    next_words = contract(
         {**read, "k": ("int64", ())},
         {
             "log_probabilities": ("float32", ("batch", "k")),
@@ -115,7 +102,7 @@ def language_model_graphs(model: RecurrentLanguageModel) -> Mapping[str, ExportG
             **next_state,
         },
     )
-    score = _contract(
+    score = contract(
         {**read, "targets": ("int64", ("batch", "steps"))},
         {"log_probabilities": ("float32", ("batch", "steps")), **next_state},
     )
@@ -141,7 +128,7 @@ def example_inputs(model: RecurrentLanguageModel, *, batch_size: int, steps: int
 _Tensors = Mapping[str, tuple[str, tuple[str | int, ...]]]
 
 
-def _contract(inputs: _Tensors, outputs: _Tensors) -> Graph:
+def contract(inputs: _Tensors, outputs: _Tensors) -> Graph:
     def specs(tensors: _Tensors) -> list[dict[str, object]]:
         return [{"name": name, "dtype": dtype, "shape": shape} for name, (dtype, shape) in tensors.items()]
 

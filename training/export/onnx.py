@@ -1,6 +1,7 @@
 """ONNX graphs of a bundle: traced with `torch.onnx.export`, then wired and stored."""
 
 import contextlib
+import inspect
 import io
 import logging
 import warnings
@@ -16,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnxscript import opset18
+from onnxscript.onnx_opset import opset24
 
 from models.manifest import Graph
 from training.export.graphs import ExportGraph
@@ -26,6 +28,8 @@ WEIGHTS = "weights.bin"
 """File that holds the weights of all graphs of a bundle, each once."""
 
 op: Any = opset18  # typed for scripts, called here on graph values
+
+_TYPES = {"bool": onnx.TensorProto.BOOL, "int64": onnx.TensorProto.INT64, "float32": onnx.TensorProto.FLOAT}
 
 _NO_LIMIT = 1 << 40
 
@@ -47,12 +51,16 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
             graph.module.eval(),
             graph.examples,
             dynamo=True,
-            dynamic_shapes=dynamic,
+            dynamic_shapes=_by_parameter(graph.module, dynamic),
             input_names=[tensor.name for tensor in graph.contract.inputs],
             output_names=[tensor.name for tensor in graph.contract.outputs],
             verbose=False,
             external_data=False,
-            custom_translation_table={torch.ops.softserve.padded_lstm.default: _lstm},
+            opset_version=24 if graph.in_place else None,
+            custom_translation_table={
+                torch.ops.softserve.padded_lstm.default: _lstm,
+                torch.ops.softserve.write_slots.default: _write_slots,
+            },
         )
         assert program is not None
         # The exporter folds small constants only; reordered gates and transposed matrices are large.
@@ -64,6 +72,14 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
     _strip_traces(model)
     onnx.checker.check_model(model)
     return model
+
+
+def _by_parameter(module: torch.nn.Module, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """One value for each parameter of `forward`, where a last `*parameter` takes the rest."""
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    if parameters[-1].kind != inspect.Parameter.VAR_POSITIONAL:
+        return values
+    return *values[: len(parameters) - 1], values[len(parameters) - 1 :]
 
 
 @contextlib.contextmanager
@@ -108,6 +124,12 @@ def _lstm(
         last_hidden.append(state)
         last_cell.append(memory)
     return op.Transpose(values, perm=[1, 0, 2]), op.Concat(*last_hidden, axis=0), op.Concat(*last_cell, axis=0)
+
+
+def _write_slots(cache: ir.Value, update: ir.Value, start: ir.Value) -> ir.Value:
+    """`write_slots` as the operator that ONNX Runtime computes in place where input and output are one buffer."""
+    written: ir.Value = opset24.TensorScatter(cache, update, start, axis=2)
+    return written
 
 
 def _onnx_gates(weight: ir.Value) -> Any:
@@ -158,7 +180,7 @@ def _declare_outputs(model: onnx.ModelProto, contract: Graph) -> None:
     del model.graph.value_info[:]
     del model.graph.output[:]
     for tensor in contract.outputs:
-        dtype = {"int64": onnx.TensorProto.INT64, "float32": onnx.TensorProto.FLOAT}[tensor.dtype]
+        dtype = _TYPES[tensor.dtype]
         model.graph.output.append(onnx.helper.make_tensor_value_info(tensor.name, dtype, tensor.shape))
 
 

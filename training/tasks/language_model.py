@@ -14,7 +14,7 @@ from training.data.corpora import get_corpus
 from training.data.tokenization import build_word_tokenizer
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
-from training.recipe import DataSettings, Recipe
+from training.recipe import DataSettings, LanguageModelRecipe
 from training.softmax import GeneralizedSoftmax
 
 __all__ = ["LanguageModelTask", "Perplexity", "build_model"]
@@ -35,7 +35,7 @@ class Perplexity:
             return math.inf
 
 
-def build_model(recipe: Recipe, vocab_size: int) -> RecurrentLanguageModel:
+def build_model(recipe: LanguageModelRecipe, vocab_size: int) -> RecurrentLanguageModel:
     """The network and output layer a recipe describes, with fresh parameters."""
     network = recipe.network
     return RecurrentLanguageModel(
@@ -56,8 +56,9 @@ class LanguageModelTask:
     """
 
     metric = "perplexity"
+    maximize = False
 
-    def __init__(self, recipe: Recipe, tokenizer: WordTokenizer, data_dir: Path, device: torch.device) -> None:
+    def __init__(self, recipe: LanguageModelRecipe, tokenizer: WordTokenizer, data_dir: Path, device: torch.device) -> None:
         self.recipe = recipe
         self.tokenizer = tokenizer
         self.device = device
@@ -66,11 +67,15 @@ class LanguageModelTask:
         self._state: State | None = None
 
     @staticmethod
-    def build_tokenizer(recipe: Recipe, data_dir: Path) -> WordTokenizer:
+    def build_tokenizer(recipe: LanguageModelRecipe, data_dir: Path) -> WordTokenizer:
         """The vocabulary of the recipe's training split."""
         data = recipe.data
         texts = split_texts(data, "train", data_dir)
         return build_word_tokenizer(texts, style=data.style, lowercase=data.lowercase, min_count=data.min_count)
+
+    @staticmethod
+    def load_tokenizer(path: Path) -> WordTokenizer:
+        return WordTokenizer.from_file(path)
 
     def batches(self, split: str) -> Batches:
         """Batches of a split; training batches are shuffled by the recipe's seed."""

@@ -1,0 +1,254 @@
+"""Beam search and sampling for many sentences at once, step by step: what to read next, what is finished.
+
+Shapes: `B` sentences, `K` hypotheses a sentence (the beam), `C` candidates a hypothesis, `T` tokens so far.
+
+Pure policy: it sees log-probabilities and chooses; a caller computes them. All log-probabilities are base e. A step
+takes the 2 K best continuations of a sentence's hypotheses. Those among the first K that are the end token finish a
+hypothesis, the first K others live on. Equal scores are ranked by the earlier hypothesis, then by the caller's order.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from models.backend import Array
+
+__all__ = ["BeamSearch", "Hypothesis", "SearchOptions"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchOptions:
+    """How one sentence is searched. Raises `ValueError` naming the option that is out of range."""
+
+    n_best: int = 1
+    """Hypotheses to return, at most the beam size."""
+    length_penalty: float = 1.0
+    """alpha: hypotheses are ranked by log-probability / length^alpha, the end token included."""
+    stop: Literal["exact", "full"] = "exact"
+    """`exact`: when no open hypothesis can become one of the n best. `full`: when K hypotheses are finished."""
+    sparse: bool = False
+    """Whether each step keeps only the K best continuations of a hypothesis, renormalized (sparse paper, section 4)."""
+    prefix: tuple[int, ...] = ()
+    """Tokens that every hypothesis starts with; they count for nothing in its log-probability."""
+    temperature: float | None = None
+    """Sample instead of searching: each of the K hypotheses draws its next token, log-probabilities divided by this."""
+    sample_from: int = 50
+    """How many of the most probable next tokens a sample is drawn from."""
+    seed: int = 0
+    """Of the samples; the same sentence with the same seed gives the same ones, whatever it runs beside."""
+
+    def __post_init__(self) -> None:
+        if self.n_best < 1:
+            raise ValueError(f"n_best must be at least 1, not {self.n_best}")
+        if not 0 <= self.length_penalty <= 10:
+            raise ValueError(f"length_penalty must lie between 0 and 10, not {self.length_penalty}")
+        if self.stop not in ("exact", "full"):
+            raise ValueError(f"stop must be 'exact' or 'full', not {self.stop!r}")
+        if not 1 <= self.sample_from <= 1000:
+            raise ValueError(f"sample_from must lie between 1 and 1000, not {self.sample_from}")
+        if self.temperature is not None and not 0 < self.temperature <= 100:
+            raise ValueError(f"temperature must be above 0 and at most 100, not {self.temperature}")
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One output of a search."""
+
+    tokens: tuple[int, ...]
+    """Prefix included, end token left out."""
+    log_probability: float
+    """Of the tokens and, where the length limit did not cut it off, the end."""
+    score: float
+    """What hypotheses are ranked by."""
+
+
+@dataclass(slots=True)
+class _Sentence:
+    """What does not fit into arrays."""
+
+    key: object
+    options: SearchOptions
+    max_tokens: int
+    finished: list[Hypothesis] = field(default_factory=list)
+    generator: np.random.Generator | None = None
+
+    def best(self) -> list[Hypothesis]:
+        ranked = sorted(self.finished, key=lambda hypothesis: -hypothesis.score)
+        return ranked[: self.options.n_best]
+
+    def rank(self, log_probability: float, length: int) -> float:
+        return log_probability / max(1, length) ** self.options.length_penalty
+
+    def finish(self, tokens: Array, log_probability: float, length: int) -> None:
+        score = self.rank(log_probability, length)
+        self.finished.append(Hypothesis(tuple(tokens.tolist()), log_probability, score))
+
+    def is_over(self, best_open: float, beam_size: int) -> bool:
+        """Whether to stop, when the best open hypothesis has this log-probability."""
+        if self.options.stop == "full" or self.generator is not None:
+            return len(self.finished) >= beam_size or best_open == -math.inf
+        if len(self.finished) < self.options.n_best:
+            return best_open == -math.inf
+        # A log-probability only falls, and weighs least at the greatest length.
+        bound = self.rank(best_open, self.max_tokens)
+        return self.best()[-1].score >= bound
+
+
+class BeamSearch:
+    """The searches of several sentences that take their steps together; sentences join and leave between steps."""
+
+    def __init__(self, beam_size: int, end_id: int) -> None:
+        """Raises `ValueError` for a beam without hypotheses."""
+        if beam_size < 1:
+            raise ValueError(f"beam_size must be at least 1, not {beam_size}")
+        self.beam_size = beam_size
+        self._end = end_id
+        self._sentences: list[_Sentence] = []
+        self._scores = np.zeros((0, beam_size))
+        self._tokens = np.zeros((0, beam_size, 16), np.int64)
+        self.lengths = np.zeros(0, np.int64)
+        """Tokens each sentence's hypotheses have so far: `[B]`."""
+
+    def __len__(self) -> int:
+        return len(self._sentences)
+
+    @property
+    def keys(self) -> list[object]:
+        """What `add` was given, for each sentence in order."""
+        return [sentence.key for sentence in self._sentences]
+
+    def add(self, key: object, options: SearchOptions, max_tokens: int) -> None:
+        """A sentence joins as the last one; its hypotheses have at most `max_tokens` tokens, the end not counted.
+
+        Raises `ValueError` for more hypotheses than the beam has or a limit the prefix does not fit into.
+        """
+        if options.n_best > self.beam_size:
+            raise ValueError(f"n_best must be at most the beam size {self.beam_size}, not {options.n_best}")
+        if max_tokens < max(1, len(options.prefix)):
+            raise ValueError(f"max_tokens must be at least 1 and cover the prefix, not {max_tokens}")
+        sampling = options.temperature is not None
+        generator = np.random.default_rng(options.seed) if sampling else None
+        self._sentences.append(_Sentence(key, options, max_tokens, generator=generator))
+        # Hypotheses are equal at first: one of them is enough, unless each draws its own continuation.
+        start = np.full((1, self.beam_size), 0.0 if sampling else -np.inf)
+        start[0, 0] = 0.0
+        self._scores = np.concatenate([self._scores, start])
+        tokens = np.zeros((1, *self._tokens.shape[1:]), np.int64)
+        self._tokens = np.concatenate([self._tokens, tokens])
+        self.lengths = np.append(self.lengths, 0)
+
+    def last_tokens(self) -> Array:
+        """What each hypothesis reads in the next step, the end token at first: `[B, K]`."""
+        last = np.take_along_axis(self._tokens, np.maximum(self.lengths - 1, 0)[:, None, None], axis=2)[:, :, 0]
+        return np.where(self.lengths[:, None] > 0, last, self._end)
+
+    def num_candidates(self, vocab_size: int) -> int:
+        """Candidates a hypothesis that `advance` needs."""
+        samples = (each.options.sample_from for each in self._sentences if each.generator is not None)
+        return min(max(2 * self.beam_size, *samples, 0), vocab_size)
+
+    def advance(self, log_probabilities: Array, candidates: Array) -> tuple[Array, list[int]]:
+        """Takes a step: candidates `[B, K, C]`, best first.
+
+        -> the hypothesis each new one goes on from `[B, K]`, and the sentences that are over, which `remove` takes out.
+        """
+        values = self._scores[:, :, None] + self._truncated(log_probabilities.astype(np.float64))
+        self._force_prefixes(values, log_probabilities, candidates)
+        count, beam = len(self), self.beam_size
+        order = np.argsort(-values.reshape(count, -1), axis=1, kind="stable")[:, : 2 * beam]
+        self._sample(order, values)
+        scores = np.take_along_axis(values.reshape(count, -1), order, axis=1)
+        tokens = np.take_along_axis(candidates.reshape(count, -1), order, axis=1)
+        origins = order // candidates.shape[2]
+        ends = (tokens == self._end) & (scores > -np.inf)
+        self._finish_ended(ends[:, :beam], scores, origins)
+        tokens, scores, origins = self._survivors(ends, tokens, scores, origins)
+        self._append(tokens, scores, origins)
+        return origins, self._over()
+
+    def _truncated(self, log_probabilities: Array) -> Array:
+        """Log-probabilities with the sparse mask, where a sentence asks for it."""
+        sparse = np.array([sentence.options.sparse for sentence in self._sentences], bool)
+        if sparse.any():
+            kept = log_probabilities[sparse]
+            kept[:, :, self.beam_size :] = -np.inf
+            log_probabilities[sparse] = kept - np.logaddexp.reduce(kept, axis=2, keepdims=True)
+        return log_probabilities
+
+    def _force_prefixes(self, values: Array, log_probabilities: Array, candidates: Array) -> None:
+        """Where a prefix goes on, its token is the only candidate, of the first hypothesis (each, when sampling)."""
+        for row, sentence in enumerate(self._sentences):
+            length = int(self.lengths[row])
+            if length < len(sentence.options.prefix):
+                candidates[row, :, 0] = sentence.options.prefix[length]
+                values[row] = -np.inf
+                values[row, :, 0] = self._scores[row]
+
+    def _sample(self, order: Array, values: Array) -> None:
+        """Replaces the first K places of the order by draws, for sentences that sample (Gumbel-max trick)."""
+        for row, sentence in enumerate(self._sentences):
+            if sentence.generator is None:
+                continue
+            assert sentence.options.temperature is not None
+            # Always as many draws, so that neighbours that need more candidates change nothing.
+            noise = sentence.generator.gumbel(size=(self.beam_size, sentence.options.sample_from))
+            drawn = values[row, :, : noise.shape[1]]
+            choice = (drawn / sentence.options.temperature + noise[:, : drawn.shape[1]]).argmax(axis=1)
+            order[row, : self.beam_size] = np.arange(self.beam_size) * values.shape[2] + choice
+
+    def _finish_ended(self, ends: Array, scores: Array, origins: Array) -> None:
+        for row, place in zip(*np.nonzero(ends), strict=True):
+            length = int(self.lengths[row])
+            tokens = self._tokens[row, origins[row, place], :length]
+            self._sentences[row].finish(tokens, float(scores[row, place]), length + 1)
+
+    def _survivors(self, ends: Array, tokens: Array, scores: Array, origins: Array) -> tuple[Array, Array, Array]:
+        """The first K continuations that are no end; a sample that ended has no successor."""
+        sampling = np.array([sentence.generator is not None for sentence in self._sentences], bool)
+        scores = np.where(ends, -np.inf, scores)
+        places = np.argsort(ends, axis=1, kind="stable")[:, : self.beam_size]
+        places[sampling] = np.arange(self.beam_size)
+        tokens, scores, origins = (np.take_along_axis(each, places, axis=1) for each in (tokens, scores, origins))
+        missing = self.beam_size - tokens.shape[1]
+        if missing > 0:  # fewer continuations than hypotheses: a tiny vocabulary
+            scores = np.pad(scores, ((0, 0), (0, missing)), constant_values=-np.inf)
+            tokens, origins = (np.pad(each, ((0, 0), (0, missing))) for each in (tokens, origins))
+        return tokens, scores, origins
+
+    def _append(self, tokens: Array, scores: Array, origins: Array) -> None:
+        if len(self) and int(self.lengths.max()) == self._tokens.shape[2]:
+            self._tokens = np.concatenate([self._tokens, np.zeros_like(self._tokens)], axis=2)
+        self._tokens = np.take_along_axis(self._tokens, origins[:, :, None], axis=1)
+        np.put_along_axis(self._tokens, self.lengths[:, None, None], tokens[:, :, None], axis=2)
+        self._scores = scores
+        self.lengths = self.lengths + 1
+
+    def _over(self) -> list[int]:
+        """Sentences that are finished or have reached their length limit; the latter's hypotheses end there."""
+        over = []
+        best = self._scores.max(axis=1, initial=-np.inf)
+        for row, sentence in enumerate(self._sentences):
+            length = int(self.lengths[row])
+            if length >= sentence.max_tokens:
+                for tokens, score in zip(self._tokens[row, :, :length], self._scores[row].tolist(), strict=True):
+                    if score > -math.inf:
+                        sentence.finish(tokens, score, length)
+                over.append(row)
+            elif sentence.is_over(float(best[row]), self.beam_size):
+                over.append(row)
+        return over
+
+    def best(self, row: int) -> list[Hypothesis]:
+        """The n best hypotheses of a sentence that are finished, best first."""
+        return self._sentences[row].best()
+
+    def remove(self, rows: Sequence[int]) -> Array:
+        """Takes sentences out; returns the places of those that stay."""
+        gone = set(rows)
+        kept = np.array([row for row in range(len(self)) if row not in gone], np.int64)
+        self._sentences = [self._sentences[row] for row in kept]
+        self._scores, self._tokens, self.lengths = self._scores[kept], self._tokens[kept], self.lengths[kept]
+        return kept

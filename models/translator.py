@@ -1,0 +1,190 @@
+"""Translation models: texts in one language in, n-best translations out.
+
+A text is cut into sentences, which are translated independently of each other and of their neighbours in a batch, and
+joined again with the white space that stood between them. All log-probabilities are base e.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import sentencex
+
+from models.backend import Backend
+from models.beam_search import Hypothesis, SearchOptions
+from models.decoding import Decoding
+from models.errors import BundleError, QueryError, TextTooLongError
+from models.manifest import Manifest, TransformerNetwork
+from models.texts import checked_text, several
+from models.tokenization import SubwordTokenizer
+
+__all__ = ["MAX_BEAM_SIZE", "Translated", "Translation", "TranslationQuery", "Translator"]
+
+MAX_BEAM_SIZE = 32
+"""Larger beams do not find better translations (Koehn and Knowles 2017, section 3.6), but cost as much more."""
+
+_BATCH_SENTENCES = 32
+"""Sentences that `translate` decodes together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """One translation of a text."""
+
+    text: str
+    score: float
+    """Sum of its sentences' scores: log-probability / length^alpha."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A text and its translations, best first."""
+
+    text: str
+    translations: tuple[Translated, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A piece of a text."""
+
+    before: str
+    """White space."""
+    tokens: tuple[int, ...]
+    """Without the end; empty where there is nothing but white space."""
+    after: str
+    """White space."""
+
+    @property
+    def length(self) -> int:
+        """Tokens that the encoder reads."""
+        return len(self.tokens) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationQuery:
+    """A checked and tokenized text."""
+
+    text: str
+    sentences: tuple[Sentence, ...]
+    beam_size: int
+    options: SearchOptions
+
+
+class Translator:
+    """A loaded translation bundle. Safe to call from several threads.
+
+    `translate` does a whole job; a server checks and tokenizes queries as they come (`query`), lets their sentences
+    take steps in a `Decoding` (`start`), and joins what comes out (`joined`).
+    """
+
+    def __init__(self, manifest: Manifest, tokenizer: SubwordTokenizer, backend: Backend) -> None:
+        assert isinstance(manifest.network, TransformerNetwork)
+        assert manifest.languages is not None
+        self.manifest = manifest
+        self.backend = backend
+        self._tokenizer = tokenizer
+        self._layers = manifest.network.decoder_layers
+        self._language = manifest.languages.source
+
+    @classmethod
+    def from_bundle(cls, path: Path, manifest: Manifest, backend: Backend) -> Self:
+        try:
+            tokenizer = SubwordTokenizer.from_file(path / manifest.tokenizer)
+        except ValueError as error:
+            raise BundleError(str(path), [str(error)]) from error
+        if problems := manifest.tokenizer_problems(tokenizer):
+            raise BundleError(str(path), problems)
+        return cls(manifest, tokenizer, backend)
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        beam_size: int = 5,
+        *,
+        options: SearchOptions | None = None,
+        truncate: bool = False,
+        batch_sentences: int = _BATCH_SENTENCES,
+    ) -> list[Translation]:
+        """Translates each text; `beam_size` 1 is greedy search.
+
+        `truncate` keeps the first tokens of too long a sentence. Raises `QueryError` for options out of range, and its
+        `TextTooLongError`.
+        """
+        queries = [self.query(text, beam_size, options=options, truncate=truncate) for text in several(texts)]
+        found = self._search([sentence for query in queries for sentence in query.sentences], queries, batch_sentences)
+        return [self.joined(query, [next(found) for _ in query.sentences]) for query in queries]
+
+    def query(
+        self, text: str, beam_size: int = 5, *, options: SearchOptions | None = None, truncate: bool = False
+    ) -> TranslationQuery:
+        """Checks and tokenizes one text; see `translate`."""
+        options = SearchOptions() if options is None else options
+        if not 1 <= beam_size <= MAX_BEAM_SIZE:
+            raise QueryError(f"beam_size must be between 1 and {MAX_BEAM_SIZE}, not {beam_size}")
+        if options.n_best > beam_size:
+            raise QueryError(f"n_best must be at most beam_size, which is {beam_size}, not {options.n_best}")
+        limit = self.manifest.limits.max_tokens
+        text = checked_text(text)
+        pieces = list(sentencex.segment(self._language, text)) if text else [""]
+        stripped = [piece.strip() for piece in pieces]
+        sentences = []
+        for piece, core, tokens in zip(pieces, stripped, self._tokenizer.encode_batch(stripped), strict=True):
+            if len(tokens) > limit:
+                if not truncate:
+                    raise TextTooLongError(len(tokens), limit, "tokens in a sentence")
+                tokens = tokens[:limit]
+            start = piece.index(core)
+            sentences.append(Sentence(piece[:start], tuple(tokens if core else ()), piece[start + len(core) :]))
+        return TranslationQuery(text, tuple(sentences), beam_size, options)
+
+    def start(self, beam_size: int) -> Decoding:
+        """An empty decoding, which sentences can join."""
+        return Decoding(
+            self.backend,
+            layers=self._layers,
+            beam_size=beam_size,
+            end_id=self._tokenizer.end_id,
+            vocab_size=self.manifest.vocab_size,
+        )
+
+    def max_tokens(self, sentence: Sentence) -> int:
+        """Tokens a translation may have, which ends degenerate loops."""
+        return min(2 * len(sentence.tokens) + 10, 2 * self.manifest.limits.max_tokens)
+
+    def joined(self, query: TranslationQuery, found: Sequence[Sequence[Hypothesis]]) -> Translation:
+        """The translations of a text from those of its sentences, the i-th best from the i-th best of each.
+
+        A sentence with fewer repeats its last; one that is only white space has none and stays as it is.
+        """
+        count = max([1, *map(len, found)])
+        results = []
+        for rank in range(count):
+            chosen = [hypotheses[min(rank, len(hypotheses) - 1)] if hypotheses else None for hypotheses in found]
+            texts = iter(self._tokenizer.decode_batch([each.tokens for each in chosen if each is not None]))
+            parts = [
+                sentence.before + (next(texts) if each is not None else "") + sentence.after
+                for sentence, each in zip(query.sentences, chosen, strict=True)
+            ]
+            score = math.fsum(each.score for each in chosen if each is not None)
+            results.append(Translated("".join(parts), score))
+        return Translation(query.text, tuple(results))
+
+    def _search(
+        self, sentences: Sequence[Sentence], queries: Sequence[TranslationQuery], batch_sentences: int
+    ) -> Iterator[list[Hypothesis]]:
+        """The hypotheses of each sentence in order; similar lengths are decoded together."""
+        options = [query.options for query in queries for _ in query.sentences]
+        found: dict[int, list[Hypothesis]] = {}
+        order = [index for index, sentence in enumerate(sentences) if sentence.tokens]
+        order.sort(key=lambda index: -sentences[index].length)
+        for first in range(0, len(order), batch_sentences):
+            group = order[first : first + batch_sentences]
+            decoding = self.start(queries[0].beam_size)
+            searches = [(index, options[index], self.max_tokens(sentences[index])) for index in group]
+            decoding.add([sentences[index].tokens for index in group], searches)
+            while len(decoding):
+                found |= {key: hypotheses for key, hypotheses in decoding.step() if isinstance(key, int)}
+        return iter([found.get(index, []) for index in range(len(sentences))])

@@ -1,0 +1,98 @@
+"""Batches of sentence pairs for translation.
+
+Shapes: `B` pairs, `S` source tokens, `T` target tokens.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from training.data.batching import IGNORED
+
+__all__ = ["Pair", "PairBatch", "PairBatches", "pad"]
+
+Pair = tuple[Sequence[int], Sequence[int]]
+"""Source and target ids, without ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairBatch:
+    """Sources, and the targets to be predicted from what comes before them."""
+
+    source: Tensor
+    """`[B, S]`, each ends with the end token; padded with it too."""
+    source_lengths: Tensor
+    """`[B]`, ends included."""
+    inputs: Tensor
+    """`[B, T]`: the end token, then the target."""
+    targets: Tensor
+    """`[B, T]`: the target, then the end token; `IGNORED` where padded."""
+    indices: Tensor
+    """`[B]`: places of the pairs in their split."""
+
+    @property
+    def num_targets(self) -> int:
+        return int((self.targets != IGNORED).sum())
+
+
+def pad(sequences: Sequence[Sequence[int]], filler: int) -> Tensor:
+    """`[B, longest]`"""
+    rows = [torch.tensor(sequence, dtype=torch.long) for sequence in sequences]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=filler)
+
+
+class PairBatches:
+    """Pairs of similar lengths together, at most `batch_tokens` positions (padding included) a batch and side."""
+
+    def __init__(self, pairs: Sequence[Pair], *, end_id: int, batch_tokens: int, seed: int | None = None) -> None:
+        """Without `seed` the order is by length. Raises `ValueError` where there is no pair."""
+        if not pairs:
+            raise ValueError("pairs: there is none")
+        self._pairs = pairs
+        self._end_id = end_id
+        self._batch_tokens = batch_tokens
+        self._seed = seed
+        self._length = len(self._groups(0))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def epoch(self, number: int) -> Iterator[PairBatch]:
+        return map(self._batch, self._groups(number))
+
+    def _groups(self, epoch: int) -> list[list[int]]:
+        """Pairs of equal lengths are shuffled before they are cut, whole batches afterwards.
+
+        The cuts depend on the lengths alone, so each epoch has as many batches as the first.
+        """
+        order = list(range(len(self._pairs)))
+        generator = random.Random(f"{self._seed}-{epoch}")
+        if self._seed is not None:
+            generator.shuffle(order)
+        order.sort(key=lambda index: tuple(map(len, reversed(self._pairs[index]))))
+        groups: list[list[int]] = [[]]
+        widest = 0
+        for index in order:
+            widest = max(widest, *(len(side) + 1 for side in self._pairs[index]))
+            if groups[-1] and (len(groups[-1]) + 1) * widest > self._batch_tokens:
+                groups.append([])
+                widest = max(len(side) + 1 for side in self._pairs[index])
+            groups[-1].append(index)
+        if self._seed is not None:
+            generator.shuffle(groups)
+        return groups
+
+    def _batch(self, indices: list[int]) -> PairBatch:
+        end = self._end_id
+        sources = [[*self._pairs[index][0], end] for index in indices]
+        targets = [self._pairs[index][1] for index in indices]
+        return PairBatch(
+            source=pad(sources, end),
+            source_lengths=torch.tensor([len(source) for source in sources]),
+            inputs=pad([[end, *target] for target in targets], end),
+            targets=pad([[*target, end] for target in targets], IGNORED),
+            indices=torch.tensor(indices),
+        )

@@ -1,0 +1,208 @@
+"""The Transformer (Vaswani et al. 2017) with a decoder that reads whole sentences or continues from a cache.
+
+Shapes: `B` sentences, `S` source tokens, `T` target tokens, `P` target tokens read before, `d` hidden size,
+`H` heads, `L` decoder layers.
+"""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+__all__ = ["Cache", "Memory", "Norm", "Transformer", "padding_mask", "sinusoidal_positions"]
+
+Norm = Literal["pre", "post"]
+"""Whether a sublayer's input or its sum with the residual is normalized (Xiong et al. 2020)."""
+
+KeyValue = tuple[Tensor, Tensor]
+"""Keys and values `[B, H, tokens, d / H]`."""
+
+Memory = list[KeyValue]
+"""Per decoder layer, keys and values of the source."""
+
+Cache = list[KeyValue]
+"""Per decoder layer, keys and values of the target tokens read so far."""
+
+
+def sinusoidal_positions(count: int, hidden_size: int) -> Tensor:
+    """Position vectors `[count, d]`: sines in the first half, cosines in the second (section 3.5).
+
+    The halves are not interleaved, as in tensor2tensor; the rows are the same up to the order of their entries.
+    """
+    half = hidden_size // 2
+    rates = torch.exp(torch.arange(half) * (-math.log(10_000) / max(1, half - 1)))
+    angles = torch.arange(count)[:, None] * rates
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+def padding_mask(lengths: Tensor, width: int) -> Tensor:
+    """True where attention may look: lengths `[B]` -> `[B, 1, 1, width]`."""
+    return (torch.arange(width, device=lengths.device) < lengths[:, None])[:, None, None]
+
+
+class _Attention(nn.Module):
+    """Multi-head attention (section 3.2.2); keys and values come from elsewhere, so that they can be kept."""
+
+    def __init__(self, hidden_size: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(hidden_size, hidden_size)
+        self.key_value = nn.Linear(hidden_size, 2 * hidden_size)
+        self.output = nn.Linear(hidden_size, hidden_size)
+
+    def keys_values(self, inputs: Tensor) -> KeyValue:
+        """`[B, tokens, d]` -> two of `[B, H, tokens, d / H]`."""
+        keys, values = self.key_value(inputs).chunk(2, dim=-1)
+        return self._split(keys), self._split(values)
+
+    def forward(self, inputs: Tensor, keys_values: KeyValue, mask: Tensor | None, causal: bool = False) -> Tensor:
+        """`[B, T, d]` -> `[B, T, d]`; `mask` is True where a query may look, broadcast to `[B, H, T, tokens]`."""
+        keys, values = keys_values
+        mixed = functional.scaled_dot_product_attention(
+            self._split(self.query(inputs)), keys, values, attn_mask=mask, is_causal=causal
+        )
+        outputs: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+        return outputs
+
+    def _split(self, vectors: Tensor) -> Tensor:
+        return vectors.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class _FeedForward(nn.Module):
+    """Position-wise feed-forward network (section 3.3)."""
+
+    def __init__(self, hidden_size: int, inner_size: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(hidden_size, inner_size)
+        self.outer = nn.Linear(inner_size, hidden_size)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.outer(functional.relu(self.inner(inputs)))
+        return outputs
+
+
+class _Layer(nn.Module):
+    """What encoder and decoder layers share: each sublayer with its residual, norm and dropout (section 5.4)."""
+
+    def __init__(self, sublayers: int, hidden_size: int, dropout: float, norm: Norm) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(hidden_size) for _ in range(sublayers))
+        self.dropout = nn.Dropout(dropout)
+        self.pre = norm == "pre"
+
+    def before(self, index: int, inputs: Tensor) -> Tensor:
+        """What sublayer `index` reads."""
+        normalized: Tensor = self.norms[index](inputs) if self.pre else inputs
+        return normalized
+
+    def after(self, index: int, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """The sublayer's outputs joined with what went past it."""
+        joined: Tensor = inputs + self.dropout(outputs)
+        return joined if self.pre else self.norms[index](joined)
+
+
+class _EncoderLayer(_Layer):
+    def __init__(self, hidden_size: int, inner_size: int, heads: int, dropout: float, norm: Norm) -> None:
+        super().__init__(2, hidden_size, dropout, norm)
+        self.attention = _Attention(hidden_size, heads)
+        self.feed_forward = _FeedForward(hidden_size, inner_size)
+
+    def forward(self, inputs: Tensor, mask: Tensor | None) -> Tensor:
+        read = self.before(0, inputs)
+        inputs = self.after(0, inputs, self.attention(read, self.attention.keys_values(read), mask))
+        return self.after(1, inputs, self.feed_forward(self.before(1, inputs)))
+
+
+class _DecoderLayer(_Layer):
+    def __init__(self, hidden_size: int, inner_size: int, heads: int, dropout: float, norm: Norm) -> None:
+        super().__init__(3, hidden_size, dropout, norm)
+        self.self_attention = _Attention(hidden_size, heads)
+        self.cross_attention = _Attention(hidden_size, heads)
+        self.feed_forward = _FeedForward(hidden_size, inner_size)
+
+    def forward(
+        self, inputs: Tensor, memory: KeyValue, mask: Tensor | None, past: KeyValue | None
+    ) -> tuple[Tensor, KeyValue]:
+        """Without `past` the inputs are a sentence's start and each sees those before it; with it they are one token."""
+        read = self.before(0, inputs)
+        keys, values = self.self_attention.keys_values(read)
+        if past is not None:
+            keys, values = torch.cat([past[0], keys], dim=2), torch.cat([past[1], values], dim=2)
+        attended = self.self_attention(read, (keys, values), None, causal=past is None)
+        inputs = self.after(0, inputs, attended)
+        inputs = self.after(1, inputs, self.cross_attention(self.before(1, inputs), memory, mask))
+        return self.after(2, inputs, self.feed_forward(self.before(2, inputs))), (keys, values)
+
+
+class Transformer(nn.Module):
+    """Vectors in, vectors out: encoder and decoder without word vectors and output layer."""
+
+    def __init__(
+        self,
+        hidden_size: int,
+        inner_size: int,
+        heads: int,
+        encoder_layers: int,
+        decoder_layers: int,
+        *,
+        dropout: float = 0.1,
+        norm: Norm = "pre",
+        max_tokens: int = 1024,
+    ) -> None:
+        """Raises `ValueError` where the heads do not divide the hidden size or a sentence could have no position."""
+        super().__init__()
+        if hidden_size % heads or hidden_size % 2:
+            raise ValueError(f"hidden_size must be even and divisible by heads, not {hidden_size} and {heads}")
+        sizes = (hidden_size, inner_size, heads, dropout, norm)
+        self.hidden_size = hidden_size
+        self.encoder = nn.ModuleList(_EncoderLayer(*sizes) for _ in range(encoder_layers))
+        self.decoder = nn.ModuleList(_DecoderLayer(*sizes) for _ in range(decoder_layers))
+        ends = (nn.LayerNorm(hidden_size), nn.LayerNorm(hidden_size)) if norm == "pre" else (nn.Identity(),) * 2
+        self.encoder_norm, self.decoder_norm = ends
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("positions", sinusoidal_positions(max_tokens, hidden_size), persistent=False)
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        """Glorot and Bengio (2010), no biases, as fairseq and tensor2tensor start."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+
+    def encode(self, inputs: Tensor, mask: Tensor | None) -> Tensor:
+        """Source word vectors `[B, S, d]` -> context vectors `[B, S, d]`; `mask` as of `padding_mask`."""
+        hidden = self._with_positions(inputs, self.positions[: inputs.shape[1]])
+        for layer in self.encoder:
+            hidden = layer(hidden, mask)
+        outputs: Tensor = self.encoder_norm(hidden)
+        return outputs
+
+    def remember(self, encoded: Tensor) -> Memory:
+        """Cross-attention keys and values of the source, computed once a sentence: `[B, S, d]` -> L pairs."""
+        return [layer.cross_attention.keys_values(encoded) for layer in self.decoder_layers()]
+
+    def decode(
+        self, inputs: Tensor, memory: Memory, mask: Tensor | None, past: Cache | None = None
+    ) -> tuple[Tensor, Cache]:
+        """Context vectors `[B, T, d]` of target word vectors `[B, T, d]`, and what a continuation needs as `past`.
+
+        Without `past` the inputs are whole sentences; with it `T` is 1.
+        """
+        start = 0 if past is None else past[0][0].shape[2]
+        hidden = self._with_positions(inputs, self.positions[start : start + inputs.shape[1]])
+        cache: Cache = []
+        for index, layer in enumerate(self.decoder_layers()):
+            hidden, kept = layer(hidden, memory[index], mask, None if past is None else past[index])
+            cache.append(kept)
+        return self.decoder_norm(hidden), cache
+
+    def decoder_layers(self) -> list[_DecoderLayer]:
+        return [layer for layer in self.decoder if isinstance(layer, _DecoderLayer)]
+
+    def _with_positions(self, vectors: Tensor, positions: Tensor) -> Tensor:
+        """Word vectors of expected norm 1 are scaled up to the positions' (section 3.4)."""
+        summed: Tensor = self.dropout(vectors * math.sqrt(self.hidden_size) + positions)
+        return summed
