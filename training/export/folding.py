@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.export.topk import top_k
 from training.softmax import GeneralizedSoftmax, Kernel
 from training.softmax.kernels import Power, at_least_float32
 
@@ -48,14 +47,6 @@ class FoldedSoftmax(nn.Module):
     def log_prob(self, hidden: Tensor) -> Tensor:
         """As `GeneralizedSoftmax.log_prob`: `[N, d]` -> `[N, V]`."""
         return self._layer.mix(hidden, self.scores(hidden))
-
-    def best(self, hidden: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """The k largest log-probabilities and their classes: `[N, d]`, `[]` -> two of `[N, k]`."""
-        if len(self._kernels) > 1 or self._layer.sparse_k is not None:
-            return top_k(self.log_prob(hidden), k)
-        (scores,) = self.scores(hidden)
-        values, classes = top_k(scores, k)
-        return values - self._layer.log_normalizer(scores)[:, None], classes
 
     def target_log_prob(self, hidden: Tensor, target: Tensor) -> Tensor:
         """As `GeneralizedSoftmax.target_log_prob`: `[N, d]`, `[N]` -> `[N]`."""

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import ExportGraph, contract
+from training.export.topk import top_k
 from training.networks.transformer import Transformer, padding_mask
 from training.networks.translation_model import TranslationModel
 
@@ -88,7 +89,7 @@ class DecoderStepGraph(nn.Module):
             hidden = layer.after(1, hidden, layer.cross_attention.output(attended))
             hidden = layer.after(2, hidden, layer.feed_forward(layer.before(2, hidden)))
         hidden = self.network.decoder_norm(hidden)
-        values, words = self.output_layer.best(hidden.flatten(0, 1), k)
+        values, words = top_k(self.output_layer.log_prob(hidden.flatten(0, 1)), k)
         shape = (*tokens.shape, -1)
         return values.view(shape), words.view(shape), *written
 
