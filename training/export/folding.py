@@ -50,6 +50,8 @@ class FoldedSoftmax(nn.Module):
 
     def target_log_prob(self, hidden: Tensor, target: Tensor) -> Tensor:
         """As `GeneralizedSoftmax.target_log_prob`: `[N, d]`, `[N]` -> `[N]`."""
+        if self._layer.sparse_k is not None:  # which classes have a probability at all is known to `mix` only
+            return self.log_prob(hidden).gather(1, target[:, None])[:, 0]
         parts = []
         for score in self.scores(hidden):
             chosen = score.gather(1, target[:, None])[:, 0]
