@@ -7,8 +7,6 @@ from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -20,7 +18,9 @@ from pydantic import (
 
 from training.data.tokenization import WordStyle
 from training.dotted_path import set_at
+from training.settings import Fraction, PositiveInt, Settings
 from training.softmax.mixture import parse_kernels
+from training.softmax.settings import OutputLayerSettings
 
 __all__ = [
     "DataSettings",
@@ -36,19 +36,12 @@ __all__ = [
     "load_recipe",
 ]
 
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-PositiveInt = Annotated[int, Field(ge=1)]
-
 
 class RecipeError(ValueError):
     """A recipe that cannot be read; the text names every field that is wrong."""
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-
-
-class DataSettings(_Settings):
+class DataSettings(Settings):
     """What the model is trained on."""
 
     corpus: str
@@ -73,7 +66,7 @@ class DataSettings(_Settings):
     """Use only the first sentences of each split, for trying things out."""
 
 
-class NetworkSettings(_Settings):
+class NetworkSettings(Settings):
     """The LSTM that computes the context vectors."""
 
     hidden_size: PositiveInt = 512
@@ -84,25 +77,7 @@ class NetworkSettings(_Settings):
     """On the word vectors, between layers and on the context vectors."""
 
 
-class OutputLayerSettings(_Settings):
-    """The softmax layer; see `training.softmax.GeneralizedSoftmax`."""
-
-    kernels: str | list[str | dict[str, Any]] = "lin"
-    """Such as `lin`, `3*lin, log`, or a list of mappings with `name` and hyperparameters."""
-    variance_penalty: Annotated[float, Field(ge=0)] = 0.0
-    """rho of the mixture regularizer (kernel paper, eq. 14)."""
-
-    @field_validator("kernels")
-    @classmethod
-    def _known_kernels(cls, value: str | list[str | dict[str, Any]]) -> str | list[str | dict[str, Any]]:
-        from training.softmax.kernels import build_kernel
-
-        for spec in parse_kernels(value):
-            build_kernel(**spec)
-        return value
-
-
-class LoopSettings(_Settings):
+class LoopSettings(Settings):
     """How the model is trained."""
 
     epochs: PositiveInt = 10
@@ -125,7 +100,7 @@ class LoopSettings(_Settings):
     """Minutes between checkpoints inside an epoch; the end of an epoch always makes one."""
 
 
-class ExportSettings(_Settings):
+class ExportSettings(Settings):
     """What goes into the bundle beside the graphs."""
 
     version: PositiveInt = 1
@@ -146,7 +121,7 @@ Value = bool | int | float | str | None
 """What a search may put into a field."""
 
 
-class Range(_Settings):
+class Range(Settings):
     """Numbers between two bounds, both included."""
 
     low: float
@@ -181,7 +156,7 @@ Choices = Annotated[
 ]
 
 
-class TuneSettings(_Settings):
+class TuneSettings(Settings):
     """A search for hyperparameters by the metric on the development set (`softserve-train tune`)."""
 
     parameters: Annotated[dict[str, Choices], Field(min_length=1)]
@@ -212,7 +187,7 @@ _SEARCHABLE = ("seed", "data.batch_tokens", "data.stream_steps", "network", "out
 """What a search may change: other fields change what the metric is measured on, or nothing at all."""
 
 
-class Recipe(_Settings):
+class Recipe(Settings):
     """One experiment."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
