@@ -1,11 +1,14 @@
 """Tests of a served model with a sparse output layer: JSON has no infinity, so the impossible is left out or null."""
 
 import json
+import math
 
 import pytest
 from fastapi.testclient import TestClient
 
+from models.language_model import SentenceScore, TokenScore
 from models.store import load_bundle
+from service.api.native import _score_result
 from service.app import create_app
 from service.settings import Settings
 
@@ -67,3 +70,11 @@ def test_the_schema_says_so(client):
 def test_measured_quality_is_shown(client):
     (model,) = client.get("/v1/models").json()["models"]
     assert {quality["metric"] for quality in model["quality"]} == {"coverage", "perplexity_of_covered"}
+
+
+def test_no_answer_holds_an_infinity():
+    """Whatever then writes the JSON."""
+    tokens = (TokenScore("a", -1.0, False), TokenScore("b", -math.inf, False))
+    answer = _score_result(SentenceScore("a b", tokens))
+    assert (answer.log_probability, answer.perplexity) == (None, None)
+    assert [token.log_probability for token in answer.tokens] == [-1.0, None]
