@@ -56,6 +56,8 @@ def _row(run: RunDirectory, data_dir: Path) -> str:
     dev, test = (task.evaluate(task.batches(split)).value for split in ("dev", "test"))
     assert math.isclose(dev, min(e["metric"] for e in history), rel_tol=1e-3)
     kernels = ", ".join(f"`{kernel.name}`" for kernel in task.model.output_layer.components())
+    if task.recipe.output_layer.sparse_k is not None:
+        kernels += f", sparse k = {task.recipe.output_layer.sparse_k}, perplexity of the plain softmax"
     minutes = history[-1]["seconds"] / 60
     return f"| {kernels} | {parameters / 1e6:.2f}M | {len(history)} | {minutes:.1f} min | {dev:.2f} | {test:.2f} |"
 

@@ -74,6 +74,7 @@ class NextWords:
 
     context: str
     words: tuple[NextWord, ...]
+    """Fewer than asked for where a sparse-softmax gives fewer a probability."""
     entropy: float
     """Of the whole distribution, in nats."""
     components: tuple[Component, ...]
@@ -87,6 +88,7 @@ class TokenScore:
 
     word: str
     log_probability: float
+    """Minus infinity for a word of probability 0, which a sparse-softmax gives all but the best."""
     unknown: bool
 
 
@@ -99,11 +101,16 @@ class SentenceScore:
 
     @property
     def log_probability(self) -> float:
+        """Minus infinity where a token's is."""
         return math.fsum(token.log_probability for token in self.tokens)
 
     @property
     def perplexity(self) -> float:
-        return math.exp(-self.log_probability / len(self.tokens))
+        """Infinite where a token has probability 0, or where it is above every float."""
+        try:
+            return math.exp(-self.log_probability / len(self.tokens))
+        except OverflowError:
+            return math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +190,7 @@ class LanguageModel:
     ) -> list[NextWords]:
         """The `top_k` most probable words after each context, `1 <= top_k <= vocab_size`.
 
+        Words of probability 0 are left out: a model with a sparse-softmax may have fewer than `top_k`.
         With `after`, each context goes on from a prefix of an earlier result and holds only the words since then
         (at least one), so that a longer prefix costs nothing. `truncate` keeps the last words of too long a context.
 
@@ -202,7 +210,7 @@ class LanguageModel:
         return self.run_score([self.score_query(text, truncate=truncate) for text in _texts(texts)])
 
     def distribution(self, contexts: Sequence[str]) -> Array:
-        """Log-probability of every word of the vocabulary after each context: `[B, V]`."""
+        """Log-probability of every word of the vocabulary after each context, which may be minus infinity: `[B, V]`."""
         queries = [self.next_words_query(context, self.vocab_size) for context in _texts(contexts)]
         table = np.empty((len(queries), self.vocab_size), np.float32)
         if queries:
@@ -242,6 +250,7 @@ class LanguageModel:
                     for token, value in zip(
                         ids[row, : query.top_k].tolist(), values[row, : query.top_k].tolist(), strict=True
                     )
+                    if value != -math.inf
                 ),
                 float(entropy[row]),
                 tuple(map(Component, self._kernels, weights[row].tolist())),

@@ -88,7 +88,9 @@ class SoftmaxLayer(_Contract):
     kernels: Annotated[tuple[Kernel, ...], Field(min_length=1)]
     """One per mixture component, in the order of the mixture weights."""
     sparse_k: PositiveInt | None = None
-    """Classes kept by sparse-softmax; all without it."""
+    """Classes that sparse-softmax keeps of each component, the others having probability 0; all without it."""
+    untied: Literal["full"] | PositiveInt | None = None
+    """Projection matrices of a mixture: one for all components, or each its own, or rank-r corrections of one."""
 
 
 class Network(_Contract):

@@ -70,10 +70,12 @@ def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:
     if problems:
         return 1
     manifest = read_manifest(bundle.resolve())
-    kernels = ", ".join(kernel.name for kernel in manifest.softmax.kernels)
+    layer = ", ".join(kernel.name for kernel in manifest.softmax.kernels)
+    if manifest.softmax.sparse_k is not None:
+        layer += f"; sparse-softmax over the {manifest.softmax.sparse_k} best"
     size = sum((bundle / name).stat().st_size for name in manifest.files)
     print(f"{manifest.name}:{manifest.version}  {manifest.task}  {manifest.description}")
-    print(f"output layer   {kernels}")
+    print(f"output layer   {layer}")
     print(f"vocabulary     {manifest.vocab_size} words, texts of up to {manifest.limits.max_tokens} tokens")
     print(f"licence        {manifest.licence}")
     print(f"files          {len(manifest.files)}, {size / 1e6:.1f} MB, all checksums match")

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from models.store import load_bundle
 from models.tokenization import WordTokenizer
 from training import checkpoint
 from training.checkpoint import RunDirectory
@@ -21,7 +22,7 @@ from training.export.graphs import ExportGraph
 from training.export.onnx import to_onnx
 from training.loop import Trainer
 from training.networks.language_model import RecurrentLanguageModel
-from training.recipe import Recipe
+from training.recipe import Recipe, parse_recipe
 from training.tasks.language_model import LanguageModelTask, build_model
 
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
@@ -85,7 +86,7 @@ def tiny_corpus(tiny_data_dir: Path) -> Iterator[Corpus]:
 @pytest.fixture(scope="session")
 def tiny_recipe(tiny_corpus: Corpus) -> Recipe:
     """A mixture of two kernels on the toy corpus, learnt in some seconds."""
-    return Recipe.model_validate(
+    return parse_recipe(
         {
             "name": "toy",
             "task": "language-model",
@@ -103,17 +104,32 @@ def tiny_recipe(tiny_corpus: Corpus) -> Recipe:
     )
 
 
+def _trained(recipe: Recipe, data_dir: Path, directory: Path) -> RunDirectory:
+    """A run directory of that recipe, trained to the end."""
+    run = RunDirectory(directory / recipe.name)
+    run.start(recipe)
+    tokenizer = LanguageModelTask.build_tokenizer(recipe, data_dir)
+    tokenizer.save(run.tokenizer)
+    torch.manual_seed(recipe.seed)
+    task = LanguageModelTask(recipe, tokenizer, data_dir, torch.device("cpu"))
+    Trainer(task, run, recipe.loop).fit(lambda line: None)
+    return run
+
+
 @pytest.fixture(scope="session")
 def tiny_run(tiny_recipe: Recipe, tiny_data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """The run directory of `tiny_recipe`, trained to the end."""
-    run = RunDirectory(tmp_path_factory.mktemp("runs") / tiny_recipe.name)
-    run.start(tiny_recipe)
-    tokenizer = LanguageModelTask.build_tokenizer(tiny_recipe, tiny_data_dir)
-    tokenizer.save(run.tokenizer)
-    torch.manual_seed(tiny_recipe.seed)
-    task = LanguageModelTask(tiny_recipe, tokenizer, tiny_data_dir, torch.device("cpu"))
-    Trainer(task, run, tiny_recipe.loop).fit(lambda line: None)
-    return run
+    return _trained(tiny_recipe, tiny_data_dir, tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="session")
+def sparse_run(tiny_recipe: Recipe, tiny_data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """As `tiny_run`, but each of two kernels keeps 4 words and has a projection matrix corrected at rank 2."""
+    content = tiny_recipe.model_dump()
+    content["output_layer"] |= {"kernels": "lin, pow", "untied": 2, "sparse_k": 4}
+    content["loop"]["epochs"] = 3
+    recipe = parse_recipe({**content, "name": "sparse-toy"})
+    return _trained(recipe, tiny_data_dir, tmp_path_factory.mktemp("sparse-runs"))
 
 
 @pytest.fixture(scope="session")
@@ -150,11 +166,29 @@ def tiny_export(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Exported:
     """The export of `tiny_run`, with ONNX and TorchScript; its files are not to be changed."""
-    models = tmp_path_factory.mktemp("models")
+    return _exported(tiny_run, tmp_path_factory.mktemp("models"), tiny_data_dir, {"unigrams": 21.5})
+
+
+@pytest.fixture(scope="session")
+def sparse_export(sparse_run: RunDirectory, tiny_data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """The export of `sparse_run`, with ONNX and TorchScript; its files are not to be changed."""
+    return _exported(sparse_run, tmp_path_factory.mktemp("sparse-models"), tiny_data_dir, {"unigrams": 21.5})
+
+
+@pytest.fixture(scope="session")
+def sparse_sentence(sparse_export: Exported) -> str:
+    """What the model of `sparse_export` says itself, taking the most probable word each time."""
+    model, words = load_bundle(sparse_export.path, threads=1), [""]
+    while words[-1] != "</s>" and len(words) < 12:
+        words.append(model.next_words([" ".join(words)], 1)[0].words[0].word)
+    return " ".join(words[1:]).removesuffix(" </s>")
+
+
+def _exported(run: RunDirectory, models: Path, data_dir: Path, references: dict[str, float]) -> Exported:
     with warnings.catch_warnings():
         # torch deprecates TorchScript; it stays a backend because users asked for it.
         warnings.filterwarnings("ignore", "`torch.jit.load` is ", DeprecationWarning)
-        return export_run(tiny_run, models, tiny_data_dir, references={"unigrams": 21.5})
+        return export_run(run, models, data_dir, references=references)
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,8 @@ from training.data.corpora import CORPORA, download
 from training.export.bundle import bundle_perplexity, export_run
 from training.export.verify import ExportError
 from training.loop import Trainer
-from training.recipe import Recipe, RecipeError, load_recipe
-from training.tasks.language_model import LanguageModelTask, split_texts
+from training.recipe import Recipe, RecipeError, load_recipe, parse_recipe
+from training.tasks.language_model import LanguageModelTask, Perplexity, split_texts
 from training.tasks.registry import AnyTask, task_class
 from training.trained import choose_device, load_trained
 from training.tune import Search
@@ -81,6 +81,9 @@ def evaluate(
 ) -> int:
     """Perplexity of a run's best checkpoint, or of a bundle through the code that serves it.
 
+    With `sparse_k`, what is served has the coverage instead, the share of tokens whose probability is not 0, and the
+    perplexity of those. A run has that of the plain softmax of the same scores too, to compare with other runs.
+
     Args:
         what: A run directory or a bundle directory.
         data_dir: Directory that holds the corpora.
@@ -89,17 +92,31 @@ def evaluate(
     """
     if (what / MANIFEST).is_file():
         model = load_bundle(what.resolve())
-        recipe = Recipe.model_validate(model.manifest.provenance.recipe)
+        recipe = parse_recipe(model.manifest.provenance.recipe)
         result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
+        sparse = model.manifest.softmax.sparse_k is not None
+        lines = [_covered(result) if sparse else _perplexity("perplexity", result)]
     else:
         task = load_trained(RunDirectory(what), data_dir, device)
-        recipe, result = task.recipe, task.evaluate(task.batches(split))
-    console.print(
-        f"{recipe.name} on {recipe.data.corpus}, {split}: perplexity {result.value:.4f}, "
-        f"log-probability {result.log_probability:.2f}, {result.num_tokens} tokens",
-        soft_wrap=True,
-    )
+        recipe, batches = task.recipe, task.batches(split)
+        lines = [_perplexity(task.metric, task.evaluate(batches))]
+        if recipe.output_layer.sparse_k is not None:
+            lines.append(_covered(task.evaluate(batches, sparse=True)))
+    for line in lines:
+        console.print(f"{recipe.name} on {recipe.data.corpus}, {split}: {line}", soft_wrap=True)
     return 0
+
+
+def _perplexity(metric: str, result: Perplexity) -> str:
+    return f"{metric} {result.value:.4f}, log-probability {result.log_probability:.2f}, {result.num_tokens} tokens"
+
+
+def _covered(result: Perplexity) -> str:
+    covered = result.num_tokens - result.num_impossible
+    return (
+        f"sparse-softmax coverage {result.coverage:.4f} ({covered} of {result.num_tokens} tokens), "
+        f"perplexity {result.of_possible:.4f} of those covered"
+    )
 
 
 @app.command

@@ -7,20 +7,20 @@ from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
     TypeAdapter,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
-from training.data.tokenization import WordStyle
+from training.data.settings import DataSettings, PairSettings
 from training.dotted_path import set_at
+from training.networks.settings import NetworkSettings, TransformerSettings
+from training.settings import Fraction, PositiveInt, Settings
 from training.softmax.mixture import parse_kernels
+from training.softmax.settings import OutputLayerSettings
 
 __all__ = [
     "DataSettings",
@@ -41,135 +41,12 @@ __all__ = [
     "parse_recipe",
 ]
 
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-PositiveInt = Annotated[int, Field(ge=1)]
-
 
 class RecipeError(ValueError):
     """A recipe that cannot be read; the text names every field that is wrong."""
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-
-
-class DataSettings(_Settings):
-    """What the model is trained on."""
-
-    corpus: str
-    """A name of the corpus registry (`softserve-train corpora` lists them)."""
-    column: str = "text"
-    """The corpus column that holds the text."""
-    style: WordStyle = "words"
-    """`words` splits punctuation off; `whitespace` for a corpus that is tokenized already."""
-    lowercase: bool = True
-    """Whether the vocabulary ignores case."""
-    min_count: PositiveInt = 1
-    """Rarer words are `<unk>`."""
-    deduplicate: bool = False
-    """Whether repeated training sentences count once (development and test data are never touched)."""
-    context: Literal["sentence", "stream"] = "sentence"
-    """`sentence`: each starts afresh. `stream`: the state carries over from line to line, as PTB is read."""
-    batch_tokens: PositiveInt = 2048
-    """Positions a batch, padding included."""
-    stream_steps: PositiveInt = 35
-    """Steps of back-propagation through time with `context: stream`."""
-    limit: PositiveInt | None = None
-    """Use only the first sentences of each split, for trying things out."""
-
-
-class NetworkSettings(_Settings):
-    """The LSTM that computes the context vectors."""
-
-    hidden_size: PositiveInt = 512
-    """Size of word vectors, states and context vectors."""
-    num_layers: PositiveInt = 2
-    """Stacked LSTM layers."""
-    dropout: Fraction = 0.1
-    """On the word vectors, between layers and on the context vectors."""
-
-
-class PairSettings(_Settings):
-    """What a translation model is trained on."""
-
-    corpus: str
-    """A name of the corpus registry (`softserve-train corpora` lists them)."""
-    source: str
-    """The corpus column to translate from, named by its language's code (ISO 639-1)."""
-    target: str
-    """The corpus column to translate into."""
-    vocab_size: Annotated[int, Field(ge=258)] = 8000
-    """Tokens of the joint byte-pair encoding; 258 of them are bytes, `<unk>` and `</s>`."""
-    batch_tokens: PositiveInt = 4096
-    """Positions a batch and side, padding included."""
-    max_tokens: PositiveInt = 256
-    """Longer training pairs are left out."""
-    limit: PositiveInt | None = None
-    """Use only the first pairs of each split, for trying things out."""
-
-
-_PRESETS: Mapping[str, Mapping[str, int]] = {
-    "tiny": dict(hidden_size=128, inner_size=256, heads=4, encoder_layers=4, decoder_layers=4),
-    "small": dict(hidden_size=256, inner_size=1024, heads=4, encoder_layers=3, decoder_layers=3),
-    "base": dict(hidden_size=512, inner_size=1024, heads=4, encoder_layers=6, decoder_layers=6),
-}
-
-
-class TransformerSettings(_Settings):
-    """The Transformer that computes the context vectors; fields that are given go before the preset's."""
-
-    preset: Literal["tiny", "small", "base"] = "small"
-    """Sizes to start from: `tiny` 128/256, 4+4 layers; `small` 256/1024, 3+3; `base` (the paper's) 512/1024, 6+6."""
-    hidden_size: PositiveInt
-    """Size of word vectors and context vectors."""
-    inner_size: PositiveInt
-    """Width of the feed-forward networks."""
-    heads: PositiveInt
-    """Attention heads; they divide the hidden size."""
-    encoder_layers: PositiveInt
-    """Layers that read the source."""
-    decoder_layers: PositiveInt
-    """Layers that write the target."""
-    norm: Literal["pre", "post"] = "pre"
-    """Where layer normalization stands: before each sublayer, or after it as in the original."""
-    dropout: Fraction = 0.1
-    """On word vectors and on what sublayers add to them."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_preset(cls, given: object) -> object:
-        if isinstance(given, dict) and (preset := given.get("preset", "small")) in _PRESETS:
-            return {**_PRESETS[preset], **given}
-        return given
-
-    @model_validator(mode="after")
-    def _divisible(self) -> Self:
-        if self.hidden_size % self.heads or self.hidden_size % 2:
-            raise ValueError(f"hidden_size must be even and divisible by heads, not {self.hidden_size}, {self.heads}")
-        return self
-
-
-class OutputLayerSettings(_Settings):
-    """The softmax layer; see `training.softmax.GeneralizedSoftmax`."""
-
-    kernels: str | list[str | dict[str, Any]] = "lin"
-    """Such as `lin`, `3*lin, log`, or a list of mappings with `name` and hyperparameters."""
-    variance_penalty: Annotated[float, Field(ge=0)] = 0.0
-    """rho of the mixture regularizer (kernel paper, eq. 14)."""
-    label_smoothing: Fraction = 0.0
-    """Share of the uniform distribution in the targets."""
-
-    @field_validator("kernels")
-    @classmethod
-    def _known_kernels(cls, value: str | list[str | dict[str, Any]]) -> str | list[str | dict[str, Any]]:
-        from training.softmax.kernels import build_kernel
-
-        for spec in parse_kernels(value):
-            build_kernel(**spec)
-        return value
-
-
-class LoopSettings(_Settings):
+class LoopSettings(Settings):
     """How the model is trained."""
 
     epochs: PositiveInt = 10
@@ -200,7 +77,7 @@ class LoopSettings(_Settings):
     """Minutes between checkpoints inside an epoch; the end of an epoch always makes one."""
 
 
-class ExportSettings(_Settings):
+class ExportSettings(Settings):
     """What goes into the bundle beside the graphs."""
 
     version: PositiveInt = 1
@@ -221,7 +98,7 @@ Value = bool | int | float | str | None
 """What a search may put into a field."""
 
 
-class Range(_Settings):
+class Range(Settings):
     """Numbers between two bounds, both included."""
 
     low: float
@@ -256,7 +133,7 @@ Choices = Annotated[
 ]
 
 
-class TuneSettings(_Settings):
+class TuneSettings(Settings):
     """A search for hyperparameters by the metric on the development set (`softserve-train tune`)."""
 
     parameters: Annotated[dict[str, Choices], Field(min_length=1)]
@@ -287,7 +164,7 @@ _SEARCHABLE = ("seed", "data.batch_tokens", "data.stream_steps", "network", "out
 """What a search may change: other fields change what the metric is measured on, or nothing at all."""
 
 
-class Recipe(_Settings):
+class Recipe(Settings):
     """One experiment; each task has its own fields besides these."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]

@@ -1,6 +1,7 @@
 """Softserve's own endpoints: next words, scores, models."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -99,7 +100,10 @@ class ComponentWeight(BaseModel):
 
 
 class NextWordResult(BaseModel):
-    """What may follow one context, most probable first; entropy of the whole distribution in nats."""
+    """What may follow one context, most probable first; entropy of the whole distribution in nats.
+
+    Words of probability 0 are left out, so that a sparse-softmax may return fewer words than asked for.
+    """
 
     context: str
     words: list[Word]
@@ -119,16 +123,20 @@ class Token(BaseModel):
     """One word of a scored text; the last is the sentence end."""
 
     word: str
-    log_probability: float
+    log_probability: Annotated[float | None, Field(description="`null` where the probability is 0.")]
     unknown: bool
 
 
 class ScoreResult(BaseModel):
-    """Log-probability (base e) of a text and its end, and the perplexity per token."""
+    """Log-probability (base e) of a text and its end, and the perplexity per token.
+
+    Both are `null` where a token has probability 0, which a sparse-softmax gives all words but the best: JSON has no
+    infinity.
+    """
 
     text: str
-    log_probability: float
-    perplexity: float
+    log_probability: float | None
+    perplexity: float | None
     tokens: list[Token]
 
 
@@ -266,11 +274,19 @@ def _next_word_result(result: NextWords, explain: bool) -> NextWordResult:
 
 def _score_result(result: SentenceScore) -> ScoreResult:
     tokens = [
-        Token(word=token.word, log_probability=token.log_probability, unknown=token.unknown) for token in result.tokens
+        Token(word=token.word, log_probability=_finite(token.log_probability), unknown=token.unknown)
+        for token in result.tokens
     ]
     return ScoreResult(
-        text=result.text, log_probability=result.log_probability, perplexity=result.perplexity, tokens=tokens
+        text=result.text,
+        log_probability=_finite(result.log_probability),
+        perplexity=_finite(result.perplexity),
+        tokens=tokens,
     )
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value
 
 
 def _model_info(served: ServedModel) -> ModelInfo:

@@ -86,6 +86,15 @@ def test_probability_and_perplexity_of_a_sentence():
     assert score.perplexity == pytest.approx(math.sqrt(8))
 
 
+def test_perplexity_above_every_float_is_infinite():
+    assert SentenceScore("x", (TokenScore("x", -1000.0, False),)).perplexity == math.inf
+
+
+def test_an_impossible_word_makes_the_sentence_impossible():
+    score = SentenceScore("x y", (TokenScore("x", -1.0, False), TokenScore("y", -math.inf, False)))
+    assert (score.log_probability, score.perplexity) == (-math.inf, math.inf)
+
+
 # ---- a backend that counts the positions it has read ----
 
 

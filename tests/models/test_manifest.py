@@ -204,7 +204,26 @@ def test_reading_leaves_the_files_alone(bundle):
 def test_the_bundled_manifest_survives_a_round_trip(bundled, content):
     manifest = read_manifest(bundled)
     assert Manifest.model_validate_json(manifest.model_dump_json()) == manifest
-    assert manifest.model_dump(mode="json") == content
+    assert manifest.model_dump(mode="json", exclude_unset=True) == content
+
+
+def test_a_manifest_without_untied_is_tied(bundled, content):
+    """The bundled model's was written before there was such a field."""
+    assert "untied" not in content["softmax"]
+    assert read_manifest(bundled).softmax.untied is None
+
+
+@pytest.mark.parametrize("untied", ["full", 3])
+def test_untied_is_read(rewrite, content, untied):
+    content["softmax"]["untied"] = untied
+    assert read_manifest(rewrite(content)).softmax.untied == untied
+
+
+@pytest.mark.parametrize("untied", ["half", 0, True, 1.5])
+def test_wrong_untied_is_named(rewrite, content, untied):
+    content["softmax"]["untied"] = untied
+    with pytest.raises(BundleError, match=r"softmax\.untied"):
+        read_manifest(rewrite(content))
 
 
 def test_a_manifest_is_frozen(bundled):

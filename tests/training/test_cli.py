@@ -17,6 +17,7 @@ import yaml
 from models.manifest import read_manifest, validate
 from training.cli import main
 from training.data.corpora import CORPORA, Corpus, Source
+from training.export.bundle import Exported
 
 RECIPE: dict[str, Any] = {
     "name": "little",
@@ -316,3 +317,40 @@ def test_help_names_the_commands() -> None:
     result = run_cli("--help")
     assert result.code == 0
     assert all(command in result.output for command in ("run", "evaluate", "export", "corpora"))
+
+
+# ---- sparse layers ----------------------------------------------------------------------------------------
+
+
+def test_a_sparse_run_is_trained_and_evaluated(train: Train, recipe: Path, tiny_data_dir: Path, tmp_path: Path) -> None:
+    """Selected by the perplexity of the plain softmax, which a run and its history agree on; served with coverage."""
+    layer = {"kernels": "2*lin", "untied": 2, "sparse_k": 6, "variance_penalty": 0.1}
+    result = train(_written(recipe, output_layer=layer))
+    assert result.code == 0
+    history = json.loads((tmp_path / "runs" / "little" / "history.json").read_text(encoding="utf-8"))
+    best = min(evaluation["metric"] for evaluation in history)
+    assert f"best dev plain_softmax_perplexity {best:.3f}" in result.output
+    evaluated = run_cli("evaluate", tmp_path / "runs" / "little", "--data-dir", tiny_data_dir, "--split", "dev")
+    assert _perplexity(evaluated) == pytest.approx(best, abs=1e-3)
+    assert "little on toy, dev: plain_softmax_perplexity " in evaluated.output
+    match = re.search(r"coverage (\S+) \((\d+) of (\d+) tokens\), perplexity (\S+) of those covered", evaluated.output)
+    assert match is not None
+    assert float(match[1]) == pytest.approx(int(match[2]) / int(match[3]), abs=1e-4)
+    assert 0 < int(match[2]) < int(match[3])
+    assert 1 <= float(match[4]) <= 12
+
+
+def test_a_sparse_bundle_is_evaluated_as_it_is_served(sparse_export: Exported, tiny_data_dir: Path) -> None:
+    result = run_cli("evaluate", sparse_export.path, "--data-dir", tiny_data_dir)
+    stated = {quality.metric: quality.value for quality in sparse_export.manifest.quality if quality.split == "test"}
+    assert result.output.startswith(f"sparse-toy on toy, test: sparse-softmax coverage {stated['coverage']:.4f} (")
+    assert f"tokens), perplexity {stated['perplexity_of_covered']:.4f} of those covered" in result.output
+    assert "inf" not in result.output
+
+
+def test_an_option_without_effect_is_refused_in_one_line_each(train: Train, recipe: Path) -> None:
+    message = train(_written(recipe, output_layer={"untied": 2, "sparse_k": 3, "label_smoothing": 0.1})).code
+    assert [line.partition(":")[0] for line in message.splitlines()[1:]] == [
+        "  output_layer.untied",
+        "  output_layer.label_smoothing",
+    ]

@@ -16,13 +16,14 @@ import training.tune
 from training import cli
 from training.checkpoint import Evaluation, Progress, RunDirectory
 from training.loop import Trainer
-from training.recipe import Range, Recipe, load_recipe
+from training.recipe import Range, Recipe, load_recipe, parse_recipe
 from training.tasks.language_model import LanguageModelTask
 from training.tune import Search, TrialResult
 
 CPU = torch.device("cpu")
 P = "output_layer.kernels.0.p"
 RATE = "loop.learning_rate"
+K = "output_layer.sparse_k"
 MakeRecipe = Callable[..., Recipe]
 OpenSearch = Callable[..., Search]
 
@@ -37,7 +38,7 @@ def make_recipe(tiny_recipe: Recipe) -> MakeRecipe:
         content["network"] = {"hidden_size": 8, "num_layers": 1, "dropout": 0.0}
         content["output_layer"]["kernels"] = kernels
         content["loop"] |= {"epochs": 2, "warmup_steps": 0}
-        return Recipe.model_validate({**content, "tune": {"parameters": parameters, **tune}})
+        return parse_recipe({**content, "tune": {"parameters": parameters, **tune}})
 
     return make
 
@@ -107,7 +108,7 @@ def test_a_recipe_with_a_search_survives_yaml(make_recipe: MakeRecipe) -> None:
     recipe = make_recipe({P: [0.5, 1], RATE: {"low": 1e-3, "high": 1, "log": True}}, sampler="tpe", trials=3)
     assert recipe.tune is not None
     assert recipe.tune.parameters[RATE] == Range(low=1e-3, high=1.0, log=True)
-    assert Recipe.model_validate(yaml.safe_load(yaml.safe_dump(recipe.model_dump()))) == recipe
+    assert parse_recipe(yaml.safe_load(yaml.safe_dump(recipe.model_dump()))) == recipe
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,9 @@ def test_a_recipe_with_a_search_survives_yaml(make_recipe: MakeRecipe) -> None:
         ({"loop.rate": [1]}, "there is no loop.rate: instead of 'rate' there is epochs, learning_rate"),
         ({"loop": [1]}, "loop = 1: Input should be"),
         ({RATE: [0.1, -1]}, "loop.learning_rate = -1: Input should be greater than 0"),
+        ({K: [None, 0]}, "output_layer.sparse_k = 0: sparse_k must be null or a positive integer, not 0"),
+        ({K: {"low": 1, "high": 9}}, "output_layer.sparse_k is a range; list its values for a grid"),
+        ({"output_layer.untied": [None, 2]}, "output_layer.untied = 2: untied has no effect with a single kernel"),
         ({P: [2, "two"]}, "p of kernel 'log' must be a positive finite number, not 'two'"),
         ({RATE: {"low": 1, "high": 2}}, "loop.learning_rate is a range; list its values for a grid"),
         ({RATE: [0.1, 0.2, 0.1]}, "loop.learning_rate has a value twice"),
@@ -190,6 +194,29 @@ def test_a_grid_is_every_combination_once(open_search: OpenSearch, script: Calla
     again.run(_silent)
     assert len(scripted.trained) == 4
     assert again.results() == results
+
+
+def test_the_output_layer_can_be_searched(open_search: OpenSearch, script: Callable[..., type[Scripted]]) -> None:
+    """Values of several kinds in one list; label smoothing excludes sparse_k, and only those trials fail."""
+    scripted = script(_rate)
+    parameters = {K: [None, 5], "output_layer.untied": [None, 2, "full"], "output_layer.label_smoothing": [0, 0.1]}
+    search = open_search(parameters, kernels="2*log")
+    search.run(_silent)
+    results = search.results()
+    failed = [result.values for result in results if result.failed]
+    assert len(results) == 12
+    assert [(values[K], values["output_layer.label_smoothing"]) for values in failed] == [(5, 0.1)] * 3
+    layers = [recipe.output_layer for recipe in scripted.trained]
+    assert {(layer.sparse_k, layer.untied) for layer in layers} == {
+        (k, u) for k in (None, 5) for u in (None, 2, "full")
+    }
+    assert {layer.label_smoothing for layer in layers} == {0, 0.1}
+
+
+def test_a_range_of_k_can_be_sampled(open_search: OpenSearch, script: Callable[..., type[Scripted]]) -> None:
+    scripted = script(_rate)
+    open_search({K: {"low": 1, "high": 9, "integer": True}}, sampler="tpe", trials=3).run(_silent)
+    assert all(1 <= (recipe.output_layer.sparse_k or 0) <= 9 for recipe in scripted.trained)
 
 
 def test_a_grid_may_grow(open_search: OpenSearch, script: Callable[..., type[Scripted]]) -> None:
@@ -387,7 +414,7 @@ def test_the_command_says_what_to_paste(
     pasted = yaml.safe_load(said[said.index("\n\n") : said.index("wrote")])
     assert list(pasted) == ["loop", "output_layer"]
     assert pasted["loop"] == {"learning_rate": 0.1}
-    best = Recipe.model_validate(recipe.model_dump() | {"tune": None} | {"output_layer": pasted["output_layer"]})
+    best = parse_recipe(recipe.model_dump() | {"tune": None} | {"output_layer": pasted["output_layer"]})
     assert isinstance(best.output_layer.kernels, list)
     assert best.output_layer.kernels[1] == {"name": "log"}
 

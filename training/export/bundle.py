@@ -1,6 +1,7 @@
 """From a run directory to a bundle: graphs, tokenizer, manifest, model card, all measured and verified."""
 
 import datetime
+import math
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -69,12 +70,7 @@ class _Export:
             "version": recipe.export.version,
             "description": recipe.export.description,
             "licence": recipe.export.licence,
-            "softmax": {
-                "kernels": [
-                    {"name": kernel.name, "hyperparameters": kernel.hyperparameters}
-                    for kernel in self.model.output_layer.components()
-                ]
-            },
+            "softmax": self._softmax(),
             "network": {"kind": "lstm", "hidden_size": size, "num_layers": layers},
             "graphs": {name: self._contract(name, graph.contract) for name, graph in self.graphs.items()},
             "tokenizer": _TOKENIZER,
@@ -94,6 +90,11 @@ class _Export:
         }
         return Manifest.model_validate(content, strict=False)
 
+    def _softmax(self) -> dict[str, object]:
+        layer = self.model.output_layer
+        kernels = [{"name": kernel.name, "hyperparameters": kernel.hyperparameters} for kernel in layer.components()]
+        return {"kernels": kernels, "sparse_k": layer.sparse_k, "untied": layer.untied}
+
     def _contract(self, name: str, contract: Graph) -> dict[str, object]:
         files = {"onnx": f"{name}.onnx", "torchscript": _TORCHSCRIPT if self.torchscript else None}
         return {**contract.model_dump(), **files}
@@ -101,12 +102,20 @@ class _Export:
     def write(self, manifest: Manifest) -> None:
         (self.directory / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
-    def perplexity(self, split: str) -> float:
-        return bundle_perplexity(self._loaded(), split_texts(self.recipe.data, split, self.data_dir)).value
-
-    def _loaded(self) -> LanguageModel:
+    def measure(self, split: str) -> list[dict[str, object]]:
+        """The quality of the bundle as it is now, as the manifest says it, the most important number first."""
         self.write(self.manifest())
-        return load_bundle(self.directory)
+        texts = split_texts(self.recipe.data, split, self.data_dir)
+        result = bundle_perplexity(load_bundle(self.directory), texts)
+        if self.model.output_layer.sparse_k is None:
+            values = {"perplexity": result.value}
+        else:  # its perplexity is infinite with the first word that it gives no probability
+            values = {"coverage": result.coverage, "perplexity_of_covered": result.of_possible}
+        return [
+            {"metric": metric, "value": round(value, 4), "dataset": self.recipe.data.corpus, "split": split}
+            for metric, value in values.items()
+            if math.isfinite(value)
+        ]
 
 
 def export_run(
@@ -141,8 +150,7 @@ def export_run(
 
 def bundle_perplexity(model: LanguageModel, texts: list[str]) -> Perplexity:
     """Perplexity of a loaded bundle through the same code that serves it."""
-    scores = model.score(texts)
-    return Perplexity(sum(score.log_probability for score in scores), sum(len(score.tokens) for score in scores))
+    return Perplexity.of(token.log_probability for score in model.score(texts) for token in score.tokens)
 
 
 def _start(run: RunDirectory, recipe: Recipe, data_dir: Path, directory: Path) -> _Export:
@@ -171,10 +179,10 @@ def _write(export: _Export, references: Mapping[str, float]) -> Exported:
         save_torchscript(export.graphs, export.directory / _TORCHSCRIPT)
     manifest = export.manifest()
     differences = verify_bundle(export.directory, manifest, export.model)
-    test = export.perplexity("test")
+    test = export.measure("test")
     if export.recipe.export.quantization == "int8":
         test = _quantize(export, models, test)
-    export.quality += [_quality(export, "dev", export.perplexity("dev")), _quality(export, "test", test)]
+    export.quality += [*export.measure("dev"), *test]
     card = model_card(export.manifest(), differences=differences, references=references)
     (export.directory / _CARD).write_text(card, encoding="utf-8")
     manifest = export.manifest()
@@ -182,14 +190,11 @@ def _write(export: _Export, references: Mapping[str, float]) -> Exported:
     return Exported(path=export.directory, manifest=manifest, differences=differences)
 
 
-def _quantize(export: _Export, models: Mapping[str, onnx.ModelProto], float32: float) -> float:
-    """Replaces the ONNX graphs by int8 ones, notes what that cost on the test split, returns the new perplexity."""
+def _quantize(
+    export: _Export, models: Mapping[str, onnx.ModelProto], float32: list[dict[str, object]]
+) -> list[dict[str, object]]:
+    """Replaces the ONNX graphs by int8 ones, notes what that cost on the test split, returns the new quality."""
     save_graphs({name: quantize_int8(model) for name, model in models.items()}, export.directory)
-    value = export.perplexity("test")
-    measured = _quality(export, "test", value)
-    export.quantization = {"kind": "int8-dynamic", **measured, "float32_value": round(float32, 4)}
-    return value
-
-
-def _quality(export: _Export, split: str, value: float) -> dict[str, object]:
-    return {"metric": "perplexity", "value": round(value, 4), "dataset": export.recipe.data.corpus, "split": split}
+    int8 = export.measure("test")
+    export.quantization = {"kind": "int8-dynamic", **int8[0], "float32_value": float32[0]["value"]}
+    return int8

@@ -19,6 +19,7 @@ class FoldedSoftmax(nn.Module):
     * Class statistics (squared norms, ball maps, variances) are stored, computed in float64.
     * A kernel whose softmax is that of a linear layer is one: `pow` with p = 2 is `2 h . W_v - ||W_v||^2`, since
       `||h||^2` is the same for all classes and cancels.
+    * Low-rank corrections stay of low rank: `h . (W_v + left_v right) = h . W_v + (h right^T) . left_v`.
     * Components that share a projection matrix share one matrix product, `[R N, d] x [d, V]`. For few positions its
       cost is reading the matrix from memory, which then happens once instead of R times. An inner product of parts of
       the vectors is taken as one of whole vectors with zeros elsewhere.
@@ -29,9 +30,11 @@ class FoldedSoftmax(nn.Module):
         self._layer = layer
         self._kernels = layer.components()
         weights = [weight.detach() for weight in layer.class_weights()]
+        self._low_rank = isinstance(layer.untied, int)
+        multiplied = [layer.weight, *weights[1:]] if layer.untied == "full" else [layer.weight]
         self._weights = nn.ParameterList(
             weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=False)
-            for weight in (layer.class_weights() if len(weights) == 1 else weights)
+            for weight in multiplied
         )
         self._statistics = nn.ModuleList()
         for k, kernel in enumerate(self._kernels):
@@ -50,6 +53,8 @@ class FoldedSoftmax(nn.Module):
 
     def target_log_prob(self, hidden: Tensor, target: Tensor) -> Tensor:
         """As `GeneralizedSoftmax.target_log_prob`: `[N, d]`, `[N]` -> `[N]`."""
+        if self._layer.sparse_k is not None:  # which classes have a probability at all is known to `mix` only
+            return self.log_prob(hidden).gather(1, target[:, None])[:, 0]
         parts = []
         for score in self.scores(hidden):
             chosen = score.gather(1, target[:, None])[:, 0]
@@ -64,7 +69,7 @@ class FoldedSoftmax(nn.Module):
         rows = [self._rows(kernel, vector) for kernel, vector in zip(self._kernels, vectors, strict=True)]
         if len(self._weights) == 1:
             products = iter(_shared_products([row for own in rows for row in own], self._weights[0]))
-            grouped = [[next(products) for _ in own] for own in rows]
+            grouped = [[self._corrected(next(products), k, row) for row in own] for k, own in enumerate(rows)]
         else:
             grouped = [_shared_products(own, weight) for own, weight in zip(rows, self._weights, strict=True)]
         return [self._score(k, vectors[k], products) for k, products in enumerate(grouped)]
@@ -81,6 +86,12 @@ class FoldedSoftmax(nn.Module):
             else functional.pad(vector[:, columns], (classes.start, size - classes.stop))
             for columns, classes in kernel.blocks(size)
         ]
+
+    def _corrected(self, product: Tensor, k: int, row: Tensor) -> Tensor:
+        """Inner products with a component's own matrix, from those `[N, V]` of `row` `[N, d]` with the shared one."""
+        if not self._low_rank:
+            return product
+        return product + at_least_float32(row @ self._layer.right[k].t() @ self._layer.left[k].t())
 
     def _score(self, k: int, vector: Tensor, products: list[Tensor]) -> Tensor:
         kernel, own = self._kernels[k], self._statistics[k]

@@ -1,10 +1,10 @@
 """MODEL_CARD.md of a bundle, written from what its manifest knows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import yaml
 
-from models.manifest import Manifest, Quality
+from models.manifest import Manifest, SoftmaxLayer
 
 __all__ = ["model_card"]
 
@@ -12,14 +12,13 @@ __all__ = ["model_card"]
 def model_card(manifest: Manifest, *, differences: Mapping[str, float], references: Mapping[str, float]) -> str:
     """Markdown; `references` are perplexities of other models on the test split."""
     provenance, data = manifest.provenance, manifest.provenance.data
-    kernels = ", ".join(_kernel(kernel.name, kernel.hyperparameters) for kernel in manifest.softmax.kernels)
     sources = "\n".join(f"* {source.name}: {source.licence}, <{source.homepage}>" for source in data)
     largest = ", ".join(f"{name} {difference:.1e}" for name, difference in differences.items())
     return f"""# {manifest.name}, version {manifest.version}
 
 {manifest.description}
 
-* Output layer: {f"mixture of {kernels}" if len(manifest.softmax.kernels) > 1 else kernels}
+* Output layer: {_output_layer(manifest.softmax)}
 * Network: {manifest.network.num_layers}-layer LSTM, {manifest.network.hidden_size} hidden units, word vectors tied
 * Vocabulary: {manifest.vocab_size} words, `<unk>` and the sentence end `</s>` included
 * Licence of the model: {manifest.licence}
@@ -31,11 +30,7 @@ def model_card(manifest: Manifest, *, differences: Mapping[str, float], referenc
 
 ## Quality
 
-Perplexity per token, sentence ends included, `<unk>` counted like any word.
-
-| model | data | split | perplexity |
-| --- | --- | --- | --- |
-{_quality_rows(manifest, references)}
+{_quality(manifest, references)}
 
 Exported graphs against the trained module, largest difference of any output, float32: {largest}.
 
@@ -54,6 +49,19 @@ Exported on {provenance.date} after {provenance.training_seconds:.0f} s of train
 """
 
 
+def _output_layer(layer: SoftmaxLayer) -> str:
+    kernels = ", ".join(_kernel(kernel.name, kernel.hyperparameters) for kernel in layer.kernels)
+    parts = [f"mixture of {kernels}" if len(layer.kernels) > 1 else kernels]
+    if layer.untied is not None:
+        matrices = "in full" if layer.untied == "full" else f"by corrections of rank {layer.untied}"
+        parts.append(f"projection matrices untied {matrices}")
+    if layer.sparse_k is not None:
+        parts.append(
+            f"sparse-softmax over the {layer.sparse_k} best words{' of each' if len(layer.kernels) > 1 else ''}"
+        )
+    return "; ".join(parts)
+
+
 def _kernel(name: str, hyperparameters: Mapping[str, float]) -> str:
     values = ", ".join(f"{key} = {value:g}" for key, value in hyperparameters.items())
     return f"`{name}` ({values})" if values else f"`{name}`"
@@ -66,12 +74,27 @@ def _weights(manifest: Manifest) -> str:
     return f"int8 ({lossy.metric} {lossy.value:.2f} against {lossy.float32_value:.2f} in float32)"
 
 
-def _quality_rows(manifest: Manifest, references: Mapping[str, float]) -> str:
-    rows = [_row("this model", quality) for quality in manifest.quality]
-    test = next(quality for quality in manifest.quality if quality.split == "test")
-    rows += [_row(name, test.model_copy(update={"value": value})) for name, value in references.items()]
-    return "\n".join(rows)
+def _quality(manifest: Manifest, references: Mapping[str, float]) -> str:
+    """What was measured, in words and as a table with a column for each metric."""
+    text = "Perplexity per token, sentence ends included, `<unk>` counted like any word."
+    columns = {"perplexity": "perplexity"}
+    if manifest.softmax.sparse_k is not None:
+        text += (
+            " Coverage is the share of tokens whose probability is not 0, and perplexity that of those alone:"
+            " over all tokens it is infinite where coverage is below 1."
+        )
+        columns = {"coverage": "coverage", "perplexity_of_covered": "perplexity of covered tokens"}
+    rows = [["model", "data", "split", *columns.values()], ["---"] * (3 + len(columns))]
+    splits: dict[tuple[str, str], dict[str, float]] = {}
+    for quality in manifest.quality:
+        splits.setdefault((quality.dataset, quality.split), {})[quality.metric] = quality.value
+    rows += [["this model", *where, *_numbers(columns, values)] for where, values in splits.items()]
+    dataset = manifest.quality[-1].dataset
+    for name, value in references.items():  # what they cover is everything
+        values = {"perplexity": value, "coverage": 1.0, "perplexity_of_covered": value}
+        rows.append([name, dataset, "test", *_numbers(columns, values)])
+    return text + "\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _row(model: str, quality: Quality) -> str:
-    return f"| {model} | {quality.dataset} | {quality.split} | {quality.value:.2f} |"
+def _numbers(columns: Iterable[str], values: Mapping[str, float]) -> list[str]:
+    return [f"{values[column]:.2f}" if column in values else "" for column in columns]

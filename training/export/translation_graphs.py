@@ -180,7 +180,9 @@ def example_step(
     steps = 4
     positions = torch.randint(steps, (batch_size,), generator=generator)
     slots = torch.arange(steps * beam) // beam
-    visible = (slots == positions[:, None])[:, None] & (torch.arange(steps * beam) % beam == torch.arange(beam)[:, None])
+    visible = (slots == positions[:, None])[:, None] & (
+        torch.arange(steps * beam) % beam == torch.arange(beam)[:, None]
+    )
     visible = visible | ((slots < positions[:, None])[:, None] & (torch.rand(visible.shape, generator=generator) < 0.5))
     _, heads, size, _ = memory[0].shape
     caches = torch.rand(len(memory), batch_size, heads, steps * beam, size, generator=generator) * 2 - 1

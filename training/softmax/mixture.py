@@ -6,6 +6,7 @@ Everything is computed in log space: `log p = logsumexp_k(log pi_k + log_softmax
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -116,7 +117,7 @@ class GeneralizedSoftmax(nn.Module):
         self.kernels = nn.ModuleList(build_kernel(**{"hidden_size": hidden_size, **spec}) for spec in specs)
         for kernel in self.components():
             kernel.blocks(hidden_size)  # a kernel of Gaussians raises where the size does not suit it
-        self._untied = untied if len(specs) > 1 else None
+        self.untied: Literal["full"] | int | None = untied if len(specs) > 1 else None
         self.weight = nn.Parameter(torch.empty(num_classes, hidden_size))
         self._make_parameters(len(specs), num_classes, hidden_size)
         self.reset_parameters()
@@ -125,11 +126,11 @@ class GeneralizedSoftmax(nn.Module):
         if count > 1:
             self.prior = nn.Parameter(torch.empty(hidden_size, count))
             self.projections = nn.Parameter(torch.empty(count, hidden_size, hidden_size))
-        if self._untied == "full":
+        if self.untied == "full":
             self.other_weights = nn.Parameter(torch.empty(count - 1, num_classes, hidden_size))
-        elif self._untied is not None:
-            self.left = nn.Parameter(torch.empty(count, num_classes, self._untied))
-            self.right = nn.Parameter(torch.empty(count, self._untied, hidden_size))
+        elif self.untied is not None:
+            self.left = nn.Parameter(torch.empty(count, num_classes, self.untied))
+            self.right = nn.Parameter(torch.empty(count, self.untied, hidden_size))
 
     def reset_parameters(self) -> None:
         """Vectors of expected norm 1; projections near the identity's scale; an even prior."""
@@ -138,11 +139,14 @@ class GeneralizedSoftmax(nn.Module):
         if self.num_components > 1:
             nn.init.zeros_(self.prior)
             nn.init.normal_(self.projections, std=scale)
-        if self._untied == "full":
+        if self.untied == "full":
             nn.init.normal_(self.other_weights, std=scale)
-        elif self._untied is not None:
+        elif self.untied is not None:
             nn.init.zeros_(self.left)
             nn.init.normal_(self.right, std=scale)
+
+    def extra_repr(self) -> str:
+        return f"sparse_k={self.sparse_k}, untied={self.untied!r}"
 
     @property
     def num_components(self) -> int:
@@ -153,9 +157,9 @@ class GeneralizedSoftmax(nn.Module):
 
     def class_weights(self) -> list[Tensor]:
         """The projection matrices `[V, d]`: one where the components are tied, else K."""
-        if self._untied is None:
+        if self.untied is None:
             return [self.weight]
-        if self._untied == "full":
+        if self.untied == "full":
             return [self.weight, *self.other_weights]
         return [self.weight + self.left[k] @ self.right[k] for k in range(self.num_components)]
 
@@ -210,12 +214,21 @@ class GeneralizedSoftmax(nn.Module):
         values, classes = best_classes(scores, self.sparse_k)
         return torch.full_like(scores, -torch.inf).scatter(1, classes, torch.log_softmax(values, dim=-1))
 
-    def target_log_prob(self, hidden: Tensor, target: Tensor) -> Tensor:
-        """Log-probability of one class per position, never holding `[N, V]`: `[N, d]`, `[N]` -> `[N]`.
+    def target_log_prob(self, hidden: Tensor, target: Tensor, *, sparse: bool = True) -> Tensor:
+        """One entry of `log_prob` per position, never holding `[N, V]`: `[N, d]`, `[N]` -> `[N]`.
 
-        With `sparse_k` it is what the sparse loss maximizes, which is finite also for a target outside the k best.
+        With `sparse_k` it is minus infinity for a class outside the k best. `sparse=False` gives what the plain softmax
+        of the same scores would, which is finite and can be compared with layers without `sparse_k`.
         """
-        chosen, normalizers = target_scores(self._parts(), hidden, target)
+        if self.sparse_k is None or not sparse:
+            return self._mixed_targets(replace(self._parts(), sparse_k=None), hidden, target)
+        rows = self._rows_held()
+        parts = zip(hidden.split(rows), target.split(rows), strict=True)
+        return torch.cat([self.log_prob(some).gather(1, wanted[:, None])[:, 0] for some, wanted in parts])
+
+    def _mixed_targets(self, parts: Components, hidden: Tensor, target: Tensor) -> Tensor:
+        """What the loss maximizes, `[N]`: with `sparse_k` finite also for a target outside the k best (eq. 5)."""
+        chosen, normalizers = target_scores(parts, hidden, target)
         return torch.logsumexp(self.log_mixture_weights(hidden) + chosen - normalizers, dim=-1)
 
     def loss(self, hidden: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: Reduction = "sum") -> Tensor:
@@ -239,7 +252,7 @@ class GeneralizedSoftmax(nn.Module):
         return total / max(1, target_kept.shape[0]) if reduction == "mean" else total
 
     def _losses(self, hidden: Tensor, target: Tensor) -> Tensor:
-        losses = -(1 - self.label_smoothing) * self.target_log_prob(hidden, target)
+        losses = -(1 - self.label_smoothing) * self._mixed_targets(self._parts(), hidden, target)
         if self.label_smoothing:
             losses = losses - self.label_smoothing * self._mean_log_prob(hidden)
         if self.variance_penalty and self.num_components > 1:
@@ -250,12 +263,15 @@ class GeneralizedSoftmax(nn.Module):
 
     def _mean_log_prob(self, hidden: Tensor) -> Tensor:
         """Mean over classes of the log-probability, computed twice so as not to be held: `[N, d]` -> `[N]`."""
-        rows = max(1, CHUNK_SCORES // (self.weight.shape[0] * self.num_components))
         means = [
             checkpoint(lambda part: self.log_prob(part).mean(-1), part, use_reentrant=False)
-            for part in hidden.split(rows)
+            for part in hidden.split(self._rows_held())
         ]
         return torch.cat(means)
+
+    def _rows_held(self) -> int:
+        """Positions whose distributions fit in cache."""
+        return max(1, CHUNK_SCORES // (self.weight.shape[0] * self.num_components))
 
     def _parts(self) -> Components:
         return Components(

@@ -39,30 +39,40 @@ def best_classes(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         raise ValueError(f"k must be a positive integer, not {k!r}")
     classes_count = scores.shape[-1]
     if k >= classes_count:
-        values, classes = torch.sort(scores, dim=-1, descending=True, stable=True)
-        return values, classes
+        return _stable_top_k(scores, classes_count)
+    if torch.compiler.is_exporting():
+        # ONNX's TopK, unlike torch's, ranks equal scores by the lower class: its specification says so.
+        best: tuple[Tensor, Tensor] = torch.topk(scores, k, dim=-1)
+    else:
+        best = _best_classes(scores, k)
+    return best
+
+
+@torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
+def _best_classes(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    # A scripted function keeps the branch, and the sizes it depends on, where tracing would freeze them.
     values, classes = _top_k(scores, k + 1)
     # A score that is shared by places k and k + 1: which of its classes got place k is an accident.
     tied = values[:, k - 1] == values[:, k]
     values, classes = values[:, :k], classes[:, :k]
-    if tied.any():
+    if bool(tied.any()):
         values, classes = values.clone(), classes.clone()
         values[tied], classes[tied] = _stable_top_k(scores[tied], k)
     return values, classes
 
 
-def _top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _top_k(scores: Tensor, k: int, block: int = _BLOCK) -> tuple[Tensor, Tensor]:
     """`torch.topk`, but first narrowed to the k blocks of classes with the largest maxima, which hold the k best."""
-    count, width = scores.shape[0], scores.shape[1] // _BLOCK * _BLOCK
-    blocks = width // _BLOCK
+    count, width = scores.shape[0], scores.shape[1] // block * block
+    blocks = width // block
     if blocks <= 2 * k or scores.device.type != "cpu":
         return torch.topk(scores, k, dim=-1)
-    body = scores[:, :width].unflatten(1, (blocks, _BLOCK))
+    body = scores[:, :width].unflatten(1, (blocks, block))
     chosen = torch.topk(body.amax(-1), k, dim=-1, sorted=False).indices
-    candidates = body.gather(1, chosen[:, :, None].expand(-1, -1, _BLOCK)).flatten(1)
+    candidates = body.gather(1, chosen[:, :, None].expand(-1, -1, block)).flatten(1)
     tail = scores[:, width:]
     values, places = torch.topk(torch.cat([candidates, tail], dim=1), k, dim=-1)
-    starts = (chosen * _BLOCK)[:, :, None] + torch.arange(_BLOCK, device=scores.device)
+    starts = (chosen * block)[:, :, None] + torch.arange(block, device=scores.device)
     ends = torch.arange(width, scores.shape[1], device=scores.device).expand(count, -1)
     return values, torch.cat([starts.flatten(1), ends], dim=1).gather(1, places)
 

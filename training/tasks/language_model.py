@@ -1,9 +1,10 @@
 """The language-model task: its data, network, loss and metric."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -15,24 +16,45 @@ from training.data.tokenization import build_word_tokenizer
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
 from training.recipe import DataSettings, LanguageModelRecipe
-from training.softmax import GeneralizedSoftmax
 
 __all__ = ["LanguageModelTask", "Perplexity", "build_model"]
 
 
 @dataclass(frozen=True, slots=True)
 class Perplexity:
-    """Summed log-probability (base e) of a text and its number of tokens, sentence ends included."""
+    """How probable the tokens of a text are, sentence ends included."""
 
     log_probability: float
+    """Summed (base e) over the tokens whose probability is not 0."""
     num_tokens: int
+    """All of them."""
+    num_impossible: int = 0
+    """Tokens of probability 0: those that a sparse-softmax did not keep."""
 
     @property
     def value(self) -> float:
+        """Per token; infinite where one is impossible."""
+        return math.inf if self.num_impossible else self.of_possible
+
+    @property
+    def of_possible(self) -> float:
+        """Per token of those that are possible. Says little without `coverage`: dropping hard tokens improves it."""
         try:
-            return math.exp(-self.log_probability / self.num_tokens)
-        except OverflowError:
+            return math.exp(-self.log_probability / (self.num_tokens - self.num_impossible))
+        except (OverflowError, ZeroDivisionError):
             return math.inf
+
+    @property
+    def coverage(self) -> float:
+        """Share of the tokens that are possible."""
+        return 1 - self.num_impossible / self.num_tokens
+
+    @classmethod
+    def of(cls, log_probabilities: Iterable[float]) -> Self:
+        """From the log-probability of each token."""
+        values = list(log_probabilities)
+        possible = [value for value in values if value != -math.inf]
+        return cls(math.fsum(possible), len(values), len(values) - len(possible))
 
 
 def build_model(recipe: LanguageModelRecipe, vocab_size: int) -> RecurrentLanguageModel:
@@ -40,12 +62,7 @@ def build_model(recipe: LanguageModelRecipe, vocab_size: int) -> RecurrentLangua
     network = recipe.network
     return RecurrentLanguageModel(
         LSTM(network.hidden_size, network.num_layers, network.dropout),
-        GeneralizedSoftmax(
-            vocab_size,
-            network.hidden_size,
-            recipe.output_layer.kernels,
-            variance_penalty=recipe.output_layer.variance_penalty,
-        ),
+        recipe.output_layer.build(vocab_size, network.hidden_size),
     )
 
 
@@ -56,13 +73,18 @@ class LanguageModelTask:
     """
 
     metric = "perplexity"
+    """What `evaluate` returns and models are selected by; that of a sparse layer has another name, see there."""
     maximize = False
 
-    def __init__(self, recipe: LanguageModelRecipe, tokenizer: WordTokenizer, data_dir: Path, device: torch.device) -> None:
+    def __init__(
+        self, recipe: LanguageModelRecipe, tokenizer: WordTokenizer, data_dir: Path, device: torch.device
+    ) -> None:
         self.recipe = recipe
         self.tokenizer = tokenizer
         self.device = device
         self.model = build_model(recipe, tokenizer.vocab_size).to(device)
+        if recipe.output_layer.sparse_k is not None:
+            self.metric = "plain_softmax_perplexity"
         self._data_dir = data_dir
         self._state: State | None = None
 
@@ -93,19 +115,26 @@ class LanguageModelTask:
         hidden, targets = self._context_vectors(batch)
         return self.model.output_layer.loss(hidden, targets), targets.shape[0]
 
+    def evaluate(self, batches: Batches, *, sparse: bool = False) -> Perplexity:
+        """Perplexity on a split, dropout and label smoothing off; leaves the training state as it was.
+
+        For a layer with `sparse_k` it is that of the plain softmax of the same scores, which can be compared between
+        all layers and be selected by: the sparse distribution's is infinite with the first target outside the k best,
+        and the sparse loss favours equal scores: with k = 1 they make it 0. `sparse` asks for the distribution served.
+        """
+        return Perplexity.of(self._log_probabilities(batches, sparse))
+
     @torch.no_grad()
-    def evaluate(self, batches: Batches) -> Perplexity:
-        """Perplexity on a split, dropout off; leaves the training state as it was."""
+    def _log_probabilities(self, batches: Batches, sparse: bool) -> list[float]:
         kept, was_training = self._state, self.model.training
         self.model.eval()
-        total, count = 0.0, 0
+        values: list[float] = []
         for batch in batches.epoch(0):
             hidden, targets = self._context_vectors(batch)
-            total += float(self.model.output_layer.target_log_prob(hidden, targets).double().sum())
-            count += targets.shape[0]
+            values += self.model.output_layer.target_log_prob(hidden, targets, sparse=sparse).tolist()
         self.model.train(was_training)
         self._state = kept
-        return Perplexity(total, count)
+        return values
 
     def _context_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Context vectors `[N, d]` and targets `[N]` of the N positions that have a target."""

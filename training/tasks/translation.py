@@ -15,7 +15,6 @@ from training.data.tokenization import build_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 from training.recipe import PairSettings, TranslationRecipe
-from training.softmax import GeneralizedSoftmax
 from training.tasks.task import Batches
 
 __all__ = ["TranslationQuality", "TranslationTask", "build_model", "split_pairs"]
@@ -39,25 +38,17 @@ class TranslationQuality:
 
 def build_model(recipe: TranslationRecipe, vocab_size: int) -> TranslationModel:
     """The network and output layer a recipe describes, with fresh parameters."""
-    network, layer = recipe.network, recipe.output_layer
-    return TranslationModel(
-        Transformer(
-            network.hidden_size,
-            network.inner_size,
-            network.heads,
-            network.encoder_layers,
-            network.decoder_layers,
-            dropout=network.dropout,
-            norm=network.norm,
-        ),
-        GeneralizedSoftmax(
-            vocab_size,
-            network.hidden_size,
-            layer.kernels,
-            variance_penalty=layer.variance_penalty,
-            label_smoothing=layer.label_smoothing,
-        ),
+    network = recipe.network
+    transformer = Transformer(
+        network.hidden_size,
+        network.inner_size,
+        network.heads,
+        network.encoder_layers,
+        network.decoder_layers,
+        dropout=network.dropout,
+        norm=network.norm,
     )
+    return TranslationModel(transformer, recipe.output_layer.build(vocab_size, network.hidden_size))
 
 
 class TranslationTask:
@@ -92,7 +83,7 @@ class TranslationTask:
         encode, training = self.tokenizer.encode_batch, split == "train"
         pairs = list(zip(encode(sources), encode(targets), strict=True))
         if training:
-            pairs = [pair for pair in pairs if 0 < min(map(len, pair)) and max(map(len, pair)) <= data.max_tokens]
+            pairs = [pair for pair in pairs if min(map(len, pair)) > 0 and max(map(len, pair)) <= data.max_tokens]
         seed = self.recipe.seed if training else None
         return PairBatches(pairs, end_id=self.tokenizer.end_id, batch_tokens=data.batch_tokens, seed=seed)
 

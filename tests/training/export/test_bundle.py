@@ -1,6 +1,7 @@
 """Tests of exporting a run: what is in the bundle, what it is worth, and what happens when something fails."""
 
 import datetime
+import math
 import shutil
 import time
 from pathlib import Path
@@ -19,8 +20,9 @@ from training import checkpoint
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, bundle_perplexity, export_run
 from training.export.verify import ExportError
-from training.recipe import Recipe
+from training.recipe import Recipe, parse_recipe
 from training.tasks.language_model import LanguageModelTask, split_texts
+from training.trained import load_trained
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.
 pytestmark = [
@@ -79,7 +81,7 @@ def test_the_manifest_says_what_the_recipe_said(
     assert (manifest.special_tokens.unknown, manifest.special_tokens.end) == (tokenizer.unknown_id, tokenizer.end_id)
     assert manifest.limits.max_tokens == 200
     assert manifest.quantization is None
-    assert Recipe.model_validate(manifest.provenance.recipe) == tiny_recipe
+    assert parse_recipe(manifest.provenance.recipe) == tiny_recipe
 
 
 def test_the_manifest_says_where_the_model_comes_from(tiny_export: Exported, tiny_run: RunDirectory) -> None:
@@ -242,3 +244,51 @@ def test_a_run_without_a_checkpoint_cannot_be_exported(
 def test_graphs_and_weights_are_valid_onnx(tiny_bundle: Path) -> None:
     for name in ("next_words", "score"):
         onnx.checker.check_model(str(tiny_bundle / f"{name}.onnx"))
+
+
+# ---- sparse and untied layers -----------------------------------------------------------------------------
+
+
+def test_a_sparse_bundle_says_what_its_layer_is(sparse_export: Exported) -> None:
+    softmax = sparse_export.manifest.softmax
+    assert ([kernel.name for kernel in softmax.kernels], softmax.sparse_k, softmax.untied) == (["lin", "pow"], 4, 2)
+    assert validate(sparse_export.path) == []
+    assert read_manifest(sparse_export.path) == sparse_export.manifest
+    assert list(sparse_export.differences) == ["onnx", "torchscript"]
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_quality_of_a_sparse_bundle_is_coverage(
+    split: str, sparse_export: Exported, sparse_run: RunDirectory, tiny_data_dir: Path
+) -> None:
+    """And the perplexity of covered tokens; the same numbers as those of the run. That of all tokens is infinite."""
+    task = load_trained(sparse_run, tiny_data_dir, "cpu")
+    trained = task.evaluate(task.batches(split), sparse=True)
+    served = bundle_perplexity(
+        load_bundle(sparse_export.path, threads=1), split_texts(task.recipe.data, split, tiny_data_dir)
+    )
+    assert served.value == trained.value == math.inf
+    assert 0 < served.num_impossible == trained.num_impossible < served.num_tokens == trained.num_tokens
+    stated = {quality.metric: quality.value for quality in sparse_export.manifest.quality if quality.split == split}
+    assert stated == {
+        "coverage": pytest.approx(trained.coverage, abs=1e-4),
+        "perplexity_of_covered": pytest.approx(trained.of_possible, rel=1e-3),
+    }
+
+
+def test_a_tied_bundle_says_so(tiny_export: Exported) -> None:
+    assert (tiny_export.manifest.softmax.sparse_k, tiny_export.manifest.softmax.untied) == (None, None)
+    assert [quality.metric for quality in tiny_export.manifest.quality] == ["perplexity"] * 2
+
+
+def test_int8_of_a_sparse_bundle_says_what_it_cost(
+    sparse_run: RunDirectory, sparse_export: Exported, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    run = _run_like(sparse_run, tmp_path / "run", torchscript=False, quantization="int8", version=2)
+    manifest = export_run(run, tmp_path / "models", tiny_data_dir).manifest
+    exact = {(each.metric, each.split): each.value for each in sparse_export.manifest.quality}
+    assert manifest.quantization is not None
+    assert manifest.quantization.metric == "coverage"
+    assert manifest.quantization.float32_value == exact["coverage", "test"]
+    assert manifest.quantization.value == pytest.approx(exact["coverage", "test"], abs=0.2)
+    assert {(each.metric, each.split) for each in manifest.quality} == exact.keys()

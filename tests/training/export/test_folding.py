@@ -40,9 +40,12 @@ def test_pow_with_p_2_is_an_affine_layer() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("kernels", "rows"), [("lin", 1), ("mog", 4), ("mixbig", 12)])
-def test_tied_components_share_one_matrix_product(kernels: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, folded = _pair(kernels)
+@pytest.mark.parametrize("untied", [None, 2])
+@pytest.mark.parametrize(("kernels", "rows"), [("lin,log", 2), ("2*mog", 8), ("mixbig", 12)])
+def test_components_share_one_matrix_product_unless_untied_in_full(
+    kernels: str, rows: int, untied: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, folded = _pair(kernels, untied=untied)
     calls: list[int] = []
 
     def counting(vectors: list[torch.Tensor], weight: torch.Tensor) -> list[torch.Tensor]:
@@ -52,3 +55,11 @@ def test_tied_components_share_one_matrix_product(kernels: str, rows: int, monke
     monkeypatch.setattr("training.export.folding._shared_products", counting)
     folded.scores(torch.randn(1, D, dtype=torch.float64))
     assert calls == [rows]
+
+
+@torch.no_grad()
+def test_low_rank_corrections_are_stored_as_such() -> None:
+    """Beside statistics of the classes, nothing of the size of the projection matrix is added."""
+    layer, folded = _pair("lin,log,pow", untied=2)
+    own = {id(parameter) for parameter in layer.parameters()}
+    assert all(parameter.ndim == 1 for parameter in folded.parameters() if id(parameter) not in own)

@@ -41,6 +41,39 @@ def test_a_single_kernel_is_no_mixture(manifest: Manifest) -> None:
     assert "* Output layer: `pow` (p = 1.5)" in _card(manifest, softmax=layer)
 
 
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        ({"sparse_k": 20}, "`lin`; sparse-softmax over the 20 best words"),
+        ({"kernels": 2, "sparse_k": 20}, "mixture of `lin`, `lin`; sparse-softmax over the 20 best words of each"),
+        ({"kernels": 2, "untied": "full"}, "mixture of `lin`, `lin`; projection matrices untied in full"),
+        ({"kernels": 2, "untied": 8}, "mixture of `lin`, `lin`; projection matrices untied by corrections of rank 8"),
+    ],
+    ids=str,
+)
+def test_what_is_special_about_a_layer_is_said(manifest: Manifest, layer: dict[str, Any], said: str) -> None:
+    softmax = SoftmaxLayer(**{**layer, "kernels": (Kernel(name="lin"),) * layer.get("kernels", 1)})
+    assert f"* Output layer: {said}" in _card(manifest, softmax=softmax)
+
+
+def test_a_sparse_layer_has_coverage_beside_the_perplexity_of_what_it_covers(manifest: Manifest) -> None:
+    quality = [
+        Quality(metric=metric, value=value, dataset="toy", split=split)
+        for split, values in (("dev", (0.5, 4.25)), ("test", (0.75, 8.5)))
+        for metric, value in zip(("coverage", "perplexity_of_covered"), values, strict=True)
+    ]
+    softmax = manifest.softmax.model_copy(update={"sparse_k": 4})
+    lines = _card(manifest, softmax=softmax, quality=tuple(quality), references={"unigrams": 21.5})
+    start = lines.index("| model | data | split | coverage | perplexity of covered tokens |")
+    assert lines[start + 1 : start + 5] == [
+        "| --- | --- | --- | --- | --- |",
+        "| this model | toy | dev | 0.50 | 4.25 |",
+        "| this model | toy | test | 0.75 | 8.50 |",
+        "| unigrams | toy | test | 1.00 | 21.50 |",
+    ]
+    assert "over all tokens it is infinite where coverage is below 1" in "\n".join(lines)
+
+
 def test_data_are_named_with_their_licence(manifest: Manifest) -> None:
     assert "* toy: CC0, <https://example.org/toy>" in _card(manifest)
 

@@ -13,11 +13,13 @@ import torch
 from models.backend import Array
 from models.backend.onnx import OnnxBackend
 from models.manifest import Manifest
+from training.checkpoint import RunDirectory
 from training.export.bundle import Exported
 from training.export.graphs import language_model_graphs
 from training.export.onnx import WEIGHTS
 from training.export.verify import SHAPES, TOLERANCE, ExportError, largest_difference, verify_bundle
 from training.networks.language_model import RecurrentLanguageModel
+from training.trained import load_trained
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")
@@ -137,3 +139,73 @@ def test_what_lies_behind_a_length_is_not_compared(
     monkeypatch.setattr(OnnxBackend, "run", run)
     backend = OnnxBackend(tiny_export.path, tiny_export.manifest, threads=1)
     assert largest_difference(backend, tiny_export.manifest, tiny_model) == 0
+
+
+# ---- sparse layers ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sparse_model(sparse_run: RunDirectory) -> RecurrentLanguageModel:
+    return load_trained(sparse_run, device="cpu").model
+
+
+def _probable(values: Array) -> Array:
+    """With the least probable word that is possible made impossible."""
+    least = np.where(np.isneginf(values), np.inf, values).argmin(-1)
+    result = values.copy()
+    np.put_along_axis(result, least[..., None], -np.inf, -1)
+    return result
+
+
+def test_minus_infinity_in_the_same_places_is_no_difference(
+    sparse_export: Exported, sparse_model: RecurrentLanguageModel
+) -> None:
+    differences = verify_bundle(sparse_export.path, sparse_export.manifest, sparse_model)
+    assert all(0 <= difference <= TOLERANCE for difference in differences.values())
+
+
+def test_another_word_that_is_impossible_is_found(
+    sparse_export: Exported, sparse_model: RecurrentLanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = _as_eager(sparse_model)
+
+    def run(backend: OnnxBackend, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        results = dict(zip(outputs, exact(backend, graph, inputs, outputs), strict=True))
+        if graph == "next_words":
+            results["log_probabilities"] = _probable(results["log_probabilities"])
+        return list(results.values())
+
+    monkeypatch.setattr(OnnxBackend, "run", run)
+    with pytest.raises(ExportError, match="differ from the model by inf"):
+        verify_bundle(sparse_export.path, sparse_export.manifest, sparse_model)
+
+
+def test_positions_that_rounding_may_decide_are_not_compared(
+    sparse_export: Exported, sparse_model: RecurrentLanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the words come in pairs whose vectors differ by 1e-6, so that places 4 and 5 are often a pair's.
+
+    Which of the two is better is the other way round in the backend.
+    """
+    model = copy.deepcopy(sparse_model)
+    model.output_layer.left.zero_()
+    half = model.output_layer.weight.shape[0] // 2
+    other = copy.deepcopy(model)
+    for each, factor in ((model, 1 + 1e-6), (other, 1 - 1e-6)):
+        pairs = each.output_layer.weight[half : half + half // 2 * 2].unflatten(0, (-1, 2))
+        pairs[:, 1] = pairs[:, 0] * factor
+    monkeypatch.setattr(OnnxBackend, "run", _as_eager(other))
+    backend = OnnxBackend(sparse_export.path, sparse_export.manifest, threads=1)
+    assert largest_difference(backend, sparse_export.manifest, model) <= TOLERANCE
+    monkeypatch.setattr("training.export.verify.TOLERANCE", -1.0)  # all are compared
+    assert largest_difference(backend, sparse_export.manifest, model) > 0.1
+
+
+def test_where_no_position_can_be_compared_nothing_is_promised(
+    sparse_export: Exported, sparse_model: RecurrentLanguageModel
+) -> None:
+    model = copy.deepcopy(sparse_model)
+    for parameter in model.output_layer.parameters():
+        parameter.zero_()
+    with pytest.raises(ExportError, match="no position tells the 4 best words from the others"):
+        verify_bundle(sparse_export.path, sparse_export.manifest, model)

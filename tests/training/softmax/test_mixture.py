@@ -215,6 +215,36 @@ def test_target_log_prob_is_one_entry_of_log_prob(kernels: list[KernelSpec], see
     torch.testing.assert_close(layer.target_log_prob(hidden, target), expected)
 
 
+@pytest.mark.parametrize("kernels", ["lin", "lin,pow", "2*lin,log"])
+@pytest.mark.parametrize("k", [1, 3, 9, 20])
+def test_sparse_target_log_prob_is_one_entry_too(kernels: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minus infinity outside the k best, also where positions are looked at a few at a time."""
+    monkeypatch.setattr("training.softmax.mixture.CHUNK_SCORES", 50)
+    layer, hidden, target = _layer(kernels), _hidden(), torch.tensor([0, 3, 8, 8, 1, 5])
+    plain = layer.target_log_prob(hidden, target)
+    layer.sparse_k = k
+    expected = layer.log_prob(hidden).gather(1, target[:, None])[:, 0]
+    assert bool(expected.isinf().any()) == (k < 9)
+    torch.testing.assert_close(layer.target_log_prob(hidden, target), expected)
+    torch.testing.assert_close(layer.target_log_prob(hidden, target, sparse=False), plain)
+
+
+def test_sparse_target_log_prob_by_hand() -> None:
+    """One kernel lin, scores (0, ln 3, -5) at h = 1, the two best kept: log 1/4, log 3/4, and nothing."""
+    layer = GeneralizedSoftmax(3, 1, sparse_k=2).double()
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[0.0], [math.log(3)], [-5.0]]))
+    hidden, target = torch.ones(3, 1, dtype=torch.float64), torch.arange(3)
+    expected = torch.tensor([0.25, 0.75, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(layer.target_log_prob(hidden, target).exp(), expected, rtol=1e-6, atol=0)
+    whole = torch.tensor([1.0, 3.0, math.exp(-5)], dtype=torch.float64) / (4 + math.exp(-5))
+    torch.testing.assert_close(layer.target_log_prob(hidden, target, sparse=False).exp(), whole, rtol=1e-6, atol=0)
+
+
+def test_what_a_layer_is_can_be_read() -> None:
+    assert "sparse_k=3, untied=2" in repr(GeneralizedSoftmax(9, 4, "2*lin", sparse_k=3, untied=2))
+
+
 @pytest.mark.parametrize("kernels", LAYERS, ids=str)
 def test_loss_is_the_summed_target_log_prob(kernels: list[KernelSpec]) -> None:
     layer, hidden, target = _layer(kernels), _hidden(), torch.tensor([0, 3, 8, 8, 1, 5])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from training.softmax import sparse_softmax, sparse_softmax_cross_entropy, sparse_softmax_loss
@@ -67,6 +67,40 @@ def test_equals_a_stable_sort(seed: int, k: int, levels: int | None, classes: in
     torch.testing.assert_close(probabilities, _reference(scores, k))
     assert (probabilities > 0).sum(-1).tolist() == [min(k, classes)] * 3
     torch.testing.assert_close(probabilities.sum(-1), torch.ones(3, dtype=torch.float64))
+
+
+class _Sparse(nn.Module):
+    def __init__(self, k: int) -> None:
+        super().__init__()
+        self.k = k
+
+    def forward(self, scores: Tensor) -> Tensor:
+        return sparse_softmax(scores, self.k)
+
+
+# torch deprecates TorchScript; it stays an export format because users asked for it.
+@pytest.mark.filterwarnings("ignore:`torch.jit.:DeprecationWarning")
+# The number of classes is that of the traced model, and may be frozen.
+@pytest.mark.filterwarnings("ignore:Converting a tensor to a Python boolean:torch.jit.TracerWarning")
+@pytest.mark.parametrize("k", [1, 4, 150, 299, 300])
+@pytest.mark.parametrize("traced", [None, 2], ids=["traced without ties", "traced with ties"])
+def test_a_trace_resolves_ties_and_other_counts(k: int, traced: int | None) -> None:
+    """Whether there are ties, and how many examples, is not what it was while tracing."""
+    with torch.no_grad():
+        module = torch.jit.trace(_Sparse(k), _scores(count=3, levels=traced), check_trace=False)
+        for count in (1, 2, 5):
+            for levels in (None, 2, 20):
+                scores = _scores(7, count=count, levels=levels)
+                torch.testing.assert_close(module(scores), _reference(scores, k))
+
+
+def test_an_exported_program_has_no_branch() -> None:
+    """ONNX has TopK, which ranks ties as we do; `tests/training/export` runs it."""
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(_Sparse(4), (_scores(count=3),), dynamic_shapes=({0: batch},))
+    for count in (1, 5):
+        scores = _scores(8, count=count)
+        torch.testing.assert_close(program.module()(scores), _reference(scores, 4))
 
 
 @given(seed=SEEDS, k=st.integers(1, 400), levels=st.sampled_from([None, 3]))

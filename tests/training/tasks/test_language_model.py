@@ -47,6 +47,70 @@ def test_perplexity_of_a_hopeless_model_is_infinite() -> None:
     assert Perplexity(-1000.0, 1).value == math.inf
 
 
+def test_impossible_tokens_make_it_infinite_but_are_counted() -> None:
+    """Probabilities 1/2, 1/8 and 0: two of three tokens are possible, their geometric mean is 1/4."""
+    result = Perplexity.of([math.log(1 / 2), -math.inf, math.log(1 / 8)])
+    assert result == Perplexity(math.log(1 / 16), 3, 1)
+    assert result.value == math.inf
+    assert result.of_possible == pytest.approx(4)
+    assert result.coverage == pytest.approx(2 / 3)
+
+
+def test_where_nothing_is_possible_nothing_fails() -> None:
+    result = Perplexity.of([-math.inf] * 3)
+    assert (result.value, result.of_possible, result.coverage) == (math.inf, math.inf, 0)
+
+
+def test_where_all_is_possible_coverage_is_whole() -> None:
+    result = Perplexity.of([-1.0, -2.0])
+    assert (result.coverage, result.of_possible) == (1, result.value)
+
+
+def _layer_changed(task: LanguageModelTask, **output_layer: Any) -> LanguageModelTask:
+    """The same weights with other settings of the output layer."""
+    layer = task.recipe.output_layer.model_copy(update=output_layer)
+    recipe = task.recipe.model_copy(update={"output_layer": layer})
+    other = LanguageModelTask(recipe, task.tokenizer, task._data_dir, CPU)
+    other.model.load_state_dict(task.model.state_dict())
+    return other
+
+
+def test_label_smoothing_smooths_the_loss_and_not_the_perplexity(make_task: MakeTask) -> None:
+    plain = make_task()
+    smooth = _layer_changed(plain, label_smoothing=0.3)
+    batches = plain.batches("dev")
+    assert smooth.evaluate(batches) == plain.evaluate(batches)
+    smooth.model.eval()
+    loss, count = smooth.loss(Batch(torch.tensor([[1, 2, 3]]), torch.tensor([[2, 3, 1]]), continues=False))
+    with torch.no_grad():
+        outputs, _ = smooth.model(torch.tensor([[1, 2, 3]]), smooth.model.initial_state(1))
+        log_prob = smooth.model.output_layer.log_prob(outputs[0])
+    mixed = 0.7 * log_prob[torch.arange(3), [2, 3, 1]] + 0.3 * log_prob.mean(-1)
+    assert (loss.item(), count) == (pytest.approx(-mixed.sum().item(), rel=1e-5), 3)
+
+
+def test_a_sparse_layer_is_evaluated_as_the_plain_softmax_of_its_scores(make_task: MakeTask) -> None:
+    plain = make_task()
+    sparse = _layer_changed(plain, sparse_k=3)
+    batches = plain.batches("dev")
+    assert sparse.evaluate(batches) == plain.evaluate(batches) == plain.evaluate(batches, sparse=True)
+    assert (plain.metric, sparse.metric) == ("perplexity", "plain_softmax_perplexity")
+
+
+def test_what_a_sparse_layer_serves_is_evaluated_on_demand(make_task: MakeTask) -> None:
+    task = _layer_changed(make_task(), sparse_k=20)
+    result, values = task.evaluate(SentenceBatches([[2], [3, 4, 5, 6]], end_id=1, batch_tokens=2), sparse=True), []
+    with torch.no_grad():
+        model = task.model.eval()
+        for sentence in ([2], [3, 4, 5, 6]):
+            outputs, _ = model(torch.tensor([[1, *sentence]]), model.initial_state(1))
+            log_prob = model.output_layer.log_prob(outputs[0])
+            values += [log_prob[i, word].item() for i, word in enumerate([*sentence, 1])]
+    assert 0 < values.count(-math.inf) == result.num_impossible < len(values) == result.num_tokens
+    assert result.value == math.inf
+    assert result.log_probability == pytest.approx(sum(value for value in values if value > -math.inf), rel=1e-5)
+
+
 def test_evaluate_is_the_mean_over_tokens_not_batches(make_task: MakeTask) -> None:
     task = make_task()
     batches = SentenceBatches([[2], [3, 4, 5, 6]], end_id=1, batch_tokens=2)
@@ -196,5 +260,30 @@ def test_the_model_is_what_the_recipe_describes(tiny_recipe: Recipe) -> None:
     assert model.output_layer.weight.shape == (17, 32)
     assert [kernel.name for kernel in model.output_layer.components()] == ["lin", "pow"]
     assert model.output_layer.variance_penalty == 0.1
+    assert (model.output_layer.untied, model.output_layer.sparse_k, model.output_layer.label_smoothing) == (
+        None,
+        None,
+        0,
+    )
     assert model.network.state_shape == (2, 32)
     assert model.network.dropout.p == model.network.lstm.dropout == 0.1
+
+
+@pytest.mark.parametrize("changes", [{"untied": 3, "sparse_k": 5}, {"untied": "full", "label_smoothing": 0.2}], ids=str)
+def test_every_field_of_the_output_layer_arrives(tiny_recipe: Recipe, changes: dict[str, Any]) -> None:
+    layer = tiny_recipe.output_layer.model_copy(update=changes)
+    built = build_model(tiny_recipe.model_copy(update={"output_layer": layer}), 17).output_layer
+    assert {name: getattr(built, name) for name in changes} == changes
+    shapes = {name: tuple(parameter.shape) for name, parameter in built.named_parameters()}
+    if changes["untied"] == "full":
+        assert shapes["other_weights"] == (1, 17, 32)
+    else:
+        assert (shapes["left"], shapes["right"]) == ((2, 17, 3), (2, 3, 32))
+
+
+def test_keeping_more_words_than_there_are_warns(tiny_recipe: Recipe) -> None:
+    layer = tiny_recipe.output_layer.model_copy(update={"sparse_k": 17})
+    recipe = tiny_recipe.model_copy(update={"output_layer": layer})
+    with pytest.warns(UserWarning, match="sparse_k = 17 has no effect on 17 words"):
+        build_model(recipe, 17)
+    build_model(recipe, 18)  # no warning, which would be an error

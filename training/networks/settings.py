@@ -1,0 +1,62 @@
+"""What recipes say about networks."""
+
+from collections.abc import Mapping
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from training.settings import Fraction, PositiveInt, Settings
+
+__all__ = ["NetworkSettings", "TransformerSettings"]
+
+
+class NetworkSettings(Settings):
+    """The LSTM that computes the context vectors."""
+
+    hidden_size: PositiveInt = 512
+    """Size of word vectors, states and context vectors."""
+    num_layers: PositiveInt = 2
+    """Stacked LSTM layers."""
+    dropout: Fraction = 0.1
+    """On the word vectors, between layers and on the context vectors."""
+
+
+_PRESETS: Mapping[str, Mapping[str, int]] = {
+    "tiny": dict(hidden_size=128, inner_size=256, heads=4, encoder_layers=4, decoder_layers=4),
+    "small": dict(hidden_size=256, inner_size=1024, heads=4, encoder_layers=3, decoder_layers=3),
+    "base": dict(hidden_size=512, inner_size=1024, heads=4, encoder_layers=6, decoder_layers=6),
+}
+
+
+class TransformerSettings(Settings):
+    """The Transformer that computes the context vectors; fields that are given go before the preset's."""
+
+    preset: Literal["tiny", "small", "base"] = "small"
+    """Sizes to start from: `tiny` 128/256, 4+4 layers; `small` 256/1024, 3+3; `base` (the paper's) 512/1024, 6+6."""
+    hidden_size: PositiveInt
+    """Size of word vectors and context vectors."""
+    inner_size: PositiveInt
+    """Width of the feed-forward networks."""
+    heads: PositiveInt
+    """Attention heads; they divide the hidden size."""
+    encoder_layers: PositiveInt
+    """Layers that read the source."""
+    decoder_layers: PositiveInt
+    """Layers that write the target."""
+    norm: Literal["pre", "post"] = "pre"
+    """Where layer normalization stands: before each sublayer, or after it as in the original."""
+    dropout: Fraction = 0.1
+    """On word vectors and on what sublayers add to them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_preset(cls, given: object) -> object:
+        if isinstance(given, dict) and (preset := given.get("preset", "small")) in _PRESETS:
+            return {**_PRESETS[preset], **given}
+        return given
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Self:
+        if self.hidden_size % self.heads or self.hidden_size % 2:
+            raise ValueError(f"hidden_size must be even and divisible by heads, not {self.hidden_size}, {self.heads}")
+        return self

@@ -1,0 +1,68 @@
+"""The recipe's section `output_layer`."""
+
+import warnings
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from training.settings import Fraction, Settings
+from training.softmax.kernels import build_kernel
+from training.softmax.mixture import GeneralizedSoftmax, parse_kernels
+
+__all__ = ["OutputLayerSettings"]
+
+
+class OutputLayerSettings(Settings):
+    """The softmax layer; see `training.softmax.GeneralizedSoftmax`."""
+
+    kernels: str | list[str | dict[str, Any]] = "lin"
+    """Such as `lin`, `3*lin, log`, or a list of mappings with `name` and hyperparameters."""
+    untied: Literal["full"] | int | None = None
+    """Projection matrices of a mixture: shared (null), one for each component (`full`), or corrections of this rank."""
+    sparse_k: int | None = None
+    """Only so many best classes of each component get a probability (sparse paper); all classes without it."""
+    label_smoothing: Fraction = 0.0
+    """Share of each target that is spread over all classes, in training only."""
+    variance_penalty: Annotated[float, Field(ge=0)] = 0.0
+    """rho of the mixture regularizer (kernel paper, eq. 14)."""
+
+    def build(self, num_classes: int, hidden_size: int) -> GeneralizedSoftmax:
+        """The layer with fresh parameters; warns where `sparse_k` has no effect on so few classes."""
+        if self.sparse_k is not None and self.sparse_k >= num_classes:
+            warnings.warn(f"sparse_k = {self.sparse_k} has no effect on {num_classes} classes", stacklevel=2)
+        return GeneralizedSoftmax(num_classes, hidden_size, **self.model_dump())
+
+    @field_validator("kernels")
+    @classmethod
+    def _known_kernels(cls, value: str | list[str | dict[str, Any]]) -> str | list[str | dict[str, Any]]:
+        for spec in parse_kernels(value):
+            build_kernel(**spec)
+        return value
+
+    @field_validator("untied", mode="before")
+    @classmethod
+    def _known_untied(cls, value: object, others: ValidationInfo) -> object:
+        if value not in (None, "full") and not _is_positive_integer(value):
+            raise ValueError(f'untied must be null, "full" or a positive rank, not {value!r}')
+        if value is not None and "kernels" in others.data and len(parse_kernels(others.data["kernels"])) == 1:
+            raise ValueError("untied has no effect with a single kernel, which shares its matrix with no other")
+        return value
+
+    @field_validator("sparse_k", mode="before")
+    @classmethod
+    def _known_sparse_k(cls, value: object) -> object:
+        if value is not None and not _is_positive_integer(value):
+            raise ValueError(f"sparse_k must be null or a positive integer, not {value!r}")
+        return value
+
+    @field_validator("label_smoothing")
+    @classmethod
+    def _no_smoothing_of_zeros(cls, value: float, others: ValidationInfo) -> float:
+        if value and others.data.get("sparse_k") is not None:
+            raise ValueError("label_smoothing cannot be combined with sparse_k: classes of probability 0 have no log")
+        return value
+
+
+def _is_positive_integer(value: object) -> bool:
+    # `true` is 1 to pydantic, and would be a rank of 1 here.
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
