@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from ctranslate2.specs import Activation, TransformerSpec
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import Tensor
 
 from training.networks.translation_model import TranslationModel
 from training.softmax import GeneralizedSoftmax
@@ -40,7 +42,7 @@ def convert(model: TranslationModel, directory: Path, *, end_id: int, quantizati
     spec.decoder.projection.weight, spec.decoder.projection.bias = _projection(model.output_layer)
     _norm(spec.encoder.layer_norm, network.encoder_norm)
     _norm(spec.decoder.layer_norm, network.decoder_norm)
-    for target, layer in zip(spec.encoder.layer, network.encoder, strict=True):
+    for target, layer in zip(spec.encoder.layer, list[Any](network.encoder), strict=True):
         _self_attention(target.self_attention, layer.attention, layer.norms[0])
         _feed_forward(target.ffn, layer.feed_forward, layer.norms[1])
     for target, layer in zip(spec.decoder.layer, network.decoder_layers(), strict=True):
@@ -65,7 +67,7 @@ def convert(model: TranslationModel, directory: Path, *, end_id: int, quantizati
     assert json.loads((directory / "config.json").read_text())["decoder_start_token"] == END
 
 
-def _projection(layer: GeneralizedSoftmax) -> tuple[np.ndarray, np.ndarray]:
+def _projection(layer: GeneralizedSoftmax) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Weight and bias of the linear layer that has the same softmax."""
     (kernel,) = layer.components()
     weight = layer.weight.detach().double()
@@ -76,28 +78,29 @@ def _projection(layer: GeneralizedSoftmax) -> tuple[np.ndarray, np.ndarray]:
     raise ValueError(f"kernel {kernel.name!r} is no linear layer")
 
 
-def _self_attention(target: object, attention: nn.Module, norm: nn.Module) -> None:
-    joined, output = target.linear  # type: ignore[attr-defined]
+def _self_attention(target: Any, attention: Any, norm: Any) -> None:
+    joined, output = target.linear
     parts = (attention.query, attention.key_value)
     joined.weight = np.concatenate([_array(part.weight) for part in parts])
     joined.bias = np.concatenate([_array(part.bias) for part in parts])
     _linear(output, attention.output)
-    _norm(target.layer_norm, norm)  # type: ignore[attr-defined]
+    _norm(target.layer_norm, norm)
 
 
-def _feed_forward(target: object, feed_forward: nn.Module, norm: nn.Module) -> None:
-    _linear(target.linear_0, feed_forward.inner)  # type: ignore[attr-defined]
-    _linear(target.linear_1, feed_forward.outer)  # type: ignore[attr-defined]
-    _norm(target.layer_norm, norm)  # type: ignore[attr-defined]
+def _feed_forward(target: Any, feed_forward: Any, norm: Any) -> None:
+    _linear(target.linear_0, feed_forward.inner)
+    _linear(target.linear_1, feed_forward.outer)
+    _norm(target.layer_norm, norm)
 
 
-def _linear(target: object, linear: nn.Module) -> None:
-    target.weight, target.bias = _array(linear.weight), _array(linear.bias)  # type: ignore[attr-defined]
+def _linear(target: Any, linear: Any) -> None:
+    target.weight, target.bias = _array(linear.weight), _array(linear.bias)
 
 
-def _norm(target: object, norm: nn.Module) -> None:
-    target.gamma, target.beta = _array(norm.weight), _array(norm.bias)  # type: ignore[attr-defined]
+def _norm(target: Any, norm: Any) -> None:
+    target.gamma, target.beta = _array(norm.weight), _array(norm.bias)
 
 
-def _array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().numpy()
+def _array(tensor: Tensor) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = tensor.detach().numpy()
+    return array

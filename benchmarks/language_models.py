@@ -16,8 +16,9 @@ import tyro
 from benchmarks.kneser_ney import KneserNey
 from models.tokenization import WordTokenizer
 from training.checkpoint import RunDirectory
+from training.recipe import LanguageModelRecipe
 from training.tasks.language_model import split_texts
-from training.trained import load_trained
+from training.trained import load_language_model
 
 
 def main(
@@ -35,6 +36,8 @@ def main(
         kneser_ney_only: Leave the runs out.
     """
     recipe, tokenizer = RunDirectory(runs[0]).recipe(), WordTokenizer.from_file(RunDirectory(runs[0]).tokenizer)
+    if not isinstance(recipe, LanguageModelRecipe):
+        raise ValueError(f"{runs[0]} is a run of task {recipe.task!r}, not of a language model")
     splits = {s: tokenizer.encode_batch(split_texts(recipe.data, s, data_dir)) for s in ("train", "dev", "test")}
     print(f"{recipe.data.corpus}, V = {tokenizer.vocab_size}, {sum(map(len, splits['train']))} training words\n")
     print("| model | parameters | epochs | training | dev | test |\n| --- | --- | --- | --- | --- | --- |")
@@ -50,7 +53,7 @@ def main(
 
 
 def _row(run: RunDirectory, data_dir: Path) -> str:
-    task = load_trained(run, data_dir, "cpu")
+    task = load_language_model(run, data_dir, "cpu")
     history = json.loads((run.path / "history.json").read_text())
     parameters = sum(parameter.numel() for parameter in task.model.parameters())
     dev, test = (task.evaluate(task.batches(split)).value for split in ("dev", "test"))

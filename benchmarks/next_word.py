@@ -19,7 +19,7 @@ from collections.abc import Callable
 import onnxruntime
 import tyro
 
-from models import ModelStore
+from models import LanguageModel, ModelStore
 from service.settings import BUNDLED
 
 CONTEXT = "i have been looking for something like"
@@ -33,6 +33,7 @@ def main(rounds: int = 300, long_words: int = 200) -> None:
         long_words: Length of the long prefix whose continuation is measured.
     """
     model = ModelStore(BUNDLED).load("next-word")
+    assert isinstance(model, LanguageModel)
     prefix = model.next_words([" ".join(["word"] * long_words)])[0].prefix
     long_context = " ".join(["word"] * long_words) + " this"
     port = _free_port()

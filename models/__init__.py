@@ -11,6 +11,7 @@ from models.errors import (
 from models.language_model import LanguageModel
 from models.manifest import Manifest
 from models.store import ModelStore
+from models.translator import Translator
 
 __all__ = [
     "BundleError",
@@ -20,6 +21,7 @@ __all__ = [
     "ModelStore",
     "QueryError",
     "TextTooLongError",
+    "Translator",
     "UnknownModelError",
     "UnsupportedDeviceError",
 ]

@@ -80,7 +80,7 @@ class _Sentence:
         return ranked[: self.options.n_best]
 
     def rank(self, log_probability: float, length: int) -> float:
-        return log_probability / max(1, length) ** self.options.length_penalty
+        return log_probability / float(max(1, length) ** self.options.length_penalty)
 
     def finish(self, tokens: Array, log_probability: float, length: int) -> None:
         score = self.rank(log_probability, length)

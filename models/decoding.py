@@ -1,6 +1,6 @@
 """A running translation: sentences that take decoder steps together, joining and leaving between steps.
 
-Shapes: `B` sentences, `K` hypotheses a sentence, `S` source tokens, `M` slots of the caches, `d` hidden size, `H` heads.
+Shapes: `B` sentences, `K` hypotheses a sentence, `S` source tokens, `M` slots of the caches.
 
 Caches are written in place and never reordered: step t of a sentence fills the slots `K t` to `K t + K - 1`, and
 `visible` says which slots each hypothesis descends from.

@@ -15,7 +15,8 @@ import numpy as np
 
 from models.backend import Array, Backend
 from models.errors import BundleError, QueryError, TextTooLongError
-from models.manifest import Manifest
+from models.manifest import LstmNetwork, Manifest
+from models.texts import checked_text, several
 from models.tokenization import WordTokenizer
 
 __all__ = [
@@ -163,16 +164,7 @@ class LanguageModel:
             tokenizer = WordTokenizer.from_file(path / manifest.tokenizer)
         except ValueError as error:
             raise BundleError(str(path), [str(error)]) from error
-        problems = [
-            f"{manifest.tokenizer}: its {name} is {found}, the manifest's {promised}"
-            for name, found, promised in (
-                ("vocab_size", tokenizer.vocab_size, manifest.vocab_size),
-                ("unknown id", tokenizer.unknown_id, manifest.special_tokens.unknown),
-                ("end id", tokenizer.end_id, manifest.special_tokens.end),
-            )
-            if found != promised
-        ]
-        if problems:
+        if problems := manifest.tokenizer_problems(tokenizer):
             raise BundleError(str(path), problems)
         return cls(manifest, tokenizer, backend)
 
@@ -196,7 +188,7 @@ class LanguageModel:
 
         Raises `QueryError` for a bad `top_k` or an empty continuation, and its `TextTooLongError`.
         """
-        prefixes = [None] * len(_texts(contexts)) if after is None else list(after)
+        prefixes = [None] * len(several(contexts)) if after is None else list(after)
         pairs = zip(contexts, prefixes, strict=True)
         return self.run_next_words(
             [self.next_words_query(context, top_k, after=prefix, truncate=truncate) for context, prefix in pairs]
@@ -207,11 +199,11 @@ class LanguageModel:
 
         `truncate` keeps the first words of a text that is too long. Raises `TextTooLongError`.
         """
-        return self.run_score([self.score_query(text, truncate=truncate) for text in _texts(texts)])
+        return self.run_score([self.score_query(text, truncate=truncate) for text in several(texts)])
 
     def distribution(self, contexts: Sequence[str]) -> Array:
         """Log-probability of every word of the vocabulary after each context, which may be minus infinity: `[B, V]`."""
-        queries = [self.next_words_query(context, self.vocab_size) for context in _texts(contexts)]
+        queries = [self.next_words_query(context, self.vocab_size) for context in several(contexts)]
         table = np.empty((len(queries), self.vocab_size), np.float32)
         if queries:
             values, ids = self._run_next_words(queries, ["log_probabilities", "words"])
@@ -273,10 +265,7 @@ class LanguageModel:
 
     def _split(self, text: str, truncate: bool, *, keep_end: bool) -> tuple[list[int], list[str]]:
         """Ids and words of a text within the limits."""
-        try:
-            str.encode(text)  # a TypeError where it is no text
-        except UnicodeEncodeError:
-            raise QueryError("the text holds half of a surrogate pair, which is no character") from None
+        text = checked_text(text)
         limit = self.manifest.limits.max_tokens
         characters = limit * _CHARACTERS_PER_TOKEN
         if len(text) > characters:
@@ -330,6 +319,7 @@ class LanguageModel:
     def _states(self, prefixes: Sequence[Prefix | None]) -> dict[str, Array]:
         """Recurrent states `[L, B, d]`; zero where there is no prefix."""
         network = self.manifest.network
+        assert isinstance(network, LstmNetwork)
         shape = (network.num_layers, len(prefixes), network.hidden_size)
         state = {"hidden": np.zeros(shape, np.float32), "cell": np.zeros(shape, np.float32)}
         for row, prefix in enumerate(prefixes):
@@ -345,9 +335,3 @@ def _padded(sequences: Sequence[Sequence[int]]) -> dict[str, Array]:
     for row, sequence in enumerate(sequences):
         tokens[row, : len(sequence)] = sequence
     return {"tokens": tokens, "lengths": lengths}
-
-
-def _texts(texts: Sequence[str]) -> Sequence[str]:
-    if isinstance(texts, str):
-        raise TypeError("a list of texts is needed, not one string")
-    return texts

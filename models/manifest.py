@@ -3,11 +3,11 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, ValidationError, model_validator
 
 from models.errors import BundleError
 
@@ -16,15 +16,18 @@ __all__ = [
     "DataSource",
     "Graph",
     "Kernel",
+    "Languages",
     "Limits",
+    "LstmNetwork",
     "Manifest",
-    "Network",
     "Provenance",
     "Quality",
     "Quantization",
     "SoftmaxLayer",
     "SpecialTokens",
     "TensorSpec",
+    "TransformerNetwork",
+    "Vocabulary",
     "read_manifest",
     "sha256_of",
     "validate",
@@ -45,6 +48,16 @@ def _plain_file_name(name: str) -> str:
 FileName = Annotated[str, AfterValidator(_plain_file_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PositiveInt = Annotated[int, Field(ge=1)]
+
+
+class Vocabulary(Protocol):
+    """What a tokenizer says of itself."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    unknown_id: int
+    end_id: int
 
 
 class _Contract(BaseModel):
@@ -93,19 +106,38 @@ class SoftmaxLayer(_Contract):
     """Projection matrices of a mixture: one for all components, or each its own, or rank-r corrections of one."""
 
 
-class Network(_Contract):
-    """What a caller must know of the network to hold its recurrent state."""
+class LstmNetwork(_Contract):
+    """What a caller must know of a recurrent network to hold its state."""
 
     kind: Literal["lstm"]
     hidden_size: PositiveInt
     num_layers: PositiveInt
 
 
+class TransformerNetwork(_Contract):
+    """What a caller must know of a Transformer to hold its caches."""
+
+    kind: Literal["transformer"]
+    hidden_size: PositiveInt
+    inner_size: PositiveInt
+    heads: PositiveInt
+    encoder_layers: PositiveInt
+    decoder_layers: PositiveInt
+    norm: Literal["pre", "post"]
+
+
+class Languages(_Contract):
+    """What a translator reads and writes, as ISO 639-1 codes."""
+
+    source: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+    target: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+
+
 class Limits(_Contract):
     """What the model accepts."""
 
     max_tokens: PositiveInt
-    """Longest text, in tokens."""
+    """Longest text, or sentence of a text that is translated sentence by sentence, in tokens."""
 
 
 class SpecialTokens(_Contract):
@@ -157,18 +189,27 @@ class Quantization(_Contract):
     split: str
 
 
+_TASKS: Mapping[str, tuple[str, set[str]]] = {
+    "language-model": ("lstm", {"next_words", "score"}),
+    "translation": ("transformer", {"encode", "step"}),
+}
+"""Network kind and graphs of each task."""
+
+
 class Manifest(_Contract):
     """`manifest.json` of a bundle."""
 
     format_version: Literal[1]
-    task: Literal["language-model"]
+    task: Literal["language-model", "translation"]
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     version: PositiveInt
     description: str
     licence: str
     """Of the trained model."""
     softmax: SoftmaxLayer
-    network: Network
+    network: Annotated[LstmNetwork | TransformerNetwork, Discriminator("kind")]
+    languages: Languages | None = None
+    """Of a translator."""
     graphs: dict[str, Graph]
     tokenizer: FileName
     vocab_size: PositiveInt
@@ -187,12 +228,29 @@ class Manifest(_Contract):
             named |= {file for file in (graph.onnx, graph.torchscript) if file is not None}
             if graph.onnx is None and graph.torchscript is None:
                 raise ValueError(f"graphs.{name} names no file")
-        if absent := {"next_words", "score"} - set(self.graphs):
+        kind, needed = _TASKS[self.task]
+        if self.network.kind != kind:
+            raise ValueError(f"network.kind of a {self.task} is {kind!r}, not {self.network.kind!r}")
+        if (self.languages is None) == (self.task == "translation"):
+            raise ValueError(f"languages must {'' if self.task == 'translation' else 'not '}be given for {self.task}")
+        if absent := needed - set(self.graphs):
             raise ValueError(f"graphs lacks {', '.join(sorted(absent))}")
         missing = sorted(named - set(self.files))
         if missing:
             raise ValueError(f"no checksum in files for {', '.join(missing)}")
         return self
+
+    def tokenizer_problems(self, tokenizer: Vocabulary) -> list[str]:
+        """Where a tokenizer is not the one that the manifest describes."""
+        return [
+            f"{self.tokenizer}: its {name} is {found}, the manifest's {promised}"
+            for name, found, promised in (
+                ("vocab_size", tokenizer.vocab_size, self.vocab_size),
+                ("unknown id", tokenizer.unknown_id, self.special_tokens.unknown),
+                ("end id", tokenizer.end_id, self.special_tokens.end),
+            )
+            if found != promised
+        ]
 
 
 def sha256_of(path: Path) -> str:
@@ -234,8 +292,14 @@ def read_manifest(bundle: Path) -> Manifest:
     try:
         return Manifest.model_validate_json(json.dumps(content))
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, e['loc'])) or MANIFEST}: {e['msg']}" for e in error.errors()]
+        problems = [f"{_place(e['loc'])}: {e['msg']}" for e in error.errors()]
         raise BundleError(where, problems) from error
+
+
+def _place(location: tuple[str | int, ...]) -> str:
+    """Where an error is, without the kind that pydantic puts between a network and its fields."""
+    inner = location[:1] + location[2:] if location[:1] == ("network",) else location
+    return ".".join(map(str, inner)) or MANIFEST
 
 
 def _file_problems(bundle: Path, manifest: Manifest) -> Iterator[str]:

@@ -7,10 +7,17 @@ from models.backend import Backend, BackendName
 from models.errors import UnknownModelError, UnsupportedDeviceError
 from models.language_model import LanguageModel
 from models.manifest import MANIFEST, Manifest, load_manifest, read_manifest
+from models.translator import Translator
 
-__all__ = ["ModelStore", "load_bundle"]
+__all__ = ["Model", "ModelStore", "load_bundle"]
 
-_TASKS: Mapping[str, Callable[[Path, Manifest, Backend], LanguageModel]] = {"language-model": LanguageModel.from_bundle}
+Model = LanguageModel | Translator
+"""A loaded model of any task."""
+
+_TASKS: Mapping[str, Callable[[Path, Manifest, Backend], Model]] = {
+    "language-model": LanguageModel.from_bundle,
+    "translation": Translator.from_bundle,
+}
 
 
 class ModelStore:
@@ -56,7 +63,7 @@ class ModelStore:
         backend: BackendName = "onnx",
         device: str = "cpu",
         threads: int | None = None,
-    ) -> LanguageModel:
+    ) -> Model:
         """Loads a model after checking all its files; see `load_bundle` for what it raises."""
         return load_bundle(self.path(name, version), backend=backend, device=device, threads=threads)
 
@@ -70,9 +77,7 @@ class ModelStore:
         return found
 
 
-def load_bundle(
-    path: Path, *, backend: BackendName = "onnx", device: str = "cpu", threads: int | None = None
-) -> LanguageModel:
+def load_bundle(path: Path, *, backend: BackendName = "onnx", device: str = "cpu", threads: int | None = None) -> Model:
     """Loads the bundle in a directory.
 
     Raises `BundleError` naming everything that is wrong with it, `UnsupportedDeviceError` for a backend or device

@@ -5,7 +5,7 @@ joined again with the white space that stood between them. All log-probabilities
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -20,7 +20,7 @@ from models.manifest import Manifest, TransformerNetwork
 from models.texts import checked_text, several
 from models.tokenization import SubwordTokenizer
 
-__all__ = ["MAX_BEAM_SIZE", "Translated", "Translation", "TranslationQuery", "Translator"]
+__all__ = ["MAX_BEAM_SIZE", "SentenceQuery", "Translated", "Translation", "TranslationQuery", "Translator"]
 
 MAX_BEAM_SIZE = 32
 """Larger beams do not find better translations (Koehn and Knowles 2017, section 3.6), but cost as much more."""
@@ -57,6 +57,17 @@ class Sentence:
     after: str
     """White space."""
 
+
+@dataclass(frozen=True, slots=True)
+class SentenceQuery:
+    """A sentence to be decoded."""
+
+    tokens: tuple[int, ...]
+    beam_size: int
+    options: SearchOptions
+    max_tokens: int
+    """Tokens its translation may have, which ends degenerate loops."""
+
     @property
     def length(self) -> int:
         """Tokens that the encoder reads."""
@@ -71,13 +82,23 @@ class TranslationQuery:
     sentences: tuple[Sentence, ...]
     beam_size: int
     options: SearchOptions
+    max_target: int
+    """No translation of a sentence has more tokens."""
+
+    def parts(self) -> list[SentenceQuery]:
+        """What is to be decoded: the sentences that are more than white space."""
+        return [
+            SentenceQuery(each.tokens, self.beam_size, self.options, min(2 * len(each.tokens) + 10, self.max_target))
+            for each in self.sentences
+            if each.tokens
+        ]
 
 
 class Translator:
     """A loaded translation bundle. Safe to call from several threads.
 
     `translate` does a whole job; a server checks and tokenizes queries as they come (`query`), lets their sentences
-    take steps in a `Decoding` (`start`), and joins what comes out (`joined`).
+    (`TranslationQuery.parts`) take steps in a `Decoding` (`start`), and joins what comes out (`joined`).
     """
 
     def __init__(self, manifest: Manifest, tokenizer: SubwordTokenizer, backend: Backend) -> None:
@@ -114,8 +135,8 @@ class Translator:
         `TextTooLongError`.
         """
         queries = [self.query(text, beam_size, options=options, truncate=truncate) for text in several(texts)]
-        found = self._search([sentence for query in queries for sentence in query.sentences], queries, batch_sentences)
-        return [self.joined(query, [next(found) for _ in query.sentences]) for query in queries]
+        found = iter(self._search([part for query in queries for part in query.parts()], batch_sentences))
+        return [self.joined(query, [next(found) for _ in query.parts()]) for query in queries]
 
     def query(
         self, text: str, beam_size: int = 5, *, options: SearchOptions | None = None, truncate: bool = False
@@ -138,7 +159,7 @@ class Translator:
                 tokens = tokens[:limit]
             start = piece.index(core)
             sentences.append(Sentence(piece[:start], tuple(tokens if core else ()), piece[start + len(core) :]))
-        return TranslationQuery(text, tuple(sentences), beam_size, options)
+        return TranslationQuery(text, tuple(sentences), beam_size, options, 2 * limit)
 
     def start(self, beam_size: int) -> Decoding:
         """An empty decoding, which sentences can join."""
@@ -150,41 +171,28 @@ class Translator:
             vocab_size=self.manifest.vocab_size,
         )
 
-    def max_tokens(self, sentence: Sentence) -> int:
-        """Tokens a translation may have, which ends degenerate loops."""
-        return min(2 * len(sentence.tokens) + 10, 2 * self.manifest.limits.max_tokens)
-
     def joined(self, query: TranslationQuery, found: Sequence[Sequence[Hypothesis]]) -> Translation:
-        """The translations of a text from those of its sentences, the i-th best from the i-th best of each.
+        """The translations of a text from the hypotheses of its `parts`, the i-th best from the i-th best of each.
 
-        A sentence with fewer repeats its last; one that is only white space has none and stays as it is.
+        A part with fewer repeats its last; white space stays as it is.
         """
-        count = max([1, *map(len, found)])
         results = []
-        for rank in range(count):
-            chosen = [hypotheses[min(rank, len(hypotheses) - 1)] if hypotheses else None for hypotheses in found]
-            texts = iter(self._tokenizer.decode_batch([each.tokens for each in chosen if each is not None]))
-            parts = [
-                sentence.before + (next(texts) if each is not None else "") + sentence.after
-                for sentence, each in zip(query.sentences, chosen, strict=True)
-            ]
-            score = math.fsum(each.score for each in chosen if each is not None)
-            results.append(Translated("".join(parts), score))
+        for rank in range(max([1, *map(len, found)])):
+            chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in found]
+            texts = iter(self._tokenizer.decode_batch([each.tokens for each in chosen]))
+            pieces = [each.before + (next(texts) if each.tokens else "") + each.after for each in query.sentences]
+            results.append(Translated("".join(pieces), math.fsum(each.score for each in chosen)))
         return Translation(query.text, tuple(results))
 
-    def _search(
-        self, sentences: Sequence[Sentence], queries: Sequence[TranslationQuery], batch_sentences: int
-    ) -> Iterator[list[Hypothesis]]:
-        """The hypotheses of each sentence in order; similar lengths are decoded together."""
-        options = [query.options for query in queries for _ in query.sentences]
-        found: dict[int, list[Hypothesis]] = {}
-        order = [index for index, sentence in enumerate(sentences) if sentence.tokens]
-        order.sort(key=lambda index: -sentences[index].length)
+    def _search(self, parts: Sequence[SentenceQuery], batch_sentences: int) -> list[list[Hypothesis]]:
+        """The hypotheses of each part in order; similar lengths are decoded together."""
+        found: dict[object, list[Hypothesis]] = {}
+        order = sorted(range(len(parts)), key=lambda index: -parts[index].length)
         for first in range(0, len(order), batch_sentences):
             group = order[first : first + batch_sentences]
-            decoding = self.start(queries[0].beam_size)
-            searches = [(index, options[index], self.max_tokens(sentences[index])) for index in group]
-            decoding.add([sentences[index].tokens for index in group], searches)
+            decoding = self.start(parts[0].beam_size)
+            searches = [(index, parts[index].options, parts[index].max_tokens) for index in group]
+            decoding.add([parts[index].tokens for index in group], searches)
             while len(decoding):
-                found |= {key: hypotheses for key, hypotheses in decoding.step() if isinstance(key, int)}
-        return iter([found.get(index, []) for index in range(len(sentences))])
+                found |= decoding.step()
+        return [found[index] for index in range(len(parts))]

@@ -16,7 +16,7 @@ import uvicorn
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from models import ModelError, ModelStore
+from models import LanguageModel, ModelError, ModelStore, QueryError
 from models.manifest import read_manifest, validate
 from service.app import create_app
 from service.settings import BUNDLED, Settings
@@ -99,6 +99,8 @@ def bench(
         rounds: Repetitions of each measurement.
     """
     loaded = ModelStore(model_dir).load(model, threads=threads)
+    if not isinstance(loaded, LanguageModel):
+        raise QueryError(f"{model} is no language model")
     text = "i have been looking for something like this"
     times: dict[tuple[str, int], list[float]] = {}
     for _ in range(rounds + 3):

@@ -40,6 +40,9 @@ class Metrics:
         self.padding_ratio = histogram("batch_padding_ratio", "Padded share of a batch", ["model"], _RATIOS)
         self.queue_items = Gauge("softserve_queue_items", "Texts waiting", ["model"], registry=registry)
         self.queue_tokens = Gauge("softserve_queue_tokens", "Tokens waiting", ["model"], registry=registry)
+        self.generated_tokens = Counter(
+            "softserve_generated_tokens", "Tokens of finished translations, ends included", ["model"], registry=registry
+        )
         self.rejected = Counter("softserve_rejected", "Refused texts", ["model", "reason"], registry=registry)
         self.model_info = Gauge(
             "softserve_model_info",
@@ -98,3 +101,6 @@ class ModelObserver:
 
     def rejected(self, reason: str, items: int) -> None:
         self._metrics.rejected.labels(self._model, reason).inc(items)
+
+    def generated(self, tokens: int) -> None:
+        self._metrics.generated_tokens.labels(self._model).inc(tokens)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import yaml
 
-from training.recipe import Recipe, load_recipe
+from training.recipe import AnyRecipe, Recipe, load_recipe
 
 __all__ = ["Evaluation", "Progress", "RunDirectory", "git_revision"]
 
@@ -81,7 +81,7 @@ class RunDirectory:
     def best(self) -> Path:
         return self.path / "best.pt"
 
-    def recipe(self) -> Recipe:
+    def recipe(self) -> AnyRecipe:
         """The resolved recipe of the run; `FileNotFoundError` where `path` holds no run."""
         file = self.path / "recipe.yaml"
         if not file.is_file():

@@ -11,18 +11,22 @@ from rich.console import Console
 from rich.table import Table
 
 from models.errors import ModelError
+from models.language_model import LanguageModel
 from models.manifest import MANIFEST
 from models.store import load_bundle
 from training.analysis.cli import analyze
 from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
-from training.export.bundle import bundle_perplexity, export_run
+from training.export.bundle import export_run
+from training.export.language_model import bundle_perplexity
+from training.export.translation import bundle_bleu
 from training.export.verify import ExportError
 from training.loop import Trainer
-from training.recipe import Recipe, RecipeError, load_recipe, parse_recipe
+from training.recipe import AnyRecipe, LanguageModelRecipe, RecipeError, TranslationRecipe, load_recipe, parse_recipe
 from training.tasks.language_model import LanguageModelTask, Perplexity, split_texts
-from training.tasks.registry import AnyTask, task_class
+from training.tasks.registry import build_tokenizer, open_task
+from training.tasks.translation import TranslationTask, split_pairs
 from training.trained import choose_device, load_trained
 from training.tune import Search
 
@@ -61,12 +65,12 @@ def run(
             console.print(f"[red]{directory.path} was started with another recipe[/]; --restart starts it over")
             return 1
     else:
-        tokenizer = task_class(settings).build_tokenizer(settings, data_dir)
+        tokenizer = build_tokenizer(settings, data_dir)
         directory.clear()
         directory.start(settings)
         tokenizer.save(directory.tokenizer)
     torch.manual_seed(settings.seed)
-    task = _task(directory, settings, data_dir, device)
+    task = open_task(settings, directory.tokenizer, data_dir, choose_device(device))
     parameters = sum(parameter.numel() for parameter in task.model.parameters())
     console.print(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {task.tokenizer.vocab_size} tokens")
     progress = Trainer(task, directory, settings.loop).fit(console.print, stop_after)
@@ -79,7 +83,7 @@ def run(
 def evaluate(
     what: Annotated[Path, tyro.conf.Positional], data_dir: Path = DATA, split: str = "test", device: str = "auto"
 ) -> int:
-    """Perplexity of a run's best checkpoint, or of a bundle through the code that serves it.
+    """Perplexity or BLEU of a run's best checkpoint, or of a bundle through the code that serves it.
 
     With `sparse_k`, what is served has the coverage instead, the share of tokens whose probability is not 0, and the
     perplexity of those. A run has that of the plain softmax of the same scores too, to compare with other runs.
@@ -91,20 +95,40 @@ def evaluate(
         device: auto, cpu, or a CUDA device such as cuda:0.
     """
     if (what / MANIFEST).is_file():
-        model = load_bundle(what.resolve())
-        recipe = parse_recipe(model.manifest.provenance.recipe)
-        result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
-        sparse = model.manifest.softmax.sparse_k is not None
-        lines = [_covered(result) if sparse else _perplexity("perplexity", result)]
+        recipe, lines = _evaluate_bundle(what.resolve(), split, data_dir)
     else:
         task = load_trained(RunDirectory(what), data_dir, device)
-        recipe, batches = task.recipe, task.batches(split)
-        lines = [_perplexity(task.metric, task.evaluate(batches))]
-        if recipe.output_layer.sparse_k is not None:
-            lines.append(_covered(task.evaluate(batches, sparse=True)))
+        recipe = task.recipe
+        lines = _evaluate_translator(task, split) if isinstance(task, TranslationTask) else _evaluate_words(task, split)
     for line in lines:
         console.print(f"{recipe.name} on {recipe.data.corpus}, {split}: {line}", soft_wrap=True)
     return 0
+
+
+def _evaluate_bundle(path: Path, split: str, data_dir: Path) -> tuple[AnyRecipe, list[str]]:
+    model = load_bundle(path)
+    recipe = parse_recipe(model.manifest.provenance.recipe)
+    if isinstance(model, LanguageModel):
+        assert isinstance(recipe, LanguageModelRecipe)
+        result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
+        sparse = model.manifest.softmax.sparse_k is not None
+        return recipe, [_covered(result) if sparse else _perplexity("perplexity", result)]
+    assert isinstance(recipe, TranslationRecipe)
+    values = bundle_bleu(model, split_pairs(recipe.data, split, data_dir))
+    return recipe, [f"beam 5, {metric} {value:.2f}" for metric, value in values.items()]
+
+
+def _evaluate_words(task: LanguageModelTask, split: str) -> list[str]:
+    batches = task.batches(split)
+    lines = [_perplexity(task.metric, task.evaluate(batches))]
+    if task.recipe.output_layer.sparse_k is not None:
+        lines.append(_covered(task.evaluate(batches, sparse=True)))
+    return lines
+
+
+def _evaluate_translator(task: TranslationTask, split: str) -> list[str]:
+    quality = task.evaluate(task.batches(split))
+    return [f"greedy, {task.metric} {quality.bleu:.2f} ({quality.signature})"]
 
 
 def _perplexity(metric: str, result: Perplexity) -> str:
@@ -209,11 +233,6 @@ def _reference(text: str) -> tuple[str, float]:
     except ValueError:
         pass
     raise ValueError(f'--reference takes "name=perplexity", not {text!r}')
-
-
-def _task(directory: RunDirectory, recipe: Recipe, data_dir: Path, device: str) -> AnyTask:
-    task = task_class(recipe)
-    return task(recipe, task.load_tokenizer(directory.tokenizer), data_dir, choose_device(device))
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from training.data.settings import DataSettings, PairSettings
 from training.dotted_path import set_at
@@ -23,6 +24,7 @@ from training.softmax.mixture import parse_kernels
 from training.softmax.settings import OutputLayerSettings
 
 __all__ = [
+    "AnyRecipe",
     "DataSettings",
     "ExportSettings",
     "LanguageModelRecipe",
@@ -64,7 +66,7 @@ class LoopSettings(Settings):
     final_learning_rate: Fraction = 0.01
     """What cosine decay ends at, as a fraction of the peak."""
     average: PositiveInt = 1
-    """The weights that are evaluated and kept are the mean of that many snapshots (Vaswani et al. 2017, section 6.1)."""
+    """Evaluated and kept is the mean of the weights of that many snapshots (Vaswani et al. 2017, section 6.1)."""
     snapshot_steps: PositiveInt = 500
     """Steps between snapshots, where `average` is more than 1."""
     clip_norm: Annotated[float, Field(gt=0)] = 1.0
@@ -219,14 +221,14 @@ class TranslationRecipe(Recipe):
     network: TransformerSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
 
 
-_AnyRecipe: TypeAdapter[LanguageModelRecipe | TranslationRecipe] = TypeAdapter(
-    Annotated[LanguageModelRecipe | TranslationRecipe, Discriminator("task")]
-)
+AnyRecipe = LanguageModelRecipe | TranslationRecipe
+
+_RECIPES: TypeAdapter[AnyRecipe] = TypeAdapter(Annotated[AnyRecipe, Discriminator("task")])
 
 
-def parse_recipe(content: object) -> LanguageModelRecipe | TranslationRecipe:
+def parse_recipe(content: object) -> AnyRecipe:
     """The recipe of any task from its mapping; raises pydantic's `ValidationError` naming every wrong field."""
-    return _AnyRecipe.validate_python(content)
+    return _RECIPES.validate_python(content)
 
 
 def _set(content: dict[str, Any], path: str, value: Value) -> None:
@@ -240,7 +242,7 @@ def _set(content: dict[str, Any], path: str, value: Value) -> None:
     set_at(content, path, value, may_add=in_kernels)
 
 
-def load_recipe(path: Path) -> LanguageModelRecipe | TranslationRecipe:
+def load_recipe(path: Path) -> AnyRecipe:
     """Reads and checks a recipe; raises `RecipeError` naming every wrong field, `FileNotFoundError` for no file."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -251,5 +253,12 @@ def load_recipe(path: Path) -> LanguageModelRecipe | TranslationRecipe:
     try:
         return parse_recipe(content)
     except ValidationError as error:
-        wrong = [f"  {'.'.join(map(str, e['loc'])) or 'recipe'}: {e['msg']}" for e in error.errors()]
+        wrong = [f"  {_place(e)}: {e['msg']}" for e in error.errors()]
         raise RecipeError(f"{path} is not a valid recipe:\n" + "\n".join(wrong)) from error
+
+
+def _place(error: ErrorDetails) -> str:
+    """Where an error is, without the task that pydantic puts in front of every field."""
+    if error["type"].startswith("union_tag"):
+        return "task"
+    return ".".join(map(str, error["loc"][1:])) or "recipe"

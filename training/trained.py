@@ -4,12 +4,12 @@ from pathlib import Path
 
 import torch
 
-from models.tokenization import WordTokenizer
 from training import checkpoint
 from training.checkpoint import RunDirectory
 from training.tasks.language_model import LanguageModelTask
+from training.tasks.registry import AnyTask, open_task
 
-__all__ = ["choose_device", "load_trained"]
+__all__ = ["choose_device", "load_language_model", "load_trained"]
 
 
 def choose_device(name: str) -> torch.device:
@@ -27,7 +27,7 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def load_trained(run: RunDirectory, data_dir: Path = Path("data"), device: str = "auto") -> LanguageModelTask:
+def load_trained(run: RunDirectory, data_dir: Path = Path("data"), device: str = "auto") -> AnyTask:
     """The task of a run with its best checkpoint, dropout off, no gradients; it reads data only when asked for batches.
 
     Raises `FileNotFoundError` where there is no run, or one that has not ended an epoch.
@@ -35,7 +35,15 @@ def load_trained(run: RunDirectory, data_dir: Path = Path("data"), device: str =
     recipe = run.recipe()
     if not run.best.is_file():
         raise FileNotFoundError(f"{run.path} has no best.pt: its first epoch is not over")
-    task = LanguageModelTask(recipe, WordTokenizer.from_file(run.tokenizer), data_dir, choose_device(device))
+    task = open_task(recipe, run.tokenizer, data_dir, choose_device(device))
     task.model.load_state_dict(checkpoint.load(run.best, task.device)["model"])
     task.model.eval().requires_grad_(False)
+    return task
+
+
+def load_language_model(run: RunDirectory, data_dir: Path = Path("data"), device: str = "auto") -> LanguageModelTask:
+    """As `load_trained`; raises `ValueError` for the run of another task."""
+    task = load_trained(run, data_dir, device)
+    if not isinstance(task, LanguageModelTask):
+        raise ValueError(f"{run.path} is a run of task {task.recipe.task!r}, not of a language model")
     return task

@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from models.tokenization import WordTokenizer
 from training.checkpoint import Evaluation, RunDirectory
 from training.loop import Trainer
-from training.recipe import Range, Recipe, TuneSettings, Value
+from training.recipe import AnyRecipe, LanguageModelRecipe, Range, TuneSettings, Value
 from training.tasks.language_model import LanguageModelTask
 
 __all__ = ["Search", "TrialResult"]
@@ -67,10 +67,12 @@ class Search:
     between two calls, and so may ranges and `trials`.
     """
 
-    def __init__(self, recipe: Recipe, directory: Path, data_dir: Path, device: torch.device) -> None:
+    def __init__(self, recipe: AnyRecipe, directory: Path, data_dir: Path, device: torch.device) -> None:
         """Raises `ValueError` for a recipe without `tune`, or a directory that holds another recipe's search."""
         if recipe.tune is None:
             raise ValueError(f"recipe {recipe.name!r} has no section `tune`, which says what to search")
+        if not isinstance(recipe, LanguageModelRecipe):
+            raise ValueError(f"searches train language models, not task {recipe.task!r}")
         self.recipe, self.settings = recipe, recipe.tune
         self.directory, self._data_dir, self._device = directory, data_dir, device
         self._space = {path: _distribution(self.settings, path) for path in self.settings.parameters}

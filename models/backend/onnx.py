@@ -44,6 +44,7 @@ class OnnxBackend:
             raise UnsupportedDeviceError(f"this onnxruntime has no {_PROVIDERS[device]}, which device {device!r} needs")
         self.device = device
         options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # its warnings are for who writes graphs
         options.intra_op_num_threads = threads or 0
         # Idle pool threads must not spin on the cores that answer HTTP.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -1,72 +1,34 @@
 """Softserve's own endpoints: next words, scores, models."""
 
-import asyncio
 import math
-import time
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Header, Request, Response
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
 
-from models import QueryError, UnknownModelError
+from models import LanguageModel, UnknownModelError
 from models.language_model import NextWords, SentenceScore
-from models.manifest import Limits, Quality
+from models.manifest import Languages, Limits, Quality
+from service.api.requests import (
+    Body,
+    Deadline,
+    ModelName,
+    Texts,
+    Truncate,
+    deadline_of,
+    find,
+    queries_of,
+    say_timing,
+)
 from service.engine.registry import Registry, ServedModel
 from service.errors import PROBLEM_RESPONSES
-from service.settings import Settings
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1", tags=["native"])
 
 
-_INLINE_CHARACTERS = 20_000
-"""Longer requests are tokenized on another thread, so that they do not hold up everybody else's."""
-
-
-def _no_surrogates(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("the text holds half of a surrogate pair, which is no character") from None
-    return text
-
-
-def _as_list(value: object) -> object:
-    if isinstance(value, str):
-        return [value]
-    if not isinstance(value, list):
-        raise ValueError("must be a text or a list of texts")
-    return value
-
-
-Text = Annotated[str, AfterValidator(_no_surrogates)]
-Texts = Annotated[
-    list[Text],
-    BeforeValidator(_as_list),
-    Field(min_length=1),
-    WithJsonSchema(
-        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]},
-        mode="validation",
-    ),
-]
-"""One text or a list of them."""
-
-ModelName = Annotated[
-    Text | None, Field(description='Such as "next-word" or "next-word:1"; optional where one model serves the task.')
-]
-Truncate = Annotated[bool, Field(description="Cut a text that is too long instead of refusing it.")]
-Deadline = Annotated[
-    int | None, Header(alias="X-Request-Timeout-Ms", ge=1, le=3_600_000, description="Deadline in milliseconds.")
-]
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class NextWordRequest(_Body):
+class NextWordRequest(Body):
     """Contexts to continue."""
 
     context: Texts
@@ -76,7 +38,7 @@ class NextWordRequest(_Body):
     model: ModelName = None
 
 
-class ScoreRequest(_Body):
+class ScoreRequest(Body):
     """Sentences to score."""
 
     text: Texts
@@ -161,6 +123,8 @@ class ModelInfo(BaseModel):
     """sha256 of the manifest."""
     vocab_size: int
     kernels: list[str]
+    languages: Languages | None
+    """Of a translator."""
     limits: Limits
     quality: list[Quality]
 
@@ -176,16 +140,13 @@ async def next_word(
     body: NextWordRequest, request: Request, response: Response, timeout_ms: Deadline = None
 ) -> NextWordResponse:
     """The most probable next words after each context."""
-    served = _find(request, body.model)
-    results = await _run(
-        request,
-        response,
-        served,
-        "next-word",
-        lambda text: served.model.next_words_query(text, body.top_k, truncate=body.truncate),
-        body.context,
-        timeout_ms,
+    served, model = _find(request, body.model)
+    deadline = deadline_of(request, timeout_ms)
+    queries, tokenized = await queries_of(
+        served, lambda text: model.next_words_query(text, body.top_k, truncate=body.truncate), body.context
     )
+    results, timing = await served.worker.submit("next-word", queries, deadline)
+    say_timing(response, tokenized, timing)
     name, version = served.manifest.name, served.manifest.version
     return NextWordResponse(
         model=name, version=version, results=[_next_word_result(result, body.explain) for result in results]
@@ -195,16 +156,13 @@ async def next_word(
 @router.post("/score", responses=PROBLEM_RESPONSES)
 async def score(body: ScoreRequest, request: Request, response: Response, timeout_ms: Deadline = None) -> ScoreResponse:
     """Log-probability and perplexity of each text, word by word."""
-    served = _find(request, body.model)
-    results = await _run(
-        request,
-        response,
-        served,
-        "score",
-        lambda text: served.model.score_query(text, truncate=body.truncate),
-        body.text,
-        timeout_ms,
+    served, model = _find(request, body.model)
+    deadline = deadline_of(request, timeout_ms)
+    queries, tokenized = await queries_of(
+        served, lambda text: model.score_query(text, truncate=body.truncate), body.text
     )
+    results, timing = await served.worker.submit("score", queries, deadline)
+    say_timing(response, tokenized, timing)
     name, version = served.manifest.name, served.manifest.version
     return ScoreResponse(model=name, version=version, results=[_score_result(result) for result in results])
 
@@ -226,40 +184,10 @@ async def get_models(name: str, request: Request) -> ModelList:
     return ModelList(models=[_model_info(served) for _, served in sorted(found.items())])
 
 
-def _find(request: Request, name: str | None) -> ServedModel:
-    registry: Registry = request.app.state.registry
-    served = registry.find(name, "language-model")
-    request.state.model = served.manifest.name  # for the metrics
-    return served
-
-
-async def _run(
-    request: Request,
-    response: Response,
-    served: ServedModel,
-    operation: str,
-    query: Callable[[str], Any],
-    texts: list[str],
-    timeout_ms: int | None,
-) -> list[Any]:
-    """Checks and tokenizes the texts, has them computed, says in `Server-Timing` where the time went."""
-    settings: Settings = request.app.state.settings
-    started = time.monotonic()
-    deadline = started + (timeout_ms or settings.request_timeout_ms) / 1000
-    try:
-        if sum(map(len, texts)) <= _INLINE_CHARACTERS:
-            queries = [query(text) for text in texts]
-        else:
-            queries = await asyncio.to_thread(lambda: [query(text) for text in texts])
-    except QueryError:
-        served.observer.rejected("invalid", len(texts))
-        raise
-    tokenized = time.monotonic() - started
-    served.observer.tokenized(tokenized)
-    results, timing = await served.worker.submit(operation, queries, deadline)
-    parts = {"queue": timing.queue, "tokenize": tokenized, "infer": timing.inference}
-    response.headers["Server-Timing"] = ", ".join(f"{name};dur={1000 * s:.3f}" for name, s in parts.items())
-    return results
+def _find(request: Request, name: str | None) -> tuple[ServedModel, LanguageModel]:
+    served = find(request, name, "language-model")
+    assert isinstance(served.model, LanguageModel)
+    return served, served.model
 
 
 def _next_word_result(result: NextWords, explain: bool) -> NextWordResult:
@@ -301,6 +229,7 @@ def _model_info(served: ServedModel) -> ModelInfo:
         digest=served.digest,
         vocab_size=manifest.vocab_size,
         kernels=[kernel.name for kernel in manifest.softmax.kernels],
+        languages=manifest.languages,
         limits=manifest.limits,
         quality=list(manifest.quality),
     )

@@ -96,9 +96,10 @@ class BatchQueue(Generic[T]):
             return oldest
         return max(oldest, min(oldest + limits.max_delay, *(entry.deadline for entry in self._entries)))
 
-    def next_batch(self) -> list[Entry[T]]:
-        """Takes out the next batch, the oldest entry first; empty where nothing waits."""
-        if not self._entries:
+    def next_batch(self, room: int | None = None) -> list[Entry[T]]:
+        """Takes out the next batch, at most `room` entries, the oldest first; empty where nothing waits."""
+        most = self.limits.max_batch_items if room is None else min(room, self.limits.max_batch_items)
+        if not self._entries or most < 1:
             return []
         lead = self._entries[0]
         company = [entry for entry in self._entries[1:] if entry.operation == lead.operation]
@@ -107,7 +108,7 @@ class BatchQueue(Generic[T]):
         for entry in company:
             longest = max(longest, entry.length)
             over_tokens = longest * (len(batch) + 1) > self.limits.max_batch_tokens
-            if over_tokens or len(batch) == self.limits.max_batch_items:
+            if over_tokens or len(batch) == most:
                 break
             batch.append(entry)
         self.remove(batch)

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from models import LanguageModel, Manifest, ModelStore, UnknownModelError
+from models import LanguageModel, Manifest, ModelStore, Translator, UnknownModelError
 from models.manifest import MANIFEST, sha256_of
+from models.store import Model
+from service.engine.decoding import DecodingWorker
 from service.engine.queue import Limits
-from service.engine.worker import Operation, Worker
+from service.engine.worker import BatchWorker, Operation, Worker
 from service.metrics import Metrics, ModelObserver
 from service.settings import Settings
 
@@ -30,7 +32,7 @@ class NotReady(Exception):
 class ServedModel:
     """A loaded model and what runs it."""
 
-    model: LanguageModel
+    model: Model
     worker: Worker
     observer: ModelObserver
     digest: str
@@ -103,7 +105,7 @@ class Registry:
         started = time.monotonic()
         model = await asyncio.to_thread(self._load_and_warm_up, path)
         observer = self._metrics.for_model(model.manifest, model.backend)
-        worker = Worker(operations(model), self._limits(), observer)
+        worker = _worker(model, self._limits(), observer)
         worker.start()
         manifest = model.manifest
         digest = sha256_of(path / MANIFEST)
@@ -111,7 +113,7 @@ class Registry:
         observer.loaded(time.monotonic() - started)
         logger.info("loaded %s:%s in %.2f s", manifest.name, manifest.version, time.monotonic() - started)
 
-    def _load_and_warm_up(self, path: Path) -> LanguageModel:
+    def _load_and_warm_up(self, path: Path) -> Model:
         settings = self._settings
         model = self._store.load(
             path.parent.name, int(path.name), backend=settings.backend, device=settings.device, threads=settings.threads
@@ -119,8 +121,11 @@ class Registry:
         for words in (1, min(32, model.manifest.limits.max_tokens)):
             text = " ".join(["a"] * words)
             for count in (1, min(8, settings.max_batch_items)):
-                model.next_words([text] * count)
-                model.score([text] * count)
+                if isinstance(model, Translator):
+                    model.translate([text] * count)
+                else:
+                    model.next_words([text] * count)
+                    model.score([text] * count)
         return model
 
     def _limits(self) -> Limits:
@@ -134,6 +139,12 @@ class Registry:
         )
 
 
+def _worker(model: Model, limits: Limits, observer: ModelObserver) -> Worker:
+    if isinstance(model, Translator):
+        return DecodingWorker(model.start, limits, observer)
+    return BatchWorker(operations(model), limits, observer)
+
+
 def operations(model: LanguageModel) -> dict[str, Operation]:
-    """What a worker can run on a model, by name."""
+    """What a worker can run on a language model, by name."""
     return {"next-word": model.run_next_words, "score": model.run_score}

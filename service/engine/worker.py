@@ -1,5 +1,6 @@
 """Runs the batches of one model: one queue, one thread, one asyncio task between them."""
 
+import abc
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,18 @@ from typing import Any, Protocol
 
 from service.engine.queue import BatchQueue, Entry, Limits, QueueFull
 
-__all__ = ["DeadlineExceeded", "Observer", "Operation", "Stopped", "Timing", "Worker"]
+__all__ = [
+    "BatchWorker",
+    "DeadlineExceeded",
+    "Observer",
+    "Operation",
+    "Stopped",
+    "Timing",
+    "Waiting",
+    "Worker",
+    "fail",
+    "succeed",
+]
 
 Operation = Callable[[Sequence[Any]], Sequence[Any]]
 """Computes a batch: queries in, one result each, in order. Called on the worker's thread."""
@@ -47,19 +59,22 @@ class Observer(Protocol):
 
     def rejected(self, reason: str, items: int) -> None: ...
 
+    def generated(self, tokens: int) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class Waiting:
+    """A query and whoever waits for its result."""
+
     query: Query
     future: "asyncio.Future[tuple[Any, Timing]]"
 
 
-class Worker:
-    """Batches the concurrent requests of one model. Use from one event loop."""
+class Worker(abc.ABC):
+    """Queues the concurrent requests of one model and computes them together. Use from one event loop."""
 
-    def __init__(self, operations: Mapping[str, Operation], limits: Limits, observer: Observer) -> None:
-        self._operations = operations
-        self._queue: BatchQueue[_Waiting] = BatchQueue(limits)
+    def __init__(self, limits: Limits, observer: Observer) -> None:
+        self._queue: BatchQueue[Waiting] = BatchQueue(limits)
         self._observer = observer
         self._wake = asyncio.Event()
         self._stopping = False
@@ -80,6 +95,8 @@ class Worker:
     async def submit(self, operation: str, queries: Sequence[Query], deadline: float) -> tuple[list[Any], Timing]:
         """Results of the queries in order; `deadline` is on the clock of `time.monotonic`.
 
+        Only queries of one operation are computed together.
+
         Raises `QueueFull` at once where there is no room, `DeadlineExceeded` where the deadline passed before the
         work began, `Stopped`, and what the operation raises. A cancelled call takes its queries out of the queue.
         """
@@ -92,7 +109,7 @@ class Worker:
                 length=query.length,
                 arrived=now,
                 deadline=deadline,
-                payload=_Waiting(query, loop.create_future()),
+                payload=Waiting(query, loop.create_future()),
             )
             for query in queries
         ]
@@ -103,10 +120,13 @@ class Worker:
         finally:
             self._queue.remove(entries)
             self._report_queue()
-        timing = Timing(max(t.queue for _, t in answers), max(t.inference for _, t in answers))
+        timing = Timing(
+            max((timing.queue for _, timing in answers), default=0.0),
+            max((timing.inference for _, timing in answers), default=0.0),
+        )
         return [result for result, _ in answers], timing
 
-    def _push(self, entries: Sequence[Entry[_Waiting]]) -> None:
+    def _push(self, entries: Sequence[Entry[Waiting]]) -> None:
         try:
             self._queue.push(entries)
         except QueueFull:
@@ -117,15 +137,53 @@ class Worker:
     def _report_queue(self) -> None:
         self._observer.queued(len(self._queue), self._queue.tokens)
 
+    @abc.abstractmethod
+    async def _run(self) -> None:
+        """Computes what comes until there is nothing left and `stop` was called."""
+
+    async def _sleep(self) -> bool:
+        """Waits for a request; False where none came and none will."""
+        if self._stopping:
+            return False
+        self._wake.clear()
+        await self._wake.wait()
+        return True
+
+    def _drop_expired(self) -> None:
+        expired = self._queue.expired(time.monotonic())
+        if expired:
+            self._observer.rejected("expired", len(expired))
+            self._report_queue()
+        for entry in expired:
+            fail(entry, DeadlineExceeded())
+
+
+def fail(entry: Entry[Waiting], error: Exception) -> None:
+    """Hands an error to whoever waits for the entry."""
+    if not entry.payload.future.done():
+        entry.payload.future.set_exception(error)
+
+
+def succeed(entry: Entry[Waiting], result: object, timing: Timing) -> None:
+    """Hands the result to whoever waits for the entry."""
+    if not entry.payload.future.done():
+        entry.payload.future.set_result((result, timing))
+
+
+class BatchWorker(Worker):
+    """Computes one batch after the other."""
+
+    def __init__(self, operations: Mapping[str, Operation], limits: Limits, observer: Observer) -> None:
+        super().__init__(limits, observer)
+        self._operations = operations
+
     async def _run(self) -> None:
         while True:
             self._drop_expired()
             ready = self._queue.ready_at()
             if ready is None:
-                if self._stopping:
+                if not await self._sleep():
                     return
-                self._wake.clear()
-                await self._wake.wait()
             elif not self._stopping and (delay := ready - time.monotonic()) > 0:
                 self._wake.clear()
                 await self._wait(delay)
@@ -138,16 +196,7 @@ class Worker:
         except TimeoutError:
             return
 
-    def _drop_expired(self) -> None:
-        expired = self._queue.expired(time.monotonic())
-        if expired:
-            self._observer.rejected("expired", len(expired))
-            self._report_queue()
-        for entry in expired:
-            if not entry.payload.future.done():
-                entry.payload.future.set_exception(DeadlineExceeded())
-
-    async def _compute(self, batch: Sequence[Entry[_Waiting]]) -> None:
+    async def _compute(self, batch: Sequence[Entry[Waiting]]) -> None:
         """Runs one batch; what it raises goes to the requests in it and to nobody else."""
         self._report_queue()
         started, queries = time.monotonic(), [entry.payload.query for entry in batch]
@@ -158,12 +207,10 @@ class Worker:
                 raise ValueError(f"{batch[0].operation} gave {len(results)} results for {len(batch)} queries")
         except Exception as error:
             for entry in batch:
-                if not entry.payload.future.done():
-                    entry.payload.future.set_exception(error)
+                fail(entry, error)
             return
         seconds = time.monotonic() - started
         waits = [started - entry.arrived for entry in batch]
         self._observer.batch([entry.length for entry in batch], waits, seconds)
         for entry, result, wait in zip(batch, results, waits, strict=True):
-            if not entry.payload.future.done():
-                entry.payload.future.set_result((result, Timing(wait, seconds)))
+            succeed(entry, result, Timing(wait, seconds))

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import models as package
 from models import LanguageModel, ModelStore
 from models.backend import Array, Backend
-from models.manifest import Limits, Network, SpecialTokens
+from models.manifest import Limits, LstmNetwork, SpecialTokens
 from models.tokenization import WordTokenizer
 
 BUNDLED = Path(package.__file__).parent / "bundled"
@@ -129,7 +129,7 @@ def counting(model: LanguageModel, tiny_tokenizer: WordTokenizer) -> tuple[Langu
         update={
             "vocab_size": len(WORDS),
             "special_tokens": SpecialTokens(unknown=0, end=1),
-            "network": Network(kind="lstm", hidden_size=2, num_layers=1),
+            "network": LstmNetwork(kind="lstm", hidden_size=2, num_layers=1),
         }
     )
     backend = RecordingBackend(CountingBackend())

@@ -12,7 +12,7 @@ from training.analysis import gradients as kernels
 from training.analysis import mixture as components
 from training.analysis.tables import Rows
 from training.checkpoint import RunDirectory
-from training.trained import load_trained
+from training.trained import load_language_model
 
 __all__ = ["analyze"]
 
@@ -67,7 +67,7 @@ def disambiguation(
     sentences = words.read_pairs(pairs)
     alike = len({run.resolve().name for run in runs}) < len(runs)
     names = [str(run) if alike else run.resolve().name for run in runs]
-    tasks = {name: load_trained(RunDirectory(run), device=device) for name, run in zip(names, runs, strict=True)}
+    tasks = {name: load_language_model(RunDirectory(run), device=device) for name, run in zip(names, runs, strict=True)}
     target = runs[0] / "analysis" if output is None else output
     near = words.neighbour_rows(next(iter(tasks.values())), sentences, neighbours)
     console.print(near.table(f"nearest words in the projection matrix of {names[0]}"))
@@ -99,7 +99,7 @@ def mixture(
         output: Directory for components.csv and words.csv, analysis/ in the run by default.
         device: auto, cpu, or a CUDA device such as cuda:0.
     """
-    task = load_trained(RunDirectory(run), data_dir, device)
+    task = load_language_model(RunDirectory(run), data_dir, device)
     shares = components.mixture_shares(task, task.batches(split))
     target = run / "analysis" if output is None else output
     rows = components.component_rows(shares, task, min_count=min_count, words=top)

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
+import sacrebleu
 import yaml
 
-from models.manifest import Manifest, SoftmaxLayer
+from models.manifest import LstmNetwork, Manifest, SoftmaxLayer
 
 __all__ = ["model_card"]
 
@@ -19,8 +20,9 @@ def model_card(manifest: Manifest, *, differences: Mapping[str, float], referenc
 {manifest.description}
 
 * Output layer: {_output_layer(manifest.softmax)}
-* Network: {manifest.network.num_layers}-layer LSTM, {manifest.network.hidden_size} hidden units, word vectors tied
-* Vocabulary: {manifest.vocab_size} words, `<unk>` and the sentence end `</s>` included
+* Network: {_network(manifest)}, word vectors tied
+* Vocabulary: {manifest.vocab_size} {"words" if manifest.task == "language-model" else "tokens of both languages"}, \
+`<unk>` and the sentence end `</s>` included
 * Licence of the model: {manifest.licence}
 * Weights: {_weights(manifest)}
 
@@ -36,7 +38,8 @@ Exported graphs against the trained module, largest difference of any output, fl
 
 ## Limits
 
-Trained on short sentences; texts of up to {manifest.limits.max_tokens} tokens are accepted. It knows what its corpus
+Trained on short sentences; {"texts" if manifest.task == "language-model" else "sentences"} of up to \
+{manifest.limits.max_tokens} tokens are accepted. It knows what its corpus
 says and repeats the corpus's biases; it is no source of facts.
 
 ## Recipe
@@ -47,6 +50,16 @@ Exported on {provenance.date} after {provenance.training_seconds:.0f} s of train
 {yaml.safe_dump(provenance.recipe, sort_keys=False).strip()}
 ```
 """
+
+
+def _network(manifest: Manifest) -> str:
+    network = manifest.network
+    if isinstance(network, LstmNetwork):
+        return f"{network.num_layers}-layer LSTM, {network.hidden_size} hidden units"
+    return (
+        f"Transformer, {network.encoder_layers} + {network.decoder_layers} layers, {network.hidden_size} hidden units, "
+        f"{network.heads} heads, feed-forward {network.inner_size}, {network.norm}-norm"
+    )
 
 
 def _output_layer(layer: SoftmaxLayer) -> str:
@@ -76,6 +89,8 @@ def _weights(manifest: Manifest) -> str:
 
 def _quality(manifest: Manifest, references: Mapping[str, float]) -> str:
     """What was measured, in words and as a table with a column for each metric."""
+    if manifest.task == "translation":
+        return _translation_quality(manifest, references)
     text = "Perplexity per token, sentence ends included, `<unk>` counted like any word."
     columns = {"perplexity": "perplexity"}
     if manifest.softmax.sparse_k is not None:
@@ -84,16 +99,37 @@ def _quality(manifest: Manifest, references: Mapping[str, float]) -> str:
             " over all tokens it is infinite where coverage is below 1."
         )
         columns = {"coverage": "coverage", "perplexity_of_covered": "perplexity of covered tokens"}
+    # What references cover is everything.
+    others = {
+        name: {"perplexity": value, "coverage": 1.0, "perplexity_of_covered": value}
+        for name, value in references.items()
+    }
+    return f"{text}\n\n{_table(manifest, columns, others)}"
+
+
+def _translation_quality(manifest: Manifest, references: Mapping[str, float]) -> str:
+    text = (
+        "Of translations with beam size 5, detokenized and cased, by sacrebleu"
+        f" (BLEU {_signature(sacrebleu.BLEU())}, chrF {_signature(sacrebleu.CHRF())})."
+    )
+    others = {name: {"BLEU": value} for name, value in references.items()}
+    return f"{text}\n\n{_table(manifest, {'BLEU': 'BLEU', 'chrF': 'chrF'}, others)}"
+
+
+def _signature(metric: sacrebleu.BLEU | sacrebleu.CHRF) -> str:
+    metric.corpus_score(["a"], [["a"]])  # it counts references only then
+    return str(metric.get_signature())
+
+
+def _table(manifest: Manifest, columns: Mapping[str, str], others: Mapping[str, Mapping[str, float]]) -> str:
     rows = [["model", "data", "split", *columns.values()], ["---"] * (3 + len(columns))]
     splits: dict[tuple[str, str], dict[str, float]] = {}
     for quality in manifest.quality:
         splits.setdefault((quality.dataset, quality.split), {})[quality.metric] = quality.value
     rows += [["this model", *where, *_numbers(columns, values)] for where, values in splits.items()]
     dataset = manifest.quality[-1].dataset
-    for name, value in references.items():  # what they cover is everything
-        values = {"perplexity": value, "coverage": 1.0, "perplexity_of_covered": value}
-        rows.append([name, dataset, "test", *_numbers(columns, values)])
-    return text + "\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    rows += [[name, dataset, "test", *_numbers(columns, values)] for name, values in others.items()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _numbers(columns: Iterable[str], values: Mapping[str, float]) -> list[str]:

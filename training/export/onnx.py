@@ -28,6 +28,7 @@ WEIGHTS = "weights.bin"
 """File that holds the weights of all graphs of a bundle, each once."""
 
 op: Any = opset18  # typed for scripts, called here on graph values
+newest: Any = opset24
 
 _TYPES = {"bool": onnx.TensorProto.BOOL, "int64": onnx.TensorProto.INT64, "float32": onnx.TensorProto.FLOAT}
 
@@ -128,7 +129,7 @@ def _lstm(
 
 def _write_slots(cache: ir.Value, update: ir.Value, start: ir.Value) -> ir.Value:
     """`write_slots` as the operator that ONNX Runtime computes in place where input and output are one buffer."""
-    written: ir.Value = opset24.TensorScatter(cache, update, start, axis=2)
+    written: ir.Value = newest.TensorScatter(cache, update, start, axis=2)
     return written
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import ExportGraph, contract
 from training.export.topk import top_k
-from training.networks.transformer import Transformer, padding_mask
+from training.networks.transformer import Attention, Transformer, padding_mask
 from training.networks.translation_model import TranslationModel
 
 __all__ = ["DecoderStepGraph", "EncoderGraph", "translation_graphs", "write_slots"]
@@ -94,7 +94,7 @@ class DecoderStepGraph(nn.Module):
         return values.view(shape), words.view(shape), *written
 
 
-def _joined(attention: nn.Module) -> nn.Linear:
+def _joined(attention: Attention) -> nn.Linear:
     """Queries, keys and values of self-attention from one matrix product."""
     parts = (attention.query, attention.key_value)
     weight = torch.cat([part.weight.detach() for part in parts])
@@ -129,7 +129,9 @@ def translation_graphs(model: TranslationModel) -> Mapping[str, ExportGraph]:
     layers = len(model.network.decoder_layers())
     heads = model.network.decoder_layers()[0].self_attention.heads
     size = model.network.hidden_size // heads
-    memory, caches, lengths = {}, {}, ("int64", ("batch",))
+    memory: dict[str, tuple[str, tuple[str | int, ...]]] = {}
+    caches: dict[str, tuple[str, tuple[str | int, ...]]] = {}
+    lengths = ("int64", ("batch",))
     for index in range(layers):
         memory[f"memory_keys_{index}"] = ("float32", ("batch", heads, size, "source"))
         memory[f"memory_values_{index}"] = ("float32", ("batch", heads, "source", size))
@@ -180,11 +182,9 @@ def example_step(
     steps = 4
     positions = torch.randint(steps, (batch_size,), generator=generator)
     slots = torch.arange(steps * beam) // beam
-    visible = (slots == positions[:, None])[:, None] & (
-        torch.arange(steps * beam) % beam == torch.arange(beam)[:, None]
-    )
-    visible = visible | ((slots < positions[:, None])[:, None] & (torch.rand(visible.shape, generator=generator) < 0.5))
+    own = (slots == positions[:, None])[:, None] & (torch.arange(steps * beam) % beam == torch.arange(beam)[:, None])
+    past = (slots < positions[:, None])[:, None] & (torch.rand(own.shape, generator=generator) < 0.5)
     _, heads, size, _ = memory[0].shape
     caches = torch.rand(len(memory), batch_size, heads, steps * beam, size, generator=generator) * 2 - 1
     tokens = torch.randint(model.output_layer.weight.shape[0], (batch_size, beam), generator=generator)
-    return tokens, positions, visible, lengths, torch.tensor(2 * beam), *caches, *memory
+    return tokens, positions, own | past, lengths, torch.tensor(2 * beam), *caches, *memory

@@ -1,5 +1,6 @@
 """Exported graphs against the module they came from."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +28,12 @@ class ExportError(RuntimeError):
     """An export that does not compute what the model computes."""
 
 
-def verify_bundle(path: Path, manifest: Manifest, model: RecurrentLanguageModel) -> dict[str, float]:
+def verify_bundle(path: Path, manifest: Manifest, largest: Callable[[Backend, Manifest], float]) -> dict[str, float]:
     """Largest difference from eager of each backend the bundle has; raises `ExportError` above `TOLERANCE`."""
     backends: list[Backend] = [OnnxBackend(path, manifest)]
     if all(graph.torchscript for graph in manifest.graphs.values()):
         backends.append(TorchScriptBackend(path, manifest))
-    differences: dict[str, float] = {backend.name: largest_difference(backend, manifest, model) for backend in backends}
+    differences: dict[str, float] = {backend.name: largest(backend, manifest) for backend in backends}
     for name, difference in differences.items():
         if not difference <= TOLERANCE:
             raise ExportError(f"the {name} graphs differ from the model by {difference:.2e}, above {TOLERANCE:.0e}")

@@ -22,9 +22,9 @@ class NetworkSettings(Settings):
 
 
 _PRESETS: Mapping[str, Mapping[str, int]] = {
-    "tiny": dict(hidden_size=128, inner_size=256, heads=4, encoder_layers=4, decoder_layers=4),
-    "small": dict(hidden_size=256, inner_size=1024, heads=4, encoder_layers=3, decoder_layers=3),
-    "base": dict(hidden_size=512, inner_size=1024, heads=4, encoder_layers=6, decoder_layers=6),
+    "tiny": {"hidden_size": 128, "inner_size": 256, "heads": 4, "encoder_layers": 4, "decoder_layers": 4},
+    "small": {"hidden_size": 256, "inner_size": 1024, "heads": 4, "encoder_layers": 3, "decoder_layers": 3},
+    "base": {"hidden_size": 512, "inner_size": 1024, "heads": 4, "encoder_layers": 6, "decoder_layers": 6},
 }
 
 

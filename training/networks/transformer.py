@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["Cache", "Memory", "Norm", "Transformer", "padding_mask", "sinusoidal_positions"]
+__all__ = ["Attention", "Cache", "Memory", "Norm", "Transformer", "padding_mask", "sinusoidal_positions"]
 
 Norm = Literal["pre", "post"]
 """Whether a sublayer's input or its sum with the residual is normalized (Xiong et al. 2020)."""
@@ -42,7 +42,7 @@ def padding_mask(lengths: Tensor, width: int) -> Tensor:
     return (torch.arange(width, device=lengths.device) < lengths[:, None])[:, None, None]
 
 
-class _Attention(nn.Module):
+class Attention(nn.Module):
     """Multi-head attention (section 3.2.2); keys and values come from elsewhere, so that they can be kept."""
 
     def __init__(self, hidden_size: int, heads: int) -> None:
@@ -67,7 +67,8 @@ class _Attention(nn.Module):
         return outputs
 
     def _split(self, vectors: Tensor) -> Tensor:
-        return vectors.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        heads: Tensor = vectors.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return heads
 
 
 class _FeedForward(nn.Module):
@@ -106,7 +107,7 @@ class _Layer(nn.Module):
 class _EncoderLayer(_Layer):
     def __init__(self, hidden_size: int, inner_size: int, heads: int, dropout: float, norm: Norm) -> None:
         super().__init__(2, hidden_size, dropout, norm)
-        self.attention = _Attention(hidden_size, heads)
+        self.attention = Attention(hidden_size, heads)
         self.feed_forward = _FeedForward(hidden_size, inner_size)
 
     def forward(self, inputs: Tensor, mask: Tensor | None) -> Tensor:
@@ -118,14 +119,14 @@ class _EncoderLayer(_Layer):
 class _DecoderLayer(_Layer):
     def __init__(self, hidden_size: int, inner_size: int, heads: int, dropout: float, norm: Norm) -> None:
         super().__init__(3, hidden_size, dropout, norm)
-        self.self_attention = _Attention(hidden_size, heads)
-        self.cross_attention = _Attention(hidden_size, heads)
+        self.self_attention = Attention(hidden_size, heads)
+        self.cross_attention = Attention(hidden_size, heads)
         self.feed_forward = _FeedForward(hidden_size, inner_size)
 
     def forward(
         self, inputs: Tensor, memory: KeyValue, mask: Tensor | None, past: KeyValue | None
     ) -> tuple[Tensor, KeyValue]:
-        """Without `past` the inputs are a sentence's start and each sees those before it; with it they are one token."""
+        """Without `past` the inputs are a sentence and each token sees those before it; with it they are one token."""
         read = self.before(0, inputs)
         keys, values = self.self_attention.keys_values(read)
         if past is not None:
@@ -138,6 +139,9 @@ class _DecoderLayer(_Layer):
 
 class Transformer(nn.Module):
     """Vectors in, vectors out: encoder and decoder without word vectors and output layer."""
+
+    positions: Tensor
+    """`[max_tokens, d]`"""
 
     def __init__(
         self,
@@ -159,8 +163,8 @@ class Transformer(nn.Module):
         self.hidden_size = hidden_size
         self.encoder = nn.ModuleList(_EncoderLayer(*sizes) for _ in range(encoder_layers))
         self.decoder = nn.ModuleList(_DecoderLayer(*sizes) for _ in range(decoder_layers))
-        ends = (nn.LayerNorm(hidden_size), nn.LayerNorm(hidden_size)) if norm == "pre" else (nn.Identity(),) * 2
-        self.encoder_norm, self.decoder_norm = ends
+        self.encoder_norm = nn.LayerNorm(hidden_size) if norm == "pre" else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(hidden_size) if norm == "pre" else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         self.register_buffer("positions", sinusoidal_positions(max_tokens, hidden_size), persistent=False)
         self._reset_parameters()

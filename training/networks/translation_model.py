@@ -22,7 +22,7 @@ class TranslationModel(nn.Module):
         self.output_layer = output_layer
 
     def forward(self, source: Tensor, source_lengths: Tensor, target: Tensor) -> Tensor:
-        """Context vectors `[B, T, d]` of the next tokens: source `[B, S]`, its lengths `[B]`, target so far `[B, T]`."""
+        """source `[B, S]`, its lengths `[B]`, target so far `[B, T]` -> next context vectors `[B, T, d]`."""
         memory, mask = self.encode(source, source_lengths)
         hidden, _ = self.network.decode(self.embed(target), memory, mask)
         return hidden

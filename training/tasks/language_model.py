@@ -85,7 +85,7 @@ class LanguageModelTask:
         self.model = build_model(recipe, tokenizer.vocab_size).to(device)
         if recipe.output_layer.sparse_k is not None:
             self.metric = "plain_softmax_perplexity"
-        self._data_dir = data_dir
+        self.data_dir = data_dir
         self._state: State | None = None
 
     @staticmethod
@@ -95,14 +95,10 @@ class LanguageModelTask:
         texts = split_texts(data, "train", data_dir)
         return build_word_tokenizer(texts, style=data.style, lowercase=data.lowercase, min_count=data.min_count)
 
-    @staticmethod
-    def load_tokenizer(path: Path) -> WordTokenizer:
-        return WordTokenizer.from_file(path)
-
     def batches(self, split: str) -> Batches:
         """Batches of a split; training batches are shuffled by the recipe's seed."""
         data = self.recipe.data
-        sentences = self.tokenizer.encode_batch(split_texts(data, split, self._data_dir))
+        sentences = self.tokenizer.encode_batch(split_texts(data, split, self.data_dir))
         end_id = self.tokenizer.end_id
         if data.context == "stream":
             streams = data.batch_tokens // data.stream_steps if split == "train" else 1

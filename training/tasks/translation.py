@@ -64,7 +64,7 @@ class TranslationTask:
         self.tokenizer = tokenizer
         self.device = device
         self.model = build_model(recipe, tokenizer.vocab_size).to(device)
-        self._data_dir = data_dir
+        self.data_dir = data_dir
 
     @staticmethod
     def build_tokenizer(recipe: TranslationRecipe, data_dir: Path) -> SubwordTokenizer:
@@ -72,14 +72,10 @@ class TranslationTask:
         pairs = split_pairs(recipe.data, "train", data_dir)
         return build_subword_tokenizer((text for pair in pairs for text in pair), vocab_size=recipe.data.vocab_size)
 
-    @staticmethod
-    def load_tokenizer(path: Path) -> SubwordTokenizer:
-        return SubwordTokenizer.from_file(path)
-
     def batches(self, split: str) -> PairBatches:
         """Batches of a split; training batches are shuffled by the recipe's seed and lack pairs that are too long."""
         data = self.recipe.data
-        sources, targets = zip(*split_pairs(data, split, self._data_dir), strict=True)
+        sources, targets = zip(*split_pairs(data, split, self.data_dir), strict=True)
         encode, training = self.tokenizer.encode_batch, split == "train"
         pairs = list(zip(encode(sources), encode(targets), strict=True))
         if training:
@@ -107,10 +103,11 @@ class TranslationTask:
             references = self.tokenizer.decode_batch([row[row != IGNORED].tolist() for row in batch.targets])
             found |= zip(batch.indices.tolist(), zip(texts, references, strict=True), strict=True)
         self.model.train(was_training)
-        translations, references = zip(*(found[index] for index in sorted(found)), strict=True)
+        ordered = [found[index] for index in sorted(found)]
+        translations = [translation for translation, _ in ordered]
         bleu = sacrebleu.BLEU()
-        score = bleu.corpus_score(translations, [references]).score
-        return TranslationQuality(bleu=score, signature=str(bleu.get_signature()), translations=list(translations))
+        score = bleu.corpus_score(translations, [[reference for _, reference in ordered]]).score
+        return TranslationQuality(bleu=score, signature=str(bleu.get_signature()), translations=translations)
 
     def _greedy(self, batch: PairBatch) -> list[list[int]]:
         factor, more = _LONGER

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from service.engine.queue import Limits, QueueFull
-from service.engine.worker import DeadlineExceeded, Stopped, Worker
+from service.engine.worker import BatchWorker, DeadlineExceeded, Stopped
 
 HANGS = 6.0
 
@@ -71,7 +71,7 @@ class Bench:
     def __init__(self, operations=None, **changes):
         self.double, self.recorder = Double(), Recorder()
         table = {"double": self.double, "fail": fail, **(operations or {})}
-        self.worker = Worker(table, limits(**changes), self.recorder)
+        self.worker = BatchWorker(table, limits(**changes), self.recorder)
 
     def submit(self, *values, operation="double", seconds=60.0, length=1):
         queries = [Query(value, length) for value in values]

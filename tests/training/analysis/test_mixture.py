@@ -73,7 +73,7 @@ def test_sums_are_those_of_the_positions(task: LanguageModelTask, shares: Shares
 def test_positions_are_those_of_the_metric_in_streams_too(tiny_recipe: Recipe, task: LanguageModelTask) -> None:
     data = tiny_recipe.data.model_copy(update={"context": "stream", "stream_steps": 7})
     stream = LanguageModelTask(
-        tiny_recipe.model_copy(update={"data": data}), task.tokenizer, task._data_dir, torch.device("cpu")
+        tiny_recipe.model_copy(update={"data": data}), task.tokenizer, task.data_dir, torch.device("cpu")
     )
     stream.model.load_state_dict(task.model.state_dict())
     stream.model.eval().requires_grad_(False)
@@ -116,7 +116,7 @@ def test_tables_by_hand(by_hand: Shares, task: LanguageModelTask) -> None:
 def test_a_single_kernel_is_an_error(tiny_recipe: Recipe, task: LanguageModelTask) -> None:
     layer = tiny_recipe.output_layer.model_copy(update={"kernels": "log"})
     single = LanguageModelTask(
-        tiny_recipe.model_copy(update={"output_layer": layer}), task.tokenizer, task._data_dir, torch.device("cpu")
+        tiny_recipe.model_copy(update={"output_layer": layer}), task.tokenizer, task.data_dir, torch.device("cpu")
     )
     with pytest.raises(ValueError, match="toy has the single kernel 'log', so there is no mixture"):
         mixture_shares(single, single.batches("dev"))

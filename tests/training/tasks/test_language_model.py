@@ -70,7 +70,7 @@ def _layer_changed(task: LanguageModelTask, **output_layer: Any) -> LanguageMode
     """The same weights with other settings of the output layer."""
     layer = task.recipe.output_layer.model_copy(update=output_layer)
     recipe = task.recipe.model_copy(update={"output_layer": layer})
-    other = LanguageModelTask(recipe, task.tokenizer, task._data_dir, CPU)
+    other = LanguageModelTask(recipe, task.tokenizer, task.data_dir, CPU)
     other.model.load_state_dict(task.model.state_dict())
     return other
 
@@ -284,6 +284,6 @@ def test_every_field_of_the_output_layer_arrives(tiny_recipe: Recipe, changes: d
 def test_keeping_more_words_than_there_are_warns(tiny_recipe: Recipe) -> None:
     layer = tiny_recipe.output_layer.model_copy(update={"sparse_k": 17})
     recipe = tiny_recipe.model_copy(update={"output_layer": layer})
-    with pytest.warns(UserWarning, match="sparse_k = 17 has no effect on 17 words"):
+    with pytest.warns(UserWarning, match="sparse_k = 17 has no effect on 17 classes"):
         build_model(recipe, 17)
     build_model(recipe, 18)  # no warning, which would be an error

@@ -1,0 +1,102 @@
+"""What the native endpoints share: how texts come in, and how a request is computed."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeVar
+
+from fastapi import Header, Request, Response
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from models import QueryError
+from service.engine.registry import Registry, ServedModel
+from service.engine.worker import Timing
+from service.settings import Settings
+
+__all__ = ["Body", "Deadline", "ModelName", "Texts", "Truncate", "deadline_of", "find", "queries_of", "say_timing"]
+
+QueryT = TypeVar("QueryT")
+
+_INLINE_CHARACTERS = 20_000
+"""Longer requests are tokenized on another thread, so that they do not hold up everybody else's."""
+
+
+def _no_surrogates(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("the text holds half of a surrogate pair, which is no character") from None
+    return text
+
+
+def _as_list(value: object) -> object:
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list):
+        raise ValueError("must be a text or a list of texts")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_no_surrogates)]
+Texts = Annotated[
+    list[Text],
+    BeforeValidator(_as_list),
+    Field(min_length=1),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]},
+        mode="validation",
+    ),
+]
+"""One text or a list of them."""
+
+ModelName = Annotated[
+    Text | None, Field(description='Such as "next-word" or "next-word:1"; optional where one model serves the task.')
+]
+Truncate = Annotated[bool, Field(description="Cut a text that is too long instead of refusing it.")]
+Deadline = Annotated[
+    int | None, Header(alias="X-Request-Timeout-Ms", ge=1, le=3_600_000, description="Deadline in milliseconds.")
+]
+
+
+class Body(BaseModel):
+    """A request; unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def find(request: Request, name: str | None, task: str) -> ServedModel:
+    """The model that a request is for, which its metrics are counted under."""
+    registry: Registry = request.app.state.registry
+    served = registry.find(name, task)
+    request.state.model = served.manifest.name
+    return served
+
+
+async def queries_of(
+    served: ServedModel, query: Callable[[str], QueryT], texts: Sequence[str]
+) -> tuple[list[QueryT], float]:
+    """The texts checked and tokenized, and the seconds that took; raises `QueryError`."""
+    started = time.monotonic()
+    try:
+        if sum(map(len, texts)) <= _INLINE_CHARACTERS:
+            queries = [query(text) for text in texts]
+        else:
+            queries = await asyncio.to_thread(lambda: [query(text) for text in texts])
+    except QueryError:
+        served.observer.rejected("invalid", len(texts))
+        raise
+    seconds = time.monotonic() - started
+    served.observer.tokenized(seconds)
+    return queries, seconds
+
+
+def deadline_of(request: Request, timeout_ms: int | None) -> float:
+    """On the clock of `time.monotonic`; the server's default where the request has none."""
+    settings: Settings = request.app.state.settings
+    return time.monotonic() + (timeout_ms or settings.request_timeout_ms) / 1000
+
+
+def say_timing(response: Response, tokenized: float, timing: Timing) -> None:
+    """`Server-Timing` (W3C): where the time went, in milliseconds."""
+    parts = {"queue": timing.queue, "tokenize": tokenized, "infer": timing.inference}
+    response.headers["Server-Timing"] = ", ".join(f"{name};dur={1000 * s:.3f}" for name, s in parts.items())

@@ -1,0 +1,79 @@
+"""What the export of a translation model does differently from that of other tasks."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import sacrebleu
+import torch
+
+from models.backend import Backend
+from models.manifest import Manifest
+from models.store import Model
+from models.translator import Translator
+from training.export.translation_graphs import EncoderGraph, example_source, example_step, translation_graphs
+from training.tasks.translation import TranslationTask, split_pairs
+
+__all__ = ["TranslationExport", "bundle_bleu"]
+
+_SHAPES = ((1, 1, 1), (2, 5, 40), (5, 3, 11))
+"""Sentences, hypotheses and source lengths to compare at; none is what was traced (3, 2, 7)."""
+
+
+class TranslationExport:
+    """Graphs, manifest fields and quality of a translation model."""
+
+    torchscript = "translation_model.pt"
+
+    def __init__(self, task: TranslationTask) -> None:
+        self.task = task
+        self.graphs = translation_graphs(task.model)
+
+    def description(self) -> Mapping[str, object]:
+        network, data = self.task.recipe.network, self.task.recipe.data
+        return {
+            "network": {"kind": "transformer", **network.model_dump(exclude={"preset", "dropout"})},
+            "languages": {"source": data.source, "target": data.target},
+        }
+
+    @torch.no_grad()
+    def largest_difference(self, backend: Backend, manifest: Manifest) -> float:
+        """Over both graphs, all outputs and several shapes; padding is not compared."""
+        del manifest
+        encoder = self.graphs["encode"].module
+        assert isinstance(encoder, EncoderGraph)
+        worst = 0.0
+        for seed, (batch_size, beam, length) in enumerate(_SHAPES):
+            source, lengths = example_source(self.task.model, batch_size=batch_size, length=length, seed=10 + seed)
+            step = example_step(
+                self.task.model, encoder, batch_size=batch_size, beam=beam, length=length, seed=10 + seed
+            )
+            for name, inputs in (("encode", (source, lengths)), ("step", step)):
+                contract = self.graphs[name].contract
+                names = [tensor.name for tensor in contract.outputs]
+                feed = {spec.name: value.numpy() for spec, value in zip(contract.inputs, inputs, strict=True)}
+                expected = dict(zip(names, self.graphs[name].module(*inputs), strict=True))
+                got = dict(zip(names, backend.run(name, feed, names), strict=True))
+                for key, value in expected.items():
+                    if key == "candidates":  # equal scores may change places
+                        continue
+                    difference = np.abs(got[key] - value.numpy())
+                    if key.startswith("memory"):
+                        padding = np.arange(length) >= lengths.numpy()[:, None]
+                        axis = 3 if "keys" in key else 2
+                        np.moveaxis(difference, axis, 1)[padding] = 0
+                    worst = float(np.maximum(worst, np.nanmax(difference)))
+        return worst
+
+    def measure(self, model: Model, split: str) -> Mapping[str, float]:
+        assert isinstance(model, Translator)
+        return bundle_bleu(model, split_pairs(self.task.recipe.data, split, self.task.data_dir))
+
+
+def bundle_bleu(model: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
+    """BLEU and chrF of a loaded bundle, beam size 5, through the same code that serves it."""
+    translations = [result.translations[0].text for result in model.translate([source for source, _ in pairs])]
+    references = [target for _, target in pairs]
+    return {
+        "BLEU": sacrebleu.corpus_bleu(translations, [references]).score,
+        "chrF": sacrebleu.corpus_chrf(translations, [references]).score,
+    }
