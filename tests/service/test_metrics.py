@@ -17,6 +17,7 @@ METRICS = [
     "queue_items",
     "queue_tokens",
     "rejected",
+    "generated_tokens",
     "model_info",
     "model_load_duration_seconds",
 ]

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 import training.recipe
 from training.data.corpora import CORPORA
-from training.recipe import RecipeError, load_recipe, parse_recipe
+from training.recipe import RecipeError, TranslationRecipe, load_recipe, parse_recipe
 
 SHIPPED = sorted((Path(training.recipe.__file__).parent / "recipes").glob("*.yaml"))
 SMALLEST: dict[str, Any] = {"name": "toy", "task": "language-model", "data": {"corpus": "ptb"}}
@@ -34,7 +34,9 @@ def test_every_shipped_recipe_is_valid(shipped: Path) -> None:
     recipe = load_recipe(shipped)
     assert recipe.name == shipped.stem
     corpus = CORPORA[recipe.data.corpus]
-    assert recipe.data.column in corpus.columns
+    data = recipe.data
+    columns = (data.source, data.target) if isinstance(recipe, TranslationRecipe) else (data.column,)
+    assert set(columns) <= set(corpus.columns)
     assert corpus.release_allowed or recipe.export.licence in ("unstated", "research only")
 
 
@@ -113,7 +115,7 @@ def test_all_errors_are_named_at_once(path: Path) -> None:
         load_recipe(_written(path, **fields))
     lines = str(caught.value).splitlines()
     assert [line.split(":")[0].strip() for line in lines[1:]] == [
-        *("data.corpus", "network.dropout", "loop.epochs", "loop.speed")
+        *("loop.epochs", "loop.speed", "data.corpus", "network.dropout")
     ]
 
 

@@ -177,6 +177,7 @@ def test_models_are_listed_with_what_they_are(client, library):
         "digest": sha256((BUNDLED / manifest.name / str(manifest.version) / "manifest.json").read_bytes()).hexdigest(),
         "vocab_size": manifest.vocab_size,
         "kernels": [kernel.name for kernel in manifest.softmax.kernels],
+        "languages": None,
         "limits": manifest.limits.model_dump(),
         "quality": [quality.model_dump() for quality in manifest.quality],
     }
