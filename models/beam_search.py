@@ -75,26 +75,27 @@ class _Sentence:
     finished: list[Hypothesis] = field(default_factory=list)
     generator: np.random.Generator | None = None
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is searched without sampling, sparse mask or prefix."""
+        return self.generator is None and not self.options.sparse and not self.options.prefix
+
     def best(self) -> list[Hypothesis]:
         ranked = sorted(self.finished, key=lambda hypothesis: -hypothesis.score)
         return ranked[: self.options.n_best]
 
-    def rank(self, log_probability: float, length: int) -> float:
-        return log_probability / float(max(1, length) ** self.options.length_penalty)
-
     def finish(self, tokens: Array, log_probability: float, length: int) -> None:
-        score = self.rank(log_probability, length)
+        score = log_probability / float(max(1, length) ** self.options.length_penalty)
         self.finished.append(Hypothesis(tuple(tokens.tolist()), log_probability, score))
 
-    def is_over(self, best_open: float, beam_size: int) -> bool:
-        """Whether to stop, when the best open hypothesis has this log-probability."""
+    def stops_at(self, beam_size: int) -> float:
+        """It is over when no open hypothesis has a log-probability above this."""
         if self.options.stop == "full" or self.generator is not None:
-            return len(self.finished) >= beam_size or best_open == -math.inf
+            return math.inf if len(self.finished) >= beam_size else -math.inf
         if len(self.finished) < self.options.n_best:
-            return best_open == -math.inf
+            return -math.inf
         # A log-probability only falls, and weighs least at the greatest length.
-        bound = self.rank(best_open, self.max_tokens)
-        return self.best()[-1].score >= bound
+        return self.best()[-1].score * float(self.max_tokens**self.options.length_penalty)
 
 
 class BeamSearch:
@@ -111,6 +112,9 @@ class BeamSearch:
         self._tokens = np.zeros((0, beam_size, 16), np.int64)
         self.lengths = np.zeros(0, np.int64)
         """Tokens each sentence's hypotheses have so far: `[B]`."""
+        self._limits = np.zeros(0, np.int64)
+        self._stops = np.zeros(0)
+        self._plain = True
 
     def __len__(self) -> int:
         return len(self._sentences)
@@ -139,47 +143,66 @@ class BeamSearch:
         tokens = np.zeros((1, *self._tokens.shape[1:]), np.int64)
         self._tokens = np.concatenate([self._tokens, tokens])
         self.lengths = np.append(self.lengths, 0)
+        self._limits = np.append(self._limits, max_tokens)
+        self._stops = np.append(self._stops, -np.inf)
+        self._plain = self._plain and self._sentences[-1].plain
+
+    @property
+    def single(self) -> bool:
+        """Whether all sentences are at their start with one hypothesis each, so that a step need read no other."""
+        return self._plain and not self.lengths.any()
 
     def last_tokens(self) -> Array:
         """What each hypothesis reads in the next step, the end token at first: `[B, K]`."""
-        last = np.take_along_axis(self._tokens, np.maximum(self.lengths - 1, 0)[:, None, None], axis=2)[:, :, 0]
+        last = self._tokens[np.arange(len(self)), :, self.lengths - 1]
         return np.where(self.lengths[:, None] > 0, last, self._end)
 
     def num_candidates(self, vocab_size: int) -> int:
         """Candidates a hypothesis that `advance` needs."""
+        if self._plain:
+            return min(2 * self.beam_size, vocab_size)
         samples = (each.options.sample_from for each in self._sentences if each.generator is not None)
         return min(max(2 * self.beam_size, *samples, 0), vocab_size)
 
     def advance(self, log_probabilities: Array, candidates: Array) -> tuple[Array, list[int]]:
-        """Takes a step: candidates `[B, K, C]`, best first.
+        """Takes a step: candidates `[B, K, C]`, best first, or `[B, 1, C]` where `single`.
 
         -> the hypothesis each new one goes on from `[B, K]`, and the sentences that are over, which `remove` takes out.
         """
-        values = self._scores[:, :, None] + self._truncated(log_probabilities.astype(np.float64))
-        self._force_prefixes(values, log_probabilities, candidates)
         count, beam = len(self), self.beam_size
-        order = np.argsort(-values.reshape(count, -1), axis=1, kind="stable")[:, : 2 * beam]
-        self._sample(order, values)
-        scores = np.take_along_axis(values.reshape(count, -1), order, axis=1)
-        tokens = np.take_along_axis(candidates.reshape(count, -1), order, axis=1)
+        width = candidates.shape[1] * candidates.shape[2]
+        log_probabilities = log_probabilities.astype(np.float64)
+        if not self._plain:
+            self._truncate(log_probabilities)
+        values = self._scores[:, : candidates.shape[1], None] + log_probabilities
+        if not self._plain:
+            self._force_prefixes(values, candidates)
+        flat = values.reshape(count, width)
+        order = np.argsort(-flat, axis=1, kind="stable")[:, : 2 * beam]
+        if not self._plain:
+            self._sample(order, values)
+        rows = np.arange(count)[:, None]
+        scores, tokens = flat[rows, order], candidates.reshape(count, width)[rows, order]
         origins = order // candidates.shape[2]
         ends = (tokens == self._end) & (scores > -np.inf)
-        self._finish_ended(ends[:, :beam], scores, origins)
-        tokens, scores, origins = self._survivors(ends, tokens, scores, origins)
+        if ends.any():
+            self._finish_ended(ends[:, :beam], scores, origins)
+            tokens, scores, origins = self._survivors(ends, tokens, scores, origins)
+        else:
+            tokens, scores, origins = self._beam(tokens, scores, origins)
         self._append(tokens, scores, origins)
         return origins, self._over()
 
-    def _truncated(self, log_probabilities: Array) -> Array:
-        """Log-probabilities with the sparse mask, where a sentence asks for it."""
+    def _truncate(self, log_probabilities: Array) -> None:
+        """The sparse mask, where a sentence asks for it."""
         sparse = np.array([sentence.options.sparse for sentence in self._sentences], bool)
         if sparse.any():
             kept = log_probabilities[sparse]
             kept[:, :, self.beam_size :] = -np.inf
             log_probabilities[sparse] = kept - np.logaddexp.reduce(kept, axis=2, keepdims=True)
-        return log_probabilities
 
-    def _force_prefixes(self, values: Array, log_probabilities: Array, candidates: Array) -> None:
-        """Where a prefix goes on, its token is the only candidate, of the first hypothesis (each, when sampling)."""
+    def _force_prefixes(self, values: Array, candidates: Array) -> None:
+        """Where a prefix goes on, its token is the only candidate of each hypothesis, and free of charge."""
         for row, sentence in enumerate(self._sentences):
             length = int(self.lengths[row])
             if length < len(sentence.options.prefix):
@@ -200,45 +223,52 @@ class BeamSearch:
             order[row, : self.beam_size] = np.arange(self.beam_size) * values.shape[2] + choice
 
     def _finish_ended(self, ends: Array, scores: Array, origins: Array) -> None:
-        for row, place in zip(*np.nonzero(ends), strict=True):
+        changed = set()
+        for row, place in zip(*(each.tolist() for each in np.nonzero(ends)), strict=True):
             length = int(self.lengths[row])
             tokens = self._tokens[row, origins[row, place], :length]
             self._sentences[row].finish(tokens, float(scores[row, place]), length + 1)
+            changed.add(row)
+        for row in changed:
+            self._stops[row] = self._sentences[row].stops_at(self.beam_size)
 
     def _survivors(self, ends: Array, tokens: Array, scores: Array, origins: Array) -> tuple[Array, Array, Array]:
         """The first K continuations that are no end; a sample that ended has no successor."""
-        sampling = np.array([sentence.generator is not None for sentence in self._sentences], bool)
         scores = np.where(ends, -np.inf, scores)
-        places = np.argsort(ends, axis=1, kind="stable")[:, : self.beam_size]
-        places[sampling] = np.arange(self.beam_size)
-        tokens, scores, origins = (np.take_along_axis(each, places, axis=1) for each in (tokens, scores, origins))
-        missing = self.beam_size - tokens.shape[1]
-        if missing > 0:  # fewer continuations than hypotheses: a tiny vocabulary
+        places = np.argsort(ends, axis=1, kind="stable")
+        if not self._plain:
+            sampling = [row for row, sentence in enumerate(self._sentences) if sentence.generator is not None]
+            places[sampling] = np.arange(places.shape[1])
+        rows = np.arange(len(self))[:, None]
+        return self._beam(tokens[rows, places], scores[rows, places], origins[rows, places])
+
+    def _beam(self, tokens: Array, scores: Array, origins: Array) -> tuple[Array, Array, Array]:
+        """The first K of more, or of fewer in a tiny vocabulary."""
+        beam, missing = self.beam_size, self.beam_size - tokens.shape[1]
+        if missing > 0:
             scores = np.pad(scores, ((0, 0), (0, missing)), constant_values=-np.inf)
             tokens, origins = (np.pad(each, ((0, 0), (0, missing))) for each in (tokens, origins))
-        return tokens, scores, origins
+        return tokens[:, :beam], scores[:, :beam], origins[:, :beam]
 
     def _append(self, tokens: Array, scores: Array, origins: Array) -> None:
         if len(self) and int(self.lengths.max()) == self._tokens.shape[2]:
             self._tokens = np.concatenate([self._tokens, np.zeros_like(self._tokens)], axis=2)
-        self._tokens = np.take_along_axis(self._tokens, origins[:, :, None], axis=1)
-        np.put_along_axis(self._tokens, self.lengths[:, None, None], tokens[:, :, None], axis=2)
+        rows = np.arange(len(self))
+        self._tokens = self._tokens[rows[:, None], origins]
+        self._tokens[rows, :, self.lengths] = tokens
         self._scores = scores
         self.lengths = self.lengths + 1
 
     def _over(self) -> list[int]:
         """Sentences that are finished or have reached their length limit; the latter's hypotheses end there."""
-        over = []
         best = self._scores.max(axis=1, initial=-np.inf)
-        for row, sentence in enumerate(self._sentences):
-            length = int(self.lengths[row])
-            if length >= sentence.max_tokens:
+        over: list[int] = np.nonzero((best <= self._stops) | (self.lengths >= self._limits))[0].tolist()
+        for row in over:
+            sentence, length = self._sentences[row], int(self.lengths[row])
+            if length == sentence.max_tokens and best[row] > self._stops[row]:
                 for tokens, score in zip(self._tokens[row, :, :length], self._scores[row].tolist(), strict=True):
                     if score > -math.inf:
                         sentence.finish(tokens, score, length)
-                over.append(row)
-            elif sentence.is_over(float(best[row]), self.beam_size):
-                over.append(row)
         return over
 
     def best(self, row: int) -> list[Hypothesis]:
@@ -251,4 +281,6 @@ class BeamSearch:
         kept = np.array([row for row in range(len(self)) if row not in gone], np.int64)
         self._sentences = [self._sentences[row] for row in kept]
         self._scores, self._tokens, self.lengths = self._scores[kept], self._tokens[kept], self.lengths[kept]
+        self._limits, self._stops = self._limits[kept], self._stops[kept]
+        self._plain = all(sentence.plain for sentence in self._sentences)
         return kept

@@ -78,24 +78,25 @@ class Decoding:
         """Takes a step with every sentence; returns keys and n best hypotheses of those that it finished."""
         if not len(self):
             return []
-        beam, search = self.search.beam_size, self.search
+        search = self.search
         self._make_room()
-        start = search.lengths[:, None] * beam + np.arange(beam)
-        np.put_along_axis(self._visible, start[:, :, None], True, axis=2)
+        reading = 1 if search.single else search.beam_size
+        rows, hypotheses = np.arange(len(search))[:, None], np.arange(reading)
+        self._visible[rows, hypotheses, search.lengths[:, None] * reading + hypotheses] = True
         if self._resident is None:
             self._resident = self._backend.resident("step", self._state, self._memory)
         log_probabilities, candidates = self._resident.run(
             {
-                "tokens": search.last_tokens(),
+                "tokens": np.ascontiguousarray(search.last_tokens()[:, :reading]),
                 "positions": search.lengths,
-                "visible": self._visible,
+                "visible": np.ascontiguousarray(self._visible[:, :reading]),
                 "source_lengths": self._source_lengths,
                 "k": np.array(search.num_candidates(self._vocab_size)),
             },
             ["log_probabilities", "candidates"],
         )
         origins, over = search.advance(log_probabilities, candidates)
-        self._visible = np.take_along_axis(self._visible, origins[:, :, None], axis=1)
+        self._visible = self._visible[rows, origins]
         new = [row for row in over if row not in self._idle]
         results = [(search.keys[row], search.best(row)) for row in new]
         self._idle.update(new)

@@ -66,6 +66,8 @@ class FoldedSoftmax(nn.Module):
     def scores(self, hidden: Tensor) -> list[Tensor]:
         """Scores of each component, up to a number per position where that cancels: `[N, d]` -> K of `[N, V]`."""
         vectors = self._layer.component_hidden(hidden)
+        if len(self._kernels) == 1 and _is_affine(self._kernels[0]):
+            return [self._affine(vectors[0])]
         rows = [self._rows(kernel, vector) for kernel, vector in zip(self._kernels, vectors, strict=True)]
         if len(self._weights) == 1:
             products = iter(_shared_products([row for own in rows for row in own], self._weights[0]))
@@ -73,6 +75,12 @@ class FoldedSoftmax(nn.Module):
         else:
             grouped = [_shared_products(own, weight) for own, weight in zip(rows, self._weights, strict=True)]
         return [self._score(k, vectors[k], products) for k, products in enumerate(grouped)]
+
+    def _affine(self, vector: Tensor) -> Tensor:
+        """Scores of `pow` with p = 2, up to a number per position, as one linear layer: `[N, d]` -> `[N, V]`."""
+        (statistics,) = self._statistics
+        assert isinstance(statistics, nn.ParameterList)
+        return at_least_float32(functional.linear(2.0 * vector, self._weights[0], -statistics[0]))
 
     def _rows(self, kernel: Kernel, vector: Tensor) -> list[Tensor]:
         """What is multiplied with the projection matrix for one component: some `[N, d]`."""

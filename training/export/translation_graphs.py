@@ -76,20 +76,21 @@ class DecoderStepGraph(nn.Module):
         readable = torch.where(padding_mask(source_lengths, memory[0].shape[3]), 0.0, -torch.inf)
         start = positions * tokens.shape[1]
         hidden = functional.embedding(tokens, self.embedding) * self.network.hidden_size**0.5
-        hidden = hidden + self.network.positions[positions][:, None]
+        hidden = (hidden + functional.embedding(positions, self.network.positions)[:, None]).flatten(0, 1)
         written = []
         for index, layer in enumerate(layers):
-            query, key, value = _heads(self.joined[index](layer.before(0, hidden)), 3, layer.self_attention.heads)
+            heads = (*tokens.shape, layer.self_attention.heads)
+            query, key, value = _heads(self.joined[index](layer.before(0, hidden)), 3, heads)
             keys, values = _put(cache[2 * index], key, start), _put(cache[2 * index + 1], value, start)
             written += [keys, values]
             attended = _attend(query, keys.transpose(2, 3), values, seen)
             hidden = layer.after(0, hidden, layer.self_attention.output(attended))
-            (query,) = _heads(layer.cross_attention.query(layer.before(1, hidden)), 1, layer.cross_attention.heads)
+            (query,) = _heads(layer.cross_attention.query(layer.before(1, hidden)), 1, heads)
             attended = _attend(query, memory[2 * index], memory[2 * index + 1], readable)
             hidden = layer.after(1, hidden, layer.cross_attention.output(attended))
             hidden = layer.after(2, hidden, layer.feed_forward(layer.before(2, hidden)))
         hidden = self.network.decoder_norm(hidden)
-        values, words = top_k(self.output_layer.log_prob(hidden.flatten(0, 1)), k)
+        values, words = top_k(self.output_layer.log_prob(hidden), k)
         shape = (*tokens.shape, -1)
         return values.view(shape), words.view(shape), *written
 
@@ -104,11 +105,12 @@ def _joined(attention: Attention) -> nn.Linear:
     return joined
 
 
-def _heads(vectors: Tensor, count: int, heads: int) -> tuple[Tensor, ...]:
-    """`[B, K, count d]` -> count of `[B, H, K, d / H]`."""
-    size = vectors.shape[-1] // count
-    parts = [vectors[..., index * size : (index + 1) * size] for index in range(count)]
-    return tuple(part.unflatten(-1, (heads, size // heads)).transpose(1, 2) for part in parts)
+def _heads(vectors: Tensor, count: int, sizes: tuple[int, int, int]) -> tuple[Tensor, ...]:
+    """`[B K, count d]`, `(B, K, H)` -> count of `[B, H, K, d / H]`."""
+    batch_size, beam, heads = sizes
+    if count == 1:
+        return (vectors.view(batch_size, beam, heads, -1).transpose(1, 2),)
+    return vectors.view(batch_size, beam, count, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
 
 def _put(cache: Tensor, update: Tensor, start: Tensor) -> Tensor:
@@ -119,9 +121,9 @@ def _put(cache: Tensor, update: Tensor, start: Tensor) -> Tensor:
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """query `[B, H, K, d / H]`, keys `[B, H, d / H, M]`, values `[B, H, M, d / H]`, mask to add -> `[B, K, d]`."""
+    """query `[B, H, K, d / H]`, keys `[B, H, d / H, M]`, values `[B, H, M, d / H]`, mask to add -> `[B K, d]`."""
     scores = (query @ keys) * query.shape[-1] ** -0.5 + mask
-    return (torch.softmax(scores, dim=-1) @ values).transpose(1, 2).flatten(2)
+    return (torch.softmax(scores, dim=-1) @ values).transpose(1, 2).flatten(2).flatten(0, 1)
 
 
 def translation_graphs(model: TranslationModel) -> Mapping[str, ExportGraph]:

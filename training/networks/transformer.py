@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["Attention", "Cache", "Memory", "Norm", "Transformer", "padding_mask", "sinusoidal_positions"]
+__all__ = ["Attention", "Cache", "Linear", "Memory", "Norm", "Transformer", "padding_mask", "sinusoidal_positions"]
 
 Norm = Literal["pre", "post"]
 """Whether a sublayer's input or its sum with the residual is normalized (Xiong et al. 2020)."""
@@ -42,15 +42,25 @@ def padding_mask(lengths: Tensor, width: int) -> Tensor:
     return (torch.arange(width, device=lengths.device) < lengths[:, None])[:, None, None]
 
 
+class Linear(nn.Linear):
+    """`nn.Linear` as a product of two matrices whatever the input's shape, which is exported as one operator."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if inputs.dim() == 2:
+            return functional.linear(inputs, self.weight, self.bias)
+        flat = functional.linear(inputs.flatten(0, -2), self.weight, self.bias)
+        return flat.unflatten(0, inputs.shape[:-1])
+
+
 class Attention(nn.Module):
     """Multi-head attention (section 3.2.2); keys and values come from elsewhere, so that they can be kept."""
 
     def __init__(self, hidden_size: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.query = nn.Linear(hidden_size, hidden_size)
-        self.key_value = nn.Linear(hidden_size, 2 * hidden_size)
-        self.output = nn.Linear(hidden_size, hidden_size)
+        self.query = Linear(hidden_size, hidden_size)
+        self.key_value = Linear(hidden_size, 2 * hidden_size)
+        self.output = Linear(hidden_size, hidden_size)
 
     def keys_values(self, inputs: Tensor) -> KeyValue:
         """`[B, tokens, d]` -> two of `[B, H, tokens, d / H]`."""
@@ -76,8 +86,8 @@ class _FeedForward(nn.Module):
 
     def __init__(self, hidden_size: int, inner_size: int) -> None:
         super().__init__()
-        self.inner = nn.Linear(hidden_size, inner_size)
-        self.outer = nn.Linear(inner_size, hidden_size)
+        self.inner = Linear(hidden_size, inner_size)
+        self.outer = Linear(inner_size, hidden_size)
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs: Tensor = self.outer(functional.relu(self.inner(inputs)))
