@@ -61,9 +61,7 @@ class Decoding:
         state = self._current_state()
         if state:
             self._state = {name: np.concatenate([state[name], caches[name]]) for name in caches}
-            self._memory = {
-                name: _stacked(self._memory[name], memory[name], axis=3 if "keys" in name else 2) for name in memory
-            }
+            self._memory = {name: _stacked(self._memory[name], memory[name]) for name in memory}
         else:
             self._state = {name: array.copy() for name, array in caches.items()}
             self._memory = memory
@@ -127,10 +125,7 @@ class Decoding:
         self._source_lengths = self._source_lengths[kept]
         longest = int(self._source_lengths.max(initial=1))
         self._state = {name: array[kept] for name, array in self._current_state().items()}
-        self._memory = {
-            name: array[kept][..., :longest] if "keys" in name else array[kept][:, :, :longest]
-            for name, array in self._memory.items()
-        }
+        self._memory = {name: array[kept, :, :longest] for name, array in self._memory.items()}
         self._visible = self._visible[kept]
         self._resident = None
         if not len(kept):
@@ -138,13 +133,8 @@ class Decoding:
             self._visible = np.zeros((0, self.search.beam_size, _FIRST_STEPS * self.search.beam_size), bool)
 
 
-def _stacked(first: Array, second: Array, axis: int) -> Array:
-    """Both along the first axis, `axis` padded to the longer one."""
-    width = max(first.shape[axis], second.shape[axis])
-
-    def padded(array: Array) -> Array:
-        room = [(0, 0)] * array.ndim
-        room[axis] = (0, width - array.shape[axis])
-        return np.pad(array, room)
-
-    return np.concatenate([padded(first), padded(second)])
+def _stacked(first: Array, second: Array) -> Array:
+    """Both along the first axis, the third padded to the longer one."""
+    width = max(first.shape[2], second.shape[2])
+    padded = [np.pad(each, ((0, 0), (0, 0), (0, width - each.shape[2]), (0, 0))) for each in (first, second)]
+    return np.concatenate(padded)

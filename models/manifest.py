@@ -179,7 +179,7 @@ class Provenance(_Contract):
 class Quantization(_Contract):
     """How weights were narrowed, and what that cost."""
 
-    kind: Literal["int8-dynamic"]
+    kind: Literal["int8-dynamic", "int8-static"]
     metric: str
     value: float
     """The metric after quantization."""

@@ -19,7 +19,6 @@ from training.export.graphs import ExportGraph
 from training.export.language_model import LanguageModelExport
 from training.export.model_card import model_card
 from training.export.onnx import save_graphs, to_onnx
-from training.export.quantize import quantize_int8
 from training.export.torchscript import save_torchscript
 from training.export.translation import TranslationExport
 from training.export.verify import verify_bundle
@@ -59,6 +58,13 @@ class TaskExport(Protocol):
 
     def largest_difference(self, backend: Backend, manifest: Manifest) -> float:
         """Of a backend's outputs from the module's, at several shapes."""
+        ...
+
+    quantization: str
+    """How `quantize` narrows weights, as the manifest says it."""
+
+    def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
+        """The graphs with int8 weights."""
         ...
 
     def measure(self, model: Model, split: str) -> Mapping[str, float]:
@@ -191,7 +197,7 @@ def _quantize(
     export: _Export, models: Mapping[str, onnx.ModelProto], float32: list[dict[str, object]]
 ) -> list[dict[str, object]]:
     """Replaces the ONNX graphs by int8 ones, notes what that cost on the test split, returns the new quality."""
-    save_graphs({name: quantize_int8(model) for name, model in models.items()}, export.directory)
+    save_graphs(export.special.quantize(models), export.directory)
     int8 = export.measure("test")
-    export.quantization = {"kind": "int8-dynamic", **int8[0], "float32_value": float32[0]["value"]}
+    export.quantization = {"kind": export.special.quantization, **int8[0], "float32_value": float32[0]["value"]}
     return int8

@@ -3,11 +3,14 @@
 import math
 from collections.abc import Mapping
 
+import onnx
+
 from models.backend import Backend
 from models.language_model import LanguageModel
 from models.manifest import Manifest
 from models.store import Model
 from training.export.graphs import language_model_graphs
+from training.export.quantize import quantize_int8
 from training.export.verify import largest_difference
 from training.tasks.language_model import LanguageModelTask, Perplexity, split_texts
 
@@ -18,6 +21,7 @@ class LanguageModelExport:
     """Graphs, manifest fields and quality of a language model."""
 
     torchscript = "language_model.pt"
+    quantization = "int8-dynamic"
 
     def __init__(self, task: LanguageModelTask) -> None:
         self.task = task
@@ -29,6 +33,9 @@ class LanguageModelExport:
 
     def largest_difference(self, backend: Backend, manifest: Manifest) -> float:
         return largest_difference(backend, manifest, self.task.model)
+
+    def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
+        return {name: quantize_int8(model) for name, model in models.items()}
 
     def measure(self, model: Model, split: str) -> Mapping[str, float]:
         assert isinstance(model, LanguageModel)

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxscript.optimizer
+import onnxscript.values
 import torch
 from numpy.typing import NDArray
 from onnx import numpy_helper
@@ -29,6 +30,25 @@ WEIGHTS = "weights.bin"
 
 op: Any = opset18  # typed for scripts, called here on graph values
 newest: Any = opset24
+
+
+def _multi_head_attention() -> Any:
+    """ONNX Runtime's operator, as far as it is used here; its schema is not known outside the runtime."""
+    tensor, lengths = "tensor(float)", "tensor(int32)"
+    inputs = {"query": tensor, "key": tensor, "value": tensor, "bias": tensor, "padding": lengths, "attention": tensor}
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+    schema = onnx.defs.OpSchema(
+        "MultiHeadAttention",
+        "com.microsoft",
+        1,
+        inputs=[onnx.defs.OpSchema.FormalParameter(name, kind, param_option=optional) for name, kind in inputs.items()],
+        outputs=[onnx.defs.OpSchema.FormalParameter("output", tensor)],
+        attributes=[onnx.defs.OpSchema.Attribute("num_heads", onnx.defs.OpSchema.AttrType.INT)],
+    )
+    return onnxscript.values.Op(onnxscript.values.Opset("com.microsoft", 1), "MultiHeadAttention", schema)
+
+
+multi_head_attention = _multi_head_attention()
 
 _TYPES = {"bool": onnx.TensorProto.BOOL, "int64": onnx.TensorProto.INT64, "float32": onnx.TensorProto.FLOAT}
 
@@ -60,6 +80,8 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
             opset_version=24 if graph.in_place else None,
             custom_translation_table={
                 torch.ops.softserve.padded_lstm.default: _lstm,
+                torch.ops.softserve.attend.default: _attend,
+                torch.ops.softserve.attend_some.default: _attend_some,
                 torch.ops.softserve.write_slots.default: _write_slots,
             },
         )
@@ -131,6 +153,18 @@ def _write_slots(cache: ir.Value, update: ir.Value, start: ir.Value) -> ir.Value
     """`write_slots` as the operator that ONNX Runtime computes in place where input and output are one buffer."""
     written: ir.Value = newest.TensorScatter(cache, update, start, axis=2)
     return written
+
+
+def _attend(query: ir.Value, keys: ir.Value, values: ir.Value, lengths: ir.Value, heads: int) -> ir.Value:
+    """`attend` as ONNX Runtime's operator, which splits the heads and joins them again itself."""
+    steps = op.Cast(lengths, to=ir.DataType.INT32)
+    mixed: ir.Value = multi_head_attention(query, keys, values, None, steps, num_heads=heads)
+    return mixed
+
+
+def _attend_some(query: ir.Value, keys: ir.Value, values: ir.Value, bias: ir.Value, heads: int) -> ir.Value:
+    mixed: ir.Value = multi_head_attention(query, keys, values, None, None, bias, num_heads=heads)
+    return mixed
 
 
 def _onnx_gates(weight: ir.Value) -> Any:

@@ -3,17 +3,25 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import onnx
 import sacrebleu
 import torch
 
 from models.backend import Backend
+from models.beam_search import SearchOptions
+from models.decoding import Decoding
 from models.manifest import Manifest
 from models.store import Model
 from models.translator import Translator
+from training.export.calibration import RangeRecorder
+from training.export.quantize import quantize_int8_static
 from training.export.translation_graphs import EncoderGraph, example_source, example_step, translation_graphs
 from training.tasks.translation import TranslationTask, split_pairs
 
 __all__ = ["TranslationExport", "bundle_bleu"]
+
+_CALIBRATION_SENTENCES = 256
+_CALIBRATION_BATCH = 32
 
 _SHAPES = ((1, 1, 1), (2, 5, 40), (5, 3, 11))
 """Sentences, hypotheses and source lengths to compare at; none is what was traced (3, 2, 7)."""
@@ -23,6 +31,7 @@ class TranslationExport:
     """Graphs, manifest fields and quality of a translation model."""
 
     torchscript = "translation_model.pt"
+    quantization = "int8-static"
 
     def __init__(self, task: TranslationTask) -> None:
         self.task = task
@@ -59,10 +68,28 @@ class TranslationExport:
                     difference = np.abs(got[key] - value.numpy())
                     if key.startswith("memory"):
                         padding = np.arange(length) >= lengths.numpy()[:, None]
-                        axis = 3 if "keys" in key else 2
-                        np.moveaxis(difference, axis, 1)[padding] = 0
+                        np.moveaxis(difference, 2, 1)[padding] = 0
                     worst = float(np.maximum(worst, np.nanmax(difference)))
         return worst
+
+    def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
+        """Int8 products, by the ranges that activations have while training sentences are translated."""
+        task, recorder = self.task, RangeRecorder(models)
+        texts = [source for source, _ in split_pairs(task.recipe.data, "train", task.data_dir)]
+        sources = task.tokenizer.encode_batch(texts[:: -(-len(texts) // _CALIBRATION_SENTENCES)])
+        for first in range(0, len(sources), _CALIBRATION_BATCH):
+            group = sources[first : first + _CALIBRATION_BATCH]
+            decoding = Decoding(
+                recorder,
+                layers=task.recipe.network.decoder_layers,
+                beam_size=4,
+                end_id=task.tokenizer.end_id,
+                vocab_size=task.tokenizer.vocab_size,
+            )
+            decoding.add(group, [(index, SearchOptions(), 2 * len(ids) + 10) for index, ids in enumerate(group)])
+            while len(decoding):
+                decoding.step()
+        return {name: quantize_int8_static(model, recorder.ranges(name)) for name, model in models.items()}
 
     def measure(self, model: Model, split: str) -> Mapping[str, float]:
         assert isinstance(model, Translator)

@@ -16,27 +16,12 @@ from torch.nn import functional
 
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import ExportGraph, contract
+from training.export.operators import attend, attend_some, write_slots
 from training.export.topk import top_k
-from training.networks.transformer import Attention, Transformer, padding_mask
+from training.networks.transformer import Attention, Transformer
 from training.networks.translation_model import TranslationModel
 
-__all__ = ["DecoderStepGraph", "EncoderGraph", "translation_graphs", "write_slots"]
-
-
-def _write_slots(cache: Tensor, update: Tensor, start: Tensor) -> Tensor:
-    """The cache `[B, H, M, d / H]` with `update` `[B, H, K, d / H]` in the K slots from `start` `[B]` on."""
-    slots = start[:, None] + torch.arange(update.shape[2], device=start.device)
-    index = slots[:, None, :, None].expand_as(update)
-    return cache.scatter(2, index, update)
-
-
-write_slots = torch.library.custom_op("softserve::write_slots", _write_slots, mutates_args=())
-"""The same as one operator, for ONNX's TensorScatter, which can write in place."""
-
-
-@write_slots.register_fake
-def _write_slots_shape(cache: Tensor, update: Tensor, start: Tensor) -> Tensor:
-    return torch.empty_like(cache)
+__all__ = ["DecoderStepGraph", "EncoderGraph", "example_source", "example_step", "translation_graphs"]
 
 
 class EncoderGraph(nn.Module):
@@ -44,12 +29,28 @@ class EncoderGraph(nn.Module):
 
     def __init__(self, model: TranslationModel) -> None:
         super().__init__()
-        self.model = model
+        self.network: Transformer = model.network
+        self.embedding = model.output_layer.weight
+        self.joined = nn.ModuleList(_joined(layer.attention) for layer in model.network.encoder_layers())
 
     def forward(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, ...]:
-        """source `[B, S]`, its lengths `[B]` -> per layer keys `[B, H, d / H, S]` and values `[B, H, S, d / H]`."""
-        memory, _ = self.model.encode(source, source_lengths)
-        return tuple(tensor for keys, values in memory for tensor in (keys.transpose(2, 3).contiguous(), values))
+        """source `[B, S]`, its lengths `[B]` -> for each layer keys and values `[B, H, S, d / H]`."""
+        positions = self.network.positions[: source.shape[1]]
+        hidden = functional.embedding(source, self.embedding) * self.network.hidden_size**0.5 + positions
+        hidden = hidden.flatten(0, 1)
+        for index, layer in enumerate(self.network.encoder_layers()):
+            joined = self.joined[index](layer.before(0, hidden))
+            query, keys, values = joined.view(*source.shape, -1).chunk(3, dim=-1)
+            attended = attend(query, keys, values, source_lengths, layer.attention.heads).flatten(0, 1)
+            hidden = layer.after(0, hidden, layer.attention.output(attended))
+            hidden = layer.after(1, hidden, layer.feed_forward(layer.before(1, hidden)))
+        hidden = self.network.encoder_norm(hidden)
+        memory: list[Tensor] = []
+        for decoder_layer in self.network.decoder_layers():
+            attention = decoder_layer.cross_attention
+            joined = attention.key_value(hidden).view(*source.shape, 2, attention.heads, -1)
+            memory += joined.permute(2, 0, 3, 1, 4).unbind(0)
+        return tuple(memory)
 
 
 class DecoderStepGraph(nn.Module):
@@ -73,24 +74,24 @@ class DecoderStepGraph(nn.Module):
         layers = self.network.decoder_layers()
         cache, memory = state[: 2 * len(layers)], state[2 * len(layers) :]
         seen = torch.where(visible, 0.0, -torch.inf)[:, None]
-        readable = torch.where(padding_mask(source_lengths, memory[0].shape[3]), 0.0, -torch.inf)
         start = positions * tokens.shape[1]
         hidden = functional.embedding(tokens, self.embedding) * self.network.hidden_size**0.5
         hidden = (hidden + functional.embedding(positions, self.network.positions)[:, None]).flatten(0, 1)
-        written = []
+        written: list[Tensor] = []
         for index, layer in enumerate(layers):
-            heads = (*tokens.shape, layer.self_attention.heads)
-            query, key, value = _heads(self.joined[index](layer.before(0, hidden)), 3, heads)
-            keys, values = _put(cache[2 * index], key, start), _put(cache[2 * index + 1], value, start)
-            written += [keys, values]
-            attended = _attend(query, keys.transpose(2, 3), values, seen)
+            heads = layer.self_attention.heads
+            query, *update = self.joined[index](layer.before(0, hidden)).view(*tokens.shape, -1).chunk(3, dim=-1)
+            written += [
+                write_slots(old, new.unflatten(-1, (heads, -1)).transpose(1, 2), start)
+                for old, new in zip(cache[2 * index : 2 * index + 2], update, strict=True)
+            ]
+            attended = attend_some(query, written[-2], written[-1], seen, heads).flatten(0, 1)
             hidden = layer.after(0, hidden, layer.self_attention.output(attended))
-            (query,) = _heads(layer.cross_attention.query(layer.before(1, hidden)), 1, heads)
-            attended = _attend(query, memory[2 * index], memory[2 * index + 1], readable)
+            query = layer.cross_attention.query(layer.before(1, hidden)).view(*tokens.shape, -1)
+            attended = attend(query, memory[2 * index], memory[2 * index + 1], source_lengths, heads).flatten(0, 1)
             hidden = layer.after(1, hidden, layer.cross_attention.output(attended))
             hidden = layer.after(2, hidden, layer.feed_forward(layer.before(2, hidden)))
-        hidden = self.network.decoder_norm(hidden)
-        values, words = top_k(self.output_layer.log_prob(hidden), k)
+        values, words = top_k(self.output_layer.log_prob(self.network.decoder_norm(hidden)), k)
         shape = (*tokens.shape, -1)
         return values.view(shape), words.view(shape), *written
 
@@ -105,27 +106,6 @@ def _joined(attention: Attention) -> nn.Linear:
     return joined
 
 
-def _heads(vectors: Tensor, count: int, sizes: tuple[int, int, int]) -> tuple[Tensor, ...]:
-    """`[B K, count d]`, `(B, K, H)` -> count of `[B, H, K, d / H]`."""
-    batch_size, beam, heads = sizes
-    if count == 1:
-        return (vectors.view(batch_size, beam, heads, -1).transpose(1, 2),)
-    return vectors.view(batch_size, beam, count, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
-
-
-def _put(cache: Tensor, update: Tensor, start: Tensor) -> Tensor:
-    if torch.compiler.is_exporting():
-        written: Tensor = write_slots(cache, update, start)
-        return written
-    return _write_slots(cache, update, start)
-
-
-def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """query `[B, H, K, d / H]`, keys `[B, H, d / H, M]`, values `[B, H, M, d / H]`, mask to add -> `[B K, d]`."""
-    scores = (query @ keys) * query.shape[-1] ** -0.5 + mask
-    return (torch.softmax(scores, dim=-1) @ values).transpose(1, 2).flatten(2).flatten(0, 1)
-
-
 def translation_graphs(model: TranslationModel) -> Mapping[str, ExportGraph]:
     """`encode` and `step` of a model, as the manifest names them."""
     layers = len(model.network.decoder_layers())
@@ -135,9 +115,9 @@ def translation_graphs(model: TranslationModel) -> Mapping[str, ExportGraph]:
     caches: dict[str, tuple[str, tuple[str | int, ...]]] = {}
     lengths = ("int64", ("batch",))
     for index in range(layers):
-        memory[f"memory_keys_{index}"] = ("float32", ("batch", heads, size, "source"))
-        memory[f"memory_values_{index}"] = ("float32", ("batch", heads, "source", size))
-        caches[f"keys_{index}"] = caches[f"values_{index}"] = ("float32", ("batch", heads, "slots", size))
+        for part in ("keys", "values"):
+            memory[f"memory_{part}_{index}"] = ("float32", ("batch", heads, "source", size))
+            caches[f"{part}_{index}"] = ("float32", ("batch", heads, "slots", size))
     encode = contract({"source": ("int64", ("batch", "source")), "source_lengths": lengths}, memory)
     step = contract(
         {
@@ -186,7 +166,7 @@ def example_step(
     slots = torch.arange(steps * beam) // beam
     own = (slots == positions[:, None])[:, None] & (torch.arange(steps * beam) % beam == torch.arange(beam)[:, None])
     past = (slots < positions[:, None])[:, None] & (torch.rand(own.shape, generator=generator) < 0.5)
-    _, heads, size, _ = memory[0].shape
+    _, heads, _, size = memory[0].shape
     caches = torch.rand(len(memory), batch_size, heads, steps * beam, size, generator=generator) * 2 - 1
     tokens = torch.randint(model.output_layer.weight.shape[0], (batch_size, beam), generator=generator)
     return tokens, positions, own | past, lengths, torch.tensor(2 * beam), *caches, *memory

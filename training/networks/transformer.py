@@ -114,7 +114,7 @@ class _Layer(nn.Module):
         return joined if self.pre else self.norms[index](joined)
 
 
-class _EncoderLayer(_Layer):
+class EncoderLayer(_Layer):
     def __init__(self, hidden_size: int, inner_size: int, heads: int, dropout: float, norm: Norm) -> None:
         super().__init__(2, hidden_size, dropout, norm)
         self.attention = Attention(hidden_size, heads)
@@ -126,7 +126,7 @@ class _EncoderLayer(_Layer):
         return self.after(1, inputs, self.feed_forward(self.before(1, inputs)))
 
 
-class _DecoderLayer(_Layer):
+class DecoderLayer(_Layer):
     def __init__(self, hidden_size: int, inner_size: int, heads: int, dropout: float, norm: Norm) -> None:
         super().__init__(3, hidden_size, dropout, norm)
         self.self_attention = Attention(hidden_size, heads)
@@ -171,8 +171,8 @@ class Transformer(nn.Module):
             raise ValueError(f"hidden_size must be even and divisible by heads, not {hidden_size} and {heads}")
         sizes = (hidden_size, inner_size, heads, dropout, norm)
         self.hidden_size = hidden_size
-        self.encoder = nn.ModuleList(_EncoderLayer(*sizes) for _ in range(encoder_layers))
-        self.decoder = nn.ModuleList(_DecoderLayer(*sizes) for _ in range(decoder_layers))
+        self.encoder = nn.ModuleList(EncoderLayer(*sizes) for _ in range(encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(*sizes) for _ in range(decoder_layers))
         self.encoder_norm = nn.LayerNorm(hidden_size) if norm == "pre" else nn.Identity()
         self.decoder_norm = nn.LayerNorm(hidden_size) if norm == "pre" else nn.Identity()
         self.dropout = nn.Dropout(dropout)
@@ -213,8 +213,11 @@ class Transformer(nn.Module):
             cache.append(kept)
         return self.decoder_norm(hidden), cache
 
-    def decoder_layers(self) -> list[_DecoderLayer]:
-        return [layer for layer in self.decoder if isinstance(layer, _DecoderLayer)]
+    def encoder_layers(self) -> list[EncoderLayer]:
+        return [layer for layer in self.encoder if isinstance(layer, EncoderLayer)]
+
+    def decoder_layers(self) -> list[DecoderLayer]:
+        return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
     def _with_positions(self, vectors: Tensor, positions: Tensor) -> Tensor:
         """Word vectors of expected norm 1 are scaled up to the positions' (section 3.4)."""

@@ -1,0 +1,73 @@
+"""Ranges of activations, observed while a model works: what static quantization needs to know."""
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+import onnxruntime
+
+from models.backend import Array, BackendName
+from training.export.quantize import matrix_products
+
+__all__ = ["RangeRecorder"]
+
+
+class RangeRecorder:
+    """A backend that computes what ONNX graphs compute and remembers what their matrix products read."""
+
+    name: BackendName = "onnx"
+    device = "cpu"
+
+    def __init__(self, models: Mapping[str, onnx.ModelProto]) -> None:
+        self._watched = {
+            name: sorted({node.input[0] for node in matrix_products(model)}) for name, model in models.items()
+        }
+        self._sessions = {name: self._session(model, self._watched[name]) for name, model in models.items()}
+        self._seen: dict[tuple[str, str], tuple[float, float]] = {}
+
+    @staticmethod
+    def _session(model: onnx.ModelProto, watched: Sequence[str]) -> onnxruntime.InferenceSession:
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        known = {output.name for output in copy.graph.output} | {given.name for given in copy.graph.input}
+        copy.graph.output.extend(
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+            for name in watched
+            if name not in known
+        )
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        return onnxruntime.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+    def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        results: list[Array] = self._sessions[graph].run([*outputs, *self._watched[graph]], dict(inputs))
+        for name, values in zip(self._watched[graph], results[len(outputs) :], strict=True):
+            low, high = self._seen.get((graph, name), (0.0, 0.0))
+            self._seen[graph, name] = (min(low, float(values.min())), max(high, float(values.max())))
+        return results[: len(outputs)]
+
+    def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "_Resident":
+        return _Resident(self, graph, state, constants)
+
+    def ranges(self, graph: str) -> dict[str, tuple[float, float]]:
+        """Least and largest value of each input of a graph's matrix products.
+
+        Clipping rare values was tried: with one in 2,000 clipped at each end, six times as many translations changed.
+        """
+        return {name: self._seen[graph, name] for name in self._watched[graph]}
+
+
+class _Resident:
+    def __init__(
+        self, recorder: RangeRecorder, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]
+    ) -> None:
+        self._recorder, self._graph, self._state, self._constants = recorder, graph, dict(state), dict(constants)
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        moved = [f"new_{name}" for name in self._state]
+        everything = {**inputs, **self._state, **self._constants}
+        results = self._recorder.run(self._graph, everything, [*outputs, *moved])
+        self._state = dict(zip(self._state, results[len(outputs) :], strict=True))
+        return results[: len(outputs)]
+
+    def state(self) -> dict[str, Array]:
+        return self._state
