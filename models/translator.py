@@ -135,7 +135,7 @@ class Translator:
         `TextTooLongError`.
         """
         queries = [self.query(text, beam_size, options=options, truncate=truncate) for text in several(texts)]
-        found = iter(self._search([part for query in queries for part in query.parts()], batch_sentences))
+        found = iter(self.search([part for query in queries for part in query.parts()], batch_sentences))
         return [self.joined(query, [next(found) for _ in query.parts()]) for query in queries]
 
     def query(
@@ -184,7 +184,7 @@ class Translator:
             results.append(Translated("".join(pieces), math.fsum(each.score for each in chosen)))
         return Translation(query.text, tuple(results))
 
-    def _search(self, parts: Sequence[SentenceQuery], batch_sentences: int) -> list[list[Hypothesis]]:
+    def search(self, parts: Sequence[SentenceQuery], batch_sentences: int = _BATCH_SENTENCES) -> list[list[Hypothesis]]:
         """The hypotheses of each part in order; similar lengths are decoded together."""
         found: dict[object, list[Hypothesis]] = {}
         order = sorted(range(len(parts)), key=lambda index: -parts[index].length)

@@ -49,7 +49,8 @@ class Linear(nn.Linear):
         if inputs.dim() == 2:
             return functional.linear(inputs, self.weight, self.bias)
         flat = functional.linear(inputs.flatten(0, -2), self.weight, self.bias)
-        return flat.unflatten(0, inputs.shape[:-1])
+        outputs: Tensor = flat.unflatten(0, inputs.shape[:-1])
+        return outputs
 
 
 class Attention(nn.Module):

@@ -1,0 +1,187 @@
+"""Tokens a second of translation against CTranslate2 with the same weights and against eager PyTorch.
+
+    python -m benchmarks.translation runs/de-en --data-dir data
+
+Needs `pip install ctranslate2`. Every cell runs all sides once a round; printed are medians over rounds of generated
+tokens a second, ends included, and ratios. `sorted`: a library gets all sentences at once and orders them as it likes.
+`arrival`: it gets them in batches as they come. Both stop a sentence when as many hypotheses as the beam has are
+finished, CTranslate2's rule.
+"""
+
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import ctranslate2
+import numpy as np
+import onnxruntime
+import sacrebleu
+import torch
+import tyro
+
+from benchmarks.ctranslate2_model import END, convert, spelled
+from models.backend.onnx import OnnxBackend
+from models.beam_search import SearchOptions
+from models.manifest import Manifest
+from models.tokenization import SubwordTokenizer
+from models.translator import SentenceQuery, Translator
+from training.checkpoint import RunDirectory
+from training.data.pair_batching import pad
+from training.export.onnx import save_graphs, to_onnx
+from training.export.translation import TranslationExport
+from training.tasks.translation import TranslationTask, split_pairs
+from training.trained import load_trained
+
+Tokens = list[int]
+Side = Callable[[Sequence[Tokens], int], list[Tokens]]
+"""Sources and a beam size to best translations."""
+
+
+def main(
+    run: Annotated[Path, tyro.conf.Positional],
+    data_dir: Path = Path("data"),
+    sentences: int = 256,
+    rounds: int = 5,
+    threads: int = 2,
+    eager: bool = False,
+) -> None:
+    """Prints a Markdown table.
+
+    Args:
+        run: Run directory of a translation model whose output layer is a linear one (lin, or pow with p = 2).
+        data_dir: Directory that holds the corpora.
+        sentences: Test sentences.
+        rounds: Rounds of each cell, after one to warm up.
+        threads: Threads of each side.
+        eager: Also time PyTorch eager with greedy search.
+    """
+    torch.set_num_threads(threads)
+    task = load_trained(RunDirectory(run), data_dir, "cpu")
+    assert isinstance(task, TranslationTask)
+    pairs = split_pairs(task.recipe.data, "test", data_dir)[:sentences]
+    sources = task.tokenizer.encode_batch([source for source, _ in pairs])
+    references = [target for _, target in pairs]
+    print(
+        f"{run.name}: {sentences} sentences of {np.mean([len(s) for s in sources]):.1f} tokens, {threads} threads, "
+        f"onnxruntime {onnxruntime.__version__}, ctranslate2 {ctranslate2.__version__}, torch {torch.__version__}, "
+        f"{platform.machine()}\n"
+    )
+    print("| precision | beam | batch | order | Softserve | CTranslate2 | ratio | BLEU | BLEU | same |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    ratios = []
+    with tempfile.TemporaryDirectory() as directory:
+        for precision in ("float32", "int8"):
+            sides = _sides(task, Path(directory) / precision, precision, threads)
+            for beam in (1, 5):
+                for batch in (1, 32):
+                    for order in ("sorted", "arrival") if batch > 1 else ("arrival",):
+                        medians, results = _cell(sides, sources, beam, batch, order, rounds)
+                        ratios.append(
+                            _report(task.tokenizer, medians, results, references, precision, beam, batch, order)
+                        )
+    print(f"\nleast ratio {min(ratios):.2f}, geometric mean {statistics.geometric_mean(ratios):.2f}")
+    if eager:
+        medians, results = _cell({"eager": _eager(task)}, sources, 1, 32, "arrival", rounds)
+        tokens = sum(len(each) + 1 for each in results["eager"])
+        print(f"PyTorch eager with a cache, greedy, batch 32, arrival: {tokens / medians['eager']:.0f} tokens/s")
+
+
+def _sides(task: TranslationTask, directory: Path, precision: str, threads: int) -> dict[str, Side]:
+    export = TranslationExport(task)
+    graphs: Mapping[str, object] = {name: to_onnx(graph) for name, graph in export.graphs.items()}
+    directory.mkdir()
+    save_graphs(export.quantize(graphs) if precision == "int8" else graphs, directory)  # type: ignore[arg-type]
+    contract = {
+        name: graph.contract.model_copy(update={"onnx": f"{name}.onnx"}) for name, graph in export.graphs.items()
+    }
+    manifest = Manifest.model_construct(
+        graphs=contract,
+        vocab_size=task.tokenizer.vocab_size,
+        **_description(export),  # type: ignore[arg-type]
+    )
+    translator = Translator(manifest, task.tokenizer, OnnxBackend(directory, manifest, threads=threads))
+    end = task.tokenizer.end_id
+    convert(task.model, directory / "ctranslate2", end_id=end, quantization=precision if precision == "int8" else None)
+    other = ctranslate2.Translator(
+        str(directory / "ctranslate2"), device="cpu", compute_type=precision, inter_threads=1, intra_threads=threads
+    )
+
+    def ours(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
+        options = SearchOptions(stop="full")
+        queries = [SentenceQuery(tuple(source), beam, options, _limit(source)) for source in sources]
+        return [list(found[0].tokens) for found in translator.search(queries)]
+
+    def theirs(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
+        texts = [spelled(source) for source in sources]
+        results = other.translate_batch(
+            texts, beam_size=beam, max_batch_size=32, max_decoding_length=256, min_decoding_length=0
+        )
+        return [[int(token) for token in result.hypotheses[0] if token != END] for result in results]
+
+    return {"Softserve": ours, "CTranslate2": theirs}
+
+
+def _limit(source: Tokens) -> int:
+    return 2 * len(source) + 10
+
+
+def _description(export: TranslationExport) -> dict[str, object]:
+    from models.manifest import Languages, TransformerNetwork
+
+    description = export.description()
+    return {
+        "network": TransformerNetwork.model_validate(description["network"]),
+        "languages": Languages.model_validate(description["languages"]),
+    }
+
+
+def _eager(task: TranslationTask) -> Side:
+    def run(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
+        del beam
+        end = task.tokenizer.end_id
+        lengths = torch.tensor([len(source) + 1 for source in sources])
+        padded = pad([[*source, end] for source in sources], end)
+        return task.model.greedy(padded, lengths, end_id=end, max_tokens=2 * int(lengths.max()) + 10)
+
+    return run
+
+
+def _cell(
+    sides: Mapping[str, Side], sources: Sequence[Tokens], beam: int, batch: int, order: str, rounds: int
+) -> tuple[dict[str, float], dict[str, list[Tokens]]]:
+    """Median seconds of each side for all sentences, and its translations."""
+    size = len(sources) if order == "sorted" else batch
+    groups = [sources[first : first + size] for first in range(0, len(sources), size)]
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    results: dict[str, list[Tokens]] = {}
+    for number in range(rounds + 1):
+        for name, side in sides.items():
+            started = time.perf_counter()
+            results[name] = [tokens for group in groups for tokens in side(group, beam)]
+            if number:
+                times[name].append(time.perf_counter() - started)
+    return {name: statistics.median(values) for name, values in times.items()}, results
+
+
+def _report(
+    cell: str,
+    tokenizer: SubwordTokenizer,
+    medians: Mapping[str, float],
+    results: Mapping[str, list[Tokens]],
+    references: list[str],
+) -> float:
+    rates = [sum(len(tokens) + 1 for tokens in results[name]) / seconds for name, seconds in medians.items()]
+    texts = [tokenizer.decode_batch(found) for found in results.values()]
+    scores = [sacrebleu.corpus_bleu(found, [references]).score for found in texts]
+    same = sum(a == b for a, b in zip(*results.values(), strict=True))
+    cells = [cell, *(f"{rate:.0f}" for rate in rates), f"{rates[0] / rates[1]:.2f}"]
+    print(f"| {' | '.join([*cells, *(f'{score:.2f}' for score in scores), f'{same}/{len(references)}'])} |", flush=True)
+    return rates[0] / rates[1]
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
