@@ -80,9 +80,8 @@ def main(
                 for batch in (1, 32):
                     for order in ("sorted", "arrival") if batch > 1 else ("arrival",):
                         medians, results = _cell(sides, sources, beam, batch, order, rounds)
-                        ratios.append(
-                            _report(task.tokenizer, medians, results, references, precision, beam, batch, order)
-                        )
+                        cell = f"{precision} | {beam} | {batch} | {order}"
+                        ratios.append(_report(cell, task.tokenizer, medians, results, references))
     print(f"\nleast ratio {min(ratios):.2f}, geometric mean {statistics.geometric_mean(ratios):.2f}")
     if eager:
         medians, results = _cell({"eager": _eager(task)}, sources, 1, 32, "arrival", rounds)

@@ -75,7 +75,11 @@ class OnnxBackend:
 
 
 class OnnxResident:
-    """Arrays bound to a session, the state as input and output at once."""
+    """Arrays bound to a session, the state as input and output at once.
+
+    Buffers are kept from run to run and bound again only where shapes change, since binding costs as much as a small
+    graph. What `run` returns is valid until the next one.
+    """
 
     def __init__(
         self,
@@ -86,28 +90,48 @@ class OnnxResident:
     ) -> None:
         self._session = session
         self._binding = session.io_binding()
-        self._state = {name: self._value(array, device) for name, array in state.items()}
-        self._constants = {name: self._value(array, device) for name, array in constants.items()}
+        self._state = {name: _value(array, device) for name, array in state.items()}
+        self._constants = {name: _value(array, device) for name, array in constants.items()}
         for name, value in (self._state | self._constants).items():
             self._binding.bind_ortvalue_input(name, value)
-
-    @staticmethod
-    def _value(array: Array, device: str) -> onnxruntime.OrtValue:
-        return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), device)
+        self._inputs: dict[str, Array] = {}
+        self._outputs: list[Array] = []
+        self._key: object = None
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
-        # On the CPU these share the arrays' memory, which must outlive the run.
-        values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in inputs.items()}
-        for name, value in values.items():
-            self._binding.bind_ortvalue_input(name, value)
+        for name, array in inputs.items():
+            kept = self._inputs.get(name)
+            if kept is not None and kept.shape == array.shape:
+                np.copyto(kept, array)
+                continue
+            # On the CPU the bound value shares the buffer's memory.
+            self._inputs[name] = buffer = np.array(array)
+            self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(buffer))
+        # Shapes of outputs follow from those of inputs and the values of scalars.
+        key = [(array.shape, array.item() if not array.ndim else None) for array in inputs.values()]
+        if key == self._key:
+            self._session.run_with_iobinding(self._binding)
+            return self._outputs
         self._binding.clear_binding_outputs()
         for name in outputs:
             self._binding.bind_output(name)
+        self._bind_state()
+        self._session.run_with_iobinding(self._binding)
+        self._outputs = [np.array(value.numpy()) for value in self._binding.get_outputs()[: len(outputs)]]
+        self._binding.clear_binding_outputs()
+        for name, buffer in zip(outputs, self._outputs, strict=True):
+            self._binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(buffer))
+        self._bind_state()
+        self._key = key
+        return self._outputs
+
+    def _bind_state(self) -> None:
         for name, value in self._state.items():
             self._binding.bind_ortvalue_output(f"new_{name}", value)
-        self._session.run_with_iobinding(self._binding)
-        results: list[Array] = [value.numpy() for value in self._binding.get_outputs()[: len(outputs)]]
-        return results
 
     def state(self) -> dict[str, Array]:
         return {name: value.numpy() for name, value in self._state.items()}
+
+
+def _value(array: Array, device: str) -> onnxruntime.OrtValue:
+    return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), device)
