@@ -155,23 +155,35 @@ class Hyperbolic(Kernel):
     def hyperparameters(self) -> dict[str, float]:
         return {"eps": self.eps}
 
-    def class_statistics(self, weight: Tensor) -> Statistics:
+    def _ball(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Per vector: the factor that maps it into the ball, its squared norm there, and `1 - ` that norm."""
         # The floor keeps the root's slope finite at the origin, where tanh(r) / r is 1 all the same.
-        norm = squared_norm(weight).clamp_min(torch.finfo(weight.dtype).tiny ** 0.5).sqrt()
+        norm = squared_norm(vectors).clamp_min(torch.finfo(vectors.dtype).tiny ** 0.5).sqrt()
         ball_norm = torch.tanh(norm).clamp_max(1.0 - self.eps)
         # 1 - tanh(r) without the cancellation that would cost most digits near the border.
         complement = (2.0 * torch.sigmoid(-2.0 * norm)).clamp_min(self.eps)
         return ball_norm / norm, ball_norm.square(), complement * (2.0 - complement)
 
+    def position_vectors(self, hidden: Tensor) -> Tensor:
+        """Context vectors are mapped into the ball before their products with all words, which is cheaper than after."""
+        return hidden * self._ball(at_least_float32(hidden))[0][:, None].to(hidden.dtype)
+
+    def class_statistics(self, weight: Tensor) -> Statistics:
+        """What `_excess` needs of a word, the gap in its denominator included."""
+        scale, norm, gap = self._ball(weight)
+        return -2.0 * scale / gap, norm / gap, 1.0 / gap
+
+    def position_statistics(self, hidden: Tensor) -> Statistics:
+        _, norm, gap = self._ball(hidden)
+        return norm, 2.0 / gap
+
     def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
         if self.differentiates_fast():
             return elementwise.poincare(products[0], classes, positions)
-        class_scale, class_norm, class_gap = classes
-        scale, norm, gap = (statistic[:, None] for statistic in positions)
-        distance = (class_norm + norm - 2.0 * class_scale * (scale * products[0])).clamp_min(0.0)
+        factor, class_norm, class_gap = classes
+        norm, gap = (statistic[:, None] for statistic in positions)
+        excess = (class_norm + norm * class_gap + factor * products[0]).clamp_min(0.0) * gap
         # acosh(1 + x) = log1p(x + sqrt(x (x + 2))); the floor keeps the root's slope finite at distance 0.
-        excess = 2.0 * distance / (class_gap * gap)
         root = (excess * (excess + 2.0)).clamp_min(torch.finfo(excess.dtype).tiny ** 0.5).sqrt()
         return -torch.log1p(excess + root)
 
@@ -213,15 +225,12 @@ class _Gaussians(Kernel):
         """Sum over all pairs of Gaussians of the log of the integral of their product (eq. 9 and 10)."""
         count = self.gaussians(hidden_size)
         dimensions = hidden_size // count - 1
+        pairs = [divmod(index, count) for index in range(len(products))]
+        sides = [(*classes[2 * i : 2 * i + 2], *positions[2 * j : 2 * j + 2]) for i, j in pairs]
+        if self.differentiates_fast():
+            return elementwise.gaussian_overlap(products, sides, dimensions)
         total: Tensor | float = 0.0
-        for index, product in enumerate(products):
-            word, position = divmod(index, count)
-            norm, variance = classes[2 * word : 2 * word + 2]
-            position_norm, position_variance = positions[2 * position : 2 * position + 2]
-            if self.differentiates_fast():
-                sides = (norm, variance, position_norm, position_variance)
-                total = total + elementwise.gaussian_overlap(product, *sides, dimensions)
-                continue
+        for product, (norm, variance, position_norm, position_variance) in zip(products, sides, strict=True):
             both = torch.logaddexp(variance, position_variance[:, None])
             distance = squared_distance(product, norm, position_norm)
             total = total - 0.5 * (dimensions * (math.log(2 * math.pi) + both) + distance * torch.exp(-both))

@@ -10,12 +10,13 @@ as soon as the scores are, so `softmax_cross_entropy` makes one pass of it and m
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from training.softmax import elementwise
 from training.softmax.kernels import Kernel, at_least_float32
 from training.softmax.sparse import best_classes
 
@@ -23,6 +24,9 @@ __all__ = ["CHUNK_SCORES", "Components", "softmax_cross_entropy", "target_scores
 
 CHUNK_SCORES = 1 << 21
 """Scores of one chunk: 8 MB of float32, which stays in a shared cache (measured on 2 cores)."""
+
+_CHUNK_WEIGHTS = 1 << 18
+"""Elements of the weight whose statistics are computed at a time: 1 MB of float32, which stays in a core's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,8 @@ class _TargetScores(torch.autograd.Function):
             for part in component.chunks():
                 scores, _ = component.scores(part)
                 chosen[part, k] = scores.gather(1, target[part, None])[:, 0]
-                normalizers[part, k] = _normalizer(scores, parts.sparse_k)[0]
+                normalizers[part, k] = _normalizer(scores, parts.sparse_k)
+                del scores
         ctx.parts = parts
         ctx.save_for_backward(target, normalizers, hidden, *tensors)
         return chosen, normalizers
@@ -80,11 +85,11 @@ class _TargetScores(torch.autograd.Function):
         for k, component in enumerate(_passes(ctx.parts, hidden, tensors, gradients)):
             for part in component.chunks():
                 scores, backpropagate = component.scores(part)
-                _, kept = _normalizer(scores, ctx.parts.sparse_k) if ctx.parts.sparse_k else (None, None)
-                grad = _probabilities(scores, normalizers[part, k], kept)
+                grad = _probabilities(scores, normalizers[part, k], ctx.parts.sparse_k)
                 grad.mul_(grad_normalizers[part, k, None])
                 grad.scatter_add_(1, target[part, None], grad_chosen[part, k, None])
                 backpropagate(grad)
+                del scores, backpropagate, grad  # else they are there while the next chunk is computed
             component.finish()
         return None, None, *gradients
 
@@ -101,16 +106,17 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
         for part in component.chunks():
             scores, backpropagate = component.scores(part)
             index = target[part, None]
-            normalizer, kept = _normalizer(scores, parts.sparse_k)
-            total += normalizer.sum() - (1 - smoothing) * scores.gather(1, index).sum()
+            total -= (1 - smoothing) * scores.gather(1, index).sum()
             if smoothing:
                 total -= smoothing * scores.mean(-1).sum()
+            normalizer, grad = _softmax(scores, parts.sparse_k)
+            total += normalizer.sum()
             if gradients is not None:
-                grad = _probabilities(scores, normalizer, kept)
                 if smoothing:
-                    grad -= smoothing / scores.shape[1]
+                    grad -= smoothing / grad.shape[1]
                 grad.scatter_add_(1, index, grad.new_full(index.shape, smoothing - 1))
                 backpropagate(grad)
+            del scores, grad, backpropagate  # else they are there while the next chunk is computed
         if gradients is not None:
             component.finish()
             ctx.save_for_backward(*gradients)
@@ -122,20 +128,45 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
         return None, None, None, *(gradient * grad.to(gradient.dtype) for gradient in ctx.saved_tensors)
 
 
-def _normalizer(scores: Tensor, sparse_k: int | None) -> tuple[Tensor, Tensor | None]:
-    """log of the sum of exponentials `[n]`, and with `sparse_k` the classes `[n, k]` it is over."""
-    if sparse_k is None or sparse_k >= scores.shape[1]:
-        return torch.logsumexp(scores, dim=-1), None
-    values, classes = best_classes(scores, sparse_k)
-    return torch.logsumexp(values, dim=-1), classes
+def _normalizer(scores: Tensor, sparse_k: int | None) -> Tensor:
+    """log of the sum of exponentials `[n]`, of the k best with `sparse_k`; overwrites the scores."""
+    if _is_sparse(sparse_k, scores):
+        return torch.logsumexp(best_classes(scores, sparse_k)[0], dim=-1)
+    return _exponentials(scores)[0]
 
 
-def _probabilities(scores: Tensor, normalizer: Tensor, kept: Tensor | None) -> Tensor:
-    """Softmax `[n, V]`, or sparse-softmax over the classes `kept` `[n, k]`."""
-    if kept is None:
-        return torch.sub(scores, normalizer[:, None]).exp_()
-    values = scores.gather(1, kept).sub_(normalizer[:, None]).exp_()
-    return torch.zeros_like(scores).scatter_(1, kept, values)
+def _softmax(scores: Tensor, sparse_k: int | None) -> tuple[Tensor, Tensor]:
+    """`_normalizer` `[n]` and softmax or sparse-softmax `[n, V]`; overwrites the scores."""
+    if _is_sparse(sparse_k, scores):
+        values, classes = best_classes(scores, sparse_k)
+        normalizer = torch.logsumexp(values, dim=-1)
+        return normalizer, _at(classes, values.sub(normalizer[:, None]).exp_(), scores)
+    normalizer, total = _exponentials(scores)
+    return normalizer, scores.div_(total)
+
+
+def _probabilities(scores: Tensor, normalizer: Tensor, sparse_k: int | None) -> Tensor:
+    """`_softmax` with the normalizer known; overwrites the scores."""
+    if _is_sparse(sparse_k, scores):
+        values, classes = best_classes(scores, sparse_k)
+        return _at(classes, values.sub(normalizer[:, None]).exp_(), scores)
+    return scores.sub_(normalizer[:, None]).exp_()
+
+
+def _is_sparse(sparse_k: int | None, scores: Tensor) -> TypeGuard[int]:
+    return sparse_k is not None and sparse_k < scores.shape[1]
+
+
+def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Makes of scores exponentials, the largest of which is 1; log of the sum `[n]` and sum of those `[n, 1]`."""
+    largest = scores.amax(-1, keepdim=True)
+    total = scores.sub_(largest).exp_().sum(-1, keepdim=True)
+    return (largest + total.log())[:, 0], total
+
+
+def _at(classes: Tensor, values: Tensor, scores: Tensor) -> Tensor:
+    """Values `[n, k]` at their classes, 0 elsewhere: `[n, V]` in place of the scores."""
+    return scores.zero_().scatter_(1, classes, values)
 
 
 def _passes(
@@ -195,22 +226,32 @@ class _Pass:
         self._kernel, self._hidden, self._sums = kernel, hidden, sums
         self._blocks = kernel.blocks(weight.shape[1])
         self._hyperparameters = list(kernel.parameters())
-        self._weight, self._projection = self._leaf(weight), None if projection is None else self._leaf(projection)
-        with torch.set_grad_enabled(sums is not None):
-            self._classes = kernel.class_statistics(at_least_float32(self._weight))
-        self._class_leaves = [self._leaf(statistic) for statistic in self._classes]
-        self._class_sums = [torch.zeros_like(statistic) for statistic in self._classes]
+        self._weight, self._projection = weight.detach(), None if projection is None else self._leaf(projection)
+        self._class_leaves = [self._leaf(statistic) for statistic in self._class_statistics()]
+        self._class_sums = [torch.zeros_like(statistic) for statistic in self._class_leaves]
+
+    @torch.no_grad()
+    def _class_statistics(self) -> list[Tensor]:
+        parts = [self._kernel.class_statistics(at_least_float32(self._weight[rows])) for rows in self._class_chunks()]
+        return [torch.cat(statistic) for statistic in zip(*parts, strict=True)]
+
+    def _class_chunks(self) -> Iterator[slice]:
+        """Classes whose statistics are computed at a time, so that nothing but gradients is `[V, d]`."""
+        classes, size = self._weight.shape
+        rows = max(1, _CHUNK_WEIGHTS // size)
+        return (slice(start, start + rows) for start in range(0, classes, rows))
 
     def _leaf(self, tensor: Tensor) -> Tensor:
         return tensor.detach().requires_grad_(self._sums is not None)
 
     def chunks(self) -> Iterator[slice]:
-        rows = max(1, CHUNK_SCORES // self._weight.shape[0])
+        # Several products are in the cache together.
+        rows = max(1, CHUNK_SCORES // (self._weight.shape[0] * max(1, len(self._blocks) // 2)))
         return (slice(start, start + rows) for start in range(0, self._hidden.shape[0], rows))
 
     def scores(self, part: slice) -> tuple[Tensor, Callable[[Tensor], None]]:
         """Scores `[n, V]` of a chunk without history, and what takes their gradient back to the sums."""
-        hidden, weight = self._leaf(self._hidden[part]), self._weight.detach()
+        hidden, weight = self._leaf(self._hidden[part]), self._weight
         with torch.set_grad_enabled(self._sums is not None):
             component = hidden if self._projection is None else torch.tanh(hidden @ self._projection)
             vectors = self._kernel.position_vectors(component)
@@ -218,7 +259,7 @@ class _Pass:
         fixed = vectors.detach()
         products = [self._leaf(at_least_float32(fixed[:, a] @ weight[:, b].t())) for a, b in self._blocks]
         leaves = [self._leaf(statistic) for statistic in positions]
-        with torch.set_grad_enabled(self._sums is not None):
+        with torch.set_grad_enabled(self._sums is not None), elementwise.overwriting():
             scores = self._kernel.score(products, tuple(self._class_leaves), tuple(leaves), weight.shape[1])
 
         def backpropagate(grad: Tensor) -> None:
@@ -233,12 +274,13 @@ class _Pass:
                 total += more
             self._through_positions(part, hidden, [vectors, *positions], [grad_vectors, *grad_leaves])
 
-        return scores.detach(), backpropagate
+        # Formulas of learnt hyperparameters may keep their result for the backward pass; no other function does.
+        return scores.detach().clone() if self._hyperparameters else scores.detach(), backpropagate
 
     def _through_products(self, vectors: Tensor, grads: Sequence[Tensor]) -> Tensor:
         """Adds the products' share to the weight's gradient, returns that of the vectors."""
         assert self._sums is not None
-        weight, result = self._weight.detach(), torch.zeros_like(vectors)
+        weight, result = self._weight, torch.zeros_like(vectors)
         for (a, b), grad in zip(self._blocks, grads, strict=True):
             narrow = grad.to(torch.promote_types(vectors.dtype, weight.dtype))
             self._sums.weight[:, b].addmm_(narrow.t(), vectors[:, a].to(narrow.dtype))
@@ -256,7 +298,13 @@ class _Pass:
             self._sums.projection.add_(projection[0])
 
     def finish(self) -> None:
-        """Takes the class statistics' gradients back to the weight."""
+        """Takes the class statistics' gradients back to the weight, computing the statistics again."""
         assert self._sums is not None
-        if self._classes:
-            self._sums.weight.add_(torch.autograd.grad(self._classes, self._weight, self._class_sums)[0])
+        if not self._class_sums:
+            return
+        for rows in self._class_chunks():
+            weight = self._leaf(self._weight[rows])
+            with torch.enable_grad():
+                statistics = self._kernel.class_statistics(at_least_float32(weight))
+            sums = [total[rows] for total in self._class_sums]
+            self._sums.weight[rows].add_(torch.autograd.grad(statistics, weight, sums)[0])
