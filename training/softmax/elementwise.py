@@ -23,8 +23,10 @@ __all__ = [
     "gaussian_overlap",
     "logarithm",
     "of_distance",
+    "of_product",
     "overwriting",
     "poincare",
+    "polynomial",
     "power",
     "radial_basis",
     "wavelet",
@@ -95,6 +97,19 @@ def wavelet(a: float, b: float) -> Slope:
     return function
 
 
+def polynomial(alpha: float, c: float, p: int) -> Slope:
+    """`(alpha x + c)^p` of inner products x, which take the place of distances."""
+
+    def function(product: Tensor) -> tuple[Tensor, Tensor | float]:
+        base = product.mul_(alpha).add_(c)
+        if p == 1:
+            return base, alpha
+        slope = base if p == 2 else base.pow(p - 1)
+        return slope * base, slope.mul_(p * alpha)
+
+    return function
+
+
 def _raised(distance: Tensor, p: float) -> tuple[Tensor, Tensor]:
     """`D^(p/2)` and its slope; D is kept off 0, where the slope below p = 2 is infinite."""
     distance.clamp_min_(torch.finfo(distance.dtype).tiny ** 0.5)
@@ -116,16 +131,36 @@ class _OfDistance(torch.autograd.Function):
         distance = torch.add(class_norm, product, alpha=-2.0, out=_into(overwrite, product))
         score, slope = function(distance.add_(position_norm[:, None]).clamp_min_(0.0))
         # All large tensors are saved like this, so that checkpointing can drop them.
-        ctx.overwrite, ctx.constant = overwrite, None if isinstance(slope, Tensor) else slope
-        ctx.save_for_backward(*([slope] if isinstance(slope, Tensor) else []))
+        ctx.overwrite = overwrite
+        ctx.save_for_backward(_as_tensor(slope, score))
         return score
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        slope = ctx.saved_tensors[0] if ctx.constant is None else ctx.constant
-        by_product = _scaled_product(grad, slope, -2.0, _into(ctx.overwrite, grad))
+        by_product = _scaled_product(grad, ctx.saved_tensors[0], -2.0, _into(ctx.overwrite, grad))
         return None, None, by_product, by_product.sum(0).mul_(-0.5), by_product.sum(1).mul_(-0.5)
+
+
+def of_product(function: Slope, product: Tensor) -> Tensor:
+    """A function of inner products `[N, V]`."""
+    score: Tensor = _OfProduct.apply(_overwrites.get(), function, product)  # type: ignore[no-untyped-call]
+    return score
+
+
+class _OfProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, overwrite: bool, function: Slope, product: Tensor) -> Tensor:
+        score, slope = function(product.detach() if overwrite else product.clone())
+        ctx.overwrite = overwrite
+        ctx.save_for_backward(_as_tensor(slope, score))
+        return score
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (slope,) = ctx.saved_tensors
+        return None, None, torch.mul(grad, slope, out=_into(ctx.overwrite, grad))
 
 
 def _into(overwrite: bool, tensor: Tensor) -> Tensor | None:
@@ -133,11 +168,13 @@ def _into(overwrite: bool, tensor: Tensor) -> Tensor | None:
     return tensor.detach() if overwrite else None
 
 
-def _scaled_product(grad: Tensor, slope: Tensor | float, factor: float, out: Tensor | None) -> Tensor:
+def _as_tensor(slope: Tensor | float, like: Tensor) -> Tensor:
+    return torch.as_tensor(slope, dtype=like.dtype, device=like.device)
+
+
+def _scaled_product(grad: Tensor, slope: Tensor, factor: float, out: Tensor | None) -> Tensor:
     """`factor * grad * slope`, in one walk over `[N, V]`."""
-    if isinstance(slope, Tensor):
-        return torch.addcmul(grad.new_zeros(()), grad, slope, value=factor, out=out)
-    return torch.mul(grad, factor * slope, out=out)
+    return torch.addcmul(grad.new_zeros(()), grad, slope, value=factor, out=out)
 
 
 def gaussian_overlap(products: Sequence[Tensor], sides: Sequence[Sequence[Tensor]], dimensions: int) -> Tensor:

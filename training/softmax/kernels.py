@@ -106,6 +106,9 @@ class Polynomial(Kernel):
         return {**super().hyperparameters, "p": self.p}
 
     def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
+        if self.differentiates_fast():
+            alpha, c = (self.number(name, hidden_size) for name in ("alpha", "c"))
+            return elementwise.of_product(elementwise.polynomial(alpha, c, self.p), products[0])
         return (self.value("alpha", hidden_size) * products[0] + self.value("c", hidden_size)) ** self.p
 
 

@@ -18,9 +18,12 @@ from training.softmax.elementwise import Slope
         (elementwise.logarithm(1.0), -math.log(3), -1 / 12),  # -(1 / (2 sqrt D)) / (1 + sqrt D)
         (elementwise.radial_basis(0.5), math.exp(-2), -0.5 * math.exp(-2)),
         (elementwise.wavelet(2.0, 4.0), math.cos(2) / math.e, -(math.sin(2) / 2 + math.cos(2) / 4) / math.e),
+        (elementwise.polynomial(0.5, 1.0, 1), 3.0, 0.5),
+        (elementwise.polynomial(0.5, 1.0, 2), 9.0, 3.0),  # (4 / 2 + 1)^2, 2 * 3 / 2
+        (elementwise.polynomial(0.5, 1.0, 3), 27.0, 13.5),  # 3 * 9 / 2
     ],
 )
-def test_score_and_slope_at_distance_four(function: Slope, score: float, slope: float) -> None:
+def test_score_and_slope_at_four(function: Slope, score: float, slope: float) -> None:
     values, slopes = function(torch.tensor([[4.0]], dtype=torch.float64))
     assert values.item() == pytest.approx(score)
     assert float(slopes) == pytest.approx(slope)
