@@ -168,7 +168,7 @@ class Hyperbolic(Kernel):
         return ball_norm / norm, ball_norm.square(), complement * (2.0 - complement)
 
     def position_vectors(self, hidden: Tensor) -> Tensor:
-        """Context vectors are mapped into the ball before their products with all words, which is cheaper than after."""
+        """Context vectors are mapped into the ball before their products with words, which is cheaper than after."""
         return hidden * self._ball(at_least_float32(hidden))[0][:, None].to(hidden.dtype)
 
     def class_statistics(self, weight: Tensor) -> Statistics:
