@@ -24,6 +24,7 @@ __all__ = [
     "logarithm",
     "of_distance",
     "of_product",
+    "overwrites",
     "overwriting",
     "poincare",
     "polynomial",
@@ -36,6 +37,10 @@ Slope = Callable[[Tensor], tuple[Tensor, Tensor | float]]
 """Distances `[N, V]`, which may be overwritten, to scores and their derivative in the distance."""
 
 _overwrites = ContextVar("_overwrites", default=False)
+
+
+def overwrites() -> bool:
+    return _overwrites.get()
 
 
 @contextlib.contextmanager
@@ -118,7 +123,7 @@ def _raised(distance: Tensor, p: float) -> tuple[Tensor, Tensor]:
 
 
 def of_distance(function: Slope, product: Tensor, class_norm: Tensor, position_norm: Tensor) -> Tensor:
-    """A function of `||W_v - h||^2` from inner products `[N, V]` and squared norms `[V]`, `[N]`."""
+    """A function of `||W_v - h||^2` from products `-2 W_v . h` `[N, V]` and squared norms `[V]`, `[N]`."""
     score: Tensor = _OfDistance.apply(_overwrites.get(), function, product, class_norm, position_norm)  # type: ignore[no-untyped-call]
     return score
 
@@ -128,7 +133,7 @@ class _OfDistance(torch.autograd.Function):
     def forward(
         ctx: Any, overwrite: bool, function: Slope, product: Tensor, class_norm: Tensor, position_norm: Tensor
     ) -> Tensor:
-        distance = torch.add(class_norm, product, alpha=-2.0, out=_into(overwrite, product))
+        distance = torch.add(class_norm, product, out=_into(overwrite, product))
         score, slope = function(distance.add_(position_norm[:, None]).clamp_min_(0.0))
         # All large tensors are saved like this, so that checkpointing can drop them.
         ctx.overwrite = overwrite
@@ -138,8 +143,8 @@ class _OfDistance(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        by_product = _scaled_product(grad, ctx.saved_tensors[0], -2.0, _into(ctx.overwrite, grad))
-        return None, None, by_product, by_product.sum(0).mul_(-0.5), by_product.sum(1).mul_(-0.5)
+        by_distance = torch.mul(grad, ctx.saved_tensors[0], out=_into(ctx.overwrite, grad))
+        return None, None, by_distance, by_distance.sum(0), by_distance.sum(1)
 
 
 def of_product(function: Slope, product: Tensor) -> Tensor:
@@ -180,8 +185,8 @@ def _scaled_product(grad: Tensor, slope: Tensor, factor: float, out: Tensor | No
 def gaussian_overlap(products: Sequence[Tensor], sides: Sequence[Sequence[Tensor]], dimensions: int) -> Tensor:
     """Sum over pairs of spherical Gaussians of the log of the integral of their product.
 
-    Each pair has its means' inner product `[N, V]` and as its sides the word's squared norm and log-variance, `[V]`,
-    and the position's, `[N]`.
+    Each pair has `-2` times its means' inner product, `[N, V]`, and as its sides the word's squared norm and
+    log-variance, `[V]`, and the position's, `[N]`.
     """
     flat = [statistic for side in sides for statistic in side]
     score: Tensor = _GaussianOverlap.apply(_overwrites.get(), dimensions, len(products), *products, *flat)  # type: ignore[no-untyped-call]
@@ -205,8 +210,9 @@ class _GaussianOverlap(torch.autograd.Function):
         for product, *side in zip(tensors[:count], *(tensors[count + i :: 4] for i in range(4)), strict=True):
             class_norm, class_variance, norm, variance = side
             inverse = torch.add(*cls.shares(class_variance, variance)).reciprocal_()
-            slope = torch.add(-0.5 * cls.FACTOR * class_norm, product, alpha=cls.FACTOR, out=_into(overwrite, product))
-            slope.add_((-0.5 * cls.FACTOR * norm)[:, None]).clamp_max_(0.0).mul_(inverse).add_(half)
+            factor = -0.5 * cls.FACTOR
+            slope = torch.add(factor * class_norm, product, alpha=factor, out=_into(overwrite, product))
+            slope.add_((factor * norm)[:, None]).clamp_max_(0.0).mul_(inverse).add_(half)
             slopes.append(slope)
             score = inverse.log_().mul_(half).add_(slope)
             total = score if total is None else total.add_(score)
@@ -230,9 +236,8 @@ class _GaussianOverlap(torch.autograd.Function):
             # In this order, because `inverse * class_share` is at most 1 and the others can be huge.
             by_class = (inverse * class_share).mul_(by_both)
             by_position = by_class.sum(1).sub_(by_both.sum(1))
-            by_product = _scaled_product(grad, inverse, _GaussianOverlap.FACTOR, _into(ctx.overwrite, slope))
-            by_norms = (by_product.sum(0).mul_(-0.5), by_product.sum(1).mul_(-0.5))
-            by_sides += [by_norms[0], by_class.sum(0).neg_(), by_norms[1], by_position]
+            by_product = _scaled_product(grad, inverse, -0.5 * _GaussianOverlap.FACTOR, _into(ctx.overwrite, slope))
+            by_sides += [by_product.sum(0), by_class.sum(0).neg_(), by_product.sum(1), by_position]
             by_products.append(by_product)
         return None, None, None, *by_products, *by_sides
 

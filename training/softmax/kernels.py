@@ -13,6 +13,7 @@ side of a pair, such as `||W_v||^2` (kernel paper, eq. 13), so nothing is ever `
 The class side does not depend on the context, so it is computed once per batch in training and once per export.
 """
 
+import functools
 import inspect
 import math
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,10 @@ class Linear(Kernel):
 
 class _Distance(Kernel):
     """Kernels of `D = ||W_v - h||^2`."""
+
+    def position_vectors(self, hidden: Tensor) -> Tensor:
+        """Their products are then the Gram identity's, which would otherwise double all scores."""
+        return -2.0 * hidden
 
     def class_statistics(self, weight: Tensor) -> Statistics:
         return (squared_norm(weight),)
@@ -133,7 +138,7 @@ class Wavelet(_Distance):
 
     def of_distance(self, distance: Tensor, hidden_size: int) -> Tensor:
         a, b = self.value("a", hidden_size), self.value("b", hidden_size)
-        return torch.cos(distance / a) * torch.exp(-distance / b)
+        return torch.cos(distance / a) * torch.exp(distance * (-1.0 / b))
 
     def slope(self, hidden_size: int) -> elementwise.Slope:
         return elementwise.wavelet(self.number("a", hidden_size), self.number("b", hidden_size))
@@ -185,10 +190,10 @@ class Hyperbolic(Kernel):
             return elementwise.poincare(products[0], classes, positions)
         factor, class_norm, class_gap = classes
         norm, gap = (statistic[:, None] for statistic in positions)
-        excess = (class_norm + norm * class_gap + factor * products[0]).clamp_min(0.0) * gap
+        excess = class_norm + norm * class_gap + factor * products[0]
         # acosh(1 + x) = log1p(x + sqrt(x (x + 2))); the floor keeps the root's slope finite at distance 0.
-        root = (excess * (excess + 2.0)).clamp_min(torch.finfo(excess.dtype).tiny ** 0.5).sqrt()
-        return -torch.log1p(excess + root)
+        excess = excess.clamp_min(torch.finfo(excess.dtype).tiny ** 0.5) * gap
+        return -torch.log1p(excess + (excess * (excess + 2.0)).sqrt())
 
 
 _LOG_VARIANCE_BOUND = 60.0
@@ -210,9 +215,9 @@ class _Gaussians(Kernel):
         return [(position, word) for word in gaussians for position in gaussians]
 
     def position_vectors(self, hidden: Tensor) -> Tensor:
-        """Zero in place of log-variances: whole blocks are aligned, which makes their products faster."""
+        """As for distances, 0 in place of log-variances: whole blocks are aligned, which makes products faster."""
         count = self.gaussians(hidden.shape[1])
-        keep = torch.ones(hidden.shape[1], dtype=hidden.dtype, device=hidden.device)
+        keep = torch.full((hidden.shape[1],), -2.0, dtype=hidden.dtype, device=hidden.device)
         keep[hidden.shape[1] // count - 1 :: hidden.shape[1] // count] = 0
         return hidden * keep
 
@@ -232,13 +237,15 @@ class _Gaussians(Kernel):
         sides = [(*classes[2 * i : 2 * i + 2], *positions[2 * j : 2 * j + 2]) for i, j in pairs]
         if self.differentiates_fast():
             return elementwise.gaussian_overlap(products, sides, dimensions)
-        total: Tensor | float = 0.0
-        for product, (norm, variance, position_norm, position_variance) in zip(products, sides, strict=True):
-            both = torch.logaddexp(variance, position_variance[:, None])
-            distance = squared_distance(product, norm, position_norm)
-            total = total - 0.5 * (dimensions * (math.log(2 * math.pi) + both) + distance * torch.exp(-both))
-        assert isinstance(total, Tensor)
-        return total
+        # Pairs stand in front: few large operations, because a small one costs as much as a large one in a graph.
+        norm, variance, position_norm, position_variance = (
+            torch.stack(statistics) for statistics in zip(*sides, strict=True)
+        )
+        distance = squared_distance(torch.stack(list(products)), norm[:, None], position_norm)
+        scale = 2 * math.pi
+        inverse = (scale * variance.exp()[:, None] + scale * position_variance.exp()[..., None]).reciprocal()
+        overlaps = 0.5 * dimensions * inverse.log() - math.pi * (distance * inverse)
+        return functools.reduce(torch.add, overlaps.unbind())
 
 
 class Gaussian(_Gaussians):
