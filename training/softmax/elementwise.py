@@ -5,20 +5,52 @@ Shapes: `N` positions, `V` classes.
 Autograd would walk over `[N, V]` once for every operation of a kernel's formula, and keep most results. Each function
 here computes score and slope together and walks back once. Hyperparameters are numbers; learnt ones take the plain
 formulas of `training.softmax.kernels`, which these functions must equal (the tests hold one against the other).
+
+Fresh memory costs more than a walk over it, so inside `overwriting()` results take the place of what they come from.
 """
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["gaussian_overlap", "logarithm", "of_distance", "poincare", "power", "radial_basis", "wavelet"]
+__all__ = [
+    "gaussian_overlap",
+    "logarithm",
+    "of_distance",
+    "of_product",
+    "overwrites",
+    "overwriting",
+    "poincare",
+    "polynomial",
+    "power",
+    "radial_basis",
+    "wavelet",
+]
 
 Slope = Callable[[Tensor], tuple[Tensor, Tensor | float]]
 """Distances `[N, V]`, which may be overwritten, to scores and their derivative in the distance."""
+
+_overwrites = ContextVar("_overwrites", default=False)
+
+
+def overwrites() -> bool:
+    return _overwrites.get()
+
+
+@contextlib.contextmanager
+def overwriting() -> Iterator[None]:
+    """Functions called within may overwrite products, and their backward pass, which runs once, the gradient."""
+    token = _overwrites.set(True)
+    try:
+        yield
+    finally:
+        _overwrites.reset(token)
 
 
 def power(p: float) -> Slope:
@@ -70,6 +102,19 @@ def wavelet(a: float, b: float) -> Slope:
     return function
 
 
+def polynomial(alpha: float, c: float, p: int) -> Slope:
+    """`(alpha x + c)^p` of inner products x, which take the place of distances."""
+
+    def function(product: Tensor) -> tuple[Tensor, Tensor | float]:
+        base = product.mul_(alpha).add_(c)
+        if p == 1:
+            return base, alpha
+        slope = base if p == 2 else base.pow(p - 1)
+        return slope * base, slope.mul_(p * alpha)
+
+    return function
+
+
 def _raised(distance: Tensor, p: float) -> tuple[Tensor, Tensor]:
     """`D^(p/2)` and its slope; D is kept off 0, where the slope below p = 2 is infinite."""
     distance.clamp_min_(torch.finfo(distance.dtype).tiny ** 0.5)
@@ -78,114 +123,163 @@ def _raised(distance: Tensor, p: float) -> tuple[Tensor, Tensor]:
 
 
 def of_distance(function: Slope, product: Tensor, class_norm: Tensor, position_norm: Tensor) -> Tensor:
-    """A function of `||W_v - h||^2` from inner products `[N, V]` and squared norms `[V]`, `[N]`."""
-    score: Tensor = _OfDistance.apply(function, product, class_norm, position_norm)  # type: ignore[no-untyped-call]
+    """A function of `||W_v - h||^2` from products `-2 W_v . h` `[N, V]` and squared norms `[V]`, `[N]`."""
+    score: Tensor = _OfDistance.apply(_overwrites.get(), function, product, class_norm, position_norm)  # type: ignore[no-untyped-call]
     return score
-
-
-def _distance(product: Tensor, class_norm: Tensor, position_norm: Tensor) -> Tensor:
-    return torch.add(class_norm, product, alpha=-2.0).add_(position_norm[:, None]).clamp_min_(0.0)
 
 
 class _OfDistance(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, function: Slope, product: Tensor, class_norm: Tensor, position_norm: Tensor) -> Tensor:
-        score, ctx.slope = function(_distance(product, class_norm, position_norm))
+    def forward(
+        ctx: Any, overwrite: bool, function: Slope, product: Tensor, class_norm: Tensor, position_norm: Tensor
+    ) -> Tensor:
+        distance = torch.add(class_norm, product, out=_into(overwrite, product))
+        score, slope = function(distance.add_(position_norm[:, None]).clamp_min_(0.0))
+        # All large tensors are saved like this, so that checkpointing can drop them.
+        ctx.overwrite = overwrite
+        ctx.save_for_backward(_as_tensor(slope, score))
         return score
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        by_product = _scaled_product(grad, ctx.slope, -2.0)
-        return None, by_product, by_product.sum(0).mul_(-0.5), by_product.sum(1).mul_(-0.5)
+        by_distance = torch.mul(grad, ctx.saved_tensors[0], out=_into(ctx.overwrite, grad))
+        return None, None, by_distance, by_distance.sum(0), by_distance.sum(1)
 
 
-def _scaled_product(grad: Tensor, slope: Tensor | float, factor: float) -> Tensor:
-    """`factor * grad * slope`, in one walk over `[N, V]`."""
-    if isinstance(slope, Tensor):
-        return torch.addcmul(grad.new_zeros(()), grad, slope, value=factor)
-    return grad * (factor * slope)
-
-
-def gaussian_overlap(
-    product: Tensor, class_norm: Tensor, class_variance: Tensor, norm: Tensor, variance: Tensor, dimensions: int
-) -> Tensor:
-    """log of the integral of two spherical Gaussians' product, from means' inner products `[N, V]`.
-
-    The variances come as their logarithms, `[V]` and `[N]`.
-    """
-    score: Tensor = _GaussianOverlap.apply(product, class_norm, class_variance, norm, variance, dimensions)  # type: ignore[no-untyped-call]
+def of_product(function: Slope, product: Tensor) -> Tensor:
+    """A function of inner products `[N, V]`."""
+    score: Tensor = _OfProduct.apply(_overwrites.get(), function, product)  # type: ignore[no-untyped-call]
     return score
 
 
-class _GaussianOverlap(torch.autograd.Function):
+class _OfProduct(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        product: Tensor,
-        class_norm: Tensor,
-        class_variance: Tensor,
-        norm: Tensor,
-        variance: Tensor,
-        dimensions: int,
-    ) -> Tensor:
-        # 2 pi goes into the variances and the distance, where it costs nothing.
-        class_share = class_variance.exp().mul_(2 * math.pi)
-        inverse = (class_share + (variance.exp() * (2 * math.pi))[:, None]).reciprocal_()
-        distance = torch.add(2 * math.pi * class_norm, product, alpha=-4 * math.pi)
-        scaled = distance.add_(2 * math.pi * norm[:, None]).clamp_min_(0.0).mul_(inverse)
-        ctx.save_for_backward(inverse, scaled, class_share)
-        ctx.dimensions = dimensions
-        return torch.log(inverse).mul_(0.5 * dimensions).add_(scaled, alpha=-0.5)
+    def forward(ctx: Any, overwrite: bool, function: Slope, product: Tensor) -> Tensor:
+        score, slope = function(product.detach() if overwrite else product.clone())
+        ctx.overwrite = overwrite
+        ctx.save_for_backward(_as_tensor(slope, score))
+        return score
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        inverse, scaled, class_share = ctx.saved_tensors
-        by_product = _scaled_product(grad, inverse, 2 * math.pi)
-        by_both = torch.addcmul(grad * (-0.5 * ctx.dimensions), grad, scaled, value=0.5)
-        by_class = (inverse * class_share).mul_(by_both)
-        return (
-            by_product,
-            by_product.sum(0).mul_(-0.5),
-            by_class.sum(0),
-            by_product.sum(1).mul_(-0.5),
-            by_both.sum(1).sub_(by_class.sum(1)),
-            None,
-        )
+        (slope,) = ctx.saved_tensors
+        return None, None, torch.mul(grad, slope, out=_into(ctx.overwrite, grad))
+
+
+def _into(overwrite: bool, tensor: Tensor) -> Tensor | None:
+    """Where a result goes: in the tensor's place, or (None) where torch puts it."""
+    return tensor.detach() if overwrite else None
+
+
+def _as_tensor(slope: Tensor | float, like: Tensor) -> Tensor:
+    return torch.as_tensor(slope, dtype=like.dtype, device=like.device)
+
+
+def _scaled_product(grad: Tensor, slope: Tensor, factor: float, out: Tensor | None) -> Tensor:
+    """`factor * grad * slope`, in one walk over `[N, V]`."""
+    return torch.addcmul(grad.new_zeros(()), grad, slope, value=factor, out=out)
+
+
+def gaussian_overlap(products: Sequence[Tensor], sides: Sequence[Sequence[Tensor]], dimensions: int) -> Tensor:
+    """Sum over pairs of spherical Gaussians of the log of the integral of their product.
+
+    Each pair has `-2` times its means' inner product, `[N, V]`, and as its sides the word's squared norm and
+    log-variance, `[V]`, and the position's, `[N]`.
+    """
+    flat = [statistic for side in sides for statistic in side]
+    score: Tensor = _GaussianOverlap.apply(_overwrites.get(), dimensions, len(products), *products, *flat)  # type: ignore[no-untyped-call]
+    return score
+
+
+class _GaussianOverlap(torch.autograd.Function):
+    # 2 pi goes into the variances and, with the -1/2 before it, into the distance; e into the variances, which takes 1
+    # from their logarithm and makes up for the 1 in `slope`. There they cost nothing.
+    FACTOR = 2 * math.pi * math.e
+
+    @classmethod
+    def shares(cls, class_variance: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """`[V]` and `[N, 1]`, whose sum is what is left of a pair's variance."""
+        return class_variance.exp().mul_(cls.FACTOR), variance.exp().mul_(cls.FACTOR)[:, None]
+
+    @staticmethod
+    def forward(ctx: Any, overwrite: bool, dimensions: int, count: int, *tensors: Tensor) -> Tensor:
+        cls, half, total = _GaussianOverlap, 0.5 * dimensions, None
+        ctx.overwrite, slopes = overwrite, []
+        for product, *side in zip(tensors[:count], *(tensors[count + i :: 4] for i in range(4)), strict=True):
+            class_norm, class_variance, norm, variance = side
+            inverse = torch.add(*cls.shares(class_variance, variance)).reciprocal_()
+            factor = -0.5 * cls.FACTOR
+            slope = torch.add(factor * class_norm, product, alpha=factor, out=_into(overwrite, product))
+            slope.add_((factor * norm)[:, None]).clamp_max_(0.0).mul_(inverse).add_(half)
+            slopes.append(slope)
+            score = inverse.log_().mul_(half).add_(slope)
+            total = score if total is None else total.add_(score)
+        ctx.count = count
+        ctx.save_for_backward(*slopes, *tensors[count:])
+        assert total is not None
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        by_products: list[Tensor] = []
+        by_sides: list[Tensor] = []
+        saved = ctx.saved_tensors
+        sides = saved[ctx.count :]
+        for slope, class_variance, variance in zip(saved[: ctx.count], sides[1::4], sides[3::4], strict=True):
+            class_share, share = _GaussianOverlap.shares(class_variance, variance)
+            inverse = (class_share + share).reciprocal_()  # again, because it would take as much memory as the slope
+            # Negative slope in the logarithm of the sum of the variances.
+            by_both = torch.mul(grad, slope, out=_into(ctx.overwrite, slope))
+            # In this order, because `inverse * class_share` is at most 1 and the others can be huge.
+            by_class = (inverse * class_share).mul_(by_both)
+            by_position = by_class.sum(1).sub_(by_both.sum(1))
+            by_product = _scaled_product(grad, inverse, -0.5 * _GaussianOverlap.FACTOR, _into(ctx.overwrite, slope))
+            by_sides += [by_product.sum(0), by_class.sum(0).neg_(), by_product.sum(1), by_position]
+            by_products.append(by_product)
+        return None, None, None, *by_products, *by_sides
 
 
 def poincare(product: Tensor, classes: tuple[Tensor, ...], positions: tuple[Tensor, ...]) -> Tensor:
-    """Negative Poincare distance; classes and positions are scale, squared norm and gap `1 - norm`, `[V]` and `[N]`."""
-    score: Tensor = _Poincare.apply(product, *classes, *positions)  # type: ignore[no-untyped-call]
+    """Negative Poincare distance `-acosh(1 + x)` with `x = 2 (norm + class_norm - 2 product) / (class_gap gap)`.
+
+    classes are `-2 scale / class_gap`, `class_norm / class_gap`, `1 / class_gap`, `[V]` each, the scale being what the
+    product `[N, V]` lacks; positions are `norm` and `2 / gap`, `[N]` each.
+    """
+    score: Tensor = _Poincare.apply(_overwrites.get(), product, *classes, *positions)  # type: ignore[no-untyped-call]
     return score
 
 
 class _Poincare(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, product: Tensor, *sides: Tensor) -> Tensor:
-        class_scale, class_norm, class_gap, scale, norm, gap = sides
-        scaled = product * class_scale
-        excess = torch.add(class_norm, scaled * scale[:, None], alpha=-2.0).add_(norm[:, None]).clamp_min_(0.0)
-        excess.div_(class_gap).mul_(2.0 / gap[:, None])
-        root = torch.addcmul(2.0 * excess, excess, excess).clamp_min_(torch.finfo(excess.dtype).tiny ** 0.5).sqrt_()
-        ctx.save_for_backward(product, excess, root, *sides)
-        return torch.add(excess, root).log1p_().neg_()
+    def forward(ctx: Any, overwrite: bool, product: Tensor, *sides: Tensor) -> Tensor:
+        factor, class_norm, class_gap, norm, gap = sides
+        excess = torch.addcmul(class_norm, norm[:, None], class_gap).addcmul_(product, factor)
+        # acosh(1 + x) = log1p(x + sqrt(x (x + 2))); the floor keeps the root's slope finite at distance 0.
+        excess.clamp_min_(torch.finfo(excess.dtype).tiny ** 0.5).mul_(gap[:, None])
+        root = torch.addcmul(excess, excess, excess, value=0.5).sqrt_()  # lacks the factor sqrt(2)
+        ctx.overwrite = overwrite
+        ctx.save_for_backward(product, root, *sides)
+        return torch.add(excess, root, alpha=math.sqrt(2), out=excess).log1p_().neg_()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        product, excess, root, class_scale, _, class_gap, scale, _, gap = ctx.saved_tensors
-        by_excess = torch.div(grad, root).neg_()
-        by_gap = excess * by_excess
-        by_distance = by_excess.div_(class_gap).mul_(2.0 / gap[:, None])
-        by_scale = product * by_distance
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        product, root, factor, class_norm, class_gap, norm, gap = ctx.saved_tensors
+        scale = gap * -math.sqrt(0.5)
+        by_distance = torch.div(grad, root, out=_into(ctx.overwrite, root)).mul_(scale[:, None])
+        by_factor = torch.mul(product, by_distance, out=_into(ctx.overwrite, product))
+        # `mv` and not `@`, which autocast would run in half precision.
+        by_norm = torch.mv(by_distance, class_gap)
+        by_gap = torch.mv(by_distance, class_norm) + norm * by_norm + torch.mv(by_factor, factor)
         return (
-            (by_distance * (-2.0 * class_scale)).mul_(scale[:, None]),
-            by_scale.t() @ (-2.0 * scale),
+            None,
+            torch.mul(by_distance, factor, out=_into(ctx.overwrite, grad)),
+            by_factor.sum(0),
             by_distance.sum(0),
-            by_gap.sum(0) / -class_gap,
-            by_scale @ (-2.0 * class_scale),
-            by_distance.sum(1),
-            by_gap.sum(1) / -gap,
+            torch.mv(by_distance.t(), norm),
+            by_norm,
+            by_gap / gap,
         )

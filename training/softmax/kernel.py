@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.softmax import elementwise
+
 __all__ = ["Block", "Kernel", "Statistics", "at_least_float32", "squared_distance", "squared_norm"]
 
 Statistics = tuple[Tensor, ...]
@@ -29,11 +31,11 @@ def squared_norm(vectors: Tensor) -> Tensor:
 
 
 def squared_distance(product: Tensor, class_norm: Tensor, position_norm: Tensor) -> Tensor:
-    """`||W_v - h||^2` by the Gram identity (eq. 13): `[N, V]`, `[V]`, `[N]` -> `[N, V]`.
+    """`||W_v - h||^2` by the Gram identity (eq. 13) from `-2 W_v . h`: `[N, V]`, `[V]`, `[N]` -> `[N, V]`.
 
     Clamped at 0, because rounding makes it slightly negative.
     """
-    return torch.add(class_norm + position_norm[:, None], product, alpha=-2.0).clamp_min(0.0)
+    return (class_norm + position_norm[..., None] + product).clamp_min(0.0)
 
 
 class Kernel(nn.Module):
@@ -88,7 +90,8 @@ class Kernel(nn.Module):
 
     def differentiates_fast(self) -> bool:
         """Whether `score` takes a function of `training.softmax.elementwise` instead of the plain formula."""
-        return torch.is_grad_enabled() and not self.learnable and not torch.compiler.is_exporting()
+        wanted = torch.is_grad_enabled() or elementwise.overwrites()
+        return wanted and not self.learnable and not torch.compiler.is_exporting()
 
     @property
     def hyperparameters(self) -> dict[str, float]:

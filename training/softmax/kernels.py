@@ -13,6 +13,7 @@ side of a pair, such as `||W_v||^2` (kernel paper, eq. 13), so nothing is ever `
 The class side does not depend on the context, so it is computed once per batch in training and once per export.
 """
 
+import functools
 import inspect
 import math
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,10 @@ class Linear(Kernel):
 
 class _Distance(Kernel):
     """Kernels of `D = ||W_v - h||^2`."""
+
+    def position_vectors(self, hidden: Tensor) -> Tensor:
+        """Their products are then the Gram identity's, which would otherwise double all scores."""
+        return -2.0 * hidden
 
     def class_statistics(self, weight: Tensor) -> Statistics:
         return (squared_norm(weight),)
@@ -106,6 +111,9 @@ class Polynomial(Kernel):
         return {**super().hyperparameters, "p": self.p}
 
     def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
+        if self.differentiates_fast():
+            alpha, c = (self.number(name, hidden_size) for name in ("alpha", "c"))
+            return elementwise.of_product(elementwise.polynomial(alpha, c, self.p), products[0])
         return (self.value("alpha", hidden_size) * products[0] + self.value("c", hidden_size)) ** self.p
 
 
@@ -130,7 +138,7 @@ class Wavelet(_Distance):
 
     def of_distance(self, distance: Tensor, hidden_size: int) -> Tensor:
         a, b = self.value("a", hidden_size), self.value("b", hidden_size)
-        return torch.cos(distance / a) * torch.exp(-distance / b)
+        return torch.cos(distance / a) * torch.exp(distance * (-1.0 / b))
 
     def slope(self, hidden_size: int) -> elementwise.Slope:
         return elementwise.wavelet(self.number("a", hidden_size), self.number("b", hidden_size))
@@ -155,25 +163,37 @@ class Hyperbolic(Kernel):
     def hyperparameters(self) -> dict[str, float]:
         return {"eps": self.eps}
 
-    def class_statistics(self, weight: Tensor) -> Statistics:
+    def _ball(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Per vector: the factor that maps it into the ball, its squared norm there, and `1 - ` that norm."""
         # The floor keeps the root's slope finite at the origin, where tanh(r) / r is 1 all the same.
-        norm = squared_norm(weight).clamp_min(torch.finfo(weight.dtype).tiny ** 0.5).sqrt()
+        norm = squared_norm(vectors).clamp_min(torch.finfo(vectors.dtype).tiny ** 0.5).sqrt()
         ball_norm = torch.tanh(norm).clamp_max(1.0 - self.eps)
         # 1 - tanh(r) without the cancellation that would cost most digits near the border.
         complement = (2.0 * torch.sigmoid(-2.0 * norm)).clamp_min(self.eps)
         return ball_norm / norm, ball_norm.square(), complement * (2.0 - complement)
 
+    def position_vectors(self, hidden: Tensor) -> Tensor:
+        """Context vectors are mapped into the ball before their products with words, which is cheaper than after."""
+        return hidden * self._ball(at_least_float32(hidden))[0][:, None].to(hidden.dtype)
+
+    def class_statistics(self, weight: Tensor) -> Statistics:
+        """What `_excess` needs of a word, the gap in its denominator included."""
+        scale, norm, gap = self._ball(weight)
+        return -2.0 * scale / gap, norm / gap, 1.0 / gap
+
+    def position_statistics(self, hidden: Tensor) -> Statistics:
+        _, norm, gap = self._ball(hidden)
+        return norm, 2.0 / gap
+
     def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
         if self.differentiates_fast():
             return elementwise.poincare(products[0], classes, positions)
-        class_scale, class_norm, class_gap = classes
-        scale, norm, gap = (statistic[:, None] for statistic in positions)
-        distance = (class_norm + norm - 2.0 * class_scale * (scale * products[0])).clamp_min(0.0)
+        factor, class_norm, class_gap = classes
+        norm, gap = (statistic[:, None] for statistic in positions)
+        excess = class_norm + norm * class_gap + factor * products[0]
         # acosh(1 + x) = log1p(x + sqrt(x (x + 2))); the floor keeps the root's slope finite at distance 0.
-        excess = 2.0 * distance / (class_gap * gap)
-        root = (excess * (excess + 2.0)).clamp_min(torch.finfo(excess.dtype).tiny ** 0.5).sqrt()
-        return -torch.log1p(excess + root)
+        excess = excess.clamp_min(torch.finfo(excess.dtype).tiny ** 0.5) * gap
+        return -torch.log1p(excess + (excess * (excess + 2.0)).sqrt())
 
 
 _LOG_VARIANCE_BOUND = 60.0
@@ -195,9 +215,9 @@ class _Gaussians(Kernel):
         return [(position, word) for word in gaussians for position in gaussians]
 
     def position_vectors(self, hidden: Tensor) -> Tensor:
-        """Zero in place of log-variances: whole blocks are aligned, which makes their products faster."""
+        """As for distances, 0 in place of log-variances: whole blocks are aligned, which makes products faster."""
         count = self.gaussians(hidden.shape[1])
-        keep = torch.ones(hidden.shape[1], dtype=hidden.dtype, device=hidden.device)
+        keep = torch.full((hidden.shape[1],), -2.0, dtype=hidden.dtype, device=hidden.device)
         keep[hidden.shape[1] // count - 1 :: hidden.shape[1] // count] = 0
         return hidden * keep
 
@@ -213,20 +233,19 @@ class _Gaussians(Kernel):
         """Sum over all pairs of Gaussians of the log of the integral of their product (eq. 9 and 10)."""
         count = self.gaussians(hidden_size)
         dimensions = hidden_size // count - 1
-        total: Tensor | float = 0.0
-        for index, product in enumerate(products):
-            word, position = divmod(index, count)
-            norm, variance = classes[2 * word : 2 * word + 2]
-            position_norm, position_variance = positions[2 * position : 2 * position + 2]
-            if self.differentiates_fast():
-                sides = (norm, variance, position_norm, position_variance)
-                total = total + elementwise.gaussian_overlap(product, *sides, dimensions)
-                continue
-            both = torch.logaddexp(variance, position_variance[:, None])
-            distance = squared_distance(product, norm, position_norm)
-            total = total - 0.5 * (dimensions * (math.log(2 * math.pi) + both) + distance * torch.exp(-both))
-        assert isinstance(total, Tensor)
-        return total
+        pairs = [divmod(index, count) for index in range(len(products))]
+        sides = [(*classes[2 * i : 2 * i + 2], *positions[2 * j : 2 * j + 2]) for i, j in pairs]
+        if self.differentiates_fast():
+            return elementwise.gaussian_overlap(products, sides, dimensions)
+        # Pairs stand in front: few large operations, because a small one costs as much as a large one in a graph.
+        norm, variance, position_norm, position_variance = (
+            torch.stack(statistics) for statistics in zip(*sides, strict=True)
+        )
+        distance = squared_distance(torch.stack(list(products)), norm[:, None], position_norm)
+        scale = 2 * math.pi
+        inverse = (scale * variance.exp()[:, None] + scale * position_variance.exp()[..., None]).reciprocal()
+        overlaps = 0.5 * dimensions * inverse.log() - math.pi * (distance * inverse)
+        return functools.reduce(torch.add, overlaps.unbind())
 
 
 class Gaussian(_Gaussians):

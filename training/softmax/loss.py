@@ -8,39 +8,20 @@ scores away; its backward pass computes them again. Where the loss is that of a 
 as soon as the scores are, so `softmax_cross_entropy` makes one pass of it and multiplies a third less.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from training.softmax.kernels import Kernel, at_least_float32
+from training.softmax.kernels import at_least_float32
+from training.softmax.passes import Components, passes
 from training.softmax.sparse import best_classes
 
 __all__ = ["CHUNK_SCORES", "Components", "softmax_cross_entropy", "target_scores"]
 
 CHUNK_SCORES = 1 << 21
 """Scores of one chunk: 8 MB of float32, which stays in a shared cache (measured on 2 cores)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Components:
-    """The components of a mixture: how each of them scores classes."""
-
-    kernels: Sequence[Kernel]
-    weights: Sequence[Tensor]
-    """`[V, d]`: one where it is tied, else one for each component."""
-    projections: Tensor | None = None
-    """`[K, d, d]`, with `h_k = tanh(h @ projections[k])`; None where the component sees `h` itself."""
-    sparse_k: int | None = None
-    """Classes that a normalizer keeps; all without it (sparse paper, eq. 4-5)."""
-
-    def tensors(self) -> list[Tensor]:
-        """Everything that has a gradient: weights, projections, hyperparameters."""
-        hyperparameters = [parameter for kernel in self.kernels for parameter in kernel.parameters()]
-        return [*self.weights, *([] if self.projections is None else [self.projections]), *hyperparameters]
 
 
 def target_scores(parts: Components, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,11 +44,12 @@ class _TargetScores(torch.autograd.Function):
     def forward(ctx: Any, parts: Components, target: Tensor, hidden: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         shape = (target.shape[0], len(parts.kernels))
         chosen, normalizers = (at_least_float32(hidden).new_empty(shape) for _ in range(2))
-        for k, component in enumerate(_passes(parts, hidden, tensors, None)):
-            for part in component.chunks():
+        for k, component in enumerate(passes(parts, hidden, tensors, None)):
+            for part in component.chunks(CHUNK_SCORES):
                 scores, _ = component.scores(part)
                 chosen[part, k] = scores.gather(1, target[part, None])[:, 0]
-                normalizers[part, k] = _normalizer(scores, parts.sparse_k)[0]
+                normalizers[part, k] = _normalizer(scores, parts.sparse_k)
+                del scores
         ctx.parts = parts
         ctx.save_for_backward(target, normalizers, hidden, *tensors)
         return chosen, normalizers
@@ -77,14 +59,14 @@ class _TargetScores(torch.autograd.Function):
     def backward(ctx: Any, grad_chosen: Tensor, grad_normalizers: Tensor) -> tuple[Tensor | None, ...]:
         target, normalizers, hidden, *tensors = ctx.saved_tensors
         gradients = [torch.zeros_like(tensor) for tensor in (hidden, *tensors)]
-        for k, component in enumerate(_passes(ctx.parts, hidden, tensors, gradients)):
-            for part in component.chunks():
+        for k, component in enumerate(passes(ctx.parts, hidden, tensors, gradients)):
+            for part in component.chunks(CHUNK_SCORES):
                 scores, backpropagate = component.scores(part)
-                _, kept = _normalizer(scores, ctx.parts.sparse_k) if ctx.parts.sparse_k else (None, None)
-                grad = _probabilities(scores, normalizers[part, k], kept)
+                grad = _probabilities(scores, normalizers[part, k], ctx.parts.sparse_k)
                 grad.mul_(grad_normalizers[part, k, None])
                 grad.scatter_add_(1, target[part, None], grad_chosen[part, k, None])
                 backpropagate(grad)
+                del scores, backpropagate, grad  # else they are there while the next chunk is computed
             component.finish()
         return None, None, *gradients
 
@@ -97,20 +79,21 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
         differentiate = any(ctx.needs_input_grad)
         gradients = [torch.zeros_like(tensor) for tensor in (hidden, *tensors)] if differentiate else None
         total = at_least_float32(hidden).new_zeros(())
-        (component,) = _passes(parts, hidden, tensors, gradients)
-        for part in component.chunks():
+        (component,) = passes(parts, hidden, tensors, gradients)
+        for part in component.chunks(CHUNK_SCORES):
             scores, backpropagate = component.scores(part)
             index = target[part, None]
-            normalizer, kept = _normalizer(scores, parts.sparse_k)
-            total += normalizer.sum() - (1 - smoothing) * scores.gather(1, index).sum()
+            total -= (1 - smoothing) * scores.gather(1, index).sum()
             if smoothing:
                 total -= smoothing * scores.mean(-1).sum()
+            normalizer, grad = _softmax(scores, parts.sparse_k)
+            total += normalizer.sum()
             if gradients is not None:
-                grad = _probabilities(scores, normalizer, kept)
                 if smoothing:
-                    grad -= smoothing / scores.shape[1]
+                    grad -= smoothing / grad.shape[1]
                 grad.scatter_add_(1, index, grad.new_full(index.shape, smoothing - 1))
                 backpropagate(grad)
+            del scores, grad, backpropagate  # else they are there while the next chunk is computed
         if gradients is not None:
             component.finish()
             ctx.save_for_backward(*gradients)
@@ -122,141 +105,42 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
         return None, None, None, *(gradient * grad.to(gradient.dtype) for gradient in ctx.saved_tensors)
 
 
-def _normalizer(scores: Tensor, sparse_k: int | None) -> tuple[Tensor, Tensor | None]:
-    """log of the sum of exponentials `[n]`, and with `sparse_k` the classes `[n, k]` it is over."""
-    if sparse_k is None or sparse_k >= scores.shape[1]:
-        return torch.logsumexp(scores, dim=-1), None
-    values, classes = best_classes(scores, sparse_k)
-    return torch.logsumexp(values, dim=-1), classes
+def _normalizer(scores: Tensor, sparse_k: int | None) -> Tensor:
+    """log of the sum of exponentials `[n]`, of the k best with `sparse_k`; overwrites the scores."""
+    if _is_sparse(sparse_k, scores):
+        return torch.logsumexp(best_classes(scores, sparse_k)[0], dim=-1)
+    return _exponentials(scores)[0]
 
 
-def _probabilities(scores: Tensor, normalizer: Tensor, kept: Tensor | None) -> Tensor:
-    """Softmax `[n, V]`, or sparse-softmax over the classes `kept` `[n, k]`."""
-    if kept is None:
-        return torch.sub(scores, normalizer[:, None]).exp_()
-    values = scores.gather(1, kept).sub_(normalizer[:, None]).exp_()
-    return torch.zeros_like(scores).scatter_(1, kept, values)
+def _softmax(scores: Tensor, sparse_k: int | None) -> tuple[Tensor, Tensor]:
+    """`_normalizer` `[n]` and softmax or sparse-softmax `[n, V]`; overwrites the scores."""
+    if _is_sparse(sparse_k, scores):
+        values, classes = best_classes(scores, sparse_k)
+        normalizer = torch.logsumexp(values, dim=-1)
+        return normalizer, _at(classes, values.sub(normalizer[:, None]).exp_(), scores)
+    normalizer, total = _exponentials(scores)
+    return normalizer, scores.div_(total)
 
 
-def _passes(
-    parts: Components, hidden: Tensor, tensors: Sequence[Tensor], gradients: Sequence[Tensor] | None
-) -> Iterator["_Pass"]:
-    """One pass for each component; `tensors` are the values of `parts.tensors()`, `gradients` has hidden's first."""
-    count = len(parts.weights)
-    values, sums = list(tensors), None if gradients is None else list(gradients)
-    first = count + (parts.projections is not None)
-    for k, kernel in enumerate(parts.kernels):
-        own = len(list(kernel.parameters()))
-        which = k if count > 1 else 0
-        yield _Pass(
-            kernel,
-            hidden,
-            values[which],
-            None if parts.projections is None else values[count][k],
-            values[first : first + own],
-            None
-            if sums is None
-            else _Sums(
-                sums[0],
-                sums[1 + which],
-                None if parts.projections is None else sums[1 + count][k],
-                sums[1 + first : 1 + first + own],
-            ),
-        )
-        first += own
+def _probabilities(scores: Tensor, normalizer: Tensor, sparse_k: int | None) -> Tensor:
+    """`_softmax` with the normalizer known; overwrites the scores."""
+    if _is_sparse(sparse_k, scores):
+        values, classes = best_classes(scores, sparse_k)
+        return _at(classes, values.sub(normalizer[:, None]).exp_(), scores)
+    return scores.sub_(normalizer[:, None]).exp_()
 
 
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """Gradients of one component that its chunks add to."""
-
-    hidden: Tensor
-    weight: Tensor
-    projection: Tensor | None
-    hyperparameters: list[Tensor]
+def _is_sparse(sparse_k: int | None, scores: Tensor) -> TypeGuard[int]:
+    return sparse_k is not None and sparse_k < scores.shape[1]
 
 
-class _Pass:
-    """Goes through all positions for one component, a chunk at a time.
+def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Makes of scores exponentials, the largest of which is 1; log of the sum `[n]` and sum of those `[n, 1]`."""
+    largest = scores.amax(-1, keepdim=True)
+    total = scores.sub_(largest).exp_().sum(-1, keepdim=True)
+    return (largest + total.log())[:, 0], total
 
-    Inner products and their gradients are matrix products written out here. What is elementwise or one-sided (the
-    kernel's function, its statistics, the projection) goes through autograd, on small graphs of one chunk.
-    """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        hidden: Tensor,
-        weight: Tensor,
-        projection: Tensor | None,
-        hyperparameters: Sequence[Tensor],
-        sums: _Sums | None,
-    ) -> None:
-        self._kernel, self._hidden, self._sums = kernel, hidden, sums
-        self._blocks = kernel.blocks(weight.shape[1])
-        self._hyperparameters = list(kernel.parameters())
-        self._weight, self._projection = self._leaf(weight), None if projection is None else self._leaf(projection)
-        with torch.set_grad_enabled(sums is not None):
-            self._classes = kernel.class_statistics(at_least_float32(self._weight))
-        self._class_leaves = [self._leaf(statistic) for statistic in self._classes]
-        self._class_sums = [torch.zeros_like(statistic) for statistic in self._classes]
-
-    def _leaf(self, tensor: Tensor) -> Tensor:
-        return tensor.detach().requires_grad_(self._sums is not None)
-
-    def chunks(self) -> Iterator[slice]:
-        rows = max(1, CHUNK_SCORES // self._weight.shape[0])
-        return (slice(start, start + rows) for start in range(0, self._hidden.shape[0], rows))
-
-    def scores(self, part: slice) -> tuple[Tensor, Callable[[Tensor], None]]:
-        """Scores `[n, V]` of a chunk without history, and what takes their gradient back to the sums."""
-        hidden, weight = self._leaf(self._hidden[part]), self._weight.detach()
-        with torch.set_grad_enabled(self._sums is not None):
-            component = hidden if self._projection is None else torch.tanh(hidden @ self._projection)
-            vectors = self._kernel.position_vectors(component)
-            positions = self._kernel.position_statistics(at_least_float32(component))
-        fixed = vectors.detach()
-        products = [self._leaf(at_least_float32(fixed[:, a] @ weight[:, b].t())) for a, b in self._blocks]
-        leaves = [self._leaf(statistic) for statistic in positions]
-        with torch.set_grad_enabled(self._sums is not None):
-            scores = self._kernel.score(products, tuple(self._class_leaves), tuple(leaves), weight.shape[1])
-
-        def backpropagate(grad: Tensor) -> None:
-            inputs = [*products, *self._class_leaves, *leaves, *self._hyperparameters]
-            grads = iter(torch.autograd.grad(scores, inputs, grad, allow_unused=True, materialize_grads=True))
-            grad_vectors = self._through_products(fixed, [next(grads) for _ in products])
-            for total in self._class_sums:
-                total += next(grads)
-            grad_leaves = [next(grads) for _ in leaves]
-            assert self._sums is not None
-            for total, more in zip(self._sums.hyperparameters, grads, strict=True):
-                total += more
-            self._through_positions(part, hidden, [vectors, *positions], [grad_vectors, *grad_leaves])
-
-        return scores.detach(), backpropagate
-
-    def _through_products(self, vectors: Tensor, grads: Sequence[Tensor]) -> Tensor:
-        """Adds the products' share to the weight's gradient, returns that of the vectors."""
-        assert self._sums is not None
-        weight, result = self._weight.detach(), torch.zeros_like(vectors)
-        for (a, b), grad in zip(self._blocks, grads, strict=True):
-            narrow = grad.to(torch.promote_types(vectors.dtype, weight.dtype))
-            self._sums.weight[:, b].addmm_(narrow.t(), vectors[:, a].to(narrow.dtype))
-            result[:, a].addmm_(narrow.to(result.dtype), weight[:, b].to(result.dtype))
-        return result
-
-    def _through_positions(
-        self, part: slice, hidden: Tensor, outputs: Sequence[Tensor], grads: Sequence[Tensor]
-    ) -> None:
-        assert self._sums is not None
-        inputs = [hidden] if self._projection is None else [hidden, self._projection]
-        own, *projection = torch.autograd.grad(outputs, inputs, grads)
-        self._sums.hidden[part].add_(own)
-        if self._sums.projection is not None:
-            self._sums.projection.add_(projection[0])
-
-    def finish(self) -> None:
-        """Takes the class statistics' gradients back to the weight."""
-        assert self._sums is not None
-        if self._classes:
-            self._sums.weight.add_(torch.autograd.grad(self._classes, self._weight, self._class_sums)[0])
+def _at(classes: Tensor, values: Tensor, scores: Tensor) -> Tensor:
+    """Values `[n, k]` at their classes, 0 elsewhere: `[n, V]` in place of the scores."""
+    return scores.zero_().scatter_(1, classes, values)

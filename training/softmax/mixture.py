@@ -197,10 +197,10 @@ class GeneralizedSoftmax(nn.Module):
         log_prior = self.log_mixture_weights(hidden).t()[:, :, None]
         if self.sparse_k is not None:
             return torch.logsumexp(log_prior + torch.stack([self._log_softmax(score) for score in scores]), dim=0)
-        joint = torch.log_softmax(torch.stack(list(scores)), dim=-1) + log_prior
+        joint = torch.log_softmax(torch.cat(list(scores)).unflatten(0, (len(scores), -1)), dim=-1) + log_prior
         # As logsumexp, which ONNX Runtime computes several times slower along this axis.
         largest = joint.amax(0)
-        return (joint - largest).exp().sum(0).log() + largest
+        return _sum((joint - largest).exp()).log() + largest
 
     def log_normalizer(self, scores: Tensor) -> Tensor:
         """Logarithm of what a component's exponentials are divided by: `[N, V]` -> `[N]`."""
@@ -280,3 +280,11 @@ class GeneralizedSoftmax(nn.Module):
             projections=self.projections if self.num_components > 1 else None,
             sparse_k=self.sparse_k,
         )
+
+
+def _sum(parts: Tensor) -> Tensor:
+    """Over the first axis: `[K, N, V]` -> `[N, V]`."""
+    if not torch.compiler.is_exporting():
+        return parts.sum(0)
+    # ONNX Runtime multiplies faster than it adds along this axis; autocast, which is off here, would do so in half.
+    return (parts.new_ones(1, parts.shape[0]) @ parts.flatten(1)).view_as(parts[0])

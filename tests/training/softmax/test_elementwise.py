@@ -1,9 +1,11 @@
 """Tests of the written-out elementwise functions: slopes by hand; against plain formulas see test_kernels."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 
 from training.softmax import elementwise
 from training.softmax.elementwise import Slope
@@ -18,9 +20,12 @@ from training.softmax.elementwise import Slope
         (elementwise.logarithm(1.0), -math.log(3), -1 / 12),  # -(1 / (2 sqrt D)) / (1 + sqrt D)
         (elementwise.radial_basis(0.5), math.exp(-2), -0.5 * math.exp(-2)),
         (elementwise.wavelet(2.0, 4.0), math.cos(2) / math.e, -(math.sin(2) / 2 + math.cos(2) / 4) / math.e),
+        (elementwise.polynomial(0.5, 1.0, 1), 3.0, 0.5),
+        (elementwise.polynomial(0.5, 1.0, 2), 9.0, 3.0),  # (4 / 2 + 1)^2, 2 * 3 / 2
+        (elementwise.polynomial(0.5, 1.0, 3), 27.0, 13.5),  # 3 * 9 / 2
     ],
 )
-def test_score_and_slope_at_distance_four(function: Slope, score: float, slope: float) -> None:
+def test_score_and_slope_at_four(function: Slope, score: float, slope: float) -> None:
     values, slopes = function(torch.tensor([[4.0]], dtype=torch.float64))
     assert values.item() == pytest.approx(score)
     assert float(slopes) == pytest.approx(slope)
@@ -31,3 +36,38 @@ def test_score_and_slope_at_distance_four(function: Slope, score: float, slope: 
 def test_slopes_at_distance_zero_are_finite(make: object, p: float) -> None:
     _, slopes = make(p)(torch.zeros(1, 1))  # type: ignore[operator]
     assert math.isfinite(float(slopes))
+
+
+Function = Callable[[Tensor], Tensor]
+SIDES = [torch.tensor([0.5, 0.2, 0.1]), torch.tensor([0.3, -0.1, 0.4]), torch.tensor([1.0, 2.0]), torch.zeros(2)]
+FUNCTIONS: list[Function] = [
+    lambda product: elementwise.of_product(elementwise.polynomial(0.5, 1.0, 3), product),
+    lambda product: elementwise.of_distance(elementwise.power(2.0), product, SIDES[0], SIDES[2]),
+    lambda product: elementwise.of_distance(elementwise.wavelet(1.0, 2.0), product, SIDES[0], SIDES[2]),
+    lambda product: elementwise.gaussian_overlap([product], [SIDES], 4),
+    lambda product: elementwise.poincare(product, (SIDES[0], SIDES[0] + 1, SIDES[0] + 2), (SIDES[2], SIDES[2])),
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_overwriting_changes_neither_scores_nor_gradients(function: Function) -> None:
+    product, upstream = torch.tensor([[0.1, -0.3, 0.2], [0.0, 0.4, -0.5]]), torch.tensor([[1.0, 2, 3], [4, 5, 6]])
+    before = product.clone().requires_grad_()
+    score = function(before)
+    (gradient,) = torch.autograd.grad(score, before, upstream)
+    assert torch.equal(before, product)
+    scratch = product.clone().requires_grad_()
+    with elementwise.overwriting():
+        overwritten = function(scratch)
+    assert torch.equal(overwritten, score)
+    assert torch.equal(torch.autograd.grad(overwritten, scratch, upstream.clone())[0], gradient)
+    assert torch.equal(function(product.clone()), score)  # the context is over
+
+
+def test_results_take_the_place_of_products() -> None:
+    product = torch.ones(2, 3, requires_grad=True)
+    with elementwise.overwriting():
+        score = elementwise.of_distance(elementwise.power(2.0), product, SIDES[0], SIDES[2])
+    assert score.data_ptr() == product.data_ptr()
+    gradient = torch.ones(2, 3)
+    assert torch.autograd.grad(score, product, gradient)[0].data_ptr() == gradient.data_ptr()

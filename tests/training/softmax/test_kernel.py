@@ -16,7 +16,7 @@ HIDDEN = torch.tensor([[2.0, 1.0], [1.0, 0.0]])
 
 
 def _distances(weight: Tensor, hidden: Tensor) -> Tensor:
-    return squared_distance(hidden @ weight.t(), squared_norm(weight), squared_norm(hidden))
+    return squared_distance(-2 * hidden @ weight.t(), squared_norm(weight), squared_norm(hidden))
 
 
 def test_squared_distance_by_hand() -> None:

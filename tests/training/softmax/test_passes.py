@@ -1,0 +1,47 @@
+"""Tests of passes over the positions of one component: what is chunked equals what is whole.
+
+Shapes: `N` positions, `V` classes, `d` hidden size.
+"""
+
+import pytest
+import torch
+from torch import Tensor
+
+from training.softmax.kernels import KERNELS, build_kernel
+from training.softmax.passes import Components, passes
+
+N, V, D = 5, 7, 6
+
+
+def _gradients(name: str, chunk: int) -> tuple[Tensor, ...]:
+    """Scores `[N, V]` and, of their sum of squares, the gradients in hidden and weight."""
+    generator = torch.Generator().manual_seed(0)
+    weight, hidden = (torch.randn(count, D, generator=generator, dtype=torch.float64) for count in (V, N))
+    parts = Components(kernels=[build_kernel(name)], weights=[weight])
+    sums = [torch.zeros_like(hidden), torch.zeros_like(weight)]
+    (component,) = passes(parts, hidden, [weight], sums)
+    scores = []
+    for part in component.chunks(chunk):
+        own, backpropagate = component.scores(part)
+        scores.append(own.clone())
+        backpropagate(2 * own)
+    component.finish()
+    return torch.cat(scores), *sums
+
+
+@pytest.mark.parametrize("chunk", [1, 2 * V, 4 * V, 1 << 21])
+@pytest.mark.parametrize("name", KERNELS)
+def test_chunks_of_positions_and_classes_add_up(name: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = _gradients(name, 1 << 21)
+    monkeypatch.setattr("training.softmax.passes._CHUNK_WEIGHTS", 2 * D + 1)  # 7 = 2 + 2 + 2 + 1 classes
+    for ours, expected in zip(_gradients(name, chunk), whole, strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_scores_are_those_of_the_kernel(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight, hidden = (torch.randn(count, D, generator=generator, dtype=torch.float64) for count in (V, N))
+    (component,) = passes(Components(kernels=[build_kernel(name)], weights=[weight]), hidden, [weight], None)
+    scores, _ = component.scores(slice(1, 4))
+    torch.testing.assert_close(scores, build_kernel(name)(weight, hidden[1:4]))

@@ -1,0 +1,196 @@
+"""One component's scores and gradients, a chunk of positions at a time.
+
+Shapes: `N` positions, `V` classes (words), `d` hidden size, `K` mixture components, `n` positions of one chunk.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from training.softmax import elementwise
+from training.softmax.kernels import Kernel, at_least_float32
+
+__all__ = ["ComponentPass", "Components", "passes"]
+
+_CHUNK_WEIGHTS = 1 << 18
+"""Elements of the weight whose statistics are computed at a time: 1 MB of float32, which stays in a core's cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Components:
+    """The components of a mixture: how each of them scores classes."""
+
+    kernels: Sequence[Kernel]
+    weights: Sequence[Tensor]
+    """`[V, d]`: one where it is tied, else one for each component."""
+    projections: Tensor | None = None
+    """`[K, d, d]`, with `h_k = tanh(h @ projections[k])`; None where the component sees `h` itself."""
+    sparse_k: int | None = None
+    """Classes that a normalizer keeps; all without it (sparse paper, eq. 4-5)."""
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that has a gradient: weights, projections, hyperparameters."""
+        hyperparameters = [parameter for kernel in self.kernels for parameter in kernel.parameters()]
+        return [*self.weights, *([] if self.projections is None else [self.projections]), *hyperparameters]
+
+
+def passes(
+    parts: Components, hidden: Tensor, tensors: Sequence[Tensor], gradients: Sequence[Tensor] | None
+) -> Iterator["ComponentPass"]:
+    """One pass for each component; `tensors` are the values of `parts.tensors()`, `gradients` has hidden's first."""
+    count = len(parts.weights)
+    values, sums = list(tensors), None if gradients is None else list(gradients)
+    first = count + (parts.projections is not None)
+    for k, kernel in enumerate(parts.kernels):
+        own = len(list(kernel.parameters()))
+        which = k if count > 1 else 0
+        yield ComponentPass(
+            kernel,
+            hidden,
+            values[which],
+            None if parts.projections is None else values[count][k],
+            values[first : first + own],
+            None
+            if sums is None
+            else _Sums(
+                sums[0],
+                sums[1 + which],
+                None if parts.projections is None else sums[1 + count][k],
+                sums[1 + first : 1 + first + own],
+            ),
+        )
+        first += own
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Gradients of one component that its chunks add to."""
+
+    hidden: Tensor
+    weight: Tensor
+    projection: Tensor | None
+    hyperparameters: list[Tensor]
+
+
+class ComponentPass:
+    """Goes through all positions for one component, a chunk at a time.
+
+    Inner products and their gradients are matrix products written out here. What is elementwise or one-sided (the
+    kernel's function, its statistics, the projection) goes through autograd, on small graphs of one chunk.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        hidden: Tensor,
+        weight: Tensor,
+        projection: Tensor | None,
+        hyperparameters: Sequence[Tensor],
+        sums: _Sums | None,
+    ) -> None:
+        self._kernel, self._hidden, self._sums = kernel, hidden, sums
+        # The blocks of one word's columns follow each other.
+        groups = itertools.groupby(kernel.blocks(weight.shape[1]), lambda block: block[1])
+        self._columns = [(words, [columns for columns, _ in group]) for words, group in groups]
+        self._hyperparameters = list(kernel.parameters())
+        self._weight, self._projection = weight.detach(), None if projection is None else self._leaf(projection)
+        self._class_leaves = [self._leaf(statistic) for statistic in self._class_statistics()]
+        self._class_sums = [torch.zeros_like(statistic) for statistic in self._class_leaves]
+
+    @torch.no_grad()
+    def _class_statistics(self) -> list[Tensor]:
+        parts = [self._kernel.class_statistics(at_least_float32(self._weight[rows])) for rows in self._class_chunks()]
+        return [torch.cat(statistic) for statistic in zip(*parts, strict=True)]
+
+    def _class_chunks(self) -> Iterator[slice]:
+        """Classes whose statistics are computed at a time, so that nothing but gradients is `[V, d]`."""
+        classes, size = self._weight.shape
+        rows = max(1, _CHUNK_WEIGHTS // size)
+        return (slice(start, start + rows) for start in range(0, classes, rows))
+
+    def _leaf(self, tensor: Tensor) -> Tensor:
+        return tensor.detach().requires_grad_(self._sums is not None)
+
+    def chunks(self, scores: int) -> Iterator[slice]:
+        """Positions that are gone through together, with as many scores or a few more."""
+        # Several products are in the cache together.
+        rows = max(1, scores // (self._weight.shape[0] * len(self._columns)))
+        return (slice(start, start + rows) for start in range(0, self._hidden.shape[0], rows))
+
+    def scores(self, part: slice) -> tuple[Tensor, Callable[[Tensor], None]]:
+        """Scores `[n, V]` of a chunk without history, and what takes their gradient back to the sums."""
+        hidden, weight = self._leaf(self._hidden[part]), self._weight
+        with torch.set_grad_enabled(self._sums is not None):
+            component = hidden if self._projection is None else torch.tanh(hidden @ self._projection)
+            vectors = self._kernel.position_vectors(component)
+            positions = self._kernel.position_statistics(at_least_float32(component))
+        fixed = vectors.detach()
+        products = [self._leaf(product) for product in self._products(fixed)]
+        leaves = [self._leaf(statistic) for statistic in positions]
+        with torch.set_grad_enabled(self._sums is not None), elementwise.overwriting():
+            scores = self._kernel.score(products, tuple(self._class_leaves), tuple(leaves), weight.shape[1])
+
+        def backpropagate(grad: Tensor) -> None:
+            inputs = [*products, *self._class_leaves, *leaves, *self._hyperparameters]
+            grads = iter(torch.autograd.grad(scores, inputs, grad, allow_unused=True, materialize_grads=True))
+            grad_vectors = self._through_products(fixed, [next(grads) for _ in products])
+            for total in self._class_sums:
+                total += next(grads)
+            grad_leaves = [next(grads) for _ in leaves]
+            assert self._sums is not None
+            for total, more in zip(self._sums.hyperparameters, grads, strict=True):
+                total += more
+            self._through_positions(part, hidden, [vectors, *positions], [grad_vectors, *grad_leaves])
+
+        # Formulas of learnt hyperparameters may keep their result for the backward pass; no other function does.
+        return scores.detach().clone() if self._hyperparameters else scores.detach(), backpropagate
+
+    def _products(self, vectors: Tensor) -> Iterator[Tensor]:
+        """Inner products `[n, V]` of all blocks; those that share columns of the weight are one matrix product."""
+        for words, positions in self._columns:
+            stacked = _stack([vectors[:, columns] for columns in positions])
+            yield from at_least_float32(stacked @ self._weight[:, words].t()).split(vectors.shape[0])
+
+    def _through_products(self, vectors: Tensor, grads: Sequence[Tensor]) -> Tensor:
+        """Adds the products' share to the weight's gradient, returns that of the vectors."""
+        assert self._sums is not None
+        result, remaining = torch.zeros_like(vectors), iter(grads)
+        for words, positions in self._columns:
+            own = [next(remaining) for _ in positions]
+            narrow = _stack(own).to(torch.promote_types(vectors.dtype, self._weight.dtype))
+            stacked = _stack([vectors[:, columns] for columns in positions])
+            self._sums.weight[:, words].addmm_(narrow.t(), stacked.to(narrow.dtype))
+            # In place, which autocast leaves in float32.
+            back = torch.zeros_like(stacked).addmm_(narrow.to(result.dtype), self._weight[:, words].to(result.dtype))
+            for columns, share in zip(positions, back.split(vectors.shape[0]), strict=True):
+                result[:, columns] += share
+        return result
+
+    def _through_positions(
+        self, part: slice, hidden: Tensor, outputs: Sequence[Tensor], grads: Sequence[Tensor]
+    ) -> None:
+        assert self._sums is not None
+        inputs = [hidden] if self._projection is None else [hidden, self._projection]
+        own, *projection = torch.autograd.grad(outputs, inputs, grads)
+        self._sums.hidden[part].add_(own)
+        if self._sums.projection is not None:
+            self._sums.projection.add_(projection[0])
+
+    def finish(self) -> None:
+        """Takes the class statistics' gradients back to the weight, computing the statistics again."""
+        assert self._sums is not None
+        if not self._class_sums:
+            return
+        for rows in self._class_chunks():
+            weight = self._leaf(self._weight[rows])
+            with torch.enable_grad():
+                statistics = self._kernel.class_statistics(at_least_float32(weight))
+            sums = [total[rows] for total in self._class_sums]
+            self._sums.weight[rows].add_(torch.autograd.grad(statistics, weight, sums)[0])
+
+
+def _stack(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
