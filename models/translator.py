@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import sentencex
-
 from models.backend import Backend
 from models.beam_search import Hypothesis, SearchOptions
 from models.decoding import Decoding
 from models.errors import BundleError, QueryError, TextTooLongError
 from models.manifest import Manifest, TransformerNetwork
-from models.texts import checked_text, several
+from models.texts import checked_text, sentences_of, several
 from models.tokenization import SubwordTokenizer
 
 __all__ = ["MAX_BEAM_SIZE", "SentenceQuery", "Translated", "Translation", "TranslationQuery", "Translator"]
@@ -149,7 +147,7 @@ class Translator:
             raise QueryError(f"n_best must be at most beam_size, which is {beam_size}, not {options.n_best}")
         limit = self.manifest.limits.max_tokens
         text = checked_text(text)
-        pieces = list(sentencex.segment(self._language, text)) if text else [""]
+        pieces = sentences_of(text, self._language) or [""]
         stripped = [piece.strip() for piece in pieces]
         sentences = []
         for piece, core, tokens in zip(pieces, stripped, self._tokenizer.encode_batch(stripped), strict=True):
