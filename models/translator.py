@@ -106,6 +106,7 @@ class Translator:
         self.backend = backend
         self._tokenizer = tokenizer
         self._layers = manifest.network.decoder_layers
+        self._max_target = min(2 * manifest.limits.max_tokens, manifest.network.positions)
         self._language = manifest.languages.source
 
     @classmethod
@@ -157,7 +158,7 @@ class Translator:
                 tokens = tokens[:limit]
             start = piece.index(core)
             sentences.append(Sentence(piece[:start], tuple(tokens if core else ()), piece[start + len(core) :]))
-        return TranslationQuery(text, tuple(sentences), beam_size, options, 2 * limit)
+        return TranslationQuery(text, tuple(sentences), beam_size, options, self._max_target)
 
     def start(self, beam_size: int) -> Decoding:
         """An empty decoding, which sentences can join."""
