@@ -201,7 +201,6 @@ def test_beam_sizes_take_their_steps_in_turn():
         assert bench.kitchen.joined == [(1, [4]), (5, [2]), (2, [2, 2])]
         assert bench.kitchen.steps == [(1, 1), (1, 1), (5, 1), (1, 1), (5, 1), (2, 2), (1, 1), (2, 2)]
         await bench.submit(1, beam_size=5)
-        assert [each.beam_size for each in bench.kitchen.made if each.kitchen.joined] != []
 
     with_bench(scenario)
 
