@@ -28,7 +28,10 @@ class SearchOptions:
     length_penalty: float = 1.0
     """alpha: hypotheses are ranked by log-probability / length^alpha, the end token included."""
     stop: Literal["exact", "full"] = "exact"
-    """`exact`: when no open hypothesis can become one of the n best. `full`: when K hypotheses are finished."""
+    """`exact`: when no open hypothesis can become one of the n best. `full`: when K hypotheses are finished.
+
+    A beam of one is greedy search, which stops at its first end either way.
+    """
     sparse: bool = False
     """Whether each step keeps only the K best continuations of a hypothesis, renormalized (sparse paper, section 4)."""
     prefix: tuple[int, ...] = ()
@@ -51,6 +54,8 @@ class SearchOptions:
             raise ValueError(f"sample_from must lie between 1 and 1000, not {self.sample_from}")
         if self.temperature is not None and not 0 < self.temperature <= 100:
             raise ValueError(f"temperature must be above 0 and at most 100, not {self.temperature}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, not {self.seed}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ class _Sentence:
 
     def stops_at(self, beam_size: int) -> float:
         """It is over when no open hypothesis has a log-probability above this."""
-        if self.options.stop == "full" or self.generator is not None:
+        if self.options.stop == "full" or self.generator is not None or beam_size == 1:
             return math.inf if len(self.finished) >= beam_size else -math.inf
         if len(self.finished) < self.options.n_best:
             return -math.inf
@@ -269,6 +274,8 @@ class BeamSearch:
                 for tokens, score in zip(self._tokens[row, :, :length], self._scores[row].tolist(), strict=True):
                     if score > -math.inf:
                         sentence.finish(tokens, score, length)
+        # Whoever keeps them for a while may have no room beyond their limit: they start again.
+        self.lengths[over] = 0
         return over
 
     def best(self, row: int) -> list[Hypothesis]:

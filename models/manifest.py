@@ -124,6 +124,8 @@ class TransformerNetwork(_Contract):
     encoder_layers: PositiveInt
     decoder_layers: PositiveInt
     norm: Literal["pre", "post"]
+    positions: PositiveInt = 1024
+    """Tokens that a sentence may have on either side, its end included."""
 
 
 class Languages(_Contract):
@@ -233,6 +235,8 @@ class Manifest(_Contract):
             raise ValueError(f"network.kind of a {self.task} is {kind!r}, not {self.network.kind!r}")
         if (self.languages is None) == (self.task == "translation"):
             raise ValueError(f"languages must {'' if self.task == 'translation' else 'not '}be given for {self.task}")
+        if isinstance(self.network, TransformerNetwork) and self.limits.max_tokens >= self.network.positions:
+            raise ValueError(f"limits.max_tokens must be below network.positions, which is {self.network.positions}")
         if absent := needed - set(self.graphs):
             raise ValueError(f"graphs lacks {', '.join(sorted(absent))}")
         missing = sorted(named - set(self.files))

@@ -1,10 +1,12 @@
-"""Checks that every text passes before it is tokenized."""
+"""What happens to every text before it is tokenized: checks, and a cut into sentences."""
 
 from collections.abc import Sequence
 
+import sentencex
+
 from models.errors import QueryError
 
-__all__ = ["checked_text", "several"]
+__all__ = ["checked_text", "sentences_of", "several"]
 
 
 def checked_text(text: str) -> str:
@@ -21,3 +23,15 @@ def several(texts: Sequence[str]) -> Sequence[str]:
     if isinstance(texts, str):
         raise TypeError("a list of texts is needed, not one string")
     return texts
+
+
+def sentences_of(text: str, language: str) -> list[str]:
+    """The sentences of a text (ISO 639-1 code of its language); joined they are the text, white space included."""
+    # sentencex panics where white space beyond ASCII follows an initial ("A.\u00a0Merkel"), so it sees spaces instead.
+    plain = "".join(" " if letter > "\x7f" and letter.isspace() else letter for letter in text)
+    sentences, start = [], 0
+    for piece in sentencex.segment(language, plain) if text else ():
+        sentences.append(text[start : start + len(piece)])
+        start += len(piece)
+    assert start == len(text), "a segmentation lost text"
+    return sentences

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import sentencex
-
 from models.backend import Backend
 from models.beam_search import Hypothesis, SearchOptions
 from models.decoding import Decoding
 from models.errors import BundleError, QueryError, TextTooLongError
 from models.manifest import Manifest, TransformerNetwork
-from models.texts import checked_text, several
+from models.texts import checked_text, sentences_of, several
 from models.tokenization import SubwordTokenizer
 
 __all__ = ["MAX_BEAM_SIZE", "SentenceQuery", "Translated", "Translation", "TranslationQuery", "Translator"]
@@ -108,6 +106,7 @@ class Translator:
         self.backend = backend
         self._tokenizer = tokenizer
         self._layers = manifest.network.decoder_layers
+        self._max_target = min(2 * manifest.limits.max_tokens, manifest.network.positions)
         self._language = manifest.languages.source
 
     @classmethod
@@ -149,7 +148,7 @@ class Translator:
             raise QueryError(f"n_best must be at most beam_size, which is {beam_size}, not {options.n_best}")
         limit = self.manifest.limits.max_tokens
         text = checked_text(text)
-        pieces = list(sentencex.segment(self._language, text)) if text else [""]
+        pieces = sentences_of(text, self._language) or [""]
         stripped = [piece.strip() for piece in pieces]
         sentences = []
         for piece, core, tokens in zip(pieces, stripped, self._tokenizer.encode_batch(stripped), strict=True):
@@ -159,7 +158,7 @@ class Translator:
                 tokens = tokens[:limit]
             start = piece.index(core)
             sentences.append(Sentence(piece[:start], tuple(tokens if core else ()), piece[start + len(core) :]))
-        return TranslationQuery(text, tuple(sentences), beam_size, options, 2 * limit)
+        return TranslationQuery(text, tuple(sentences), beam_size, options, self._max_target)
 
     def start(self, beam_size: int) -> Decoding:
         """An empty decoding, which sentences can join."""

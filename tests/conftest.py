@@ -1,6 +1,7 @@
 """Fixtures shared by all tests: a corpus of a toy grammar, a model trained on it, and its bundle."""
 
 import hashlib
+import json
 import logging
 import random
 import warnings
@@ -11,18 +12,25 @@ import onnx
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from torch.nn import functional
 
+from models.manifest import sha256_of
 from models.store import load_bundle
 from models.tokenization import WordTokenizer
 from training import checkpoint
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, Corpus, CorpusFile
+from training.data.tokenization import build_subword_tokenizer
 from training.export.bundle import Exported, export_run
 from training.export.graphs import ExportGraph
-from training.export.onnx import to_onnx
+from training.export.onnx import save_graphs, to_onnx
+from training.export.torchscript import save_torchscript
+from training.export.translation_graphs import translation_graphs
 from training.loop import Trainer
 from training.networks.language_model import RecurrentLanguageModel
-from training.recipe import Recipe, parse_recipe
+from training.networks.translation_model import TranslationModel
+from training.recipe import Recipe, TranslationRecipe, parse_recipe
+from training.tasks import translation
 from training.tasks.language_model import LanguageModelTask, build_model
 
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
@@ -195,3 +203,75 @@ def _exported(run: RunDirectory, models: Path, data_dir: Path, references: dict[
 def tiny_bundle(tiny_export: Exported) -> Path:
     """The bundle of `tiny_export`: `<models>/toy/1`."""
     return tiny_export.path
+
+
+_BABBLER = {
+    "name": "babbler",
+    "task": "translation",
+    "data": {"corpus": "none", "source": "de", "target": "en", "vocab_size": 270},
+    "network": {"hidden_size": 16, "inner_size": 48, "heads": 2, "encoder_layers": 1, "decoder_layers": 2},
+}
+
+
+@pytest.fixture(scope="session")
+def babbler() -> TranslationModel:
+    """A translation model that was never trained: it babbles for a while, and what depends on the source.
+
+    Not to be changed.
+    """
+    recipe = parse_recipe(_BABBLER)
+    assert isinstance(recipe, TranslationRecipe)
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = translation.build_model(recipe, recipe.data.vocab_size).eval().requires_grad_(False)
+    # Next tokens that depend on source and prefix, peaked so that rounding does not change who is best, and an end
+    # (id 1) that comes now and then.
+    layer, network = model.output_layer, model.network
+    functional.normalize(layer.weight, dim=1, out=layer.weight)
+    for block in network.decoder_layers():
+        block.feed_forward.outer.weight *= 10
+        block.self_attention.output.weight *= 3
+        block.cross_attention.output.weight *= 3
+    network.decoder_norm.weight *= 3
+    network.decoder_norm.bias += 8.4 * layer.weight[1]
+    return model
+
+
+@pytest.fixture(scope="session")
+def babbler_bundle(
+    babbler: TranslationModel,
+    traced_once: Callable[[ExportGraph], onnx.ModelProto],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """The bundle `<models>/babbler/1` of `babbler`, alone in its model directory, with ONNX and TorchScript."""
+    path = tmp_path_factory.mktemp("babblers") / "babbler" / "1"
+    path.mkdir(parents=True)
+    tokenizer = build_subword_tokenizer(["der die das und in zu den"], vocab_size=babbler.output_layer.weight.shape[0])
+    tokenizer.save(path / "tokenizer.json")
+    graphs = translation_graphs(babbler)
+    save_graphs({name: traced_once(graph) for name, graph in graphs.items()}, path)
+    save_torchscript(graphs, path / "model.pt")
+    content = {
+        "format_version": 1,
+        "task": "translation",
+        "name": "babbler",
+        "version": 1,
+        "description": "Babbles",
+        "licence": "CC0",
+        "softmax": {"kernels": [{"name": "lin"}]},
+        "network": {"kind": "transformer", "norm": "pre", **_BABBLER["network"]},
+        "languages": {"source": "de", "target": "en"},
+        "graphs": {
+            name: {**graph.contract.model_dump(), "onnx": f"{name}.onnx", "torchscript": "model.pt"}
+            for name, graph in graphs.items()
+        },
+        "tokenizer": "tokenizer.json",
+        "vocab_size": tokenizer.vocab_size,
+        "special_tokens": {"unknown": tokenizer.unknown_id, "end": tokenizer.end_id},
+        "limits": {"max_tokens": 600},
+        "quality": [],
+        "provenance": {"recipe": {}, "git_revision": "", "data": [], "date": "2024-01-01", "training_seconds": 0},
+        "files": {file.name: sha256_of(file) for file in path.iterdir()},
+    }
+    (path / "manifest.json").write_text(json.dumps(content), encoding="utf-8")
+    return path

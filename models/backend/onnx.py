@@ -78,7 +78,7 @@ class OnnxResident:
     """Arrays bound to a session, the state as input and output at once.
 
     Buffers are kept from run to run and bound again only where shapes change, since binding costs as much as a small
-    graph. What `run` returns is valid until the next one.
+    graph.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class OnnxResident:
         key = [(array.shape, array.item() if not array.ndim else None) for array in inputs.values()]
         if key == self._key:
             self._session.run_with_iobinding(self._binding)
-            return self._outputs
+            return [buffer.copy() for buffer in self._outputs]
         self._binding.clear_binding_outputs()
         for name in outputs:
             self._binding.bind_output(name)
@@ -123,7 +123,7 @@ class OnnxResident:
             self._binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(buffer))
         self._bind_state()
         self._key = key
-        return self._outputs
+        return [buffer.copy() for buffer in self._outputs]
 
     def _bind_state(self) -> None:
         for name, value in self._state.items():

@@ -37,8 +37,10 @@ class DecodingWorker(Worker):
         loop = asyncio.get_running_loop()
         while True:
             self._drop_expired()
-            if not self._running and not len(self._queue) and not await self._sleep():
-                return
+            if not self._running and not len(self._queue):
+                if not await self._sleep():
+                    return
+                continue
             gone = self._abandoned()
             new = [
                 _Running(entry, time.monotonic()) for entry in self._queue.next_batch(self._most - len(self._running))

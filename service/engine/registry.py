@@ -122,7 +122,7 @@ class Registry:
             text = " ".join(["a"] * words)
             for count in (1, min(8, settings.max_batch_items)):
                 if isinstance(model, Translator):
-                    model.translate([text] * count)
+                    model.translate([text] * count, truncate=True)  # "a" may be several tokens
                 else:
                     model.next_words([text] * count)
                     model.score([text] * count)

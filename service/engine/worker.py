@@ -118,6 +118,8 @@ class Worker(abc.ABC):
         try:
             answers = await asyncio.gather(*(entry.payload.future for entry in entries))
         finally:
+            for entry in entries:  # where one failed, nobody waits for the others
+                entry.payload.future.cancel()
             self._queue.remove(entries)
             self._report_queue()
         timing = Timing(

@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import models as package
-from models import LanguageModel, ModelStore
+from models import LanguageModel, ModelStore, Translator
 from models.backend import Array, Backend
 from models.manifest import Limits, LstmNetwork, SpecialTokens
+from models.store import load_bundle
 from models.tokenization import WordTokenizer
 
 BUNDLED = Path(package.__file__).parent / "bundled"
@@ -134,3 +136,12 @@ def counting(model: LanguageModel, tiny_tokenizer: WordTokenizer) -> tuple[Langu
     )
     backend = RecordingBackend(CountingBackend())
     return LanguageModel(manifest, tiny_tokenizer, backend), backend
+
+
+@pytest.fixture(scope="session")
+def babblers(babbler_bundle: Path) -> dict[str, Translator]:
+    """The translator of `babbler_bundle` on each backend."""
+    with warnings.catch_warnings():
+        # torch deprecates TorchScript; it stays a backend because users asked for it.
+        warnings.filterwarnings("ignore", "`torch.jit.load` is ", DeprecationWarning)
+        return {name: load_bundle(babbler_bundle, backend=name, threads=1) for name in ("onnx", "torchscript")}

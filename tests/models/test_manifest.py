@@ -1,4 +1,5 @@
 import contextlib
+import json
 import re
 
 import pytest
@@ -252,3 +253,45 @@ def test_any_value_in_place_of_a_key_is_accepted_or_a_bundle_error(rewrite, cont
 def test_no_key_may_be_left_out(rewrite, content, key):
     del content[key]
     assert f"{key}: Field required" in problems_of(rewrite(content))
+
+
+# ---- tasks ----
+
+
+@pytest.fixture
+def translation(babbler_bundle):
+    return json.loads((babbler_bundle / "manifest.json").read_text(encoding="utf-8"))
+
+
+def test_a_translator_has_languages_and_a_transformer(rewrite, translation):
+    manifest = read_manifest(rewrite(translation))
+    assert (manifest.network.kind, manifest.network.positions) == ("transformer", 1024)
+    assert (manifest.languages.source, manifest.languages.target) == ("de", "en")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"languages": None}, "languages must be given for translation"),
+        ({"languages": {"source": "German", "target": "en"}}, "languages.source: "),
+        ({"limits": {"max_tokens": 1024}}, "limits.max_tokens must be below network.positions, which is 1024"),
+        ({"network": {"kind": "lstm", "hidden_size": 1, "num_layers": 1}}, "network.kind of a translation is"),
+        ({"network": {"kind": "gru"}}, "network: "),
+        ({"graphs": {}}, "graphs lacks encode, step"),
+    ],
+)
+def test_what_a_translator_lacks_is_named(rewrite, translation, change, problem):
+    assert any(problem in each for each in problems_of(rewrite(translation | change)))
+
+
+def test_fields_of_a_network_are_named_without_its_kind(rewrite, translation):
+    translation["network"]["heads"] = 0
+    (problem,) = problems_of(rewrite(translation))
+    assert problem.startswith("network.heads: ")
+
+
+def test_a_language_model_has_neither_languages_nor_a_transformer(rewrite, content, translation):
+    (problem,) = problems_of(rewrite(content | {"languages": translation["languages"]}))
+    assert "languages must not be given for language-model" in problem
+    (problem,) = problems_of(rewrite(content | {"network": translation["network"]}))
+    assert "network.kind of a language-model is 'lstm', not 'transformer'" in problem

@@ -39,8 +39,10 @@ class TranslationExport:
 
     def description(self) -> Mapping[str, object]:
         network, data = self.task.recipe.network, self.task.recipe.data
+        positions = self.task.model.network.positions.shape[0]
+        sizes = network.model_dump(exclude={"preset", "dropout"})
         return {
-            "network": {"kind": "transformer", **network.model_dump(exclude={"preset", "dropout"})},
+            "network": {"kind": "transformer", **sizes, "positions": positions},
             "languages": {"source": data.source, "target": data.target},
         }
 

@@ -1,0 +1,182 @@
+"""Decoding by ONNX Runtime and TorchScript against a plain search that reads the whole prefix again each step."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+
+from models.beam_search import SearchOptions
+from tests.models.reference_search import best
+
+END = 1
+LIMIT = 34
+
+
+def source_of(seed, length=None):
+    generator = np.random.default_rng(seed)
+    return tuple(generator.integers(2, 270, generator.integers(1, 13) if length is None else length).tolist())
+
+
+@pytest.fixture(scope="module")
+def expected(babbler):
+    """What eager torch and a plain search find, computed once for each question."""
+
+    @functools.cache
+    def distribution(source):
+        inputs, lengths = torch.tensor([[*source, END]]), torch.tensor([len(source) + 1])
+
+        @functools.cache
+        def after(prefix):
+            hidden = babbler(inputs, lengths, torch.tensor([[END, *prefix]]))[:, -1]
+            return babbler.output_layer.log_prob(hidden)[0].double().tolist()
+
+        return after
+
+    @functools.cache
+    @torch.no_grad()
+    def find(source, beam_size, options, limit=LIMIT):
+        return best(distribution(source), beam_size, END, limit, options)
+
+    return find
+
+
+@pytest.fixture(params=["onnx", "torchscript"])
+def translator(request, babblers):
+    return babblers[request.param]
+
+
+def run(decoding):
+    results = {}
+    while len(decoding):
+        results |= dict(decoding.step())
+    return results
+
+
+def assert_same(hypotheses, expected):
+    assert [each.tokens for each in hypotheses] == [tokens for tokens, _, _ in expected]
+    for ours, (_, log_probability, score) in zip(hypotheses, expected, strict=True):
+        assert ours.log_probability == pytest.approx(log_probability, rel=1e-4, abs=1e-4)
+        assert ours.score == pytest.approx(score, rel=1e-4, abs=1e-4)
+
+
+def add(decoding, sources, options, limit=LIMIT):
+    decoding.add(sources, [(source, options, limit) for source in sources])
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "options"),
+    [
+        (1, SearchOptions()),
+        (2, SearchOptions(n_best=2, length_penalty=0.6)),
+        (5, SearchOptions(n_best=3)),
+        (4, SearchOptions(n_best=4, stop="full", sparse=True)),
+        (3, SearchOptions(n_best=3, prefix=(7, 99, 8), length_penalty=0)),
+    ],
+    ids=["greedy", "two", "five", "sparse", "prefix"],
+)
+def test_it_finds_what_a_plain_search_over_the_model_finds(beam_size, options, translator, expected):
+    sources = [source_of(seed) for seed in range(6)]
+    assert len(set(map(len, sources))) > 3
+    decoding = translator.start(beam_size)
+    add(decoding, sources, options)
+    assert len(decoding) == 6
+    for source, hypotheses in run(decoding).items():
+        assert_same(hypotheses, expected(source, beam_size, options))
+
+
+def test_the_tests_see_short_and_long_translations(expected):
+    """Which need room for more than the first 16 steps, twice over, and leave idle rows behind."""
+    lengths = [
+        len(expected(source_of(seed), 2, SearchOptions(n_best=2, length_penalty=0.6))[0][0]) for seed in range(6)
+    ]
+    assert min(lengths) < 20
+    assert max(lengths) == LIMIT
+
+
+def test_sentences_that_join_in_the_middle_are_translated_as_alone(translator, expected):
+    options, decoding, results = SearchOptions(), translator.start(2), {}
+    waiting = [source_of(seed, 1 + 5 * seed % 23) for seed in range(20, 32)]
+    while waiting or len(decoding):
+        if waiting and len(decoding) < 6:
+            add(decoding, [waiting.pop() for _ in range(2)], options)
+        for _ in range(3):
+            results |= dict(decoding.step())
+    assert len(results) == 12
+    for source, hypotheses in results.items():
+        assert_same(hypotheses, expected(source, 2, options))
+
+
+def test_cancelled_sentences_leave_and_the_others_go_on(translator, expected):
+    options, decoding = SearchOptions(), translator.start(2)
+    sources = [source_of(seed, 4 + seed % 3) for seed in range(8)]
+    add(decoding, sources, options)
+    for _ in range(3):
+        decoding.step()
+    before = len(decoding)
+    gone = [key for key in decoding.search.keys if key in sources[::2]]
+    decoding.cancel([*gone, object()])
+    assert len(decoding) <= before - len(gone) + 4
+    results = run(decoding)
+    assert results
+    assert not set(sources[::2]) & set(results)
+    for source, hypotheses in results.items():
+        assert_same(hypotheses, expected(source, 2, options))
+
+
+def test_a_decoding_that_lost_all_its_sentences_starts_afresh(translator, expected):
+    options, decoding = SearchOptions(), translator.start(2)
+    sources = [source_of(seed) for seed in range(3)]
+    add(decoding, sources, options)
+    for _ in range(20):
+        decoding.step()
+    decoding.cancel(sources)
+    assert (len(decoding), decoding.step()) == (0, [])
+    add(decoding, sources[:2], options)
+    results = run(decoding)
+    assert set(results) == set(sources[:2])
+    for source, hypotheses in results.items():
+        assert_same(hypotheses, expected(source, 2, options))
+
+
+def test_an_empty_decoding_takes_no_step(translator):
+    decoding = translator.start(3)
+    decoding.cancel([object()])
+    assert (len(decoding), decoding.step()) == (0, [])
+
+
+def test_each_sentence_has_its_own_limit(translator, expected):
+    source, decoding = source_of(1), translator.start(2)
+    limits = [1, 2, 5, 17, 33]
+    decoding.add([source] * 5, [(limit, SearchOptions(), limit) for limit in limits])
+    for limit, hypotheses in run(decoding).items():
+        assert_same(hypotheses, expected(source, 2, SearchOptions(), limit))
+
+
+def test_idle_sentences_never_run_out_of_positions(babblers):
+    """A finished one may stay among running ones for long: its steps must stay within the model's 1024."""
+    decoding = babblers["onnx"].start(1)
+    decoding.add([(5,)], [("idle", SearchOptions(prefix=(7,) * 60), 60)])
+    for count in range(9):
+        decoding.add([(5, 6)], [(count, SearchOptions(prefix=(7,) * 1000), 1000)])
+    finished = {}
+    for _ in range(60):
+        finished |= dict(decoding.step())
+    assert list(finished) == ["idle"]
+    assert len(decoding.search) == 10
+    decoding.step()
+    first, *others = decoding.search.lengths.tolist()
+    assert first < 60
+    assert others == [61] * 9
+
+
+def test_samples_do_not_depend_on_neighbours(translator):
+    options = SearchOptions(temperature=1.0, n_best=3, seed=4, sample_from=20)
+    alone, among = translator.start(3), translator.start(3)
+    add(alone, [source_of(1)], options, 20)
+    add(among, [source_of(2), source_of(3)], SearchOptions(temperature=3.0, sample_from=90), 20)
+    among.step()
+    add(among, [source_of(1)], options, 20)
+    ours, theirs = run(alone)[source_of(1)], run(among)[source_of(1)]
+    assert_same(ours, [(each.tokens, each.log_probability, each.score) for each in theirs])
+    assert len({each.tokens for each in ours}) == 3

@@ -1,0 +1,104 @@
+"""What the endpoints share, without an application."""
+
+import asyncio
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from fastapi import Response
+from pydantic import BaseModel, ValidationError
+
+from models import QueryError
+from service.api.requests import Body, ModelName, Texts, deadline_of, queries_of, say_timing
+from service.engine.worker import Timing
+from service.settings import Settings
+
+
+class Request(Body):
+    text: Texts
+    model: ModelName = None
+
+
+class Recorder:
+    def __init__(self):
+        self.rejections, self.seconds = [], []
+
+    def rejected(self, reason, items):
+        self.rejections.append((reason, items))
+
+    def tokenized(self, seconds):
+        self.seconds.append(seconds)
+
+
+@pytest.fixture
+def served():
+    return SimpleNamespace(observer=Recorder())
+
+
+def asked(default_ms):
+    state = SimpleNamespace(settings=Settings(request_timeout_ms=default_ms))
+    return SimpleNamespace(app=SimpleNamespace(state=state))
+
+
+@pytest.mark.parametrize(("given", "texts"), [("a", ["a"]), ("", [""]), (["a", ""], ["a", ""])])
+def test_one_text_is_a_list_of_one(given, texts):
+    assert Request.model_validate({"text": given}).text == texts
+
+
+@pytest.mark.parametrize("given", [None, 5, [], {}, ["a", None], [["a"]], "\ud800", ("a",)])
+def test_what_is_no_text_is_named(given):
+    with pytest.raises(ValidationError) as caught:
+        Request.model_validate({"text": given})
+    assert {error["loc"][0] for error in caught.value.errors()} == {"text"}
+
+
+def test_unknown_fields_are_refused():
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        Request.model_validate({"text": "a", "texts": "b"})
+
+
+def test_the_schema_says_that_one_text_is_enough():
+    kinds = Request.model_json_schema()["properties"]["text"]["anyOf"]
+    assert [kind["type"] for kind in kinds] == ["string", "array"]
+    assert issubclass(Request, BaseModel)
+
+
+def test_the_deadline_is_the_requests_or_the_settings():
+    for given, seconds in ((None, 7.0), (250, 0.25)):
+        before = time.monotonic()
+        deadline = deadline_of(asked(7000), given)
+        assert before + seconds <= deadline <= time.monotonic() + seconds
+
+
+def test_timing_is_said_in_milliseconds():
+    response = Response()
+    say_timing(response, 0.002, Timing(0.0015, 1.25))
+    assert response.headers["server-timing"] == "queue;dur=1.500, tokenize;dur=2.000, infer;dur=1250.000"
+
+
+@pytest.mark.parametrize(
+    ("texts", "inline"), [(["a", "b"], True), (["a" * 20_000], True), (["a" * 20_000, "b"], False)]
+)
+def test_long_texts_are_tokenized_on_another_thread(served, texts, inline):
+    threads = []
+
+    def query(text):
+        threads.append(threading.get_ident())
+        return len(text)
+
+    queries, seconds = asyncio.run(queries_of(served, query, texts))
+    assert queries == [len(text) for text in texts]
+    assert (set(threads) == {threading.get_ident()}) == inline
+    assert served.observer.seconds == [seconds]
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_refused_texts_are_counted(served, long):
+    def query(text):
+        raise QueryError("no")
+
+    with pytest.raises(QueryError, match="no"):
+        asyncio.run(queries_of(served, query, ["a" * 30_000 if long else "a", "b"]))
+    assert served.observer.rejections == [("invalid", 2)]
+    assert served.observer.seconds == []
