@@ -214,8 +214,11 @@ class _GaussianOverlap(torch.autograd.Function):
             slope = torch.add(factor * class_norm, product, alpha=factor, out=_into(overwrite, product))
             slope.add_((factor * norm)[:, None]).clamp_max_(0.0).mul_(inverse).add_(half)
             slopes.append(slope)
-            score = inverse.log_().mul_(half).add_(slope)
-            total = score if total is None else total.add_(score)
+            logarithm = inverse.log_()
+            if total is None:
+                total = torch.add(slope, logarithm, alpha=half, out=logarithm)
+            else:
+                total.add_(logarithm, alpha=half).add_(slope)
         ctx.count = count
         ctx.save_for_backward(*slopes, *tensors[count:])
         assert total is not None
