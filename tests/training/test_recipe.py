@@ -85,7 +85,7 @@ def test_a_recipe_cannot_be_changed(path: Path) -> None:
         ({"export": {"version": 0}}, "export.version"),
         ({"name": "Not A Name"}, "name"),
         ({"name": "../up"}, "name"),
-        ({"task": "translation"}, "task"),
+        ({"task": "juggling"}, "task"),
     ],
 )
 def test_a_wrong_field_is_named(path: Path, fields: dict[str, Any], named: str) -> None:
