@@ -18,6 +18,7 @@ from training.analysis.cli import analyze
 from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
+from training.data.pair_files import held_out_notes
 from training.distributed import joined
 from training.export.bundle import export_run
 from training.export.language_model import bundle_perplexity
@@ -71,6 +72,9 @@ def run(
         if not group.is_first:  # the weights are the same, what dropout drops is not
             torch.manual_seed(settings.seed + group.rank)
         say = console.print if group.is_first else _silent
+        if isinstance(settings, TranslationRecipe) and settings.data.files is not None:
+            for note in held_out_notes(settings.data.files):
+                say(note)
         parameters = sum(parameter.numel() for parameter in task.model.parameters())
         say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {task.tokenizer.vocab_size} tokens")
         progress = Trainer(task, directory, settings.loop, group).fit(say, stop_after)
@@ -119,7 +123,7 @@ def evaluate(
         recipe = task.recipe
         lines = _evaluate_translator(task, split) if isinstance(task, TranslationTask) else _evaluate_words(task, split)
     for line in lines:
-        console.print(f"{recipe.name} on {recipe.data.corpus}, {split}: {line}", soft_wrap=True)
+        console.print(f"{recipe.name} on {recipe.data.dataset(split)}, {split}: {line}", soft_wrap=True)
     return 0
 
 

@@ -109,6 +109,23 @@ def test_wrong_kernels_are_explained(path: Path, kernels: Any, said: str) -> Non
         load_recipe(_written(path, output_layer={"kernels": kernels}))
 
 
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        ({}, "data: Value error, give either corpus, a name of the registry, or files, your own"),
+        ({"corpus": "tatoeba-de-en", "files": {"train": "pairs.tsv"}}, "data: Value error, give either corpus"),
+        ({"files": {"dev": "dev.tsv"}}, "data.files.train: Field required"),
+        ({"files": {"train": ""}}, "data.files.train: "),
+        ({"files": {"train": "pairs.tsv", "valid": "dev.tsv"}}, "data.files.valid: "),
+    ],
+    ids=str,
+)
+def test_pairs_come_from_a_corpus_or_from_files(path: Path, data: dict[str, Any], named: str) -> None:
+    fields = {"task": "translation", "data": {"source": "de", "target": "en", **data}}
+    with pytest.raises(RecipeError, match=f"(?m)^  {named}"):
+        load_recipe(_written(path, **fields))
+
+
 def test_all_errors_are_named_at_once(path: Path) -> None:
     fields = {"loop": {"epochs": -1, "speed": 3}, "network": {"dropout": 2}, "data": {"column": "en"}}
     with pytest.raises(RecipeError) as caught:
