@@ -18,6 +18,8 @@ from training.analysis.cli import analyze
 from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
+from training.data.pair_files import held_out_notes
+from training.distributed import joined
 from training.export.bundle import export_run
 from training.export.language_model import bundle_perplexity
 from training.export.translation import bundle_bleu
@@ -50,6 +52,8 @@ def run(
 ) -> int:
     """Trains what a recipe describes, or goes on with it where an earlier session stopped.
 
+    On several cores or GPUs: torchrun --nproc-per-node N -m training.cli run ..., with the same loss curve.
+
     Args:
         recipe: YAML file, see training/recipes/.
         data_dir: Directory that holds the corpora (`softserve-train corpora`).
@@ -60,23 +64,41 @@ def run(
     """
     settings = load_recipe(recipe).model_copy(update={"tune": None})  # what `tune` may change is no part of a run
     directory = RunDirectory(runs / settings.name)
+    with joined(choose_device(device)) as (group, own_device):
+        if not group.from_first(group.is_first and _prepared(settings, directory, data_dir, restart)):
+            return 1
+        torch.manual_seed(settings.seed)
+        task = open_task(settings, directory.tokenizer, data_dir, own_device)
+        if not group.is_first:  # the weights are the same, what dropout drops is not
+            torch.manual_seed(settings.seed + group.rank)
+        say = console.print if group.is_first else _silent
+        if isinstance(settings, TranslationRecipe) and settings.data.files is not None:
+            for note in held_out_notes(settings.data.files):
+                say(note)
+        parameters = sum(parameter.numel() for parameter in task.model.parameters())
+        say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {task.tokenizer.vocab_size} tokens")
+        progress = Trainer(task, directory, settings.loop, group).fit(say, stop_after)
+        if progress.best is not None:
+            say(f"best dev {task.metric} {progress.best.metric:.3f} after epoch {progress.best.epoch}")
+    return 0
+
+
+def _prepared(settings: AnyRecipe, directory: RunDirectory, data_dir: Path, restart: bool) -> bool:
+    """Starts a run directory where there is none to go on with; False where there is one of another recipe."""
     if directory.last.is_file() and not restart:
         if directory.recipe() != settings:
             console.print(f"[red]{directory.path} was started with another recipe[/]; --restart starts it over")
-            return 1
-    else:
-        tokenizer = build_tokenizer(settings, data_dir)
-        directory.clear()
-        directory.start(settings)
-        tokenizer.save(directory.tokenizer)
-    torch.manual_seed(settings.seed)
-    task = open_task(settings, directory.tokenizer, data_dir, choose_device(device))
-    parameters = sum(parameter.numel() for parameter in task.model.parameters())
-    console.print(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {task.tokenizer.vocab_size} tokens")
-    progress = Trainer(task, directory, settings.loop).fit(console.print, stop_after)
-    if progress.best is not None:
-        console.print(f"best dev {task.metric} {progress.best.metric:.3f} after epoch {progress.best.epoch}")
-    return 0
+            return False
+        return True
+    tokenizer = build_tokenizer(settings, data_dir)
+    directory.clear()
+    directory.start(settings)
+    tokenizer.save(directory.tokenizer)
+    return True
+
+
+def _silent(line: str) -> None:
+    """What the other processes say."""
 
 
 @app.command
@@ -101,7 +123,7 @@ def evaluate(
         recipe = task.recipe
         lines = _evaluate_translator(task, split) if isinstance(task, TranslationTask) else _evaluate_words(task, split)
     for line in lines:
-        console.print(f"{recipe.name} on {recipe.data.corpus}, {split}: {line}", soft_wrap=True)
+        console.print(f"{recipe.name} on {recipe.data.dataset(split)}, {split}: {line}", soft_wrap=True)
     return 0
 
 

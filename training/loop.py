@@ -1,4 +1,7 @@
-"""The training loop: one optimizer, one schedule, checkpoints that resume exactly, early stopping."""
+"""The training loop: one optimizer, one schedule, checkpoints that resume exactly, early stopping.
+
+Several processes may run it together (`training.distributed`); only the first evaluates, writes and reports.
+"""
 
 import contextlib
 import math
@@ -10,11 +13,12 @@ from typing import Any
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 
 from training import checkpoint
 from training.checkpoint import Evaluation, Progress, RunDirectory
+from training.distributed import Group
 from training.recipe import LoopSettings
 from training.snapshots import Snapshots
 from training.tasks.task import Task
@@ -45,13 +49,18 @@ def learning_rate_factor(step: int, total: int, settings: LoopSettings) -> float
     return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * rest))
 
 
+_ALONE = Group()
+
+
 class Trainer:
     """Trains a task in a run directory, from its last checkpoint if there is one."""
 
-    def __init__(self, task: Task[Any], run: RunDirectory, settings: LoopSettings) -> None:
+    def __init__(self, task: Task[Any], run: RunDirectory, settings: LoopSettings, group: Group = _ALONE) -> None:
+        """The processes of a `group` must see the same run directory and start from the same weights."""
         self.task = task
         self.run = run
         self.settings = settings
+        self.group = group
         self.progress = Progress(maximize=task.maximize)
         self._snapshots = Snapshots(settings.average)
         self._train = task.batches("train")
@@ -82,7 +91,7 @@ class Trainer:
             self._load()
             report(f"resuming at epoch {self.progress.epoch + 1}, step {self.progress.step}")
         stop_at = math.inf if stop_after is None else self.progress.step + stop_after
-        with contextlib.closing(SummaryWriter(str(self.run.path), purge_step=self.progress.step)) as board:
+        with self._board() as board:
             while self.progress.epoch < self.settings.epochs and not self._out_of_patience():
                 if not self._train_epoch(stop_at, board):
                     self._save()
@@ -93,14 +102,20 @@ class Trainer:
                     on_evaluation(self.progress.history[-1])
         return self.progress
 
+    def _board(self) -> contextlib.AbstractContextManager[SummaryWriter | None]:
+        """Where curves are drawn; only the first process has one."""
+        if not self.group.is_first:
+            return contextlib.nullcontext()
+        return contextlib.closing(SummaryWriter(str(self.run.path), purge_step=self.progress.step))
+
     def _out_of_patience(self) -> bool:
         return self.progress.evaluations_since_best() >= self.settings.patience
 
-    def _train_epoch(self, stop_at: float, board: SummaryWriter) -> bool:
+    def _train_epoch(self, stop_at: float, board: SummaryWriter | None) -> bool:
         """Trains to the end of the epoch; False where `stop_at` came first."""
         progress, since_save = self.progress, time.monotonic()
         self.task.model.train()
-        with _bar(progress.epoch, len(self._train), progress.batch) as advance:
+        with _bar(progress.epoch, len(self._train), progress.batch, shown=self.group.is_first) as advance:
             for index, batch in enumerate(self._train.epoch(progress.epoch)):
                 if index < progress.batch:
                     continue
@@ -108,10 +123,11 @@ class Trainer:
                     return False
                 loss = self._step(batch)
                 advance(loss, float(self._schedule.get_last_lr()[0]))
-                if progress.step % 50 == 0:
+                if board is not None and progress.step % 50 == 0:
                     board.add_scalar("train/loss", loss, progress.step)
                     board.add_scalar("train/learning_rate", self._schedule.get_last_lr()[0], progress.step)
-                if time.monotonic() - since_save > 60 * self.settings.checkpoint_minutes:
+                # Clocks differ, and all processes take part in saving.
+                if self.group.from_first(time.monotonic() - since_save > 60 * self.settings.checkpoint_minutes):
                     self._save()
                     since_save = time.monotonic()
         return True
@@ -120,13 +136,12 @@ class Trainer:
         """One update; returns the mean loss a target."""
         progress, started = self.progress, time.monotonic()
         self._optimizer.zero_grad(set_to_none=True)
-        with self._autocast():
-            total, count = self.task.loss(batch)
-        (total / count).backward()
+        own, count = self._backward(self.group.share(batch))
+        self.group.sum_gradients(self.task.model.parameters())
         nn.utils.clip_grad_norm_(self.task.model.parameters(), self.settings.clip_norm)
         self._optimizer.step()
         self._schedule.step()
-        summed = float(total.detach())
+        summed = self.group.summed(float(own))
         if not math.isfinite(summed):
             raise FloatingPointError(f"the loss is {summed} at step {progress.step}; try a lower learning_rate")
         progress.loss_sum += summed
@@ -138,11 +153,22 @@ class Trainer:
         progress.seconds += time.monotonic() - started
         return summed / count
 
-    def _evaluate(self, board: SummaryWriter, report: Callable[[str], None]) -> None:
+    def _backward(self, batch: Any | None) -> tuple[Tensor, int]:
+        """Adds the batch's part of the gradients; its summed loss, and the number of targets of all processes."""
+        if batch is None:
+            return torch.zeros(()), int(self.group.summed(0))
+        with self._autocast():
+            total, own = self.task.loss(batch)
+        count = int(self.group.summed(own))
+        (total / count).backward()
+        return total.detach(), count
+
+    def _evaluate(self, board: SummaryWriter | None, report: Callable[[str], None]) -> None:
         """Ends an epoch: looks at the development set, keeps the model where it is the best so far."""
         progress = self.progress
         with self._snapshots.averaged(self.task.model):
-            metric = self.task.evaluate(self._dev).value
+            value = self.task.evaluate(self._dev).value if self.group.is_first else math.nan
+            metric = self.group.from_first(value)
             weights = {name: value.clone() for name, value in self.task.model.state_dict().items()}
         evaluation = Evaluation(
             epoch=progress.epoch + 1,
@@ -153,6 +179,8 @@ class Trainer:
         )
         progress.history.append(evaluation)
         progress.epoch, progress.batch, progress.loss_sum, progress.loss_count = progress.epoch + 1, 0, 0.0, 0
+        if board is None:
+            return
         board.add_scalar(f"dev/{self.task.metric}", metric, progress.step)
         report(
             f"epoch {evaluation.epoch}: train loss {evaluation.train_loss:.4f}, "
@@ -168,31 +196,40 @@ class Trainer:
         return torch.autocast(self.task.device.type, dtype=torch.bfloat16, enabled=enabled)
 
     def _save(self) -> None:
+        own = {"task": self.task.state_dict(), "random": checkpoint.random_state(self.task.device)}
+        first, *others = self.group.gathered(own)
+        if not self.group.is_first:
+            return
         content = {
+            **first,
+            "others": others,
             "model": self.task.model.state_dict(),
-            "task": self.task.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "schedule": self._schedule.state_dict(),
             "snapshots": self._snapshots.state(),
             "progress": asdict(self.progress),
-            "random": checkpoint.random_state(self.task.device),
         }
         checkpoint.save(self.run.last, content)
 
     def _load(self) -> None:
+        """Raises `ValueError` where other processes than these are needed to go on exactly."""
         content = checkpoint.load(self.run.last, self.task.device)
+        states = [content, *content.get("others", [])]
+        if len(states) != self.group.size:
+            raise ValueError(f"{self.run.path} was trained in {len(states)} processes, not {self.group.size}")
+        own = states[self.group.rank]
         self.task.model.load_state_dict(content["model"])
-        self.task.load_state_dict(content["task"])
+        self.task.load_state_dict(own["task"])
         self._optimizer.load_state_dict(content["optimizer"])
         self._schedule.load_state_dict(content["schedule"])
         self._snapshots.load(content.get("snapshots", []))
         history = [Evaluation(**evaluation) for evaluation in content["progress"].pop("history")]
         self.progress = Progress(**content["progress"], history=history)
-        checkpoint.set_random_state(content["random"], self.task.device)
+        checkpoint.set_random_state(own["random"], self.task.device)
 
 
 @contextlib.contextmanager
-def _bar(epoch: int, total: int, completed: int) -> Iterator[Callable[[float, float], None]]:
+def _bar(epoch: int, total: int, completed: int, *, shown: bool) -> Iterator[Callable[[float, float], None]]:
     """A progress bar for one epoch; calling what it yields moves it one batch on."""
     columns = (
         TextColumn("epoch {task.fields[epoch]}"),
@@ -201,6 +238,6 @@ def _bar(epoch: int, total: int, completed: int) -> Iterator[Callable[[float, fl
         TextColumn("loss {task.fields[loss]:.3f}  lr {task.fields[rate]:.2e}"),
         TimeRemainingColumn(),
     )
-    with Bar(*columns, transient=True) as bar:
+    with Bar(*columns, transient=True, disable=not shown) as bar:
         task: TaskID = bar.add_task("", total=total, completed=completed, epoch=epoch + 1, loss=math.nan, rate=0.0)
         yield lambda loss, rate: bar.update(task, advance=1, loss=loss, rate=rate)

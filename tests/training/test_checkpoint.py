@@ -108,6 +108,13 @@ def test_before_the_first_evaluation_nothing_is_best() -> None:
     assert Progress().evaluations_since_best() == 0
 
 
+def test_best_is_the_highest_metric_where_more_is_better() -> None:
+    history = [_evaluation(i, metric) for i, metric in enumerate([5.0, 7.0, 6.0, 7.0, 1.0], 1)]
+    progress = Progress(maximize=True, history=history)
+    assert progress.best is progress.history[1]
+    assert progress.evaluations_since_best() == 3
+
+
 # ---- git --------------------------------------------------------------------------------------------------
 
 

@@ -182,6 +182,19 @@ def test_learning_rate_by_hand() -> None:
     assert factors == pytest.approx(expected)
 
 
+def test_inverse_square_root_by_hand() -> None:
+    """After a warm-up of 4 steps the factor is 2 over the root of the steps, whatever the end of training is."""
+    settings = LoopSettings(warmup_steps=4, schedule="inverse-sqrt", final_learning_rate=0.5)
+    for total in (5, 1000):
+        factors = [learning_rate_factor(step, total, settings) for step in (0, 2, 3, 4, 15, 399)]
+        assert factors == pytest.approx([0.25, 0.75, 1.0, 2 / math.sqrt(5), 0.5, 0.1])
+
+
+def test_inverse_square_root_without_warm_up_starts_at_the_peak() -> None:
+    settings = LoopSettings(warmup_steps=0, schedule="inverse-sqrt")
+    assert [learning_rate_factor(step, 9, settings) for step in (0, 3)] == pytest.approx([1, 0.5])
+
+
 @pytest.mark.parametrize("total", [1, 3, 4, 5])
 def test_a_run_shorter_than_its_warm_up_has_a_learning_rate(total: int) -> None:
     factors = [learning_rate_factor(step, total, LoopSettings(warmup_steps=4)) for step in range(total + 1)]
@@ -195,6 +208,16 @@ def test_the_schedule_reaches_the_weights(make_trainer: MakeTrainer) -> None:
     trainer.fit(_silent, stop_after=1)
     moved = max((value - before[name]).abs().max().item() for name, value in _weights(trainer).items())
     assert moved == pytest.approx(0.03 / 20, rel=0.01)
+
+
+def test_adam_has_the_recipe_s_second_moment(make_trainer: MakeTrainer) -> None:
+    """After one step it is (1 - beta2) times the squared gradient."""
+    trainer = make_trainer(limit=20, adam_beta2=0.9, clip_norm=1e9)
+    trainer.fit(_silent, stop_after=1)
+    moments = checkpoint.load(trainer.run.last, CPU)["optimizer"]["state"]
+    for index, parameter in enumerate(trainer.task.model.parameters()):
+        assert parameter.grad is not None
+        torch.testing.assert_close(moments[index]["exp_avg_sq"], 0.1 * parameter.grad**2)
 
 
 def test_gradients_are_clipped(make_trainer: MakeTrainer) -> None:
@@ -248,6 +271,37 @@ def test_patience_ends_training_and_the_best_model_is_kept(
     assert [round(each.metric, 6) for each in progress.history] == [5, 4, 6, 4.5]
     assert checkpoint.load(trainer.run.best, CPU)["model"]["output_layer.weight"][0, 0].item() == weights[1]
     assert len(set(weights)) == 4
+
+
+def test_where_more_is_better_the_highest_is_kept(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LanguageModelTask, "maximize", True)
+    trainer = make_trainer(limit=20, epochs=9, patience=2)
+    weights = _with_metrics(trainer, [5, 7, 6, 6.5, 9, 9, 9, 9, 9], monkeypatch)
+    assert len(trainer.fit(_silent).history) == 4
+    assert checkpoint.load(trainer.run.best, CPU)["model"]["output_layer.weight"][0, 0].item() == weights[1]
+
+
+def test_the_average_is_kept_while_training_goes_on_from_the_last(
+    make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is evaluated is the mean over the last two steps."""
+    trainer = make_trainer(limit=20, epochs=1, average=2, snapshot_steps=1)
+    seen = _with_metrics(trainer, [5], monkeypatch)
+    after: list[float] = []
+    step = trainer._step
+
+    def noted(batch: Batch) -> float:
+        loss = step(batch)
+        after.append(trainer.task.model.output_layer.weight[0, 0].item())
+        return loss
+
+    monkeypatch.setattr(trainer, "_step", noted)
+    trainer.fit(_silent)
+    assert len(after) >= 2
+    assert seen == [pytest.approx((after[-1] + after[-2]) / 2)]
+    first = {name: checkpoint.load(getattr(trainer.run, name), CPU)["model"] for name in ("best", "last")}
+    assert first["best"]["output_layer.weight"][0, 0].item() == seen[0]
+    assert first["last"]["output_layer.weight"][0, 0].item() == after[-1]
 
 
 def test_every_improvement_renews_patience(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:

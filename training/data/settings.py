@@ -1,13 +1,16 @@
 """What recipes say about data."""
 
-from typing import Annotated, Literal
+from pathlib import PurePath
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from training.data.tokenization import WordStyle
 from training.settings import PositiveInt, Settings
 
-__all__ = ["DataSettings", "PairSettings"]
+__all__ = ["DataSettings", "PairFiles", "PairSettings", "Split"]
+
+Split = Literal["train", "dev", "test"]
 
 
 class DataSettings(Settings):
@@ -34,16 +37,42 @@ class DataSettings(Settings):
     limit: PositiveInt | None = None
     """Use only the first sentences of each split, for trying things out."""
 
+    def dataset(self, split: str) -> str:
+        """What a number measured on that split says it was measured on."""
+        del split
+        return self.corpus
+
+
+FileName = Annotated[str, Field(min_length=1)]
+
+
+class PairFiles(Settings):
+    """A user's own sentence pairs, `source<TAB>target` lines in UTF-8; relative paths start at `--data-dir`."""
+
+    train: FileName
+    """Pairs to learn from."""
+    dev: FileName | None = None
+    """Pairs to select a model by; held out of `train` where there is no such file."""
+    test: FileName | None = None
+    """Pairs to report quality on; held out of `train` where there is no such file."""
+
+    def held_out(self) -> list[Split]:
+        """Splits that are part of the training file."""
+        splits: tuple[Split, ...] = ("dev", "test")
+        return [split for split in splits if getattr(self, split) is None]
+
 
 class PairSettings(Settings):
     """What a translation model is trained on."""
 
-    corpus: str
+    corpus: str | None = None
     """A name of the corpus registry (`softserve-train corpora` lists them)."""
+    files: PairFiles | None = None
+    """Own files instead of a corpus."""
     source: str
-    """The corpus column to translate from, named by its language's code (ISO 639-1)."""
+    """Code of the language to translate from (ISO 639-1), which is also the name of the corpus's column."""
     target: str
-    """The corpus column to translate into."""
+    """Code of the language to translate into."""
     vocab_size: Annotated[int, Field(ge=258)] = 8000
     """Tokens of the joint byte-pair encoding; 258 of them are bytes, `<unk>` and `</s>`."""
     batch_tokens: PositiveInt = 4096
@@ -52,3 +81,17 @@ class PairSettings(Settings):
     """Longer training pairs are left out."""
     limit: PositiveInt | None = None
     """Use only the first pairs of each split, for trying things out."""
+
+    @model_validator(mode="after")
+    def _either(self) -> Self:
+        if (self.corpus is None) == (self.files is None):
+            raise ValueError("give either corpus, a name of the registry, or files, your own")
+        return self
+
+    def dataset(self, split: str) -> str:
+        """What a number measured on that split says it was measured on."""
+        if self.files is None:
+            assert self.corpus is not None
+            return self.corpus
+        own: str | None = getattr(self.files, split, None)
+        return f"{PurePath(self.files.train).name}, held out" if own is None else PurePath(own).name

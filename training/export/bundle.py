@@ -27,7 +27,10 @@ from training.tasks.language_model import LanguageModelTask
 from training.tasks.registry import AnyTask
 from training.trained import load_trained
 
-__all__ = ["Exported", "TaskExport", "export_run"]
+__all__ = ["OWN_FILES", "Exported", "TaskExport", "data_source", "export_run"]
+
+OWN_FILES = "user's own files"
+"""Homepage and licence of data that are in no registry."""
 
 _TOKENIZER, _CARD = "tokenizer.json", "MODEL_CARD.md"
 
@@ -89,7 +92,7 @@ class _Export:
 
     def manifest(self) -> Manifest:
         """The manifest of the files as they are now."""
-        recipe, corpus = self.recipe, get_corpus(self.recipe.data.corpus)
+        recipe = self.recipe
         tokenizer = self.special.task.tokenizer
         files = sorted(file for file in self.directory.iterdir() if file.name != MANIFEST)
         content = {
@@ -110,7 +113,7 @@ class _Export:
             "provenance": {
                 "recipe": recipe.model_dump(mode="json"),
                 "git_revision": self.run.provenance()["git_revision"],
-                "data": [{"name": corpus.name, "homepage": corpus.homepage, "licence": corpus.licence}],
+                "data": [data_source(recipe)],
                 "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
                 "training_seconds": round(self.run.training_seconds(), 1),
             },
@@ -136,9 +139,17 @@ class _Export:
         self.write(self.manifest())
         values = self.special.measure(load_bundle(self.directory), split)
         return [
-            {"metric": metric, "value": round(value, 4), "dataset": self.recipe.data.corpus, "split": split}
+            {"metric": metric, "value": round(value, 4), "dataset": self.recipe.data.dataset(split), "split": split}
             for metric, value in values.items()
         ]
+
+
+def data_source(recipe: AnyRecipe) -> dict[str, str]:
+    """What the manifest says of a recipe's data."""
+    if recipe.data.corpus is None:
+        return {"name": recipe.data.dataset("train"), "homepage": OWN_FILES, "licence": OWN_FILES}
+    corpus = get_corpus(recipe.data.corpus)
+    return {"name": corpus.name, "homepage": corpus.homepage, "licence": corpus.licence}
 
 
 def export_run(

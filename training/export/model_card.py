@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import sacrebleu
 import yaml
 
-from models.manifest import LstmNetwork, Manifest, SoftmaxLayer
+from models.manifest import DataSource, LstmNetwork, Manifest, SoftmaxLayer
 
 __all__ = ["model_card"]
 
@@ -13,7 +13,7 @@ __all__ = ["model_card"]
 def model_card(manifest: Manifest, *, differences: Mapping[str, float], references: Mapping[str, float]) -> str:
     """Markdown; `references` are perplexities of other models on the test split."""
     provenance, data = manifest.provenance, manifest.provenance.data
-    sources = "\n".join(f"* {source.name}: {source.licence}, <{source.homepage}>" for source in data)
+    sources = "\n".join(_source(source) for source in data)
     largest = ", ".join(f"{name} {difference:.1e}" for name, difference in differences.items())
     return f"""# {manifest.name}, version {manifest.version}
 
@@ -50,6 +50,12 @@ Exported on {provenance.date} after {provenance.training_seconds:.0f} s of train
 {yaml.safe_dump(provenance.recipe, sort_keys=False).strip()}
 ```
 """
+
+
+def _source(source: DataSource) -> str:
+    if not source.homepage.startswith("https://"):
+        return f"* {source.name}: {source.licence}"
+    return f"* {source.name}: {source.licence}, <{source.homepage}>"
 
 
 def _network(manifest: Manifest) -> str:

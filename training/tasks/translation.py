@@ -11,6 +11,7 @@ from models.tokenization import SubwordTokenizer
 from training.data.batching import IGNORED
 from training.data.corpora import get_corpus
 from training.data.pair_batching import PairBatch, PairBatches
+from training.data.pair_files import read_split
 from training.data.tokenization import build_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
@@ -128,8 +129,11 @@ class TranslationTask:
 def split_pairs(data: PairSettings, split: str, data_dir: Path) -> list[tuple[str, str]]:
     """Source and target texts of a split.
 
-    Raises `ValueError` for a column that the corpus does not have.
+    Raises `ValueError` for a column that the corpus does not have, and what `read_split` raises for own files.
     """
+    if data.files is not None:
+        return read_split(data.files, split, data_dir)[: data.limit]
+    assert data.corpus is not None
     corpus = get_corpus(data.corpus)
     for column in (data.source, data.target):
         if column not in corpus.columns:

@@ -68,6 +68,44 @@ def test_columns_are_read_by_name(folder: Path) -> None:
     assert list(corpus.records("train", folder.parent)) == [("ja", "yes"), ("nein", "no")]
 
 
+def _side_by_side(folder: Path, *contents: bytes) -> Corpus:
+    for name, content in zip(("train.de", "train.en"), contents, strict=True):
+        (folder / name).write_bytes(content)
+    files = tuple(
+        CorpusFile(name=name, checksums=(_sha256(content),))
+        for name, content in zip(("train.de", "train.en"), contents, strict=True)
+    )
+    return _corpus(b"", splits={"train": files}, columns=("de", "en"), reader=read_tsv)
+
+
+def test_files_side_by_side_are_columns(folder: Path) -> None:
+    corpus = _side_by_side(folder, b"ja\nnein\n", b"yes\nno\n")
+    assert list(corpus.records("train", folder.parent)) == [("ja", "yes"), ("nein", "no")]
+    assert list(corpus.texts("train", folder.parent, "en")) == ["yes", "no"]
+
+
+def test_each_of_the_files_side_by_side_is_checked(folder: Path) -> None:
+    corpus = _side_by_side(folder, b"ja\nnein\n", b"yes\nno\n")
+    (folder / "train.en").write_bytes(b"yes\nmaybe\n")
+    with pytest.raises(ValueError, match=r"train\.en .*'small' \(checksum\)"):
+        list(corpus.records("train", folder.parent))
+    (folder / "train.en").unlink()
+    with pytest.raises(FileNotFoundError, match=r"train\.en"):
+        list(corpus.records("train", folder.parent))
+
+
+def test_files_side_by_side_of_other_lengths_are_refused(folder: Path) -> None:
+    corpus = _side_by_side(folder, b"ja\nnein\n", b"yes\n")
+    with pytest.raises(ValueError, match="small, train: its files have 2, 1 lines"):
+        list(corpus.records("train", folder.parent))
+
+
+def test_a_tab_within_a_file_side_by_side_is_text(folder: Path) -> None:
+    """Multi30k's German training file has one."""
+    corpus = _side_by_side(folder, b"ja\nne\tin\n", b"yes\nno\n")
+    assert list(corpus.records("train", folder.parent)) == [("ja", "yes"), ("ne\tin", "no")]
+
+
 def test_one_of_several_checksums_is_enough(folder: Path) -> None:
     (folder / "train.txt").write_bytes(TRAIN)
     sha1 = f"sha1:{hashlib.sha1(TRAIN).hexdigest()}"
@@ -224,24 +262,29 @@ def test_every_corpus_is_described(corpus: Corpus) -> None:
     assert len(set(corpus.columns)) == len(corpus.columns) > 0
 
 
+def _files(corpus: Corpus) -> list[CorpusFile]:
+    return [file for split in corpus.splits for file in corpus.files(split)]
+
+
 @pytest.mark.parametrize("corpus", REGISTERED, ids=lambda corpus: corpus.name)
 def test_every_checksum_is_well_formed(corpus: Corpus) -> None:
-    checksums = [checksum for file in corpus.splits.values() for checksum in file.checksums]
+    checksums = [checksum for file in _files(corpus) for checksum in file.checksums]
     checksums += [source.checksum for source in corpus.sources]
     assert all(re.fullmatch(r"sha256:[0-9a-f]{64}|sha1:[0-9a-f]{40}", checksum) for checksum in checksums)
-    assert all(file.checksums for file in corpus.splits.values())
+    assert all(file.checksums for file in _files(corpus))
     assert len(set(checksums)) >= len(corpus.splits)
 
 
 @pytest.mark.parametrize("corpus", REGISTERED, ids=lambda corpus: corpus.name)
 def test_every_source_brings_files_that_the_corpus_reads(corpus: Corpus) -> None:
     brought = [name for source in corpus.sources for name in source.members or [source.url.rpartition("/")[2]]]
-    assert set(brought) == (set() if not corpus.sources else {file.name for file in corpus.splits.values()})
+    assert set(brought) == (set() if not corpus.sources else {file.name for file in _files(corpus)})
     assert all(source.url.startswith("https://") for source in corpus.sources)
 
 
 @pytest.mark.parametrize(
-    ("name", "allowed"), [("tatoeba-de-en", True), ("wikitext-2", True), ("ptb", False), ("swda", False)]
+    ("name", "allowed"),
+    [("tatoeba-de-en", True), ("multi30k", False), ("wikitext-2", True), ("ptb", False), ("swda", False)],
 )
 def test_only_free_corpora_may_be_released(name: str, allowed: bool) -> None:
     assert get_corpus(name).release_allowed is allowed

@@ -1,13 +1,14 @@
-"""Tests of building vocabularies: what a word is, which words are kept, in which order."""
+"""Tests of building vocabularies: what a word is, which words are kept, in which order; byte-pair encoding."""
 
+import unicodedata
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.tokenization import END, UNKNOWN, WordTokenizer
-from training.data.tokenization import WordStyle, build_word_tokenizer
+from models.tokenization import END, UNKNOWN, SubwordTokenizer, WordTokenizer
+from training.data.tokenization import WordStyle, build_subword_tokenizer, build_word_tokenizer
 
 
 def _words(text: str, style: WordStyle = "words", *, lowercase: bool = True) -> list[str]:
@@ -16,7 +17,7 @@ def _words(text: str, style: WordStyle = "words", *, lowercase: bool = True) -> 
     return [tokenizer.word(token) for token in tokenizer.encode(text)]
 
 
-def _vocabulary(tokenizer: WordTokenizer) -> list[str]:
+def _vocabulary(tokenizer: WordTokenizer | SubwordTokenizer) -> list[str]:
     return [tokenizer.word(token) for token in range(tokenizer.vocab_size)]
 
 
@@ -114,3 +115,96 @@ def test_no_text_gives_a_sentence_end(text: str) -> None:
     ids = tokenizer.encode(text)
     assert tokenizer.end_id not in ids
     assert ids == tokenizer.encode_batch([text])[0] == tokenizer.split(text)[0]
+
+
+# ---- byte-pair encoding -----------------------------------------------------------------------------------
+
+SUBWORDS = build_subword_tokenizer(["low lower lowest", "new newer newest"] * 9, vocab_size=290)
+
+
+def test_subwords_are_bytes_specials_and_merges() -> None:
+    vocabulary = _vocabulary(SUBWORDS)
+    assert vocabulary[:2] == [UNKNOWN, END]
+    assert all(len(word) == 1 for word in vocabulary[2:258])
+    assert len(set(vocabulary)) == SUBWORDS.vocab_size <= 290
+    assert {"Ġlow", "Ġnew", "er", "est"} & set(vocabulary[258:])
+
+
+def test_frequent_words_are_one_token_and_others_are_pieces() -> None:
+    low, lowly = SUBWORDS.encode_batch(["low", "lowly"])
+    assert [SUBWORDS.word(token) for token in low] == ["Ġlow"]
+    assert [SUBWORDS.word(token) for token in lowly] == ["Ġlow", "l", "y"]
+
+
+def test_the_first_word_is_a_word_like_any_other() -> None:
+    first, second = SUBWORDS.encode_batch(["new low", "low new"])
+    assert sorted(first) == sorted(second)
+
+
+@given(st.text(max_size=30))
+def test_any_text_comes_back(text: str) -> None:
+    """NFC, and without spaces at its ends."""
+    (ids,) = SUBWORDS.encode_batch([text])
+    assert SUBWORDS.unknown_id not in ids
+    assert SUBWORDS.end_id not in ids
+    assert SUBWORDS.decode_batch([ids]) == [unicodedata.normalize("NFC", text).strip(" ")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Grüße aus Łódź",
+        "👩‍👩‍👧‍👦 🇩🇪 👍🏽",
+        "a\x00b\x07\x1b[31m\x7f",
+        "two  spaces\tand\na line",
+        "語言 язык שפה",
+        "</s>",
+        "<unk> and </s> are text",
+        "Ġ is no space",
+        "\N{REPLACEMENT CHARACTER} \U0010ffff",
+        "",
+    ],
+)
+def test_strange_texts_come_back(text: str) -> None:
+    (ids,) = SUBWORDS.encode_batch([text])
+    assert not {SUBWORDS.unknown_id, SUBWORDS.end_id} & set(ids)
+    assert SUBWORDS.decode_batch([ids]) == [text]
+
+
+def test_special_spellings_in_the_training_text_are_text() -> None:
+    tokenizer = build_subword_tokenizer(["</s> <unk>"] * 20, vocab_size=280)
+    (ids,) = tokenizer.encode_batch(["a</s>b <unk>"])
+    assert not {tokenizer.unknown_id, tokenizer.end_id} & set(ids)
+    assert tokenizer.decode_batch([ids]) == ["a</s>b <unk>"]
+
+
+def test_ends_are_not_decoded_and_half_a_character_is_replaced() -> None:
+    (ids,) = SUBWORDS.encode_batch(["low é"])
+    assert SUBWORDS.decode_batch([[*ids, SUBWORDS.end_id], ids[:-1]]) == ["low é", "low \N{REPLACEMENT CHARACTER}"]
+
+
+def test_a_subword_file_keeps_everything(tmp_path: Path) -> None:
+    SUBWORDS.save(tmp_path / "tokenizer.json")
+    read = SubwordTokenizer.from_file(tmp_path / "tokenizer.json")
+    assert _vocabulary(read) == _vocabulary(SUBWORDS)
+    texts = ["the lowest", "</s> <unk>", "cafe\N{COMBINING ACUTE ACCENT}"]
+    assert read.encode_batch(texts) == SUBWORDS.encode_batch(texts)
+
+
+def test_the_same_text_gives_the_same_subwords(tmp_path: Path) -> None:
+    texts = ["some words, some more", "more yet, wörds"] * 5
+    for name in ("one", "other"):
+        build_subword_tokenizer(texts, vocab_size=300).save(tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+@pytest.mark.parametrize("vocab_size", [0, 257])
+def test_a_vocabulary_without_room_for_the_bytes_is_refused(vocab_size: int) -> None:
+    with pytest.raises(ValueError, match=f"vocab_size must be at least 258, not {vocab_size}"):
+        build_subword_tokenizer(["a"], vocab_size=vocab_size)
+
+
+def test_the_smallest_vocabulary_is_the_bytes() -> None:
+    tokenizer = build_subword_tokenizer(["low low low"], vocab_size=258)
+    assert tokenizer.vocab_size == 258
+    assert tokenizer.decode_batch(tokenizer.encode_batch(["löw"])) == ["löw"]

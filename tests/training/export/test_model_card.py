@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from models.manifest import Kernel, Manifest, Quality, Quantization, SoftmaxLayer
+from models.manifest import DataSource, Kernel, Manifest, Quality, Quantization, SoftmaxLayer
 from training.export.bundle import Exported
 from training.export.model_card import model_card
 
@@ -76,6 +76,12 @@ def test_a_sparse_layer_has_coverage_beside_the_perplexity_of_what_it_covers(man
 
 def test_data_are_named_with_their_licence(manifest: Manifest) -> None:
     assert "* toy: CC0, <https://example.org/toy>" in _card(manifest)
+
+
+def test_own_files_have_no_address(manifest: Manifest) -> None:
+    own = DataSource(name="pairs.tsv", homepage="user's own files", licence="user's own files")
+    provenance = manifest.provenance.model_copy(update={"data": (own,)})
+    assert "* pairs.tsv: user's own files" in _card(manifest, provenance=provenance)
 
 
 def test_quality_stands_beside_its_references(manifest: Manifest) -> None:

@@ -1,0 +1,245 @@
+"""Tests of the translation task: its data, its loss, its BLEU, and that it is learnt with any output layer."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+import torch
+
+from training import checkpoint
+from training.checkpoint import Progress, RunDirectory
+from training.data.batching import IGNORED
+from training.data.corpora import Corpus
+from training.data.pair_batching import PairBatches
+from training.data.settings import PairSettings
+from training.loop import Trainer
+from training.recipe import TranslationRecipe
+from training.tasks.translation import TranslationTask, build_model, split_pairs
+from training.trained import load_trained
+
+CPU = torch.device("cpu")
+LAYERS: list[dict[str, Any]] = [
+    {"kernels": "lin", "label_smoothing": 0.05},
+    {"kernels": "ssg"},
+    {"kernels": "mog"},
+    {"kernels": "lin, pow"},
+    {"kernels": "lin", "sparse_k": 10},
+]
+TrainPairs = Callable[..., Trainer]
+MakeTask = Callable[..., TranslationTask]
+
+
+@pytest.fixture
+def make_task(pairs_recipe: TranslationRecipe, tiny_data_dir: Path) -> MakeTask:
+    """An untrained task with other data settings."""
+
+    def make(**data: Any) -> TranslationTask:
+        recipe = pairs_recipe.model_copy(update={"data": pairs_recipe.data.model_copy(update=data)})
+        torch.manual_seed(0)
+        return TranslationTask(recipe, TranslationTask.build_tokenizer(recipe, tiny_data_dir), tiny_data_dir, CPU)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def trained(pairs_run: RunDirectory, tiny_data_dir: Path) -> TranslationTask:
+    task = load_trained(pairs_run, tiny_data_dir, "cpu")
+    assert isinstance(task, TranslationTask)
+    return task
+
+
+# ---- learning ---------------------------------------------------------------------------------------------
+
+
+def test_numerals_are_learnt(trained: TranslationTask) -> None:
+    assert trained.evaluate(trained.batches("test")).bleu > 90
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_numerals_are_learnt_with_any_output_layer(
+    layer: dict[str, Any], train_pairs: TrainPairs, tmp_path: Path
+) -> None:
+    progress = train_pairs(tmp_path, output_layer=layer).fit(lambda line: None)
+    assert progress.best is not None
+    assert progress.best.metric > 90
+
+
+def test_the_best_has_the_highest_bleu(pairs_run: RunDirectory, trained: TranslationTask) -> None:
+    progress = checkpoint.load(pairs_run.last, CPU)["progress"]
+    best = max(evaluation["metric"] for evaluation in progress["history"])
+    assert trained.evaluate(trained.batches("dev")).bleu == pytest.approx(best)
+
+
+# ---- resuming ---------------------------------------------------------------------------------------------
+
+
+def _results(progress: Progress) -> list[tuple[int, int, float, float]]:
+    return [(each.epoch, each.step, each.train_loss, each.metric) for each in progress.history]
+
+
+def test_resuming_is_exact(train_pairs: TrainPairs, tmp_path: Path) -> None:
+    """With dropout, and stops between snapshots, of which the average is evaluated and kept."""
+    sections = {
+        "data": {"limit": 120, "batch_tokens": 100},
+        "network": {"dropout": 0.2},
+        "loop": {"epochs": 3, "average": 3, "snapshot_steps": 2, "precision": "float32"},
+    }
+    whole = train_pairs(tmp_path / "whole", **sections)
+    whole.fit(lambda line: None)
+    steps = whole.progress.step // 3
+    assert steps > 4
+    for seed, stop_after in enumerate([1, 4, steps, None]):
+        parts = train_pairs(tmp_path / "parts", seed=90 + seed if seed else 1, **sections)
+        parts.fit(lambda line: None, stop_after=stop_after)
+    assert _results(parts.progress) == _results(whole.progress)
+    for file in ("last", "best"):
+        ours, theirs = (checkpoint.load(getattr(each.run, file), CPU)["model"] for each in (parts, whole))
+        assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+
+
+# ---- evaluation -------------------------------------------------------------------------------------------
+
+
+def test_translations_are_in_the_order_of_the_split(trained: TranslationTask, tiny_data_dir: Path) -> None:
+    """Batches are sorted by length, so order is not for free."""
+    quality = trained.evaluate(trained.batches("test"))
+    sources = [source for source, _ in split_pairs(trained.recipe.data, "test", tiny_data_dir)]
+    assert [text.count(" ") for text in sources] != sorted(text.count(" ") for text in sources)
+    for source, translation in zip(sources, quality.translations, strict=True):
+        ids = torch.tensor([[*trained.tokenizer.encode_batch([source])[0], trained.tokenizer.end_id]])
+        lengths = torch.tensor([ids.shape[1]])
+        alone = trained.model.greedy(ids, lengths, end_id=trained.tokenizer.end_id, max_tokens=99)
+        assert trained.tokenizer.decode_batch(alone) == [translation]
+
+
+def test_bleu_is_sacrebleu_s(trained: TranslationTask, tiny_data_dir: Path) -> None:
+    quality = trained.evaluate(trained.batches("test"))
+    references = [target for _, target in split_pairs(trained.recipe.data, "test", tiny_data_dir)]
+    assert quality.value == quality.bleu == sacrebleu.corpus_bleu(quality.translations, [references]).score
+    assert "case:mixed" in quality.signature
+    assert "tok:13a" in quality.signature
+
+
+def test_evaluate_is_without_dropout_and_leaves_the_mode(make_task: MakeTask) -> None:
+    task = make_task(limit=5)
+    task.model.train()
+    dev = task.batches("dev")
+    assert task.evaluate(dev) == task.evaluate(dev)
+    assert task.model.training
+    task.model.eval()
+    task.evaluate(dev)
+    assert not task.model.training
+
+
+def test_translations_that_do_not_end_are_cut(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At one and a half times the source, its end included, and ten more."""
+    task, seen = make_task(limit=3), []
+
+    def greedy(source: torch.Tensor, lengths: torch.Tensor, *, end_id: int, max_tokens: int) -> list[list[int]]:
+        seen.append((source.shape[1], max_tokens))
+        return [[5]] * source.shape[0]
+
+    monkeypatch.setattr(task.model, "greedy", greedy)
+    task.evaluate(task.batches("dev"))
+    assert seen
+    assert all(most == int(1.5 * width) + 10 for width, most in seen)
+
+
+# ---- loss -------------------------------------------------------------------------------------------------
+
+
+def test_loss_is_summed_over_targets(make_task: MakeTask) -> None:
+    """A fresh model knows nothing: about ln V nats a target, padding left out."""
+    task = make_task()
+    task.model.eval()
+    batch = next(iter(PairBatches([([5], [6, 7, 8]), ([9, 10], [11])], end_id=1, batch_tokens=99).epoch(0)))
+    loss, count = task.loss(batch)
+    assert count == batch.num_targets == 4 + 2
+    assert loss.item() == pytest.approx(6 * math.log(task.tokenizer.vocab_size), rel=0.25)
+    alone = [PairBatches([pair], end_id=1, batch_tokens=1) for pair in (([5], [6, 7, 8]), ([9, 10], [11]))]
+    parts = [task.loss(next(iter(batches.epoch(0)))) for batches in alone]
+    assert sum(part.item() for part, _ in parts) == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_there_is_no_state_between_batches(make_task: MakeTask) -> None:
+    task = make_task()
+    assert task.state_dict() == {}
+    task.load_state_dict({})
+
+
+# ---- data -------------------------------------------------------------------------------------------------
+
+
+def _texts(task: TranslationTask, batches: PairBatches) -> dict[int, tuple[str, str]]:
+    found: dict[int, tuple[str, str]] = {}
+    for batch in batches.epoch(0):
+        sources = [row[: length - 1].tolist() for row, length in zip(batch.source, batch.source_lengths, strict=True)]
+        targets = [row[row != IGNORED].tolist() for row in batch.targets]
+        texts = zip(task.tokenizer.decode_batch(sources), task.tokenizer.decode_batch(targets), strict=True)
+        found |= zip(batch.indices.tolist(), texts, strict=True)
+    return found
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_batches_hold_the_split(split: str, make_task: MakeTask, tiny_data_dir: Path) -> None:
+    task = make_task()
+    found = _texts(task, task.batches(split))
+    assert [found[index] for index in range(len(found))] == split_pairs(task.recipe.data, split, tiny_data_dir)
+
+
+def test_either_column_can_be_the_source(make_task: MakeTask) -> None:
+    task = make_task(source="en", target="de", limit=3)
+    source, target = _texts(task, task.batches("dev"))[0]
+    assert source.split()[0] in ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    assert len(source.split()) == len(target.split())
+
+
+def test_only_training_batches_are_shuffled_and_lack_what_is_too_long_or_empty(
+    make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [("eins", "one"), ("", "two"), ("drei", ""), ("eins " * 8, "one"), ("vier", "four " * 8), ("neun", "nine")]
+    task = make_task(max_tokens=7)
+    monkeypatch.setattr("training.tasks.translation.split_pairs", lambda data, split, data_dir: pairs)
+    assert set(_texts(task, task.batches("train")).values()) == {("eins", "one"), ("neun", "nine")}
+    assert len(_texts(task, task.batches("dev"))) == len(pairs)
+    monkeypatch.undo()
+    for split, same in (("train", False), ("dev", True)):
+        batches = task.batches(split)
+        first, second = ([batch.indices.tolist() for batch in batches.epoch(number)] for number in (0, 1))
+        assert (first == second) is same
+
+
+def test_limit_cuts_every_split(pairs_recipe: TranslationRecipe, tiny_data_dir: Path) -> None:
+    data = pairs_recipe.data.model_copy(update={"limit": 7})
+    assert [len(split_pairs(data, split, tiny_data_dir)) for split in ("train", "dev", "test")] == [7, 7, 7]
+
+
+@pytest.mark.parametrize(("source", "target", "wrong"), [("fr", "en", "fr"), ("de", "nl", "nl")])
+def test_an_unknown_column_names_the_known_ones(
+    source: str, target: str, wrong: str, pairs_corpus: Corpus, tiny_data_dir: Path
+) -> None:
+    data = PairSettings(corpus="numerals", source=source, target=target)
+    with pytest.raises(ValueError, match=f"corpus 'numerals' has no column '{wrong}'; it has de, en"):
+        split_pairs(data, "dev", tiny_data_dir)
+
+
+def test_the_vocabulary_is_joint(make_task: MakeTask) -> None:
+    task = make_task()
+    words = {task.tokenizer.word(token) for token in range(task.tokenizer.vocab_size)}
+    assert {"Ġzwei", "Ġtwo"} <= words
+    assert task.tokenizer.vocab_size <= 330
+
+
+def test_the_model_is_what_the_recipe_describes(pairs_recipe: TranslationRecipe) -> None:
+    network = pairs_recipe.network.model_copy(update={"norm": "post", "encoder_layers": 3, "dropout": 0.25})
+    model = build_model(pairs_recipe.model_copy(update={"network": network}), 17)
+    assert model.output_layer.weight.shape == (17, 32)
+    assert [kernel.name for kernel in model.output_layer.components()] == ["pow"]
+    assert (len(model.network.encoder), len(model.network.decoder)) == (3, 1)
+    layer = model.network.decoder_layers()[0]
+    assert (layer.pre, layer.dropout.p, layer.self_attention.heads) == (False, 0.25, 2)
+    assert layer.feed_forward.inner.weight.shape == (64, 32)
+    assert model.network.dropout.p == 0.25

@@ -1,0 +1,209 @@
+"""Tests of training in two processes: the loss curve is that of one, whatever stands in a batch."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import distributed, nn
+
+from training.checkpoint import RunDirectory
+from training.data.batching import Batch
+from training.data.corpora import CORPORA, Corpus
+from training.data.pair_batching import PairBatches
+from training.distributed import Group, joined
+from training.loop import Trainer
+from training.recipe import AnyRecipe, parse_recipe
+from training.tasks.registry import build_tokenizer, open_task
+
+CPU = torch.device("cpu")
+ROOT = Path(__file__).parents[2]
+LOOP = {"epochs": 2, "learning_rate": 1e-2, "warmup_steps": 5, "precision": "float32"}
+WORDS = {"task": "language-model", "network": {"hidden_size": 16, "num_layers": 1, "dropout": 0.0}}
+RECIPES: Mapping[str, Mapping[str, Any]] = {
+    "sentences": {
+        **WORDS,
+        "data": {"corpus": "toy", "batch_tokens": 20, "limit": 50},
+        "output_layer": {"kernels": "lin, pow", "variance_penalty": 0.1},
+    },
+    # Three streams, of which one process has two and the other one; the last ends in a window without targets.
+    "streams": {
+        **WORDS,
+        "data": {"corpus": "toy", "context": "stream", "stream_steps": 5, "batch_tokens": 15, "limit": 40},
+    },
+    "pairs": {
+        "task": "translation",
+        "data": {"corpus": "numerals", "source": "de", "target": "en", "vocab_size": 300, "limit": 40,
+                 "batch_tokens": 30},
+        "network": {"hidden_size": 16, "inner_size": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1,
+                    "dropout": 0.0},
+        "output_layer": {"kernels": "lin", "label_smoothing": 0.1},
+    },
+    # What dropout drops is another thing in each process.
+    "dropout": {
+        **WORDS,
+        "network": {"hidden_size": 16, "num_layers": 1, "dropout": 0.5},
+        "data": {"corpus": "toy", "context": "stream", "stream_steps": 5, "batch_tokens": 20, "limit": 30},
+    },
+}  # fmt: skip
+"""All have batches with fewer rows than processes, except those of streams."""
+
+WORKER = """
+import contextlib, pickle, sys
+from pathlib import Path
+import torch
+from training import cli
+from training.data.corpora import CORPORA
+from training.distributed import joined
+
+torch.set_num_threads(1)
+here, data_dir = Path(sys.argv[1]), sys.argv[2]
+CORPORA.update(pickle.loads((here / "corpora").read_bytes()))
+with joined(torch.device("cpu")) as joint:  # once, since a process group cannot be opened again
+    cli.joined = lambda device: contextlib.nullcontext(joint)
+    for name, runs, *flags in pickle.loads((here / "calls").read_bytes()):
+        sys.argv = ["", "run", f"{here / name}.yaml", "--data-dir", data_dir, "--runs", str(here / runs), *flags]
+        try:
+            cli.main()
+        except SystemExit as ended:
+            assert not ended.code, ended.code
+"""
+
+
+def _recipe(name: str) -> AnyRecipe:
+    """With dropout there is a checkpoint after each step, in which all processes take part."""
+    minutes = {"checkpoint_minutes": 1e-9} if name == "dropout" else {}
+    return parse_recipe({"name": name, "loop": {**LOOP, **minutes}, **RECIPES[name]})
+
+
+def _history(run: Path) -> list[tuple[int, float, float]]:
+    history = json.loads((run / "history.json").read_text(encoding="utf-8"))
+    return [(each["step"], each["train_loss"], each["metric"]) for each in history]
+
+
+@pytest.fixture(scope="module")
+def two(
+    tiny_corpus: Corpus, pairs_corpus: Corpus, tiny_data_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Runs of two processes: `whole/<recipe>`, and `parts/<recipe>` with a stop inside the second epoch."""
+    if not (distributed.is_available() and distributed.is_gloo_available()):
+        pytest.skip("this build of torch has no gloo")
+    here = tmp_path_factory.mktemp("two")
+    for name in RECIPES:
+        (here / f"{name}.yaml").write_text(yaml.safe_dump(_recipe(name).model_dump()), encoding="utf-8")
+    calls = [(name, "whole") for name in RECIPES]
+    calls += [("dropout", "parts", "--stop-after", "9"), ("dropout", "parts")]
+    (here / "calls").write_bytes(pickle.dumps(calls))
+    (here / "corpora").write_bytes(pickle.dumps({name: CORPORA[name] for name in ("toy", "numerals")}))
+    (here / "worker.py").write_text(WORKER, encoding="utf-8")
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    finished = subprocess.run(
+        [*start, str(here / "worker.py"), str(here), str(tiny_data_dir)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert finished.returncode == 0, finished.stderr
+    (here / "output").write_text(finished.stdout, encoding="utf-8")
+    return here
+
+
+# ---- two processes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sentences", "streams", "pairs"])
+def test_the_loss_curve_is_that_of_one_process(name: str, two: Path, tiny_data_dir: Path, tmp_path: Path) -> None:
+    recipe, run = _recipe(name), RunDirectory(tmp_path)
+    run.start(recipe)
+    build_tokenizer(recipe, tiny_data_dir).save(run.tokenizer)
+    torch.manual_seed(recipe.seed)
+    Trainer(open_task(recipe, run.tokenizer, tiny_data_dir, CPU), run, recipe.loop).fit(lambda line: None)
+    alone, together = _history(tmp_path), _history(two / "whole" / name)
+    assert [step for step, _, _ in together] == [step for step, _, _ in alone]
+    assert alone[0][0] > 5
+    for (_, loss, metric), (_, other_loss, other_metric) in zip(alone, together, strict=True):
+        assert other_loss == pytest.approx(loss, rel=1e-5)
+        assert other_metric == pytest.approx(metric, rel=1e-4)
+
+
+def test_resuming_is_exact(two: Path) -> None:
+    """With dropout and recurrent states, which differ from process to process."""
+    assert _history(two / "parts" / "dropout") == _history(two / "whole" / "dropout")
+    first, second = (torch.load(two / runs / "dropout" / "last.pt", weights_only=True) for runs in ("parts", "whole"))
+    assert all(torch.equal(first["model"][name], value) for name, value in second["model"].items())
+    for state, other in zip((first, *first["others"]), (second, *second["others"]), strict=True):
+        assert torch.equal(state["task"]["hidden"], other["task"]["hidden"])
+        assert torch.equal(state["random"]["torch"], other["random"]["torch"])
+    assert not torch.equal(first["random"]["torch"], first["others"][0]["random"]["torch"])
+
+
+def test_only_the_first_process_writes_and_reports(two: Path) -> None:
+    lines = (two / "output").read_text(encoding="utf-8").splitlines()
+    for name in ("sentences", "streams", "pairs"):
+        assert sum(line.startswith(f"{name}: ") for line in lines) == 1
+        assert len(list((two / "whole" / name).glob("events.*"))) == 1
+    assert sum("resuming at epoch" in line for line in lines) == 1
+
+
+def test_a_run_goes_on_with_as_many_processes(two: Path, tiny_data_dir: Path) -> None:
+    recipe, run = _recipe("dropout"), RunDirectory(two / "whole" / "dropout")
+    trainer = Trainer(open_task(recipe, run.tokenizer, tiny_data_dir, CPU), run, recipe.loop)
+    with pytest.raises(ValueError, match="dropout was trained in 2 processes, not 1"):
+        trainer.fit(lambda line: None)
+
+
+# ---- shares -----------------------------------------------------------------------------------------------
+
+
+def test_shares_by_hand() -> None:
+    batch = Batch(torch.arange(5)[:, None], torch.arange(5, 10)[:, None], continues=True)
+    first, second = (Group(rank, 2).share(batch) for rank in range(2))
+    assert first is not None
+    assert second is not None
+    assert (first.inputs.flatten().tolist(), first.targets.flatten().tolist()) == ([0, 2, 4], [5, 7, 9])
+    assert (second.inputs.flatten().tolist(), second.targets.flatten().tolist()) == ([1, 3], [6, 8])
+    assert first.continues
+    assert second.continues
+
+
+def test_every_tensor_of_a_pair_batch_is_shared() -> None:
+    (batch,) = PairBatches([([1], [2, 3]), ([4, 5], [6]), ([7], [8])], end_id=9, batch_tokens=99).epoch(0)
+    shares = [Group(rank, 4).share(batch) for rank in range(4)]
+    assert shares[3] is None
+    assert [share.indices.tolist() for share in shares if share is not None] == [[each] for each in batch.indices]
+    assert sum(share.num_targets for share in shares if share is not None) == batch.num_targets
+    assert [share.source_lengths.tolist() for share in shares[:3] if share] == [[n] for n in batch.source_lengths]
+
+
+def test_one_process_does_nothing_but_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with joined(CPU) as (group, device):
+        assert (group, device) == (Group(), CPU)
+        assert not distributed.is_initialized()
+    batch = object()
+    assert group.is_first
+    assert group.share(batch) is batch
+    assert (group.summed(3), group.from_first("a"), group.gathered("a")) == (3, "a", ["a"])
+    parameter = nn.Parameter(torch.ones(1))
+    group.sum_gradients([parameter])
+    assert parameter.grad is None
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [("cuda:1", "device cuda:1 would be shared by several processes"), ("cuda", "there are 1 GPUs, too few")],
+)
+def test_processes_do_not_share_a_gpu(device: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=said), joined(torch.device(device)):
+        pass
