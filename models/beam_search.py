@@ -270,7 +270,7 @@ class BeamSearch:
         over: list[int] = np.nonzero((best <= self._stops) | (self.lengths >= self._limits))[0].tolist()
         for row in over:
             sentence, length = self._sentences[row], int(self.lengths[row])
-            if length == sentence.max_tokens and best[row] > self._stops[row]:
+            if length == sentence.max_tokens:
                 for tokens, score in zip(self._tokens[row, :, :length], self._scores[row].tolist(), strict=True):
                     if score > -math.inf:
                         sentence.finish(tokens, score, length)

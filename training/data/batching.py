@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["IGNORED", "Batch", "Batches", "SentenceBatches", "StreamBatches"]
+__all__ = ["IGNORED", "Batch", "Batches", "SentenceBatches", "StreamBatches", "similar_lengths"]
 
 IGNORED = -100
 """Target of a padded position (the default `ignore_index` of torch)."""
@@ -41,6 +41,32 @@ class Batches(Protocol):
     def epoch(self, number: int) -> Iterator[Batch]: ...
 
 
+def similar_lengths(
+    widths: Sequence[tuple[int, ...]], batch_tokens: int, seed: int | None, epoch: int
+) -> list[list[int]]:
+    """Places of sequences in groups of similar widths, at most `batch_tokens` positions a group, padding included.
+
+    A sequence has a width for each of its sides. Those of equal widths are shuffled before they are cut, whole groups
+    afterwards; without `seed` nothing is. The cuts depend on the widths alone, so each epoch has as many groups.
+    """
+    order = list(range(len(widths)))
+    generator = random.Random(f"{seed}-{epoch}")
+    if seed is not None:
+        generator.shuffle(order)
+    order.sort(key=widths.__getitem__)
+    groups: list[list[int]] = [[]]
+    widest = 0
+    for index in order:
+        widest = max(widest, *widths[index])
+        if groups[-1] and (len(groups[-1]) + 1) * widest > batch_tokens:
+            groups.append([])
+            widest = max(widths[index])
+        groups[-1].append(index)
+    if seed is not None:
+        generator.shuffle(groups)
+    return groups
+
+
 class SentenceBatches:
     """Independent sentences, similar lengths together, at most `batch_tokens` positions (padding included) a batch.
 
@@ -66,24 +92,8 @@ class SentenceBatches:
         return (self._batch([self._sentences[index] for index in group]) for group in self._groups(number))
 
     def _groups(self, epoch: int) -> list[list[int]]:
-        """Sentences of one length are shuffled before they are cut, whole batches afterwards.
-
-        The cuts depend on the lengths alone, so each epoch has as many batches as the first.
-        """
-        order = list(range(len(self._sentences)))
-        generator = random.Random(f"{self._seed}-{epoch}")
-        if self._seed is not None:
-            generator.shuffle(order)
-        order.sort(key=lambda index: len(self._sentences[index]))
-        groups: list[list[int]] = [[]]
-        for index in order:
-            steps = len(self._sentences[index]) + 1
-            if groups[-1] and (len(groups[-1]) + 1) * steps > self._batch_tokens:
-                groups.append([])
-            groups[-1].append(index)
-        if self._seed is not None:
-            generator.shuffle(groups)
-        return groups
+        widths = [(len(sentence) + 1,) for sentence in self._sentences]
+        return similar_lengths(widths, self._batch_tokens, self._seed, epoch)
 
     def _batch(self, sentences: list[Sequence[int]]) -> Batch:
         steps = max(map(len, sentences)) + 1

@@ -3,14 +3,13 @@
 Shapes: `B` pairs, `S` source tokens, `T` target tokens.
 """
 
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from training.data.batching import IGNORED
+from training.data.batching import IGNORED, similar_lengths
 
 __all__ = ["Pair", "PairBatch", "PairBatches", "pad"]
 
@@ -64,26 +63,8 @@ class PairBatches:
         return map(self._batch, self._groups(number))
 
     def _groups(self, epoch: int) -> list[list[int]]:
-        """Pairs of equal lengths are shuffled before they are cut, whole batches afterwards.
-
-        The cuts depend on the lengths alone, so each epoch has as many batches as the first.
-        """
-        order = list(range(len(self._pairs)))
-        generator = random.Random(f"{self._seed}-{epoch}")
-        if self._seed is not None:
-            generator.shuffle(order)
-        order.sort(key=lambda index: tuple(map(len, reversed(self._pairs[index]))))
-        groups: list[list[int]] = [[]]
-        widest = 0
-        for index in order:
-            widest = max(widest, *(len(side) + 1 for side in self._pairs[index]))
-            if groups[-1] and (len(groups[-1]) + 1) * widest > self._batch_tokens:
-                groups.append([])
-                widest = max(len(side) + 1 for side in self._pairs[index])
-            groups[-1].append(index)
-        if self._seed is not None:
-            generator.shuffle(groups)
-        return groups
+        widths = [(len(target) + 1, len(source) + 1) for source, target in self._pairs]
+        return similar_lengths(widths, self._batch_tokens, self._seed, epoch)
 
     def _batch(self, indices: list[int]) -> PairBatch:
         end = self._end_id
