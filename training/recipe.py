@@ -186,7 +186,10 @@ class Recipe(Settings):
         """Tries every value that is listed, and examples of every range."""
         for path, choices in self.tune.parameters.items() if self.tune is not None else ():
             for value in choices if isinstance(choices, list) else choices.examples():
-                self.with_values({path: value})
+                try:
+                    self.with_values({path: value})
+                except ValueError as error:
+                    raise ValueError(f"tune.parameters: {error}") from error
         return self
 
     def with_values(self, values: Mapping[str, Value]) -> Self:
