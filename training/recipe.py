@@ -189,7 +189,7 @@ class Recipe(Settings):
                 try:
                     self.with_values({path: value})
                 except ValueError as error:
-                    raise ValueError(f"tune: {error}") from error
+                    raise ValueError(f"tune.parameters: {error}") from error
         return self
 
     def with_values(self, values: Mapping[str, Value]) -> Self:

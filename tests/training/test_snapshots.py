@@ -71,11 +71,12 @@ def test_training_goes_on_without_changing_a_snapshot() -> None:
 
 
 def test_snapshots_survive_a_round_trip() -> None:
-    """And the oldest still goes first."""
-    snapshots, other, model = Snapshots(2), Snapshots(2), _Model()
+    """What was there before is gone, and the oldest still goes first: 1, 3, 5, then 3, 5, 7."""
+    snapshots, other, model = Snapshots(3), Snapshots(3), _Model()
     _taken(snapshots, model, 1, 3)
     _taken(other, model, 50)
     other.load(snapshots.state())
-    _taken(other, model, 5)
-    with other.averaged(model):
-        assert model.weight.tolist() == [4, -4]
+    for value, mean in ((5, 3), (7, 5)):
+        _taken(other, model, value)
+        with other.averaged(model):
+            assert model.weight.tolist() == [mean, -mean]

@@ -143,7 +143,7 @@ def test_an_impossible_search_is_explained(make_recipe: MakeRecipe, parameters: 
         make_recipe(parameters)
     assert said in str(caught.value)
     for error in caught.value.errors():
-        assert error["loc"][1:2] == ("tune",) or error["msg"].startswith("Value error, tune: ")
+        assert "tune" in error["loc"] or error["msg"].startswith("Value error, tune.parameters: ")
 
 
 def test_ranges_are_tried_too(make_recipe: MakeRecipe) -> None:

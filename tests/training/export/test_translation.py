@@ -257,7 +257,7 @@ def test_int8_is_smaller_and_says_what_it_cost(
     assert lossy is not None
     assert (lossy.kind, lossy.metric, lossy.split) == ("int8-static", "BLEU", "test")
     assert lossy.float32_value == pytest.approx(exact["BLEU", "test"], abs=1e-3)
-    assert 50 < lossy.value < lossy.float32_value  # 32 numbers a vector average few rounding errors out
+    assert 50 < lossy.value <= lossy.float32_value  # 32 numbers a vector average few rounding errors out
     assert validate(exported.path) == []
     assert [(each.metric, each.split) for each in exported.manifest.quality] == list(exact)
     sizes = [sum(file.stat().st_size for file in path.glob("*.[ob]*n*")) for path in (exported.path, pairs_export.path)]

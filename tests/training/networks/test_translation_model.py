@@ -85,6 +85,19 @@ def test_greedy_of_a_model_that_only_ends(make_model: MakeModel) -> None:
     assert model.greedy(torch.tensor([[4, 1], [5, 1]]), torch.tensor([2, 2]), end_id=END, max_tokens=5) == [[], []]
 
 
+def test_greedy_stops_when_every_sentence_has_ended(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second sentence ends two steps after the first, which goes on to say what nobody reads."""
+    model, words = make_model(), iter([[END, 4], [7, 5], [8, END], [END, END]])
+
+    def log_prob(hidden: Tensor) -> Tensor:
+        return functional.one_hot(torch.tensor(next(words)), 11).float()
+
+    monkeypatch.setattr(model.output_layer, "log_prob", log_prob)
+    found = model.greedy(torch.tensor([[4, 1], [5, 1]]), torch.tensor([2, 2]), end_id=END, max_tokens=9)
+    assert found == [[], [4, 5]]
+    assert len(list(words)) == 1
+
+
 def test_greedy_keeps_no_gradients(make_model: MakeModel) -> None:
     model = make_model()
     model.greedy(torch.tensor([[4, 1]]), torch.tensor([2]), end_id=END, max_tokens=3)
