@@ -244,7 +244,7 @@ def test_a_sparse_mixture_is_exported_and_served(
     assert len(model.translate(["eins zwei", "drei"], 3)) == 2
 
 
-def test_int8_is_smaller_and_says_what_it_cost(
+def test_int8_says_what_it_cost(
     pairs_run: RunDirectory, pairs_export: Exported, tiny_data_dir: Path, tmp_path: Path
 ) -> None:
     run = RunDirectory(Path(shutil.copytree(pairs_run.path, tmp_path / "run")))
@@ -260,6 +260,8 @@ def test_int8_is_smaller_and_says_what_it_cost(
     assert 50 < lossy.value <= lossy.float32_value  # 32 numbers a vector average few rounding errors out
     assert validate(exported.path) == []
     assert [(each.metric, each.split) for each in exported.manifest.quality] == list(exact)
-    sizes = [sum(file.stat().st_size for file in path.glob("*.[ob]*n*")) for path in (exported.path, pairs_export.path)]
-    assert sizes[0] < sizes[1]
+    graph = onnx.load(exported.path / "step.onnx", load_external_data=False).graph
+    operators = {node.op_type for node in graph.node}
+    assert "MatMulIntegerToFloat" in operators
+    assert "DynamicQuantizeLinear" not in operators  # no scale is found from the rows beside it
     assert json.loads((exported.path / MANIFEST).read_text(encoding="utf-8"))["version"] == 2
