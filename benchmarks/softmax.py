@@ -39,15 +39,17 @@ Call = Callable[[], object]
 app = tyro.extras.SubcommandApp()
 
 
-def interleaved(calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
+def interleaved(
+    calls: Mapping[str, Call], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Median seconds of each call over rounds in which every call ran once, after one to warm up."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 1):
         for name, call in calls.items():
-            started = time.perf_counter()
+            started = clock()
             call()
             if number:
-                times[name].append(time.perf_counter() - started)
+                times[name].append(clock() - started)
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -67,9 +69,20 @@ def forward_backward(loss: Callable[[], Tensor], *leaves: Tensor) -> Call:
 
 @app.command
 def kernels(
-    positions: int = 2048, hidden_size: int = 512, classes: int = 10_000, rounds: int = 7, bfloat16: bool = False
+    positions: int = 2048,
+    hidden_size: int = 512,
+    classes: int = 10_000,
+    rounds: int = 7,
+    bfloat16: bool = False,
+    processor_time: bool = False,
 ) -> None:
-    """Forward and backward of every single kernel, as a multiple of `lin`; `bfloat16` under autocast."""
+    """Forward and backward of every single kernel, as a multiple of `lin`; `bfloat16` under autocast.
+
+    `processor_time` is that of a single thread, for machines that have other work: two threads wait for each other.
+    """
+    if processor_time:
+        torch.set_num_threads(1)
+    clock = time.process_time if processor_time else time.perf_counter
     torch.manual_seed(0)
     hidden = torch.randn(positions, hidden_size, requires_grad=True)
     target = torch.randint(classes, (positions,))
@@ -87,7 +100,7 @@ def kernels(
             lambda: functional.linear_cross_entropy(hidden, plain, target, reduction="sum"), hidden, plain
         )
     with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
-        report(interleaved(calls, rounds), "lin")
+        report(interleaved(calls, rounds, clock), "lin")
 
 
 @app.command
