@@ -22,6 +22,7 @@ from onnxscript.onnx_opset import opset24
 
 from models.manifest import Graph
 from training.export.graphs import ExportGraph
+from training.export.operators import ATTEND, ATTEND_SOME, WRITE_SLOTS
 
 __all__ = ["WEIGHTS", "save_graphs", "to_onnx"]
 
@@ -80,9 +81,9 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
             opset_version=24 if graph.in_place else None,
             custom_translation_table={
                 torch.ops.softserve.padded_lstm.default: _lstm,
-                torch.ops.softserve.attend.default: _attend,
-                torch.ops.softserve.attend_some.default: _attend_some,
-                torch.ops.softserve.write_slots.default: _write_slots,
+                ATTEND: _attend,
+                ATTEND_SOME: _attend_some,
+                WRITE_SLOTS: _write_slots,
             },
         )
         assert program is not None

@@ -8,7 +8,7 @@ Tracing for TorchScript and eager runs take the plain functions, so that all bac
 import torch
 from torch import Tensor
 
-__all__ = ["attend", "attend_some", "write_slots"]
+__all__ = ["ATTEND", "ATTEND_SOME", "WRITE_SLOTS", "attend", "attend_some", "write_slots"]
 
 
 def _heads(vectors: Tensor, heads: int) -> Tensor:
@@ -52,6 +52,12 @@ def _attend_some_shape(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor
 @_whole_write_slots.register_fake
 def _write_slots_shape(cache: Tensor, update: Tensor, start: Tensor) -> Tensor:
     return torch.empty_like(cache)
+
+
+ATTEND = torch.ops.softserve.attend.default
+ATTEND_SOME = torch.ops.softserve.attend_some.default
+WRITE_SLOTS = torch.ops.softserve.write_slots.default
+"""What exporters find in a traced program in place of the functions below."""
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, heads: int) -> Tensor:
