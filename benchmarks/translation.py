@@ -26,7 +26,7 @@ import tyro
 from benchmarks.ctranslate2_model import END, convert, spelled
 from models.backend.onnx import OnnxBackend
 from models.beam_search import SearchOptions
-from models.manifest import Manifest
+from models.manifest import Languages, Limits, Manifest, TransformerNetwork
 from models.tokenization import SubwordTokenizer
 from models.translator import SentenceQuery, Translator
 from training.checkpoint import RunDirectory
@@ -129,12 +129,11 @@ def _limit(source: Tokens) -> int:
 
 
 def _description(export: TranslationExport) -> dict[str, object]:
-    from models.manifest import Languages, TransformerNetwork
-
     description = export.description()
     return {
         "network": TransformerNetwork.model_validate(description["network"]),
         "languages": Languages.model_validate(description["languages"]),
+        "limits": Limits(max_tokens=256),
     }
 
 
