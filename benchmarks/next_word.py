@@ -9,7 +9,6 @@ import http.client
 import json
 import os
 import platform
-import socket
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from collections.abc import Callable
 import onnxruntime
 import tyro
 
+from benchmarks.server import free_port, wait_until_ready
 from models import LanguageModel, ModelStore
 from service.settings import BUNDLED
 
@@ -36,11 +36,11 @@ def main(rounds: int = 300, long_words: int = 200) -> None:
     assert isinstance(model, LanguageModel)
     prefix = model.next_words([" ".join(["word"] * long_words)])[0].prefix
     long_context = " ".join(["word"] * long_words) + " this"
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--log-level", "warning"]
     server = subprocess.Popen(command)
     try:
-        connection = _connect(port)
+        connection = wait_until_ready(port)
         calls: dict[str, Callable[[], object]] = {
             "in process, 7 words": lambda: model.next_words([CONTEXT]),
             "HTTP, 7 words": lambda: _post(connection, CONTEXT),
@@ -69,28 +69,6 @@ def _measure(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, l
             if number >= 10:
                 times[name].append(time.perf_counter() - started)
     return times
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def _connect(port: int) -> http.client.HTTPConnection:
-    for _ in range(300):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        try:
-            connection.request("GET", "/readyz")
-            response = connection.getresponse()
-            response.read()
-            if response.status == 200:
-                return connection
-        except ConnectionError:
-            pass
-        time.sleep(0.1)
-    raise TimeoutError("the server did not become ready")
 
 
 def _post(connection: http.client.HTTPConnection, context: str) -> object:

@@ -6,13 +6,20 @@ Needs `pip install ctranslate2`. Every cell runs all sides once a round; printed
 tokens a second, ends included, and ratios. `sorted`: a library gets all sentences at once and orders them as it likes.
 `arrival`: it gets them in batches as they come. Both stop a sentence when as many hypotheses as the beam has are
 finished, CTranslate2's rule.
+
+Each side has a process of its own and rests before the other runs: threads of a pool wait for their next work awake for
+a while (OpenMP's for 0.2 s), on the cores that the other would compute on.
 """
 
+import multiprocessing
 import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -37,8 +44,45 @@ from training.tasks.translation import TranslationTask, split_pairs
 from training.trained import load_trained
 
 Tokens = list[int]
-Side = Callable[[Sequence[Tokens], int], list[Tokens]]
+Translate = Callable[[Sequence[Tokens], int], list[Tokens]]
 """Sources and a beam size to best translations."""
+
+_REST = 0.4
+"""Seconds after which no thread of a side is awake."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A library in a process of its own."""
+
+    executor: ProcessPoolExecutor
+
+    def time(self, groups: Sequence[Sequence[Tokens]], beam: int) -> tuple[float, list[Tokens]]:
+        """Seconds for all groups, one after the other, and their translations."""
+        time.sleep(_REST)
+        return self.executor.submit(_run, groups, beam).result()
+
+
+_translate: Translate
+"""What a side's process runs."""
+
+
+def _load(make: Callable[..., Translate], arguments: tuple[object, ...]) -> None:
+    global _translate
+    _translate = make(*arguments)
+
+
+def _run(groups: Sequence[Sequence[Tokens]], beam: int) -> tuple[float, list[Tokens]]:
+    started = time.perf_counter()
+    results = [tokens for group in groups for tokens in _translate(group, beam)]
+    return time.perf_counter() - started, results
+
+
+@contextmanager
+def _side(make: Callable[..., Translate], *arguments: object) -> Iterator[Side]:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, _load, (make, arguments)) as executor:
+        yield Side(executor)
 
 
 def main(
@@ -59,7 +103,6 @@ def main(
         threads: Threads of each side.
         eager: Also time PyTorch eager with greedy search.
     """
-    torch.set_num_threads(threads)
     task = load_trained(RunDirectory(run), data_dir, "cpu")
     assert isinstance(task, TranslationTask)
     pairs = split_pairs(task.recipe.data, "test", data_dir)[:sentences]
@@ -73,9 +116,13 @@ def main(
     print("| precision | beam | batch | order | Softserve | CTranslate2 | ratio | BLEU | BLEU | same |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     ratios = []
-    with tempfile.TemporaryDirectory() as directory:
-        for precision in ("float32", "int8"):
-            sides = _sides(task, Path(directory) / precision, precision, threads)
+    for precision in ("float32", "int8"):
+        with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+            manifest = _convert(task, Path(directory), precision)
+            sides = {
+                "Softserve": stack.enter_context(_side(_softserve, Path(directory), manifest, threads)),
+                "CTranslate2": stack.enter_context(_side(_ctranslate2, Path(directory), precision, threads)),
+            }
             for beam in (1, 5):
                 for batch in (1, 32):
                     for order in ("sorted", "arrival") if batch > 1 else ("arrival",):
@@ -84,44 +131,70 @@ def main(
                         ratios.append(_report(cell, task.tokenizer, medians, results, references))
     print(f"\nleast ratio {min(ratios):.2f}, geometric mean {statistics.geometric_mean(ratios):.2f}")
     if eager:
-        medians, results = _cell({"eager": _eager(task)}, sources, 1, 32, "arrival", rounds)
+        with _side(_eager, run, data_dir, threads) as side:
+            medians, results = _cell({"eager": side}, sources, 1, 32, "arrival", rounds)
         tokens = sum(len(each) + 1 for each in results["eager"])
         print(f"PyTorch eager with a cache, greedy, batch 32, arrival: {tokens / medians['eager']:.0f} tokens/s")
 
 
-def _sides(task: TranslationTask, directory: Path, precision: str, threads: int) -> dict[str, Side]:
+def _convert(task: TranslationTask, directory: Path, precision: str) -> Manifest:
+    """Writes the model in both libraries' formats."""
     export = TranslationExport(task)
     graphs: Mapping[str, object] = {name: to_onnx(graph) for name, graph in export.graphs.items()}
-    directory.mkdir()
     save_graphs(export.quantize(graphs) if precision == "int8" else graphs, directory)  # type: ignore[arg-type]
+    task.tokenizer.save(directory / "tokenizer.json")
+    end, quantization = task.tokenizer.end_id, precision if precision == "int8" else None
+    convert(task.model, directory / "ctranslate2", end_id=end, quantization=quantization)
     contract = {
         name: graph.contract.model_copy(update={"onnx": f"{name}.onnx"}) for name, graph in export.graphs.items()
     }
-    manifest = Manifest.model_construct(
+    return Manifest.model_construct(
         graphs=contract,
         vocab_size=task.tokenizer.vocab_size,
         **_description(export),  # type: ignore[arg-type]
     )
-    translator = Translator(manifest, task.tokenizer, OnnxBackend(directory, manifest, threads=threads))
-    end = task.tokenizer.end_id
-    convert(task.model, directory / "ctranslate2", end_id=end, quantization=precision if precision == "int8" else None)
-    other = ctranslate2.Translator(
-        str(directory / "ctranslate2"), device="cpu", compute_type=precision, inter_threads=1, intra_threads=threads
-    )
 
-    def ours(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
+
+def _softserve(directory: Path, manifest: Manifest, threads: int) -> Translate:
+    tokenizer = SubwordTokenizer.from_file(directory / "tokenizer.json")
+    translator = Translator(manifest, tokenizer, OnnxBackend(directory, manifest, threads=threads))
+
+    def run(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
         options = SearchOptions(stop="full")
         queries = [SentenceQuery(tuple(source), beam, options, _limit(source)) for source in sources]
         return [list(found[0].tokens) for found in translator.search(queries)]
 
-    def theirs(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
+    return run
+
+
+def _ctranslate2(directory: Path, precision: str, threads: int) -> Translate:
+    translator = ctranslate2.Translator(
+        str(directory / "ctranslate2"), device="cpu", compute_type=precision, inter_threads=1, intra_threads=threads
+    )
+
+    def run(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
         texts = [spelled(source) for source in sources]
-        results = other.translate_batch(
+        results = translator.translate_batch(
             texts, beam_size=beam, max_batch_size=32, max_decoding_length=256, min_decoding_length=0
         )
         return [[int(token) for token in result.hypotheses[0] if token != END] for result in results]
 
-    return {"Softserve": ours, "CTranslate2": theirs}
+    return run
+
+
+def _eager(run: Path, data_dir: Path, threads: int) -> Translate:
+    torch.set_num_threads(threads)
+    task = load_trained(RunDirectory(run), data_dir, "cpu")
+    assert isinstance(task, TranslationTask)
+
+    def translate(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
+        assert beam == 1
+        end = task.tokenizer.end_id
+        lengths = torch.tensor([len(source) + 1 for source in sources])
+        padded = pad([[*source, end] for source in sources], end)
+        return task.model.greedy(padded, lengths, end_id=end, max_tokens=2 * int(lengths.max()) + 10)
+
+    return translate
 
 
 def _limit(source: Tokens) -> int:
@@ -137,17 +210,6 @@ def _description(export: TranslationExport) -> dict[str, object]:
     }
 
 
-def _eager(task: TranslationTask) -> Side:
-    def run(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
-        del beam
-        end = task.tokenizer.end_id
-        lengths = torch.tensor([len(source) + 1 for source in sources])
-        padded = pad([[*source, end] for source in sources], end)
-        return task.model.greedy(padded, lengths, end_id=end, max_tokens=2 * int(lengths.max()) + 10)
-
-    return run
-
-
 def _cell(
     sides: Mapping[str, Side], sources: Sequence[Tokens], beam: int, batch: int, order: str, rounds: int
 ) -> tuple[dict[str, float], dict[str, list[Tokens]]]:
@@ -158,10 +220,9 @@ def _cell(
     results: dict[str, list[Tokens]] = {}
     for number in range(rounds + 1):
         for name, side in sides.items():
-            started = time.perf_counter()
-            results[name] = [tokens for group in groups for tokens in side(group, beam)]
+            seconds, results[name] = side.time(groups, beam)
             if number:
-                times[name].append(time.perf_counter() - started)
+                times[name].append(seconds)
     return {name: statistics.median(values) for name, values in times.items()}, results
 
 

@@ -103,6 +103,10 @@ class _Sentence:
         return self.best()[-1].score * float(self.max_tokens**self.options.length_penalty)
 
 
+_NOBODY = _Sentence(None, SearchOptions(), 1)
+"""In a place that is free."""
+
+
 class BeamSearch:
     """The searches of several sentences that take their steps together; sentences join and leave between steps."""
 
@@ -117,6 +121,7 @@ class BeamSearch:
         self._tokens = np.zeros((0, beam_size, 16), np.int64)
         self.lengths = np.zeros(0, np.int64)
         """Tokens each sentence's hypotheses have so far: `[B]`."""
+        self._live = np.zeros(0, bool)
         self._limits = np.zeros(0, np.int64)
         self._stops = np.zeros(0)
         self._plain = True
@@ -129,10 +134,17 @@ class BeamSearch:
         """What `add` was given, for each sentence in order."""
         return [sentence.key for sentence in self._sentences]
 
-    def add(self, key: object, options: SearchOptions, max_tokens: int) -> None:
-        """A sentence joins as the last one; its hypotheses have at most `max_tokens` tokens, the end not counted.
+    @property
+    def resting(self) -> list[int]:
+        """Places of sentences that are over: they take steps that lead nowhere, until another takes their place."""
+        rows: list[int] = np.flatnonzero(~self._live).tolist()
+        return rows
 
-        Raises `ValueError` for more hypotheses than the beam has or a limit the prefix does not fit into.
+    def add(self, key: object, options: SearchOptions, max_tokens: int) -> int:
+        """A sentence joins, in the first place where one is over, else as the last; returns its place.
+
+        Its hypotheses have at most `max_tokens` tokens, the end not counted. Raises `ValueError` for more hypotheses
+        than the beam has or a limit the prefix does not fit into.
         """
         if options.n_best > self.beam_size:
             raise ValueError(f"n_best must be at most the beam size {self.beam_size}, not {options.n_best}")
@@ -140,17 +152,32 @@ class BeamSearch:
             raise ValueError(f"max_tokens must be at least 1 and cover the prefix, not {max_tokens}")
         sampling = options.temperature is not None
         generator = np.random.default_rng(options.seed) if sampling else None
-        self._sentences.append(_Sentence(key, options, max_tokens, generator=generator))
+        sentence = _Sentence(key, options, max_tokens, generator=generator)
+        row = min(self.resting, default=len(self))
+        if row == len(self):
+            self._append_row()
+        self._sentences[row] = sentence
         # Hypotheses are equal at first: one of them is enough, unless each draws its own continuation.
-        start = np.full((1, self.beam_size), 0.0 if sampling else -np.inf)
-        start[0, 0] = 0.0
-        self._scores = np.concatenate([self._scores, start])
-        tokens = np.zeros((1, *self._tokens.shape[1:]), np.int64)
-        self._tokens = np.concatenate([self._tokens, tokens])
-        self.lengths = np.append(self.lengths, 0)
-        self._limits = np.append(self._limits, max_tokens)
-        self._stops = np.append(self._stops, -np.inf)
-        self._plain = self._plain and self._sentences[-1].plain
+        self._scores[row] = 0.0 if sampling else -np.inf
+        self._scores[row, 0] = 0.0
+        self.lengths[row], self._limits[row], self._stops[row], self._live[row] = 0, max_tokens, -np.inf, True
+        self._see_whether_plain()
+        return row
+
+    def _append_row(self) -> None:
+        self._sentences.append(_NOBODY)
+        self._scores = np.concatenate([self._scores, np.zeros((1, self.beam_size))])
+        self._tokens = np.concatenate([self._tokens, np.zeros((1, *self._tokens.shape[1:]), np.int64)])
+        self.lengths, self._limits = np.append(self.lengths, 0), np.append(self._limits, 0)
+        self._stops, self._live = np.append(self._stops, -np.inf), np.append(self._live, False)
+
+    def _see_whether_plain(self) -> None:
+        self._plain = all(sentence.plain for sentence in self._sentences)
+
+    def rest(self, rows: Sequence[int]) -> None:
+        """Gives sentences up; their places are free."""
+        self.lengths[list(rows)] = 0
+        self._live[list(rows)] = False
 
     @property
     def single(self) -> bool:
@@ -172,7 +199,8 @@ class BeamSearch:
     def advance(self, log_probabilities: Array, candidates: Array) -> tuple[Array, list[int]]:
         """Takes a step: candidates `[B, K, C]`, best first, or `[B, 1, C]` where `single`.
 
-        -> the hypothesis each new one goes on from `[B, K]`, and the sentences that are over, which `remove` takes out.
+        -> the hypothesis each new one goes on from `[B, K]`, and the sentences that are over now, whose places are
+        free once `best` was asked about them.
         """
         count, beam = len(self), self.beam_size
         width = candidates.shape[1] * candidates.shape[2]
@@ -262,20 +290,19 @@ class BeamSearch:
         self._tokens = self._tokens[rows[:, None], origins]
         self._tokens[rows, :, self.lengths] = tokens
         self._scores = scores
-        self.lengths = self.lengths + 1
+        self.lengths = self.lengths + self._live
 
     def _over(self) -> list[int]:
         """Sentences that are finished or have reached their length limit; the latter's hypotheses end there."""
         best = self._scores.max(axis=1, initial=-np.inf)
-        over: list[int] = np.nonzero((best <= self._stops) | (self.lengths >= self._limits))[0].tolist()
+        over: list[int] = np.flatnonzero(((best <= self._stops) | (self.lengths >= self._limits)) & self._live).tolist()
         for row in over:
             sentence, length = self._sentences[row], int(self.lengths[row])
             if length == sentence.max_tokens:
                 for tokens, score in zip(self._tokens[row, :, :length], self._scores[row].tolist(), strict=True):
                     if score > -math.inf:
                         sentence.finish(tokens, score, length)
-        # Whoever keeps them for a while may have no room beyond their limit: they start again.
-        self.lengths[over] = 0
+        self.rest(over)
         return over
 
     def best(self, row: int) -> list[Hypothesis]:
@@ -288,6 +315,6 @@ class BeamSearch:
         kept = np.array([row for row in range(len(self)) if row not in gone], np.int64)
         self._sentences = [self._sentences[row] for row in kept]
         self._scores, self._tokens, self.lengths = self._scores[kept], self._tokens[kept], self.lengths[kept]
-        self._limits, self._stops = self._limits[kept], self._stops[kept]
-        self._plain = all(sentence.plain for sentence in self._sentences)
+        self._limits, self._stops, self._live = self._limits[kept], self._stops[kept], self._live[kept]
+        self._see_whether_plain()
         return kept

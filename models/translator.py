@@ -25,6 +25,8 @@ MAX_BEAM_SIZE = 32
 
 _BATCH_SENTENCES = 32
 """Sentences that `translate` decodes together."""
+_IDLE_SHARE = 1 / 8
+"""Where no other sentences will join, places are given back sooner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +162,15 @@ class Translator:
             sentences.append(Sentence(piece[:start], tuple(tokens if core else ()), piece[start + len(core) :]))
         return TranslationQuery(text, tuple(sentences), beam_size, options, self._max_target)
 
-    def start(self, beam_size: int) -> Decoding:
-        """An empty decoding, which sentences can join."""
+    def start(self, beam_size: int, *, idle_share: float = 1 / 2) -> Decoding:
+        """An empty decoding, which sentences can join; `idle_share` of its places are kept for those to come."""
         return Decoding(
             self.backend,
             layers=self._layers,
             beam_size=beam_size,
             end_id=self._tokenizer.end_id,
             vocab_size=self.manifest.vocab_size,
+            idle_share=idle_share,
         )
 
     def joined(self, query: TranslationQuery, found: Sequence[Sequence[Hypothesis]]) -> Translation:
@@ -189,7 +192,7 @@ class Translator:
         order = sorted(range(len(parts)), key=lambda index: -parts[index].length)
         for first in range(0, len(order), batch_sentences):
             group = order[first : first + batch_sentences]
-            decoding = self.start(parts[0].beam_size)
+            decoding = self.start(parts[0].beam_size, idle_share=_IDLE_SHARE)
             searches = [(index, parts[index].options, parts[index].max_tokens) for index in group]
             decoding.add([parts[index].tokens for index in group], searches)
             while len(decoding):

@@ -101,7 +101,7 @@ def tiny_recipe(tiny_corpus: Corpus) -> Recipe:
             "data": {"corpus": tiny_corpus.name, "min_count": 2, "batch_tokens": 128},
             "network": {"hidden_size": 32, "num_layers": 2, "dropout": 0.1},
             "output_layer": {"kernels": "lin, pow", "variance_penalty": 0.1},
-            "loop": {"epochs": 8, "learning_rate": 3e-2, "warmup_steps": 20, "precision": "float32"},
+            "loop": {"epochs": 24, "learning_rate": 3e-2, "warmup_steps": 20, "precision": "float32"},
             "export": {
                 "description": "Says what animals do",
                 "licence": "Apache-2.0",

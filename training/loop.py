@@ -71,6 +71,7 @@ class Trainer:
             lr=settings.learning_rate,
             betas=(0.9, settings.adam_beta2),
             weight_decay=settings.weight_decay,
+            fused=True,
         )
         self._schedule = torch.optim.lr_scheduler.LambdaLR(
             self._optimizer, lambda step: learning_rate_factor(step, total, settings)

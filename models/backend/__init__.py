@@ -33,6 +33,10 @@ class Resident(Protocol):
         """The named outputs for the remaining inputs; the state moves on."""
         ...
 
+    def reload(self) -> None:
+        """Takes note that the caller has written into the arrays of the constants."""
+        ...
+
     def state(self) -> dict[str, Array]:
         """The state as it is now."""
         ...

@@ -91,8 +91,10 @@ class OnnxResident:
         self._session = session
         self._binding = session.io_binding()
         self._state = {name: _value(array, device) for name, array in state.items()}
-        self._constants = {name: _value(array, device) for name, array in constants.items()}
-        for name, value in (self._state | self._constants).items():
+        self._constants = constants
+        self._device = device
+        self._bound = {name: _value(array, device) for name, array in constants.items()}
+        for name, value in (self._state | self._bound).items():
             self._binding.bind_ortvalue_input(name, value)
         self._inputs: dict[str, Array] = {}
         self._outputs: list[Array] = []
@@ -128,6 +130,11 @@ class OnnxResident:
     def _bind_state(self) -> None:
         for name, value in self._state.items():
             self._binding.bind_ortvalue_output(f"new_{name}", value)
+
+    def reload(self) -> None:
+        if self._device != "cpu":  # where the bound values share the arrays' memory
+            for name, value in self._bound.items():
+                value.update_inplace(self._constants[name])
 
     def state(self) -> dict[str, Array]:
         return {name: value.numpy() for name, value in self._state.items()}

@@ -73,5 +73,8 @@ class TorchScriptResident:
         self._state = dict(zip(self._state, results[len(outputs) :], strict=True))
         return results[: len(outputs)]
 
+    def reload(self) -> None:
+        """Every run reads them."""
+
     def state(self) -> dict[str, Array]:
         return self._state

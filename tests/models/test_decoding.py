@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from models.beam_search import SearchOptions
+from models.decoding import Decoding
 from tests.models.reference_search import best
 
 END = 1
@@ -105,6 +106,81 @@ def test_sentences_that_join_in_the_middle_are_translated_as_alone(translator, e
     assert len(results) == 12
     for source, hypotheses in results.items():
         assert_same(hypotheses, expected(source, 2, options))
+
+
+def test_sentences_that_take_places_of_others_are_translated_as_alone(babblers, expected):
+    """Sources and translations of very different lengths in the same few places, in both directions."""
+    options, decoding, results = SearchOptions(n_best=2), babblers["onnx"].start(2), {}
+    sources = [source_of(seed, 40 if seed % 7 == 3 else 1 + 5 * seed % 11) for seed in range(40, 70)]
+    limits = {source: LIMIT if index % 3 else 3 for index, source in enumerate(sources)}
+    waiting = list(sources)
+    while waiting or len(decoding):
+        new = [waiting.pop(0) for _ in range(min(len(waiting), 5 - len(decoding)))]
+        if new:
+            decoding.add(new, [(source, options, limits[source]) for source in new])
+        assert len(decoding.search) <= 5
+        results |= dict(decoding.step())
+    assert set(results) == set(sources)
+    for source, hypotheses in results.items():
+        assert_same(hypotheses, expected(source, 2, options, limits[source]))
+
+
+class Counting:
+    """A backend that counts how often arrays were bound anew."""
+
+    def __init__(self, backend):
+        self.backend, self.bound = backend, 0
+
+    def run(self, *arguments):
+        return self.backend.run(*arguments)
+
+    def resident(self, *arguments):
+        self.bound += 1
+        return self.backend.resident(*arguments)
+
+
+def decoding_of(translator, **options):
+    counting = Counting(translator.backend)
+    return counting, Decoding(counting, layers=2, end_id=END, vocab_size=270, **options)
+
+
+def test_a_sentence_that_takes_a_place_moves_no_other(babblers):
+    counting, decoding = decoding_of(babblers["onnx"], beam_size=2, idle_share=0.5)
+    decoding.add([(5, 6, 7)] * 4, [(row, SearchOptions(), 3 if row == 2 else 12) for row in range(4)])
+    finished = {}
+    while 2 not in finished:
+        finished |= dict(decoding.step())
+    assert (len(decoding), decoding.search.resting) == (3, [2])
+    decoding.add([(8, 9)], [("new", SearchOptions(), 12)])
+    assert decoding.search.keys == [0, 1, "new", 3]
+    decoding.step()
+    assert counting.bound == 1
+
+
+def test_room_that_is_needed_no_more_is_given_back(babblers):
+    _, decoding = decoding_of(babblers["onnx"], beam_size=1, idle_share=1.0)
+    long = SearchOptions(prefix=(7,) * 100)
+    decoding.add([tuple(range(2, 102)), (5,)], [("long", long, 100), ("short", long, 150)])
+    while len(decoding) == 2:
+        decoding.step()
+    assert decoding._visible.shape[2] == 128
+    decoding.cancel(["short"])
+    decoding.add([(6,)], [("next", long, 100)])
+    assert decoding._visible.shape[2] == 128
+    for _ in range(4):
+        decoding.step()
+    assert decoding._visible.shape[2] == 16
+    assert {array.shape[2] for array in decoding._memory.values()} == {2}
+
+
+def test_places_go_when_more_are_idle_than_are_kept(babblers):
+    _, decoding = decoding_of(babblers["onnx"], beam_size=2, idle_share=0.5)
+    decoding.add([(5, 6, 7)] * 4, [(row, SearchOptions(), 12) for row in range(4)])
+    decoding.step()
+    decoding.cancel([0, 3])
+    assert (len(decoding), len(decoding.search)) == (2, 4)
+    decoding.cancel([1])
+    assert (len(decoding), decoding.search.keys) == (1, [2])
 
 
 def test_cancelled_sentences_leave_and_the_others_go_on(translator, expected):

@@ -69,5 +69,8 @@ class _Resident:
         self._state = dict(zip(self._state, results[len(outputs) :], strict=True))
         return results[: len(outputs)]
 
+    def reload(self) -> None:
+        """Every run reads them."""
+
     def state(self) -> dict[str, Array]:
         return self._state

@@ -5,7 +5,7 @@ Shapes: `M` rows, `K` inputs and `N` outputs of a matrix product.
 
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -78,11 +78,14 @@ def matrix_products(model: onnx.ModelProto) -> list[onnx.NodeProto]:
     return found
 
 
-def quantize_int8_static(model: onnx.ModelProto, ranges: Mapping[str, tuple[float, float]]) -> onnx.ModelProto:
+def quantize_int8_static(
+    model: onnx.ModelProto, ranges: Mapping[str, tuple[float, float]], keep: Collection[str] = ()
+) -> onnx.ModelProto:
     """The graph with int8 matrix products and word vectors, activations `[M, K]` rounded by `ranges` of each input.
 
     A result does not depend on the rows that are computed beside it, as it does where one scale is found for all rows
-    (dynamic quantization). Weights have a scale per output channel, word vectors one per word.
+    (dynamic quantization). Weights have a scale per output channel, word vectors one per word. Tables named in `keep`
+    stay as they are.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -91,7 +94,7 @@ def quantize_int8_static(model: onnx.ModelProto, ranges: Mapping[str, tuple[floa
     for node in copy.graph.node:
         if node.output[0] in products:
             graph.product(node, *ranges[node.input[0]])
-        elif node.op_type == "Gather" and graph.is_table(node.input[0]):
+        elif node.op_type == "Gather" and node.input[0] not in keep and graph.is_table(node.input[0]):
             graph.table(node)
         else:
             graph.nodes.append(node)

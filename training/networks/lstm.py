@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from training.networks.dropout import Dropout
+
 __all__ = ["LSTM", "State", "detach", "padded_lstm"]
 
 State = tuple[Tensor, Tensor]
@@ -20,7 +22,7 @@ class LSTM(nn.Module):
         super().__init__()
         between = dropout if num_layers > 1 else 0.0
         self.lstm = nn.LSTM(hidden_size, hidden_size, num_layers, batch_first=True, dropout=between)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     @property
     def state_shape(self) -> tuple[int, int]:

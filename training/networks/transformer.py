@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.networks.dropout import Dropout
+
 __all__ = ["Attention", "Cache", "Linear", "Memory", "Norm", "Transformer", "padding_mask", "sinusoidal_positions"]
 
 Norm = Literal["pre", "post"]
@@ -101,7 +103,7 @@ class _Layer(nn.Module):
     def __init__(self, sublayers: int, hidden_size: int, dropout: float, norm: Norm) -> None:
         super().__init__()
         self.norms = nn.ModuleList(nn.LayerNorm(hidden_size) for _ in range(sublayers))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.pre = norm == "pre"
 
     def before(self, index: int, inputs: Tensor) -> Tensor:
@@ -176,7 +178,7 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(*sizes) for _ in range(decoder_layers))
         self.encoder_norm = nn.LayerNorm(hidden_size) if norm == "pre" else nn.Identity()
         self.decoder_norm = nn.LayerNorm(hidden_size) if norm == "pre" else nn.Identity()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.register_buffer("positions", sinusoidal_positions(max_tokens, hidden_size), persistent=False)
         self._reset_parameters()
 

@@ -83,3 +83,22 @@ def test_arrays_need_not_be_contiguous(translator, arrays):
         translator.backend.resident("step", state, views).run(steps[0], OUTPUTS), expected, strict=True
     ):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_constants_written_in_place_count_from_the_next_run_on(translator, arrays):
+    state, constants, steps = arrays
+
+    def fresh():
+        return {name: array.copy() for name, array in state.items()}
+
+    other = {name: array[::-1].copy() for name, array in constants.items()}
+    expected = translator.backend.resident("step", fresh(), other).run(steps[0], OUTPUTS)
+    resident = translator.backend.resident("step", fresh(), constants)
+    before = resident.run(steps[0], OUTPUTS)
+    for name, array in constants.items():
+        array[:] = other[name]
+    resident.reload()
+    after = resident.run(steps[0], OUTPUTS)
+    np.testing.assert_array_equal(after[0], expected[0])
+    np.testing.assert_allclose(after[1], expected[1], atol=1e-5)
+    assert not np.array_equal(before[1], after[1])

@@ -1,0 +1,119 @@
+"""Sentences a second that concurrent clients of `POST /v1/translate` get, against the library with batches of 32.
+
+    python -m benchmarks.serving --data-dir data
+
+Server and library have a process each, with the same threads, and take turns in one run; the client is a third process
+and shares the machine with the server. Every client sends one sentence at a time over its own connection.
+"""
+
+import asyncio
+import http.client
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import onnxruntime
+import tyro
+
+from benchmarks.server import free_port, wait_until_ready
+from models import ModelStore, Translator
+from service.settings import BUNDLED
+from training.data.corpora import get_corpus
+
+
+def main(
+    data_dir: Path = Path("data"),
+    model_dir: Path = BUNDLED,
+    model: str = "de-en",
+    corpus: str = "tatoeba-de-en",
+    sentences: int = 512,
+    clients: int = 32,
+    beam_size: int = 5,
+    rounds: int = 5,
+) -> None:
+    """Prints medians over rounds of sentences a second, and the ratio.
+
+    Args:
+        data_dir: Directory that holds the corpora.
+        model_dir: Directory that holds <name>/<version>/ bundles.
+        model: Name of a translation model.
+        corpus: Whose test sentences are sent.
+        sentences: Sentences a round.
+        clients: Concurrent connections, and sentences a batch of the library.
+        beam_size: Of every translation.
+        rounds: Rounds, after one to warm up.
+    """
+    translator = ModelStore(model_dir).load(model)
+    assert isinstance(translator, Translator)
+    texts = [record[0] for record in get_corpus(corpus).records("test", data_dir)][:sentences]
+    port = free_port()
+    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--log-level", "warning"]
+    server = subprocess.Popen([*command, "--model-dirs", str(model_dir), "--models", model])
+    groups = [texts[first : first + clients] for first in range(0, len(texts), clients)]
+    times: dict[str, list[float]] = {"library, sorted": [], "library, arrival": [], "HTTP": []}
+    try:
+        wait_until_ready(port)
+        for number in range(rounds + 1):
+            results = {}
+            for name in times:
+                started = time.perf_counter()
+                if name == "HTTP":
+                    results[name] = asyncio.run(_send(texts, port, clients, beam_size))
+                else:
+                    batches = [texts] if name == "library, sorted" else groups
+                    results[name] = [text for batch in batches for text in _translate(translator, batch, beam_size)]
+                if number:
+                    times[name].append(time.perf_counter() - started)
+            assert len({tuple(found) for found in results.values()}) == 1, "the sides translate differently"
+    finally:
+        server.terminate()
+        server.wait()
+    print(
+        f"{model}, {sentences} sentences, beam {beam_size}, {clients} clients; {platform.machine()}, "
+        f"{os.cpu_count()} cores, onnxruntime {onnxruntime.__version__}"
+    )
+    base = statistics.median(times["HTTP"])
+    for name, values in times.items():
+        median = statistics.median(values)
+        print(f"{name:<18} {sentences / median:7.1f} sentences/s   HTTP / this {median / base:5.2f}")
+
+
+def _translate(translator: Translator, texts: Sequence[str], beam_size: int) -> list[str]:
+    return [result.translations[0].text for result in translator.translate(texts, beam_size)]
+
+
+async def _send(texts: Sequence[str], port: int, clients: int, beam_size: int) -> list[str]:
+    """Translations in the order of the texts."""
+    found: dict[int, str] = {}
+    waiting = iter(enumerate(texts))
+    await asyncio.gather(*(_client(waiting, found, port, beam_size) for _ in range(clients)))
+    return [found[index] for index in range(len(texts))]
+
+
+async def _client(waiting: Iterator[tuple[int, str]], found: dict[int, str], port: int, beam_size: int) -> None:
+    """Plain sockets: an HTTP library would take processor time from the server."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for index, text in waiting:
+        body = json.dumps({"text": text, "beam_size": beam_size}).encode()
+        head = (
+            f"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        )
+        writer.write(head.encode() + b"\r\n\r\n" + body)
+        status, *fields = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
+        length = next(int(field.split(":")[1]) for field in fields if field.startswith("content-length:"))
+        answer = json.loads(await reader.readexactly(length))
+        if " 200 " not in f"{status} ":
+            raise http.client.HTTPException(f"{status}: {answer}")
+        found[index] = answer["results"][0]["translations"][0]["text"]
+    writer.close()
+    await writer.wait_closed()
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
