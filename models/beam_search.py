@@ -310,9 +310,10 @@ class BeamSearch:
         return self._sentences[row].best()
 
     def remove(self, rows: Sequence[int]) -> Array:
-        """Takes sentences out; returns the places of those that stay."""
-        gone = set(rows)
-        kept = np.array([row for row in range(len(self)) if row not in gone], np.int64)
+        """Takes sentences out, the last others fill the gaps; returns where each that stays has been."""
+        gone, count = set(rows), len(self) - len(set(rows))
+        kept = np.arange(count)
+        kept[[row for row in sorted(gone) if row < count]] = [row for row in range(count, len(self)) if row not in gone]
         self._sentences = [self._sentences[row] for row in kept]
         self._scores, self._tokens, self.lengths = self._scores[kept], self._tokens[kept], self.lengths[kept]
         self._limits, self._stops, self._live = self._limits[kept], self._stops[kept], self._live[kept]

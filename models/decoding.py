@@ -26,7 +26,8 @@ _WIDTHS = 8
 class Decoding:
     """Decoder steps of sentences that share a beam size. For one thread at a time.
 
-    A sentence that joins takes the place of one that is over, so that nothing but its own rows is written.
+    A sentence that joins takes the place of one that is over, so that nothing but its own rows is written. Buffers have
+    rows to spare, so that sentences can join and leave without moving the others.
     """
 
     def __init__(
@@ -39,18 +40,21 @@ class Decoding:
         vocab_size: int,
         idle_share: float,
     ) -> None:
-        """`idle_share`: places kept for sentences to come, as a share of all. Giving places back copies the caches."""
         self._backend = backend
         self._layers = layers
         self._end = end_id
         self._vocab_size = vocab_size
-        self._idle_share = idle_share
+        self.idle_share = idle_share
+        """Places kept for sentences to come, as a share of all; they take part in every step."""
         self.search = BeamSearch(beam_size, end_id)
-        self._state: dict[str, Array] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self._caches: dict[str, Array] = {}
         self._memory: dict[str, Array] = {}
         self._resident: Resident | None = None
         self._source_lengths = np.zeros(0, np.int64)
-        self._visible = np.zeros((0, beam_size, _FIRST_STEPS * beam_size), bool)
+        self._visible = np.zeros((0, self.search.beam_size, _FIRST_STEPS * self.search.beam_size), bool)
 
     def __len__(self) -> int:
         """Sentences that are not over."""
@@ -64,50 +68,60 @@ class Decoding:
             padded[row, : len(source)] = source
         names = [f"memory_{part}_{layer}" for layer in range(self._layers) for part in ("keys", "values")]
         written = self._backend.run("encode", {"source": padded, "source_lengths": lengths}, names)
-        memory = dict(zip(names, written, strict=True))
         before = len(self.search)
         rows = np.array([self.search.add(*search) for search in searches])
-        self._fit(before, memory)
+        self._make_places(before, dict(zip(names, written, strict=True)))
         self._source_lengths[rows], self._visible[rows] = lengths, False
-        for name, array in memory.items():
+        for name, array in zip(names, written, strict=True):
             self._memory[name][rows, :, : array.shape[2]] = array
         if self._resident is not None:
             self._resident.reload()
 
-    def _fit(self, before: int, memory: Mapping[str, Array]) -> None:
-        """Makes room for the memory of sentences that join where `before` were."""
+    def _make_places(self, before: int, memory: Mapping[str, Array]) -> None:
+        """For the sentences that follow the first `before`, and wide enough for what the encoder says."""
         _, heads, needed, size = memory["memory_keys_0"].shape
-        if not self._state:
-            cache = (0, heads, self._visible.shape[2], size)
-            self._state = {name.removeprefix("memory_"): np.zeros(cache, np.float32) for name in memory}
+        if not self._memory:
             self._memory = {name: np.zeros((0, heads, needed, size), np.float32) for name in memory}
-        width = self._memory["memory_keys_0"].shape[2]
-        if width < needed:
+            cache = np.zeros((0, heads, self._visible.shape[2], size), np.float32)
+            self._caches = {name.removeprefix("memory_"): cache for name in memory}
+        count, (room, _, width, _) = len(self.search), self._memory["memory_keys_0"].shape
+        if needed > width:
             width = -(-needed // _WIDTHS) * _WIDTHS
-        if len(self.search) > before or width > self._memory["memory_keys_0"].shape[2]:
-            self._rebuild(np.arange(before), len(self.search), width)
+        self._rebuild(before, max(room, 1 << (count - 1).bit_length()), width, self._visible.shape[2])
+        if count > before:
+            self._settle()
+            self._visible = _resized(self._visible, before, count, self._visible.shape[2])
+            self._source_lengths = np.append(self._source_lengths, np.ones(count - before, np.int64))
 
-    def _rebuild(self, kept: Array, count: int, width: int, slots: int | None = None) -> None:
-        """Other sizes: `count` places of which the first are those `kept`, room for `width` source tokens."""
-        slots = self._visible.shape[2] if slots is None else slots
-        state = self._state if self._resident is None else self._resident.state()
-        self._state = {name: _resized(array, kept, count, slots) for name, array in state.items()}
-        self._memory = {name: _resized(array, kept, count, width) for name, array in self._memory.items()}
-        self._visible = _resized(self._visible, kept, count, slots)
-        self._source_lengths = np.append(self._source_lengths[kept], np.ones(count - len(kept), np.int64))
+    def _rebuild(self, count: int, room: int, width: int, slots: int) -> None:
+        """Buffers of other sizes, where these are not theirs: rows, source tokens and slots."""
+        if self._memory["memory_keys_0"].shape[::2] != (room, width):
+            self._settle()
+            self._memory = {name: _resized(array, count, room, width) for name, array in self._memory.items()}
+        if self._caches["keys_0"].shape[::2] != (room, slots):
+            self._settle()
+            self._caches = {name: _resized(array, count, room, slots) for name, array in self._caches.items()}
+
+    def _settle(self) -> None:
+        """Ends the computation on the buffers as they are."""
+        for name, array in {} if self._resident is None else self._resident.state().items():
+            if not np.may_share_memory(array, self._caches[name]):
+                self._caches[name][: len(array)] = array
         self._resident = None
 
     def step(self) -> list[tuple[object, list[Hypothesis]]]:
         """Takes a step with every sentence; returns keys and n best hypotheses of those that it finished."""
         if not len(self):
             return []
-        search = self.search
+        search, count = self.search, len(self.search)
         self._fit_slots()
         reading = 1 if search.single else search.beam_size
-        rows, hypotheses = np.arange(len(search))[:, None], np.arange(reading)
+        rows, hypotheses = np.arange(count)[:, None], np.arange(reading)
         self._visible[rows, hypotheses, search.lengths[:, None] * reading + hypotheses] = True
         if self._resident is None:
-            self._resident = self._backend.resident("step", self._state, self._memory)
+            caches = {name: array[:count] for name, array in self._caches.items()}
+            memory = {name: array[:count] for name, array in self._memory.items()}
+            self._resident = self._backend.resident("step", caches, memory)
         log_probabilities, candidates = self._resident.run(
             {
                 "tokens": np.ascontiguousarray(search.last_tokens()[:, :reading]),
@@ -133,34 +147,35 @@ class Decoding:
 
     def _fit_slots(self) -> None:
         """Doubles the caches when the next step would not fit, halves them when it needs far less."""
-        slots, count = self._visible.shape[2], len(self.search)
-        needed = (int(self.search.lengths.max()) + 1) * self.search.beam_size
-        wanted = slots
+        slots, count, beam = self._visible.shape[2], len(self.search), self.search.beam_size
+        needed, wanted = (int(self.search.lengths.max()) + 1) * beam, slots
         if needed > slots:
             wanted = 2 * slots
-        elif slots >= _SHRINK * needed and slots > _FIRST_STEPS * self.search.beam_size:
+        elif slots >= _SHRINK * needed and slots > _FIRST_STEPS * beam:
             wanted = slots // 2
         if wanted != slots:
-            longest = int(self._source_lengths.max())
-            self._rebuild(np.arange(count), count, longest, wanted)
+            self._rebuild(count, len(self._caches["keys_0"]), int(self._source_lengths.max()), wanted)
+            self._visible = _resized(self._visible, count, count, wanted)
 
     def _drop_idle(self) -> None:
         """Gives places back that are more than are kept for sentences to come."""
         idle = self.search.resting
-        if len(idle) <= self._idle_share * len(self.search):
+        if len(idle) <= self.idle_share * len(self.search):
             return
         kept = self.search.remove(idle)
-        if len(kept):
-            self._rebuild(kept, len(kept), int(self._source_lengths[kept].max()))
+        if not len(kept):
+            self._clear()
             return
-        self._state, self._memory, self._resident = {}, {}, None
-        self._source_lengths = self._source_lengths[:0]
-        self._visible = np.zeros((0, self.search.beam_size, _FIRST_STEPS * self.search.beam_size), bool)
+        self._settle()
+        self._source_lengths, self._visible = self._source_lengths[kept], self._visible[kept]
+        moved = np.flatnonzero(kept != np.arange(len(kept)))
+        for array in (*self._caches.values(), *self._memory.values()):
+            array[moved] = array[kept[moved]]
 
 
-def _resized(array: Array, kept: Array, count: int, size: int) -> Array:
-    """The rows that are kept, then empty ones up to `count`; the third axis cut or padded to `size`."""
+def _resized(array: Array, count: int, room: int, size: int) -> Array:
+    """The first `count` rows with room for others; the third axis cut or padded to `size`."""
     common = min(size, array.shape[2])
-    resized = np.zeros((count, array.shape[1], size, *array.shape[3:]), array.dtype)
-    resized[: len(kept), :, :common] = array[kept, :, :common]
+    resized = np.zeros((room, array.shape[1], size, *array.shape[3:]), array.dtype)
+    resized[:count, :, :common] = array[:count, :, :common]
     return resized

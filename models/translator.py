@@ -25,8 +25,10 @@ MAX_BEAM_SIZE = 32
 
 _BATCH_SENTENCES = 32
 """Sentences that `translate` decodes together."""
-_IDLE_SHARE = 1 / 8
-"""Where no other sentences will join, places are given back sooner."""
+_REFILL = 1 / 4
+"""Places that are free, as a share of all, before other sentences join: one is read no faster than several."""
+_IDLE_SHARE = 1 / 2
+"""Places that are kept for sentences to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +164,15 @@ class Translator:
             sentences.append(Sentence(piece[:start], tuple(tokens if core else ()), piece[start + len(core) :]))
         return TranslationQuery(text, tuple(sentences), beam_size, options, self._max_target)
 
-    def start(self, beam_size: int, *, idle_share: float = 1 / 2) -> Decoding:
-        """An empty decoding, which sentences can join; `idle_share` of its places are kept for those to come."""
+    def start(self, beam_size: int) -> Decoding:
+        """An empty decoding, which sentences can join."""
         return Decoding(
             self.backend,
             layers=self._layers,
             beam_size=beam_size,
             end_id=self._tokenizer.end_id,
             vocab_size=self.manifest.vocab_size,
-            idle_share=idle_share,
+            idle_share=_IDLE_SHARE,
         )
 
     def joined(self, query: TranslationQuery, found: Sequence[Sequence[Hypothesis]]) -> Translation:
@@ -187,14 +189,19 @@ class Translator:
         return Translation(query.text, tuple(results))
 
     def search(self, parts: Sequence[SentenceQuery], batch_sentences: int = _BATCH_SENTENCES) -> list[list[Hypothesis]]:
-        """The hypotheses of each part in order; similar lengths are decoded together."""
+        """The hypotheses of each part, of one beam size, in order.
+
+        Similar lengths are decoded together; places of sentences that are over are filled with the next ones.
+        """
         found: dict[object, list[Hypothesis]] = {}
-        order = sorted(range(len(parts)), key=lambda index: -parts[index].length)
-        for first in range(0, len(order), batch_sentences):
-            group = order[first : first + batch_sentences]
-            decoding = self.start(parts[0].beam_size, idle_share=_IDLE_SHARE)
-            searches = [(index, parts[index].options, parts[index].max_tokens) for index in group]
-            decoding.add([parts[index].tokens for index in group], searches)
-            while len(decoding):
-                found |= decoding.step()
+        waiting = sorted(range(len(parts)), key=lambda index: parts[index].length)  # the last, longest go first
+        decoding = self.start(parts[0].beam_size) if parts else None
+        while decoding is not None and (waiting or len(decoding)):
+            free = batch_sentences - len(decoding)
+            if waiting and free >= min(len(waiting), _REFILL * batch_sentences):
+                group = [waiting.pop() for _ in range(min(free, len(waiting)))]
+                searches = [(index, parts[index].options, parts[index].max_tokens) for index in group]
+                decoding.add([parts[index].tokens for index in group], searches)
+            decoding.idle_share = _IDLE_SHARE if waiting else 0
+            found |= decoding.step()
         return [found[index] for index in range(len(parts))]

@@ -92,6 +92,8 @@ class ExportSettings(Settings):
     """Longest text the service accepts, in tokens."""
     quantization: Literal["none", "int8"] = "none"
     """`int8` stores and multiplies matrices as int8 (dynamic quantization); its loss in quality is measured."""
+    also_test_on: list[str] = Field(default_factory=list)
+    """Other corpora of the registry, with the same columns, whose test splits the bundle is measured on too."""
     torchscript: bool = True
     """Whether a TorchScript file is written beside the ONNX graphs."""
 

@@ -37,6 +37,6 @@ class Resident(Protocol):
         """Takes note that the caller has written into the arrays of the constants."""
         ...
 
-    def state(self) -> dict[str, Array]:
-        """The state as it is now."""
+    def state(self) -> Mapping[str, Array]:
+        """The state as it is now, in the arrays that were given or in others."""
         ...

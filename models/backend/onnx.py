@@ -90,10 +90,12 @@ class OnnxResident:
     ) -> None:
         self._session = session
         self._binding = session.io_binding()
-        self._state = {name: _value(array, device) for name, array in state.items()}
-        self._constants = constants
+        self._arrays = {name: np.ascontiguousarray(array) for name, array in state.items()}
+        self._state = {name: _value(array, device) for name, array in self._arrays.items()}
         self._device = device
-        self._bound = {name: _value(array, device) for name, array in constants.items()}
+        self._given = constants
+        self._constants = {name: np.ascontiguousarray(array) for name, array in constants.items()}
+        self._bound = {name: _value(array, device) for name, array in self._constants.items()}
         for name, value in (self._state | self._bound).items():
             self._binding.bind_ortvalue_input(name, value)
         self._inputs: dict[str, Array] = {}
@@ -132,13 +134,18 @@ class OnnxResident:
             self._binding.bind_ortvalue_output(f"new_{name}", value)
 
     def reload(self) -> None:
-        if self._device != "cpu":  # where the bound values share the arrays' memory
-            for name, value in self._bound.items():
-                value.update_inplace(self._constants[name])
+        for name, array in self._constants.items():
+            if array is not self._given[name]:
+                np.copyto(array, self._given[name])
+            if self._device != "cpu":
+                self._bound[name].update_inplace(array)
 
-    def state(self) -> dict[str, Array]:
+    def state(self) -> Mapping[str, Array]:
+        if self._device == "cpu":
+            return self._arrays
         return {name: value.numpy() for name, value in self._state.items()}
 
 
 def _value(array: Array, device: str) -> onnxruntime.OrtValue:
-    return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), device)
+    """On the CPU the value shares the memory of the array, which is contiguous."""
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array, device)

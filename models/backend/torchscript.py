@@ -76,5 +76,5 @@ class TorchScriptResident:
     def reload(self) -> None:
         """Every run reads them."""
 
-    def state(self) -> dict[str, Array]:
+    def state(self) -> Mapping[str, Array]:
         return self._state

@@ -70,8 +70,8 @@ class TaskExport(Protocol):
         """The graphs with int8 weights."""
         ...
 
-    def measure(self, model: Model, split: str) -> Mapping[str, float]:
-        """Finite metrics of a loaded bundle on a split, the most important first."""
+    def measure(self, model: Model, split: str, corpus: str | None = None) -> Mapping[str, float]:
+        """Finite metrics of a loaded bundle on a split, the most important first; of another corpus where named."""
         ...
 
 
@@ -134,12 +134,13 @@ class _Export:
     def write(self, manifest: Manifest) -> None:
         (self.directory / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
-    def measure(self, split: str) -> list[dict[str, object]]:
+    def measure(self, split: str, corpus: str | None = None) -> list[dict[str, object]]:
         """The quality of the bundle as it is now, as the manifest says it, the most important number first."""
         self.write(self.manifest())
-        values = self.special.measure(load_bundle(self.directory), split)
+        values = self.special.measure(load_bundle(self.directory), split, corpus)
+        dataset = corpus or self.recipe.data.dataset(split)
         return [
-            {"metric": metric, "value": round(value, 4), "dataset": self.recipe.data.dataset(split), "split": split}
+            {"metric": metric, "value": round(value, 4), "dataset": dataset, "split": split}
             for metric, value in values.items()
         ]
 
@@ -164,10 +165,13 @@ def export_run(
 
     `references` are other models' values of the first metric on the test split, for the model card.
     Raises `FileExistsError` where that version exists and `force` is not set, `ExportError` where a graph differs from
-    the model by more than 1e-4, `FileNotFoundError` where the run has no checkpoint. A failed export leaves nothing.
+    the model by more than 1e-4, `FileNotFoundError` where the run has no checkpoint, `ValueError` for an unknown
+    corpus. A failed export leaves nothing.
     """
     task = load_trained(run, data_dir, "cpu")
     recipe = task.recipe
+    for corpus in recipe.export.also_test_on:
+        get_corpus(corpus)
     target = output / recipe.name / str(recipe.export.version)
     if target.exists() and not force:
         raise FileExistsError(f"{target} exists; raise export.version in the recipe, or use --force")
@@ -197,6 +201,8 @@ def _write(export: _Export, references: Mapping[str, float]) -> Exported:
     if export.recipe.export.quantization == "int8":
         test = _quantize(export, models, test)
     export.quality += [*export.measure("dev"), *test]
+    for corpus in export.recipe.export.also_test_on:
+        export.quality += export.measure("test", corpus)
     card = model_card(export.manifest(), differences=differences, references=references)
     (export.directory / _CARD).write_text(card, encoding="utf-8")
     manifest = export.manifest()

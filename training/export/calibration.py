@@ -72,5 +72,5 @@ class _Resident:
     def reload(self) -> None:
         """Every run reads them."""
 
-    def state(self) -> dict[str, Array]:
+    def state(self) -> Mapping[str, Array]:
         return self._state

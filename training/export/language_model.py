@@ -37,9 +37,12 @@ class LanguageModelExport:
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
         return {name: quantize_int8(model) for name, model in models.items()}
 
-    def measure(self, model: Model, split: str) -> Mapping[str, float]:
+    def measure(self, model: Model, split: str, corpus: str | None = None) -> Mapping[str, float]:
         assert isinstance(model, LanguageModel)
-        result = bundle_perplexity(model, split_texts(self.task.recipe.data, split, self.task.data_dir))
+        data = self.task.recipe.data
+        if corpus is not None:
+            data = data.model_copy(update={"corpus": corpus})
+        result = bundle_perplexity(model, split_texts(data, split, self.task.data_dir))
         if self.task.model.output_layer.sparse_k is None:
             values = {"perplexity": result.value}
         else:  # its perplexity is infinite with the first word that it gives no probability

@@ -133,7 +133,7 @@ def _table(manifest: Manifest, columns: Mapping[str, str], others: Mapping[str, 
     for quality in manifest.quality:
         splits.setdefault((quality.dataset, quality.split), {})[quality.metric] = quality.value
     rows += [["this model", *where, *_numbers(columns, values)] for where, values in splits.items()]
-    dataset = manifest.quality[-1].dataset
+    dataset = manifest.quality[0].dataset
     rows += [[name, dataset, "test", *_numbers(columns, values)] for name, values in others.items()]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

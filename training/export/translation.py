@@ -100,9 +100,12 @@ class TranslationExport:
             name: quantize_int8_static(model, recorder.ranges(name), keep=_POSITIONS) for name, model in models.items()
         }
 
-    def measure(self, model: Model, split: str) -> Mapping[str, float]:
+    def measure(self, model: Model, split: str, corpus: str | None = None) -> Mapping[str, float]:
         assert isinstance(model, Translator)
-        return bundle_bleu(model, split_pairs(self.task.recipe.data, split, self.task.data_dir))
+        data = self.task.recipe.data
+        if corpus is not None:
+            data = data.model_copy(update={"corpus": corpus, "files": None})
+        return bundle_bleu(model, split_pairs(data, split, self.task.data_dir))
 
 
 def bundle_bleu(model: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Tests of exporting a run: what is in the bundle, what it is worth, and what happens when something fails."""
 
+import dataclasses
 import datetime
 import math
 import shutil
@@ -18,6 +19,7 @@ from models.store import load_bundle
 from models.tokenization import WordTokenizer
 from training import checkpoint
 from training.checkpoint import RunDirectory
+from training.data.corpora import CORPORA, Corpus
 from training.export.bundle import Exported, data_source, export_run
 from training.export.language_model import bundle_perplexity
 from training.export.verify import ExportError
@@ -205,6 +207,32 @@ def models_dir(tiny_bundle: Path, tmp_path: Path) -> Path:
     """A model directory that holds version 1."""
     shutil.copytree(tiny_bundle, tmp_path / "models" / "toy" / "1")
     return tmp_path / "models"
+
+
+def test_quality_on_another_corpus_has_a_row_of_its_own(
+    tiny_run: RunDirectory, tiny_data_dir: Path, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the other one's test split is the first one's training split."""
+    other = dataclasses.replace(tiny_corpus, name="other", splits={"test": tiny_corpus.splits["train"]})
+    monkeypatch.setitem(CORPORA, "other", other)
+    run = _run_like(tiny_run, tmp_path / "run", torchscript=False, also_test_on=["other"])
+    exported = export_run(run, tmp_path / "models", tiny_data_dir)
+    quality = {(each.dataset, each.split): each.value for each in exported.manifest.quality}
+    assert list(quality) == [("toy", "dev"), ("toy", "test"), ("other", "test")]
+    texts = split_texts(run.recipe().data, "train", tiny_data_dir)
+    measured = bundle_perplexity(load_bundle(exported.path), texts).value
+    assert quality["other", "test"] == pytest.approx(measured, abs=1e-4)
+    card = (exported.path / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert f"| this model | other | test | {measured:.2f} |" in card
+
+
+def test_a_corpus_that_is_unknown_is_refused_before_anything_is_done(
+    tiny_run: RunDirectory, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    run = _run_like(tiny_run, tmp_path / "run", also_test_on=["nope"])
+    with pytest.raises(ValueError, match="'nope'"):
+        export_run(run, tmp_path / "models", tiny_data_dir)
+    assert not (tmp_path / "models").exists()
 
 
 def test_a_version_that_exists_is_refused(plain_run: RunDirectory, tiny_data_dir: Path, models_dir: Path) -> None:

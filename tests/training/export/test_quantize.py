@@ -1,4 +1,4 @@
-"""Tests of dynamic int8 quantization."""
+"""Tests of int8 quantization, dynamic and by known ranges."""
 
 import logging
 import math
@@ -16,7 +16,7 @@ from models.tokenization import WordTokenizer
 from training.checkpoint import RunDirectory
 from training.export.graphs import ExportGraph, language_model_graphs
 from training.export.onnx import save_graphs
-from training.export.quantize import quantize_int8
+from training.export.quantize import quantize_int8, quantize_int8_static
 from training.networks.language_model import RecurrentLanguageModel
 from training.tasks.language_model import split_texts
 
@@ -124,3 +124,48 @@ def test_the_logger_is_left_as_it_was() -> None:
         assert logger.level == logging.INFO
     finally:
         logger.setLevel(level)
+
+
+def _look_up_and_multiply() -> onnx.ModelProto:
+    """`y = (words[ids] + places[ids]) @ weight + bias` as Gather, Add and Gemm."""
+    generator = np.random.default_rng(1)
+    shapes = {"words": (100, 64), "places": (100, 64), "weight": (80, 64), "bias": (80,)}
+    arrays = {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    node = onnx.helper.make_node
+    nodes = [
+        node("Gather", ["words", "ids"], ["word"]),
+        node("Gather", ["places", "ids"], ["place"]),
+        node("Add", ["word", "place"], ["x"]),
+        node("Gemm", ["x", "weight", "bias"], ["y"], transB=1),
+    ]
+    ids = onnx.helper.make_tensor_value_info("ids", TensorProto.INT64, ["rows"])
+    y = onnx.helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 80])
+    tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    graph = onnx.helper.make_graph(nodes, "g", [ids], [y], tensors)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
+
+
+def test_known_ranges_give_close_products_that_do_not_depend_on_other_rows() -> None:
+    model = _look_up_and_multiply()
+    quantized = quantize_int8_static(model, {"x": (-6.0, 6.0)})
+    ids = np.arange(100)
+    exact, ours = _run(model, {"ids": ids}), _run(quantized, {"ids": ids})
+    assert 0 < np.abs(ours - exact).max() < 0.05 * np.abs(exact).max()
+    for row in (0, 57, 99):
+        np.testing.assert_array_equal(_run(quantized, {"ids": ids[row : row + 1]})[0], ours[row])
+
+
+def test_values_outside_the_range_are_cut_off() -> None:
+    model = _look_up_and_multiply()
+    cut = quantize_int8_static(model, {"x": (0.0, 0.0)})
+    bias = next(numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name == "bias")
+    np.testing.assert_allclose(_run(cut, {"ids": np.arange(5)}), np.tile(bias, (5, 1)), atol=1e-3)
+
+
+def test_tables_that_are_named_stay_as_they_are() -> None:
+    model = _look_up_and_multiply()
+    all_narrow = quantize_int8_static(model, {"x": (-6.0, 6.0)})
+    kept = quantize_int8_static(model, {"x": (-6.0, 6.0)}, keep=("places",))
+    assert sorted(tuple(tensor.dims) for tensor in _narrow(all_narrow)) == [(64, 80), (100, 64), (100, 64)]
+    assert sorted(tuple(tensor.dims) for tensor in _narrow(kept)) == [(64, 80), (100, 64)]
+    assert {tensor.name for tensor in kept.graph.initializer} >= {"places"}
