@@ -44,14 +44,15 @@ def main(
         model_dir: Directory that holds <name>/<version>/ bundles.
         model: Name of a translation model.
         corpus: Whose test sentences are sent.
-        sentences: Sentences a round.
+        sentences: Sentences a round, spread evenly over the split.
         clients: Concurrent connections, and sentences a batch of the library.
         beam_size: Of every translation.
         rounds: Rounds, after one to warm up.
     """
     translator = ModelStore(model_dir).load(model)
     assert isinstance(translator, Translator)
-    texts = [record[0] for record in get_corpus(corpus).records("test", data_dir)][:sentences]
+    texts = [record[0] for record in get_corpus(corpus).records("test", data_dir)]
+    texts = texts[:: max(1, len(texts) // sentences)][:sentences]
     port = free_port()
     command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--log-level", "warning"]
     server = subprocess.Popen([*command, "--model-dirs", str(model_dir), "--models", model])

@@ -98,14 +98,15 @@ def main(
     Args:
         run: Run directory of a translation model whose output layer is a linear one (lin, or pow with p = 2).
         data_dir: Directory that holds the corpora.
-        sentences: Test sentences.
+        sentences: Test sentences, spread evenly over the split.
         rounds: Rounds of each cell, after one to warm up.
         threads: Threads of each side.
         eager: Also time PyTorch eager with greedy search.
     """
     task = load_trained(RunDirectory(run), data_dir, "cpu")
     assert isinstance(task, TranslationTask)
-    pairs = split_pairs(task.recipe.data, "test", data_dir)[:sentences]
+    pairs = split_pairs(task.recipe.data, "test", data_dir)
+    pairs = pairs[:: max(1, len(pairs) // sentences)][:sentences]
     sources = task.tokenizer.encode_batch([source for source, _ in pairs])
     references = [target for _, target in pairs]
     print(

@@ -122,6 +122,8 @@ class BeamSearch:
         self.lengths = np.zeros(0, np.int64)
         """Tokens each sentence's hypotheses have so far: `[B]`."""
         self._live = np.zeros(0, bool)
+        self.num_live = 0
+        """Sentences that are not over."""
         self._limits = np.zeros(0, np.int64)
         self._stops = np.zeros(0)
         self._plain = True
@@ -153,7 +155,7 @@ class BeamSearch:
         sampling = options.temperature is not None
         generator = np.random.default_rng(options.seed) if sampling else None
         sentence = _Sentence(key, options, max_tokens, generator=generator)
-        row = min(self.resting, default=len(self))
+        row = len(self) if self.num_live == len(self) else self.resting[0]
         if row == len(self):
             self._append_row()
         self._sentences[row] = sentence
@@ -161,7 +163,7 @@ class BeamSearch:
         self._scores[row] = 0.0 if sampling else -np.inf
         self._scores[row, 0] = 0.0
         self.lengths[row], self._limits[row], self._stops[row], self._live[row] = 0, max_tokens, -np.inf, True
-        self._see_whether_plain()
+        self._count()
         return row
 
     def _append_row(self) -> None:
@@ -171,13 +173,15 @@ class BeamSearch:
         self.lengths, self._limits = np.append(self.lengths, 0), np.append(self._limits, 0)
         self._stops, self._live = np.append(self._stops, -np.inf), np.append(self._live, False)
 
-    def _see_whether_plain(self) -> None:
+    def _count(self) -> None:
         self._plain = all(sentence.plain for sentence in self._sentences)
+        self.num_live = int(self._live.sum())
 
     def rest(self, rows: Sequence[int]) -> None:
         """Gives sentences up; their places are free."""
         self.lengths[list(rows)] = 0
         self._live[list(rows)] = False
+        self._count()
 
     @property
     def single(self) -> bool:
@@ -302,7 +306,8 @@ class BeamSearch:
                 for tokens, score in zip(self._tokens[row, :, :length], self._scores[row].tolist(), strict=True):
                     if score > -math.inf:
                         sentence.finish(tokens, score, length)
-        self.rest(over)
+        if over:
+            self.rest(over)
         return over
 
     def best(self, row: int) -> list[Hypothesis]:
@@ -317,5 +322,5 @@ class BeamSearch:
         self._sentences = [self._sentences[row] for row in kept]
         self._scores, self._tokens, self.lengths = self._scores[kept], self._tokens[kept], self.lengths[kept]
         self._limits, self._stops, self._live = self._limits[kept], self._stops[kept], self._live[kept]
-        self._see_whether_plain()
+        self._count()
         return kept

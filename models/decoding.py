@@ -58,7 +58,7 @@ class Decoding:
 
     def __len__(self) -> int:
         """Sentences that are not over."""
-        return len(self.search) - len(self.search.resting)
+        return self.search.num_live
 
     def add(self, sources: Sequence[Sequence[int]], searches: Iterable[tuple[object, SearchOptions, int]]) -> None:
         """Reads sources (ids without ends); `searches` is what `BeamSearch.add` takes for each of them."""
@@ -111,7 +111,7 @@ class Decoding:
 
     def step(self) -> list[tuple[object, list[Hypothesis]]]:
         """Takes a step with every sentence; returns keys and n best hypotheses of those that it finished."""
-        if not len(self):
+        if not self.search.num_live:
             return []
         search, count = self.search, len(self.search)
         self._fit_slots()

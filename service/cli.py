@@ -6,7 +6,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -16,8 +16,9 @@ import uvicorn
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from models import LanguageModel, ModelError, ModelStore, QueryError
+from models import ModelError, ModelStore, Translator
 from models.manifest import read_manifest, validate
+from models.store import Model
 from service.app import create_app
 from service.settings import BUNDLED, Settings
 
@@ -90,7 +91,7 @@ def bench(
     threads: int | None = None,
     rounds: int = 50,
 ) -> int:
-    """Measures a language model in this process: medians over interleaved rounds at batch 1, 8 and 32.
+    """Measures a model in this process: medians over interleaved rounds at batch 1, 8 and 32.
 
     Args:
         model: Name or name:version.
@@ -98,21 +99,33 @@ def bench(
         threads: Threads of one run; all cores without it.
         rounds: Repetitions of each measurement.
     """
-    loaded = ModelStore(model_dir).load(model, threads=threads)
-    if not isinstance(loaded, LanguageModel):
-        raise QueryError(f"{model} is no language model")
-    text = "i have been looking for something like this"
+    calls = _calls(ModelStore(model_dir).load(model, threads=threads))
     times: dict[tuple[str, int], list[float]] = {}
     for _ in range(rounds + 3):
         for count in (1, 8, 32):
-            for name, call in (("next_words", loaded.next_words), ("score", loaded.score)):
+            for name, call in calls.items():
                 started = time.perf_counter()
-                call([text] * count)
+                call(count)
                 times.setdefault((name, count), []).append(time.perf_counter() - started)
     for (name, count), values in sorted(times.items()):
         median = statistics.median(values[3:])
         print(f"{name:<11} batch {count:>2}: {1000 * median:7.2f} ms, {count / median:7.0f} texts/s")
     return 0
+
+
+def _calls(model: Model) -> Mapping[str, Callable[[int], object]]:
+    """What is measured, on that many texts."""
+    if isinstance(model, Translator):
+        sentence = "Ich habe schon lange nach so etwas gesucht."
+        return {
+            "greedy": lambda count: model.translate([sentence] * count, beam_size=1),
+            "beam of 5": lambda count: model.translate([sentence] * count, beam_size=5),
+        }
+    text = "i have been looking for something like this"
+    return {
+        "next_words": lambda count: model.next_words([text] * count),
+        "score": lambda count: model.score([text] * count),
+    }
 
 
 def main() -> None:

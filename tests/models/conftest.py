@@ -1,4 +1,4 @@
-"""The bundled model, copies of its bundle to spoil, and models that are not worth a network."""
+"""The bundled language model, copies of its bundle to spoil, and models that are not worth a network."""
 
 import copy
 import json

@@ -30,7 +30,7 @@ def _no_settings_from_outside() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def library() -> LanguageModel:
-    """The bundled model, loaded apart from the service's."""
+    """The bundled language model, loaded apart from the service's."""
     return ModelStore(BUNDLED).load("next-word", threads=1)
 
 
@@ -48,8 +48,8 @@ def wait_until() -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def client(_no_settings_from_outside: None) -> Iterator[TestClient]:
-    """The service as it comes, ready."""
-    with TestClient(create_app(Settings(threads=1))) as client:
+    """The service with the bundled language model, ready."""
+    with TestClient(create_app(Settings(threads=1, models=("next-word",)))) as client:
         _wait_until(lambda: client.get("/readyz").status_code == 200)
         yield client
 
@@ -90,7 +90,7 @@ def serve(library: LanguageModel, gate: Gate, monkeypatch: pytest.MonkeyPatch) -
         def start(**settings: Any) -> TestClient:
             monkeypatch.setattr(ModelStore, "load", lambda *_, **__: library)
             monkeypatch.setattr(registry, "operations", gate.operations)
-            app = create_app(Settings(threads=1, **settings))
+            app = create_app(Settings(**{"threads": 1, "models": ("next-word",), **settings}))
             client = running.enter_context(TestClient(app, raise_server_exceptions=False))
             running.callback(gate.opened.set)
             _wait_until(lambda: client.get("/readyz").status_code == 200)
@@ -101,13 +101,14 @@ def serve(library: LanguageModel, gate: Gate, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def copied_models(tmp_path: Path) -> Path:
-    """A model directory with a copy of the bundled model, to be spoilt."""
-    return Path(shutil.copytree(BUNDLED, tmp_path / "models"))
+    """A model directory with a copy of the bundled language model, to be spoilt."""
+    shutil.copytree(BUNDLED / "next-word", tmp_path / "models" / "next-word")
+    return tmp_path / "models"
 
 
 @pytest.fixture
 def two_versions(copied_models: Path) -> Path:
-    """The bundled model as versions 8 and 9."""
+    """The bundled language model as versions 8 and 9."""
     (first,) = (copied_models / "next-word").iterdir()
     first.rename(first.with_name("8"))
     shutil.copytree(first.with_name("8"), first.with_name("9"))

@@ -139,13 +139,19 @@ def test_a_rubbish_variable_is_named(run, monkeypatch, name, value):
     ("arguments", "text"),
     [
         (["--model-dirs", "/nowhere"], "softserve: model directory /nowhere does not exist"),
-        (["--models", "nope"], "softserve: unknown model 'nope'; known models: next-word:"),
+        (["--models", "nope"], "softserve: unknown model 'nope'; known models: de-en:"),
     ],
 )
 def test_what_cannot_be_served_is_said(run, arguments, text):
     status, said = run("serve", *arguments)
     assert status == 1
     assert text in said
+
+
+def test_bench_measures_translations(run):
+    status, text = run("bench", "de-en", "--rounds", "1", "--threads", "1")
+    assert status == 0
+    assert len(re.findall(r"^(?:greedy|beam of 5) +batch +(?:1|8|32): +[\d.]+ ms", text, re.MULTILINE)) == 6
 
 
 def test_bench_measures_both_tasks(run):

@@ -23,7 +23,7 @@ def loading(library, monkeypatch):
         return library
 
     monkeypatch.setattr(ModelStore, "load", load)
-    with TestClient(create_app(Settings(threads=1))) as client:
+    with TestClient(create_app(Settings(threads=1, models=("next-word",)))) as client:
         yield client, go_on
         go_on.set()
 

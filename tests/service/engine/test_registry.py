@@ -14,7 +14,7 @@ def with_registry(scenario, **settings):
     """Runs a scenario with a registry that is loaded."""
 
     async def run():
-        registry = Registry(Settings(threads=1, **settings), Metrics())
+        registry = Registry(Settings(**{"threads": 1, "models": ("next-word",), **settings}), Metrics())
         await registry.load()
         try:
             await scenario(registry)
@@ -36,7 +36,7 @@ def quick(library, monkeypatch):
 
 
 def test_nothing_is_served_before_it_is_loaded():
-    registry = Registry(Settings(), Metrics())
+    registry = Registry(Settings(models=("next-word",)), Metrics())
     assert (registry.ready, dict(registry.served), registry.failure) == (False, {}, None)
     with pytest.raises(NotReady):
         registry.find(None, "language-model")
@@ -156,13 +156,13 @@ def test_what_keeps_a_model_from_loading_is_kept_told_and_raised(broken_models):
 def test_a_missing_directory_and_an_unknown_name_are_refused_at_once(tmp_path):
     with pytest.raises(FileNotFoundError):
         Registry(Settings(model_dirs=(tmp_path / "nowhere",)), Metrics())
-    with pytest.raises(UnknownModelError, match="known models: next-word:"):
+    with pytest.raises(UnknownModelError, match="known models: de-en:1, next-word:"):
         Registry(Settings(models=("nope",)), Metrics())
 
 
 def test_a_stopped_registry_refuses_work(quick):
     async def run():
-        registry = Registry(Settings(), Metrics())
+        registry = Registry(Settings(models=("next-word",)), Metrics())
         await registry.load()
         await registry.stop()
         served = registry.find(None, "language-model")
