@@ -1,5 +1,6 @@
 """Running trained models: from text in to result out. Without torch, unless a TorchScript file is loaded."""
 
+from models.classifier import Classifier
 from models.errors import (
     BundleError,
     ModelError,
@@ -15,6 +16,7 @@ from models.translator import Translator
 
 __all__ = [
     "BundleError",
+    "Classifier",
     "LanguageModel",
     "Manifest",
     "ModelError",

@@ -16,7 +16,7 @@ import numpy as np
 from models.backend import Array, Backend
 from models.errors import BundleError, QueryError, TextTooLongError
 from models.manifest import LstmNetwork, Manifest
-from models.texts import checked_text, several
+from models.texts import checked_text, padded, several
 from models.tokenization import WordTokenizer
 
 __all__ = [
@@ -282,7 +282,7 @@ class LanguageModel:
 
     def _run_next_words(self, queries: Sequence[NextWordsQuery], outputs: list[str]) -> list[Array]:
         top_k = max(query.top_k for query in queries)
-        inputs = _padded([query.tokens for query in queries])
+        inputs = padded([query.tokens for query in queries])
         state = self._states([query.after for query in queries])
         return self.backend.run("next_words", {**inputs, **state, "k": np.array(top_k)}, outputs)
 
@@ -294,8 +294,8 @@ class LanguageModel:
         for start in range(0, queries[0].length, _WINDOW_STEPS):
             active = sum(query.length > start for query in queries)
             windows = [sequence[start : start + _WINDOW_STEPS + 1] for sequence in sequences[:active]]
-            inputs = _padded([window[:-1] for window in windows])
-            inputs["targets"] = _padded([window[1:] for window in windows])["tokens"]
+            inputs = padded([window[:-1] for window in windows])
+            inputs["targets"] = padded([window[1:] for window in windows])["tokens"]
             state = {name: np.ascontiguousarray(value[:, :active]) for name, value in state.items()}
             values, hidden, cell = self.backend.run(
                 "score", {**inputs, **state}, ["log_probabilities", "next_hidden", "next_cell"]
@@ -326,12 +326,3 @@ class LanguageModel:
             if prefix is not None:
                 state["hidden"][:, row], state["cell"][:, row] = prefix.hidden, prefix.cell
         return state
-
-
-def _padded(sequences: Sequence[Sequence[int]]) -> dict[str, Array]:
-    """Right-padded tokens `[B, T]` and their lengths `[B]`; T is the longest length."""
-    lengths = np.array([len(sequence) for sequence in sequences])
-    tokens = np.zeros((len(sequences), int(lengths.max())), np.int64)
-    for row, sequence in enumerate(sequences):
-        tokens[row, : len(sequence)] = sequence
-    return {"tokens": tokens, "lengths": lengths}

@@ -13,6 +13,8 @@ from models.errors import BundleError
 
 __all__ = [
     "FORMAT_VERSION",
+    "BertNetwork",
+    "Classes",
     "DataSource",
     "Graph",
     "Kernel",
@@ -128,6 +130,29 @@ class TransformerNetwork(_Contract):
     """Tokens that a sentence may have on either side, its end included."""
 
 
+class BertNetwork(_Contract):
+    """What there is to know of an encoder of texts."""
+
+    kind: Literal["bert"]
+    hidden_size: PositiveInt
+    inner_size: PositiveInt
+    heads: PositiveInt
+    layers: PositiveInt
+    pooling: Literal["mean", "first"]
+    positions: PositiveInt
+    """Tokens that a text may have, the special ones included."""
+
+
+class Classes(_Contract):
+    """What a classifier tells apart."""
+
+    file: FileName
+    """A label a line, in the order of the classes' numbers."""
+    count: Annotated[int, Field(ge=2)]
+    threshold: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Where a text can be of several classes: the probability from which on it is of one, besides the best."""
+
+
 class Languages(_Contract):
     """What a translator reads and writes, as ISO 639-1 codes."""
 
@@ -194,6 +219,7 @@ class Quantization(_Contract):
 _TASKS: Mapping[str, tuple[str, set[str]]] = {
     "language-model": ("lstm", {"next_words", "score"}),
     "translation": ("transformer", {"encode", "step"}),
+    "text-classification": ("bert", {"classify"}),
 }
 """Network kind and graphs of each task."""
 
@@ -202,16 +228,18 @@ class Manifest(_Contract):
     """`manifest.json` of a bundle."""
 
     format_version: Literal[1]
-    task: Literal["language-model", "translation"]
+    task: Literal["language-model", "translation", "text-classification"]
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     version: PositiveInt
     description: str
     licence: str
     """Of the trained model."""
     softmax: SoftmaxLayer
-    network: Annotated[LstmNetwork | TransformerNetwork, Discriminator("kind")]
+    network: Annotated[LstmNetwork | TransformerNetwork | BertNetwork, Discriminator("kind")]
     languages: Languages | None = None
     """Of a translator."""
+    classes: Classes | None = None
+    """Of a classifier."""
     graphs: dict[str, Graph]
     tokenizer: FileName
     vocab_size: PositiveInt
@@ -225,7 +253,7 @@ class Manifest(_Contract):
 
     @model_validator(mode="after")
     def _graphs_name_known_files(self) -> "Manifest":
-        named = {self.tokenizer}
+        named = {self.tokenizer} if self.classes is None else {self.tokenizer, self.classes.file}
         for name, graph in self.graphs.items():
             named |= {file for file in (graph.onnx, graph.torchscript) if file is not None}
             if graph.onnx is None and graph.torchscript is None:
@@ -233,10 +261,13 @@ class Manifest(_Contract):
         kind, needed = _TASKS[self.task]
         if self.network.kind != kind:
             raise ValueError(f"network.kind of a {self.task} is {kind!r}, not {self.network.kind!r}")
-        if (self.languages is None) == (self.task == "translation"):
-            raise ValueError(f"languages must {'' if self.task == 'translation' else 'not '}be given for {self.task}")
+        for name, owner in (("languages", "translation"), ("classes", "text-classification")):
+            if (getattr(self, name) is None) == (self.task == owner):
+                raise ValueError(f"{name} must {'' if self.task == owner else 'not '}be given for {self.task}")
         if isinstance(self.network, TransformerNetwork) and self.limits.max_tokens >= self.network.positions:
             raise ValueError(f"limits.max_tokens must be below network.positions, which is {self.network.positions}")
+        if isinstance(self.network, BertNetwork) and self.limits.max_tokens > self.network.positions:
+            raise ValueError(f"limits.max_tokens must be at most network.positions, {self.network.positions}")
         if absent := needed - set(self.graphs):
             raise ValueError(f"graphs lacks {', '.join(sorted(absent))}")
         missing = sorted(named - set(self.files))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from models.backend import Backend, BackendName
+from models.classifier import Classifier
 from models.errors import UnknownModelError, UnsupportedDeviceError
 from models.language_model import LanguageModel
 from models.manifest import MANIFEST, Manifest, load_manifest, read_manifest
@@ -11,12 +12,13 @@ from models.translator import Translator
 
 __all__ = ["Model", "ModelStore", "load_bundle"]
 
-Model = LanguageModel | Translator
+Model = LanguageModel | Translator | Classifier
 """A loaded model of any task."""
 
 _TASKS: Mapping[str, Callable[[Path, Manifest, Backend], Model]] = {
     "language-model": LanguageModel.from_bundle,
     "translation": Translator.from_bundle,
+    "text-classification": Classifier.from_bundle,
 }
 
 

@@ -1,12 +1,17 @@
-"""What happens to every text before it is tokenized: checks, and a cut into sentences."""
+"""What happens to every text around tokenization: checks, a cut into sentences, padding.
+
+Shapes: `B` texts, `T` tokens.
+"""
 
 from collections.abc import Sequence
 
+import numpy as np
 import sentencex
 
+from models.backend import Array
 from models.errors import QueryError
 
-__all__ = ["checked_text", "sentences_of", "several"]
+__all__ = ["checked_text", "padded", "sentences_of", "several"]
 
 
 def checked_text(text: str) -> str:
@@ -35,3 +40,12 @@ def sentences_of(text: str, language: str) -> list[str]:
         start += len(piece)
     assert start == len(text), "a segmentation lost text"
     return sentences
+
+
+def padded(sequences: Sequence[Sequence[int]]) -> dict[str, Array]:
+    """Right-padded tokens `[B, T]` and their lengths `[B]`; T is the longest length."""
+    lengths = np.array([len(sequence) for sequence in sequences])
+    tokens = np.zeros((len(sequences), int(lengths.max())), np.int64)
+    for row, sequence in enumerate(sequences):
+        tokens[row, : len(sequence)] = sequence
+    return {"tokens": tokens, "lengths": lengths}

@@ -16,7 +16,7 @@ import uvicorn
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from models import ModelError, ModelStore, Translator
+from models import Classifier, ModelError, ModelStore, Translator
 from models.manifest import read_manifest, validate
 from models.store import Model
 from service.app import create_app
@@ -122,6 +122,8 @@ def _calls(model: Model) -> Mapping[str, Callable[[int], object]]:
             "beam of 5": lambda count: model.translate([sentence] * count, beam_size=5),
         }
     text = "i have been looking for something like this"
+    if isinstance(model, Classifier):
+        return {"classify": lambda count: model.classify([text] * count, truncate=True)}
     return {
         "next_words": lambda count: model.next_words([text] * count),
         "score": lambda count: model.score([text] * count),

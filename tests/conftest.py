@@ -33,6 +33,8 @@ from training.recipe import Recipe, TranslationRecipe, parse_recipe
 from training.tasks import translation
 from training.tasks.language_model import LanguageModelTask, build_model
 
+pytest_plugins = ["tests.fixtures.classification"]
+
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
 # pytest listens to every logger; torch's trace log would slow exports down and fill the report of a failed test.
 logging.getLogger("torch.__trace").disabled = True

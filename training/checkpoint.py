@@ -74,6 +74,16 @@ class RunDirectory:
         return self.path / "tokenizer.json"
 
     @property
+    def labels(self) -> Path:
+        """Of a classifier, a line each."""
+        return self.path / "labels.txt"
+
+    @property
+    def encoder(self) -> Path:
+        """Sizes of a classifier's encoder."""
+        return self.path / "encoder.json"
+
+    @property
     def last(self) -> Path:
         return self.path / "last.pt"
 

@@ -10,6 +10,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from models.classifier import Classifier
 from models.errors import ModelError
 from models.language_model import LanguageModel
 from models.manifest import MANIFEST
@@ -18,16 +19,17 @@ from training.analysis.cli import analyze
 from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
-from training.data.pair_files import held_out_notes
+from training.data.own_files import held_out_notes
 from training.distributed import joined
 from training.export.bundle import export_run
+from training.export.classification import bundle_quality
 from training.export.language_model import bundle_perplexity
 from training.export.translation import bundle_bleu
 from training.export.verify import ExportError
 from training.loop import Trainer
 from training.recipe import AnyRecipe, LanguageModelRecipe, RecipeError, TranslationRecipe, load_recipe, parse_recipe
 from training.tasks.language_model import LanguageModelTask, Perplexity, split_texts
-from training.tasks.registry import build_tokenizer, open_task
+from training.tasks.registry import AnyTask, open_task, start_run
 from training.tasks.translation import TranslationTask, split_pairs
 from training.trained import choose_device, load_trained
 from training.tune import Search
@@ -68,7 +70,7 @@ def run(
         if not group.from_first(group.is_first and _prepared(settings, directory, data_dir, restart)):
             return 1
         torch.manual_seed(settings.seed)
-        task = open_task(settings, directory.tokenizer, data_dir, own_device)
+        task = open_task(settings, directory, data_dir, own_device)
         if not group.is_first:  # the weights are the same, what dropout drops is not
             torch.manual_seed(settings.seed + group.rank)
         say = console.print if group.is_first else _silent
@@ -90,10 +92,7 @@ def _prepared(settings: AnyRecipe, directory: RunDirectory, data_dir: Path, rest
             console.print(f"[red]{directory.path} was started with another recipe[/]; --restart starts it over")
             return False
         return True
-    tokenizer = build_tokenizer(settings, data_dir)
-    directory.clear()
-    directory.start(settings)
-    tokenizer.save(directory.tokenizer)
+    start_run(settings, directory, data_dir)
     return True
 
 
@@ -105,7 +104,7 @@ def _silent(line: str) -> None:
 def evaluate(
     what: Annotated[Path, tyro.conf.Positional], data_dir: Path = DATA, split: str = "test", device: str = "auto"
 ) -> int:
-    """Perplexity or BLEU of a run's best checkpoint, or of a bundle through the code that serves it.
+    """Perplexity, BLEU or accuracy of a run's best checkpoint, or of a bundle through the code that serves it.
 
     With `sparse_k`, what is served has the coverage instead, the share of tokens whose probability is not 0, and the
     perplexity of those. A run has that of the plain softmax of the same scores too, to compare with other runs.
@@ -121,7 +120,7 @@ def evaluate(
     else:
         task = load_trained(RunDirectory(what), data_dir, device)
         recipe = task.recipe
-        lines = _evaluate_translator(task, split) if isinstance(task, TranslationTask) else _evaluate_words(task, split)
+        lines = _evaluated(task, split)
     for line in lines:
         console.print(f"{recipe.name} on {recipe.data.dataset(split)}, {split}: {line}", soft_wrap=True)
     return 0
@@ -135,9 +134,21 @@ def _evaluate_bundle(path: Path, split: str, data_dir: Path) -> tuple[AnyRecipe,
         result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
         sparse = model.manifest.softmax.sparse_k is not None
         return recipe, [_covered(result) if sparse else _perplexity("perplexity", result)]
+    if isinstance(model, Classifier):
+        values = bundle_quality(model, recipe, split, data_dir)
+        return recipe, [f"{metric} {value:.4f}" for metric, value in values.items()]
     assert isinstance(recipe, TranslationRecipe)
     values = bundle_bleu(model, split_pairs(recipe.data, split, data_dir))
     return recipe, [f"beam 5, {metric} {value:.2f}" for metric, value in values.items()]
+
+
+def _evaluated(task: AnyTask, split: str) -> list[str]:
+    if isinstance(task, LanguageModelTask):
+        return _evaluate_words(task, split)
+    if isinstance(task, TranslationTask):
+        quality = task.evaluate(task.batches(split))
+        return [f"greedy, {task.metric} {quality.bleu:.2f} ({quality.signature})"]
+    return [f"{metric} {value:.4f}" for metric, value in task.qualities(split).items()]
 
 
 def _evaluate_words(task: LanguageModelTask, split: str) -> list[str]:
@@ -146,11 +157,6 @@ def _evaluate_words(task: LanguageModelTask, split: str) -> list[str]:
     if task.recipe.output_layer.sparse_k is not None:
         lines.append(_covered(task.evaluate(batches, sparse=True)))
     return lines
-
-
-def _evaluate_translator(task: TranslationTask, split: str) -> list[str]:
-    quality = task.evaluate(task.batches(split))
-    return [f"greedy, {task.metric} {quality.bleu:.2f} ({quality.signature})"]
 
 
 def _perplexity(metric: str, result: Perplexity) -> str:

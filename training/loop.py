@@ -91,6 +91,8 @@ class Trainer:
         if self.run.last.is_file():
             self._load()
             report(f"resuming at epoch {self.progress.epoch + 1}, step {self.progress.step}")
+        else:
+            self.task.initialize()
         stop_at = math.inf if stop_after is None else self.progress.step + stop_after
         with self._board() as board:
             while self.progress.epoch < self.settings.epochs and not self._out_of_patience():

@@ -16,17 +16,19 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from training.data.settings import DataSettings, PairSettings
+from training.data.settings import DataSettings, LabelledSettings, PairSettings
 from training.dotted_path import set_at
-from training.networks.settings import NetworkSettings, TransformerSettings
+from training.networks.settings import NetworkSettings, TextEncoderSettings, TransformerSettings
 from training.settings import Fraction, PositiveInt, Settings
 from training.softmax.mixture import parse_kernels
 from training.softmax.settings import OutputLayerSettings
 
 __all__ = [
     "AnyRecipe",
+    "ClassificationRecipe",
     "DataSettings",
     "ExportSettings",
+    "LabelledSettings",
     "LanguageModelRecipe",
     "LoopSettings",
     "NetworkSettings",
@@ -35,6 +37,7 @@ __all__ = [
     "Range",
     "Recipe",
     "RecipeError",
+    "TextEncoderSettings",
     "TransformerSettings",
     "TranslationRecipe",
     "TuneSettings",
@@ -226,7 +229,26 @@ class TranslationRecipe(Recipe):
     network: TransformerSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
 
 
-AnyRecipe = LanguageModelRecipe | TranslationRecipe
+class ClassificationRecipe(Recipe):
+    """A classifier of texts."""
+
+    task: Literal["text-classification"]
+    data: LabelledSettings
+    network: TextEncoderSettings = TextEncoderSettings()
+    loss: Literal["softmax", "entmax15"] = "softmax"
+    """`softmax` is the output layer's own, sparse or not; `entmax15` (Peters et al. 2019) is there for comparison."""
+
+    @model_validator(mode="after")
+    def _entmax_of_plain_scores(self) -> Self:
+        layer = self.output_layer
+        if self.loss == "entmax15" and (
+            layer.sparse_k is not None or layer.label_smoothing or len(parse_kernels(layer.kernels)) > 1
+        ):
+            raise ValueError("loss: entmax15 takes one kernel, without sparse_k and label_smoothing")
+        return self
+
+
+AnyRecipe = LanguageModelRecipe | TranslationRecipe | ClassificationRecipe
 
 _RECIPES: TypeAdapter[AnyRecipe] = TypeAdapter(Annotated[AnyRecipe, Discriminator("task")])
 

@@ -35,7 +35,7 @@ def load_trained(run: RunDirectory, data_dir: Path = Path("data"), device: str =
     recipe = run.recipe()
     if not run.best.is_file():
         raise FileNotFoundError(f"{run.path} has no best.pt: its first epoch is not over")
-    task = open_task(recipe, run.tokenizer, data_dir, choose_device(device))
+    task = open_task(recipe, run, data_dir, choose_device(device))
     task.model.load_state_dict(checkpoint.load(run.best, task.device)["model"])
     task.model.eval().requires_grad_(False)
     return task

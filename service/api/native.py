@@ -125,6 +125,8 @@ class ModelInfo(BaseModel):
     kernels: list[str]
     languages: Languages | None
     """Of a translator."""
+    classes: int | None
+    """How many a classifier tells apart."""
     limits: Limits
     quality: list[Quality]
 
@@ -230,6 +232,7 @@ def _model_info(served: ServedModel) -> ModelInfo:
         vocab_size=manifest.vocab_size,
         kernels=[kernel.name for kernel in manifest.softmax.kernels],
         languages=manifest.languages,
+        classes=None if manifest.classes is None else manifest.classes.count,
         limits=manifest.limits,
         quality=list(manifest.quality),
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from models import LanguageModel, Manifest, ModelStore, Translator, UnknownModelError
+from models import Classifier, LanguageModel, Manifest, ModelStore, Translator, UnknownModelError
 from models.manifest import MANIFEST, sha256_of
 from models.store import Model
 from service.engine.decoding import DecodingWorker
@@ -121,11 +121,7 @@ class Registry:
         for words in (1, min(32, model.manifest.limits.max_tokens)):
             text = " ".join(["a"] * words)
             for count in (1, min(8, settings.max_batch_items)):
-                if isinstance(model, Translator):
-                    model.translate([text] * count, truncate=True)  # "a" may be several tokens
-                else:
-                    model.next_words([text] * count)
-                    model.score([text] * count)
+                _try(model, [text] * count)
         return model
 
     def _limits(self) -> Limits:
@@ -139,12 +135,25 @@ class Registry:
         )
 
 
+def _try(model: Model, texts: list[str]) -> None:
+    """Runs everything that the model can do; a word may be several tokens."""
+    if isinstance(model, Translator):
+        model.translate(texts, truncate=True)
+    elif isinstance(model, Classifier):
+        model.classify(texts, truncate=True)
+    else:
+        model.next_words(texts)
+        model.score(texts)
+
+
 def _worker(model: Model, limits: Limits, observer: ModelObserver) -> Worker:
     if isinstance(model, Translator):
         return DecodingWorker(model.start, limits, observer)
     return BatchWorker(operations(model), limits, observer)
 
 
-def operations(model: LanguageModel) -> dict[str, Operation]:
-    """What a worker can run on a language model, by name."""
+def operations(model: LanguageModel | Classifier) -> dict[str, Operation]:
+    """What a worker can run on a model in batches, by name."""
+    if isinstance(model, Classifier):
+        return {"classify": model.run}
     return {"next-word": model.run_next_words, "score": model.run_score}

@@ -3,9 +3,9 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from models.tokenization import END, UNKNOWN, WordTokenizer
+from models.tokenization import END, UNKNOWN, EncoderTokenizer, WordTokenizer
 
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0"
 LATIN = st.text(st.characters(max_codepoint=0x17F), max_size=40)
@@ -123,3 +123,38 @@ def test_pieces_cover_all_that_is_no_space(tokenizer, text):
 def test_encoding_its_own_pieces_changes_nothing(tokenizer, text):
     ids, pieces = tokenizer.split(text)
     assert tokenizer.encode(" ".join(pieces)) == ids
+
+
+# ---- an encoder's tokenizer -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def encoder_tokenizer():
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "##c", "[", "]", "sep"]
+    tokenizer = Tokenizer(models.WordPiece({word: index for index, word in enumerate(vocabulary)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(vocabulary[:4])
+    tokenizer.enable_truncation(3)
+    tokenizer.enable_padding(length=128)
+    return EncoderTokenizer(tokenizer)
+
+
+def test_texts_are_framed_whatever_the_file_was_used_with(encoder_tokenizer):
+    assert encoder_tokenizer.encode_batch(["A bc a b", ""]) == [[2, 4, 5, 6, 4, 5, 3], [2, 3]]
+
+
+def test_a_spelled_special_token_is_text(encoder_tokenizer):
+    assert encoder_tokenizer.encode_batch(["[SEP]"]) == [[2, 7, 9, 8, 3]]
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(12, range(10)), (10, [0, 1, 4, 5, 6, 7, 8, 9]), (6, [0, 7, 8, 9])])
+def test_head_and_tail_are_kept(encoder_tokenizer, limit, kept):
+    assert encoder_tokenizer.framed(list(range(10)), limit) == [2, *kept, 3]
+
+
+def test_a_tokenizer_without_its_special_tokens_is_refused():
+    with pytest.raises(ValueError, match=r"lacks '\[UNK\]' or '\[SEP\]'"):
+        EncoderTokenizer(Tokenizer(models.WordPiece({"a": 0}, unk_token="a")))
+    with pytest.raises(ValueError, match=r"lacks '\[CLS\]'"):
+        EncoderTokenizer(Tokenizer(models.WordPiece({"[UNK]": 0, "[SEP]": 1}, unk_token="[UNK]")))

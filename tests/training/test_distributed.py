@@ -21,7 +21,7 @@ from training.data.pair_batching import PairBatches
 from training.distributed import Group, joined
 from training.loop import Trainer
 from training.recipe import AnyRecipe, parse_recipe
-from training.tasks.registry import build_tokenizer, open_task
+from training.tasks.registry import open_task, start_run
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[2]
@@ -122,10 +122,9 @@ def two(
 @pytest.mark.parametrize("name", ["sentences", "streams", "pairs"])
 def test_the_loss_curve_is_that_of_one_process(name: str, two: Path, tiny_data_dir: Path, tmp_path: Path) -> None:
     recipe, run = _recipe(name), RunDirectory(tmp_path)
-    run.start(recipe)
-    build_tokenizer(recipe, tiny_data_dir).save(run.tokenizer)
+    start_run(recipe, run, tiny_data_dir)
     torch.manual_seed(recipe.seed)
-    Trainer(open_task(recipe, run.tokenizer, tiny_data_dir, CPU), run, recipe.loop).fit(lambda line: None)
+    Trainer(open_task(recipe, run, tiny_data_dir, CPU), run, recipe.loop).fit(lambda line: None)
     alone, together = _history(tmp_path), _history(two / "whole" / name)
     assert [step for step, _, _ in together] == [step for step, _, _ in alone]
     assert alone[0][0] > 5
@@ -155,7 +154,7 @@ def test_only_the_first_process_writes_and_reports(two: Path) -> None:
 
 def test_a_run_goes_on_with_as_many_processes(two: Path, tiny_data_dir: Path) -> None:
     recipe, run = _recipe("dropout"), RunDirectory(two / "whole" / "dropout")
-    trainer = Trainer(open_task(recipe, run.tokenizer, tiny_data_dir, CPU), run, recipe.loop)
+    trainer = Trainer(open_task(recipe, run, tiny_data_dir, CPU), run, recipe.loop)
     with pytest.raises(ValueError, match="dropout was trained in 2 processes, not 1"):
         trainer.fit(lambda line: None)
 

@@ -9,7 +9,14 @@ from pydantic import ValidationError
 
 import training.recipe
 from training.data.corpora import CORPORA
-from training.recipe import RecipeError, TranslationRecipe, load_recipe, parse_recipe
+from training.recipe import (
+    ClassificationRecipe,
+    LanguageModelRecipe,
+    RecipeError,
+    TranslationRecipe,
+    load_recipe,
+    parse_recipe,
+)
 
 SHIPPED = sorted((Path(training.recipe.__file__).parent / "recipes").glob("*.yaml"))
 SMALLEST: dict[str, Any] = {"name": "toy", "task": "language-model", "data": {"corpus": "ptb"}}
@@ -37,8 +44,11 @@ def test_every_shipped_recipe_is_valid(shipped: Path) -> None:
         assert recipe.export.licence == "unstated"
         return
     corpus = CORPORA[recipe.data.corpus]
-    data = recipe.data
-    columns = (data.source, data.target) if isinstance(recipe, TranslationRecipe) else (data.column,)
+    columns = ("label", "text") if isinstance(recipe, ClassificationRecipe) else ()
+    if isinstance(recipe, TranslationRecipe):
+        columns = (recipe.data.source, recipe.data.target)
+    if isinstance(recipe, LanguageModelRecipe):
+        columns = (recipe.data.column,)
     assert set(columns) <= set(corpus.columns)
     assert corpus.release_allowed or recipe.export.licence in ("unstated", "research only")
 

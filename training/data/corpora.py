@@ -58,7 +58,10 @@ class Corpus:
     """Whether a model trained on it may be released."""
     columns: tuple[str, ...]
     splits: Mapping[str, CorpusFile | tuple[CorpusFile, ...]]
-    """Keys are `train`, `dev` and `test`. Several files stand side by side, a column each, whose lines are whole."""
+    """Keys are `train`, `dev` and `test`; of texts of no class `oos_train`, `oos_dev` and `oos_test`.
+
+    Several files stand side by side, a column each, whose lines are whole.
+    """
     sources: tuple[Source, ...] = ()
     """Where `download` gets it; empty where no address serves exactly these files."""
     reader: Callable[[Iterator[str]], Iterator[Record]] = field(default=read_lines)
@@ -209,6 +212,67 @@ CORPORA: Mapping[str, Corpus] = {
                     ("test_2016_flickr.en", "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182"),
                 ),
             },
+            reader=read_tsv,
+        ),
+        Corpus(
+            name="clinc150",
+            folder="clinc150",
+            description="Intents of requests to an assistant, 150 classes, and requests of none (OOS-eval, full)",
+            homepage="https://github.com/clinc/oos-eval",
+            licence="CC BY 3.0",
+            release_allowed=True,
+            columns=("label", "text"),
+            splits=_files(
+                "data_full.{}.tsv",
+                {
+                    "train": ("train", "sha256:6f12011783e726f5e808c9065bf11a73b9e6838750156b808110552b144599f4"),
+                    "dev": ("val", "sha256:b9bc7761b45e43398cd4df045153ed8b0be0a477f8d9d9ec433efcdf7f1e42cf"),
+                    "test": ("test", "sha256:ae81d0ea8632ed74d0bba4b891acc7ac9595e0690d13c860ef50a8e5feebeedc"),
+                    "oos_train": (
+                        "oos_train",
+                        "sha256:4ae520344fe75a231016868186b744a7242c157322c47033aefc5f1846aa922a",
+                    ),
+                    "oos_dev": ("oos_val", "sha256:a20a929a2299dcb3908fc15d40c82a41d8805aad07a2155ea380c9bc08639857"),
+                    "oos_test": (
+                        "oos_test",
+                        "sha256:198268c5afe2d10a9298e0cf353cbfb242796b91fe4f0ea439611f833f2c26c4",
+                    ),
+                },
+            ),
+            reader=read_tsv,
+        ),
+        Corpus(
+            name="banking77",
+            folder="banking77",
+            description="Intents of a bank's customers, 77 classes; no development set",
+            homepage="https://github.com/PolyAI-LDN/task-specific-datasets",
+            licence="CC BY 4.0",
+            release_allowed=True,
+            columns=("label", "text"),
+            splits=_files(
+                "{}.tsv",
+                {
+                    "train": ("train", "sha256:6e5a7960466b5b4f8c56555071b8beac8eda5e41167143c0ba8015dbab112902"),
+                    "test": ("test", "sha256:396b16bf1b7347ab3d9faeb55a7ba6b6ea728d9fba3330a2544384eb96606526"),
+                },
+            ),
+            reader=read_tsv,
+        ),
+        Corpus(
+            name="reuters90",
+            folder="reuters90",
+            description="Reuters-21578, ModApte split, 90 topics, several a text; no development set",
+            homepage="https://archive.ics.uci.edu/dataset/137/reuters+21578+text+categorization+collection",
+            licence="research only",
+            release_allowed=False,
+            columns=("label", "text"),
+            splits=_files(
+                "{}.tsv",
+                {
+                    "train": ("training", "sha256:a8216a90467557316b2a0427734da57fae0e2733013b30927cf16e8e2b668f23"),
+                    "test": ("test", "sha256:9979a3e1976a84b2e7e7174e2ee008571fa5bcd300ede8794f59a5c8bfbdca55"),
+                },
+            ),
             reader=read_tsv,
         ),
         Corpus(

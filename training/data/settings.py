@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from training.data.tokenization import WordStyle
 from training.settings import PositiveInt, Settings
 
-__all__ = ["DataSettings", "PairFiles", "PairSettings", "Split"]
+__all__ = ["DataSettings", "LabelledSettings", "PairSettings", "Split", "SplitFiles"]
 
 Split = Literal["train", "dev", "test"]
 
@@ -46,15 +46,15 @@ class DataSettings(Settings):
 FileName = Annotated[str, Field(min_length=1)]
 
 
-class PairFiles(Settings):
-    """A user's own sentence pairs, `source<TAB>target` lines in UTF-8; relative paths start at `--data-dir`."""
+class SplitFiles(Settings):
+    """A user's own files: two columns with a tab between them, in UTF-8. Relative paths start at `--data-dir`."""
 
     train: FileName
-    """Pairs to learn from."""
+    """What to learn from."""
     dev: FileName | None = None
-    """Pairs to select a model by; held out of `train` where there is no such file."""
+    """What to select a model by; held out of `train` where there is no such file."""
     test: FileName | None = None
-    """Pairs to report quality on; held out of `train` where there is no such file."""
+    """What to report quality on; held out of `train` where there is no such file."""
 
     def held_out(self) -> list[Split]:
         """Splits that are part of the training file."""
@@ -62,25 +62,15 @@ class PairFiles(Settings):
         return [split for split in splits if getattr(self, split) is None]
 
 
-class PairSettings(Settings):
-    """What a translation model is trained on."""
+class _CorpusOrFiles(Settings):
+    """Where records come from."""
 
     corpus: str | None = None
     """A name of the corpus registry (`softserve-train corpora` lists them)."""
-    files: PairFiles | None = None
+    files: SplitFiles | None = None
     """Own files instead of a corpus."""
-    source: str
-    """Code of the language to translate from (ISO 639-1), which is also the name of the corpus's column."""
-    target: str
-    """Code of the language to translate into."""
-    vocab_size: Annotated[int, Field(ge=258)] = 8000
-    """Tokens of the joint byte-pair encoding; 258 of them are bytes, `<unk>` and `</s>`."""
-    batch_tokens: PositiveInt = 4096
-    """Positions a batch and side, padding included."""
-    max_tokens: PositiveInt = 256
-    """Longer training pairs are left out."""
     limit: PositiveInt | None = None
-    """Use only the first pairs of each split, for trying things out."""
+    """Use only the first records of each split, for trying things out."""
 
     @model_validator(mode="after")
     def _either(self) -> Self:
@@ -95,3 +85,31 @@ class PairSettings(Settings):
             return self.corpus
         own: str | None = getattr(self.files, split, None)
         return f"{PurePath(self.files.train).name}, held out" if own is None else PurePath(own).name
+
+
+class PairSettings(_CorpusOrFiles):
+    """What a translation model is trained on."""
+
+    source: str
+    """Code of the language to translate from (ISO 639-1), which is also the name of the corpus's column."""
+    target: str
+    """Code of the language to translate into."""
+    vocab_size: Annotated[int, Field(ge=258)] = 8000
+    """Tokens of the joint byte-pair encoding; 258 of them are bytes, `<unk>` and `</s>`."""
+    batch_tokens: PositiveInt = 4096
+    """Positions a batch and side, padding included."""
+    max_tokens: PositiveInt = 256
+    """Longer training pairs are left out."""
+
+
+class LabelledSettings(_CorpusOrFiles):
+    """What a classifier is trained on."""
+
+    multi_label: bool = False
+    """Whether a text may have several labels, which then have commas between them."""
+    out_of_scope: bool = False
+    """Whether the corpus's texts of no class make a class of their own, `oos`."""
+    max_tokens: Annotated[int, Field(ge=8)] = 64
+    """Longer texts keep their head and tail; `[CLS]` and `[SEP]` included."""
+    batch_tokens: PositiveInt = 1024
+    """Positions a batch, padding included."""

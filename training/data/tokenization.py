@@ -6,14 +6,14 @@ from typing import Literal
 
 from tokenizers import Regex, Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
-from tokenizers.models import BPE, WordLevel
-from tokenizers.normalizers import NFC, Lowercase, Replace, Sequence
-from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Split, WhitespaceSplit
-from tokenizers.trainers import BpeTrainer
+from tokenizers.models import BPE, WordLevel, WordPiece
+from tokenizers.normalizers import NFC, BertNormalizer, Lowercase, Replace, Sequence
+from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, PreTokenizer, Split, WhitespaceSplit
+from tokenizers.trainers import BpeTrainer, WordPieceTrainer
 
-from models.tokenization import END, UNKNOWN, SubwordTokenizer, WordTokenizer
+from models.tokenization import END, UNKNOWN, EncoderTokenizer, SubwordTokenizer, WordTokenizer
 
-__all__ = ["WordStyle", "build_subword_tokenizer", "build_word_tokenizer"]
+__all__ = ["WordStyle", "build_encoder_tokenizer", "build_subword_tokenizer", "build_word_tokenizer"]
 
 WordStyle = Literal["words", "whitespace"]
 """`words` separates punctuation and keeps contractions whole; `whitespace` is for text that is tokenized already."""
@@ -65,3 +65,15 @@ def build_subword_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Subword
     )
     tokenizer.train_from_iterator(texts, trainer)
     return SubwordTokenizer(tokenizer)
+
+
+def build_encoder_tokenizer(texts: Iterable[str], *, vocab_size: int) -> EncoderTokenizer:
+    """Word pieces in lower case as BERT has them (Devlin et al. 2019), at most `vocab_size`, special ones included."""
+    special = ["[PAD]", EncoderTokenizer.unknown_word, "[CLS]", EncoderTokenizer.end_word]
+    tokenizer = Tokenizer(WordPiece(unk_token=EncoderTokenizer.unknown_word))
+    tokenizer.normalizer = BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.train_from_iterator(
+        texts, WordPieceTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
+    )
+    return EncoderTokenizer(tokenizer)

@@ -15,6 +15,7 @@ from models.manifest import FORMAT_VERSION, MANIFEST, Graph, Manifest, sha256_of
 from models.store import Model, load_bundle
 from training.checkpoint import RunDirectory
 from training.data.corpora import get_corpus
+from training.export.classification import ClassificationExport
 from training.export.graphs import ExportGraph
 from training.export.language_model import LanguageModelExport
 from training.export.model_card import model_card
@@ -22,12 +23,14 @@ from training.export.onnx import save_graphs, to_onnx
 from training.export.torchscript import save_torchscript
 from training.export.translation import TranslationExport
 from training.export.verify import verify_bundle
-from training.recipe import AnyRecipe
+from training.networks.pretrained import PRETRAINED
+from training.recipe import AnyRecipe, ClassificationRecipe
 from training.tasks.language_model import LanguageModelTask
 from training.tasks.registry import AnyTask
+from training.tasks.translation import TranslationTask
 from training.trained import load_trained
 
-__all__ = ["OWN_FILES", "Exported", "TaskExport", "data_source", "export_run"]
+__all__ = ["OWN_FILES", "Exported", "TaskExport", "data_sources", "export_run"]
 
 OWN_FILES = "user's own files"
 """Homepage and licence of data that are in no registry."""
@@ -56,7 +59,11 @@ class TaskExport(Protocol):
     def task(self) -> AnyTask: ...
 
     def description(self) -> Mapping[str, object]:
-        """Manifest fields of this task alone."""
+        """Manifest fields of this task alone, or that it has other values for."""
+        ...
+
+    def files(self) -> Mapping[str, str]:
+        """Text files beside graphs, tokenizer and model card."""
         ...
 
     def largest_difference(self, backend: Backend, manifest: Manifest) -> float:
@@ -76,7 +83,9 @@ class TaskExport(Protocol):
 
 
 def _task_export(task: AnyTask) -> TaskExport:
-    return LanguageModelExport(task) if isinstance(task, LanguageModelTask) else TranslationExport(task)
+    if isinstance(task, LanguageModelTask):
+        return LanguageModelExport(task)
+    return TranslationExport(task) if isinstance(task, TranslationTask) else ClassificationExport(task)
 
 
 @dataclass(kw_only=True)
@@ -103,17 +112,17 @@ class _Export:
             "description": recipe.export.description,
             "licence": recipe.export.licence,
             "softmax": self._softmax(),
-            **self.special.description(),
             "graphs": {name: self._contract(name, graph.contract) for name, graph in self.special.graphs.items()},
             "tokenizer": _TOKENIZER,
             "vocab_size": tokenizer.vocab_size,
             "special_tokens": {"unknown": tokenizer.unknown_id, "end": tokenizer.end_id},
             "limits": {"max_tokens": recipe.export.max_tokens},
+            **self.special.description(),
             "quality": self.quality,
             "provenance": {
                 "recipe": recipe.model_dump(mode="json"),
                 "git_revision": self.run.provenance()["git_revision"],
-                "data": [data_source(recipe)],
+                "data": data_sources(recipe),
                 "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
                 "training_seconds": round(self.run.training_seconds(), 1),
             },
@@ -145,12 +154,22 @@ class _Export:
         ]
 
 
-def data_source(recipe: AnyRecipe) -> dict[str, str]:
-    """What the manifest says of a recipe's data."""
+def data_sources(recipe: AnyRecipe) -> list[dict[str, str]]:
+    """What the manifest says of a recipe's data, and of the weights it starts from."""
     if recipe.data.corpus is None:
-        return {"name": recipe.data.dataset("train"), "homepage": OWN_FILES, "licence": OWN_FILES}
-    corpus = get_corpus(recipe.data.corpus)
-    return {"name": corpus.name, "homepage": corpus.homepage, "licence": corpus.licence}
+        sources = [{"name": recipe.data.dataset("train"), "homepage": OWN_FILES, "licence": OWN_FILES}]
+    else:
+        corpus = get_corpus(recipe.data.corpus)
+        sources = [{"name": corpus.name, "homepage": corpus.homepage, "licence": corpus.licence}]
+    if isinstance(recipe, ClassificationRecipe) and recipe.network.pretrained is not None:
+        encoder = PRETRAINED.get(recipe.network.pretrained)
+        if encoder is None:
+            name = Path(recipe.network.pretrained).name
+            sources.append({"name": f"weights of {name}", "homepage": OWN_FILES, "licence": OWN_FILES})
+        else:
+            described = {"homepage": encoder.homepage, "licence": encoder.licence}
+            sources.append({"name": f"weights of {encoder.name}", **described})
+    return sources
 
 
 def export_run(
@@ -191,6 +210,8 @@ def export_run(
 def _write(export: _Export, references: Mapping[str, float]) -> Exported:
     special = export.special
     special.task.tokenizer.save(export.directory / _TOKENIZER)
+    for name, text in special.files().items():
+        (export.directory / name).write_text(text, encoding="utf-8")
     models = {name: to_onnx(graph) for name, graph in special.graphs.items()}
     save_graphs(models, export.directory)
     if export.recipe.export.torchscript:

@@ -27,6 +27,9 @@ class LanguageModelExport:
         self.task = task
         self.graphs = language_model_graphs(task.model)
 
+    def files(self) -> Mapping[str, str]:
+        return {}
+
     def description(self) -> Mapping[str, object]:
         layers, size = self.task.model.network.state_shape
         return {"network": {"kind": "lstm", "hidden_size": size, "num_layers": layers}}

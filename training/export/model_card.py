@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import sacrebleu
 import yaml
 
-from models.manifest import DataSource, LstmNetwork, Manifest, SoftmaxLayer
+from models.manifest import BertNetwork, DataSource, LstmNetwork, Manifest, SoftmaxLayer
 
 __all__ = ["model_card"]
 
@@ -20,9 +20,8 @@ def model_card(manifest: Manifest, *, differences: Mapping[str, float], referenc
 {manifest.description}
 
 * Output layer: {_output_layer(manifest.softmax)}
-* Network: {_network(manifest)}, word vectors tied
-* Vocabulary: {manifest.vocab_size} {"words" if manifest.task == "language-model" else "tokens of both languages"}, \
-`<unk>` and the sentence end `</s>` included
+* Network: {_network(manifest)}
+* Vocabulary: {_vocabulary(manifest)}
 * Licence of the model: {manifest.licence}
 * Weights: {_weights(manifest)}
 
@@ -38,9 +37,7 @@ Exported graphs against the trained module, largest difference of any output, fl
 
 ## Limits
 
-Trained on short sentences; {"texts" if manifest.task == "language-model" else "sentences"} of up to \
-{manifest.limits.max_tokens} tokens are accepted. It knows what its corpus
-says and repeats the corpus's biases; it is no source of facts.
+{_limits(manifest)}
 
 ## Recipe
 
@@ -61,11 +58,34 @@ def _source(source: DataSource) -> str:
 def _network(manifest: Manifest) -> str:
     network = manifest.network
     if isinstance(network, LstmNetwork):
-        return f"{network.num_layers}-layer LSTM, {network.hidden_size} hidden units"
+        return f"{network.num_layers}-layer LSTM, {network.hidden_size} hidden units, word vectors tied"
+    if isinstance(network, BertNetwork):
+        vector = "mean of its tokens' vectors" if network.pooling == "mean" else "vector of [CLS]"
+        return (
+            f"BERT encoder, {network.layers} layers, {network.hidden_size} hidden units, {network.heads} heads, "
+            f"feed-forward {network.inner_size}; a text's vector is the {vector}"
+        )
     return (
         f"Transformer, {network.encoder_layers} + {network.decoder_layers} layers, {network.hidden_size} hidden units, "
-        f"{network.heads} heads, feed-forward {network.inner_size}, {network.norm}-norm"
+        f"{network.heads} heads, feed-forward {network.inner_size}, {network.norm}-norm, word vectors tied"
     )
+
+
+def _vocabulary(manifest: Manifest) -> str:
+    if manifest.classes is not None:
+        return f"{manifest.vocab_size} word pieces; {manifest.classes.count} classes, in `{manifest.classes.file}`"
+    tokens = "words" if manifest.task == "language-model" else "tokens of both languages"
+    return f"{manifest.vocab_size} {tokens}, `<unk>` and the sentence end `</s>` included"
+
+
+def _limits(manifest: Manifest) -> str:
+    count = manifest.limits.max_tokens
+    if manifest.classes is not None:
+        return f"""Texts of up to {count} word pieces are accepted. It knows no class but its own: every text is given
+one of them, and only a low probability tells that it is of none. It repeats the biases of what it was trained on."""
+    texts = "texts" if manifest.task == "language-model" else "sentences"
+    return f"""Trained on short sentences; {texts} of up to {count} tokens are accepted. It knows what its corpus
+says and repeats the corpus's biases; it is no source of facts."""
 
 
 def _output_layer(layer: SoftmaxLayer) -> str:
@@ -90,13 +110,17 @@ def _weights(manifest: Manifest) -> str:
     lossy = manifest.quantization
     if lossy is None:
         return "float32"
-    return f"int8 ({lossy.metric} {lossy.value:.2f} against {lossy.float32_value:.2f} in float32)"
+    digits = 4 if manifest.classes is not None else 2
+    values = [f"{value:.{digits}f}" for value in (lossy.value, lossy.float32_value)]
+    return f"int8 ({lossy.metric} {values[0]} against {values[1]} in float32)"
 
 
 def _quality(manifest: Manifest, references: Mapping[str, float]) -> str:
     """What was measured, in words and as a table with a column for each metric."""
     if manifest.task == "translation":
         return _translation_quality(manifest, references)
+    if manifest.classes is not None:
+        return _classification_quality(manifest, references)
     text = "Perplexity per token, sentence ends included, `<unk>` counted like any word."
     columns = {"perplexity": "perplexity"}
     if manifest.softmax.sparse_k is not None:
@@ -122,21 +146,36 @@ def _translation_quality(manifest: Manifest, references: Mapping[str, float]) ->
     return f"{text}\n\n{_table(manifest, {'BLEU': 'BLEU', 'chrF': 'chrF'}, others)}"
 
 
+def _classification_quality(manifest: Manifest, references: Mapping[str, float]) -> str:
+    text = (
+        "Shares, 0 to 1. The calibration error is the expected one in 15 bins (Guo et al. 2017); out-of-scope AUROC"
+        " says how well the largest probability tells texts of a class from texts of none."
+    )
+    assert manifest.classes is not None
+    if manifest.classes.threshold is not None:
+        text += f" Predicted are the best class and those of probability {manifest.classes.threshold:g} and more."
+    columns = {quality.metric: quality.metric for quality in manifest.quality}
+    others = {name: {manifest.quality[0].metric: value} for name, value in references.items()}
+    return f"{text}\n\n{_table(manifest, columns, others, digits=4)}"
+
+
 def _signature(metric: sacrebleu.BLEU | sacrebleu.CHRF) -> str:
     metric.corpus_score(["a"], [["a"]])  # it counts references only then
     return str(metric.get_signature())
 
 
-def _table(manifest: Manifest, columns: Mapping[str, str], others: Mapping[str, Mapping[str, float]]) -> str:
+def _table(
+    manifest: Manifest, columns: Mapping[str, str], others: Mapping[str, Mapping[str, float]], digits: int = 2
+) -> str:
     rows = [["model", "data", "split", *columns.values()], ["---"] * (3 + len(columns))]
     splits: dict[tuple[str, str], dict[str, float]] = {}
     for quality in manifest.quality:
         splits.setdefault((quality.dataset, quality.split), {})[quality.metric] = quality.value
-    rows += [["this model", *where, *_numbers(columns, values)] for where, values in splits.items()]
+    rows += [["this model", *where, *_numbers(columns, values, digits)] for where, values in splits.items()]
     dataset = manifest.quality[0].dataset
-    rows += [[name, dataset, "test", *_numbers(columns, values)] for name, values in others.items()]
+    rows += [[name, dataset, "test", *_numbers(columns, values, digits)] for name, values in others.items()]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _numbers(columns: Iterable[str], values: Mapping[str, float]) -> list[str]:
-    return [f"{values[column]:.2f}" if column in values else "" for column in columns]
+def _numbers(columns: Iterable[str], values: Mapping[str, float], digits: int) -> list[str]:
+    return [f"{values[column]:.{digits}f}" if column in values else "" for column in columns]

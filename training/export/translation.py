@@ -40,6 +40,9 @@ class TranslationExport:
         self.task = task
         self.graphs = translation_graphs(task.model)
 
+    def files(self) -> Mapping[str, str]:
+        return {}
+
     def description(self) -> Mapping[str, object]:
         network, data = self.task.recipe.network, self.task.recipe.data
         positions = self.task.model.network.positions.shape[0]

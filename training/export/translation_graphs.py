@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.export.attention import joined_projections
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import ExportGraph, contract
 from training.export.operators import attend, attend_some, write_slots
 from training.export.topk import top_k
-from training.networks.transformer import Attention, Transformer
+from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 
 __all__ = ["DecoderStepGraph", "EncoderGraph", "example_source", "example_step", "translation_graphs"]
@@ -31,7 +32,7 @@ class EncoderGraph(nn.Module):
         super().__init__()
         self.network: Transformer = model.network
         self.embedding = model.output_layer.weight
-        self.joined = nn.ModuleList(_joined(layer.attention) for layer in model.network.encoder_layers())
+        self.joined = nn.ModuleList(joined_projections(layer.attention) for layer in model.network.encoder_layers())
 
     def forward(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, ...]:
         """source `[B, S]`, its lengths `[B]` -> for each layer keys and values `[B, H, S, d / H]`."""
@@ -61,7 +62,9 @@ class DecoderStepGraph(nn.Module):
         self.network: Transformer = model.network
         self.embedding = model.output_layer.weight
         self.output_layer = FoldedSoftmax(model.output_layer)
-        self.joined = nn.ModuleList(_joined(layer.self_attention) for layer in model.network.decoder_layers())
+        self.joined = nn.ModuleList(
+            joined_projections(layer.self_attention) for layer in model.network.decoder_layers()
+        )
 
     def forward(
         self, tokens: Tensor, positions: Tensor, visible: Tensor, source_lengths: Tensor, k: Tensor, *state: Tensor
@@ -94,16 +97,6 @@ class DecoderStepGraph(nn.Module):
         values, words = top_k(self.output_layer.log_prob(self.network.decoder_norm(hidden)), k)
         shape = (*tokens.shape, -1)
         return values.view(shape), words.view(shape), *written
-
-
-def _joined(attention: Attention) -> nn.Linear:
-    """Queries, keys and values of self-attention from one matrix product."""
-    parts = (attention.query, attention.key_value)
-    weight = torch.cat([part.weight.detach() for part in parts])
-    joined = nn.Linear(weight.shape[1], weight.shape[0], device=weight.device)
-    joined.weight = nn.Parameter(weight, requires_grad=False)
-    joined.bias = nn.Parameter(torch.cat([part.bias.detach() for part in parts]), requires_grad=False)
-    return joined
 
 
 def translation_graphs(model: TranslationModel) -> Mapping[str, ExportGraph]:

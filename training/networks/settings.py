@@ -5,9 +5,11 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from training.networks.text_classifier import Pooling
+from training.networks.text_encoder import EncoderConfig
 from training.settings import Fraction, PositiveInt, Settings
 
-__all__ = ["NetworkSettings", "TransformerSettings"]
+__all__ = ["NetworkSettings", "TextEncoderSettings", "TransformerSettings"]
 
 
 class NetworkSettings(Settings):
@@ -60,3 +62,34 @@ class TransformerSettings(Settings):
         if self.hidden_size % self.heads or self.hidden_size % 2:
             raise ValueError(f"hidden_size must be even and divisible by heads, not {self.hidden_size}, {self.heads}")
         return self
+
+
+class TextEncoderSettings(Settings):
+    """The encoder that computes a text's vector: a pretrained one, or one of these sizes from scratch."""
+
+    pretrained: str | None = None
+    """A name that `training.networks.pretrained` knows, or a directory in Hugging Face's layout of a BERT model."""
+    vocab_size: PositiveInt = 8000
+    """Word pieces, from scratch."""
+    hidden_size: PositiveInt = 256
+    """Size of word vectors and context vectors, from scratch."""
+    inner_size: PositiveInt = 1024
+    """Width of the feed-forward networks, from scratch."""
+    heads: PositiveInt = 4
+    """Attention heads, which divide the hidden size, from scratch."""
+    layers: PositiveInt = 4
+    """Transformer layers, from scratch."""
+    pooling: Pooling = "mean"
+    """The text's vector: the `mean` of its tokens', or that of the `first`, `[CLS]`."""
+    dropout: Fraction = 0.1
+    """On word vectors, on what sublayers add to them and on the text's vector."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        self.config(self.vocab_size)
+        return self
+
+    def config(self, vocab_size: int, positions: int = 512) -> EncoderConfig:
+        """Sizes of an encoder from scratch."""
+        sizes = self.model_dump(include={"hidden_size", "inner_size", "heads", "layers", "dropout"})
+        return EncoderConfig(vocab_size=vocab_size, positions=positions, **sizes)

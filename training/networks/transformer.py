@@ -5,6 +5,7 @@ Shapes: `B` sentences, `S` source tokens, `T` target tokens, `P` target tokens r
 """
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -13,10 +14,22 @@ from torch.nn import functional
 
 from training.networks.dropout import Dropout
 
-__all__ = ["Attention", "Cache", "Linear", "Memory", "Norm", "Transformer", "padding_mask", "sinusoidal_positions"]
+__all__ = [
+    "Attention",
+    "Cache",
+    "EncoderLayer",
+    "Linear",
+    "Memory",
+    "Norm",
+    "Transformer",
+    "padding_mask",
+    "sinusoidal_positions",
+]
 
 Norm = Literal["pre", "post"]
 """Whether a sublayer's input or its sum with the residual is normalized (Xiong et al. 2020)."""
+
+Activation = Callable[[Tensor], Tensor]
 
 KeyValue = tuple[Tensor, Tensor]
 """Keys and values `[B, H, tokens, d / H]`."""
@@ -87,22 +100,25 @@ class Attention(nn.Module):
 class _FeedForward(nn.Module):
     """Position-wise feed-forward network (section 3.3)."""
 
-    def __init__(self, hidden_size: int, inner_size: int) -> None:
+    def __init__(self, hidden_size: int, inner_size: int, activation: Activation) -> None:
         super().__init__()
         self.inner = Linear(hidden_size, inner_size)
         self.outer = Linear(inner_size, hidden_size)
+        self.activation = activation
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.outer(functional.relu(self.inner(inputs)))
+        outputs: Tensor = self.outer(self.activation(self.inner(inputs)))
         return outputs
 
 
 class _Layer(nn.Module):
     """What encoder and decoder layers share: each sublayer with its residual, norm and dropout (section 5.4)."""
 
-    def __init__(self, sublayers: int, hidden_size: int, dropout: float, norm: Norm) -> None:
+    def __init__(
+        self, sublayers: int, hidden_size: int, dropout: float, norm: Norm, norm_epsilon: float = 1e-5
+    ) -> None:
         super().__init__()
-        self.norms = nn.ModuleList(nn.LayerNorm(hidden_size) for _ in range(sublayers))
+        self.norms = nn.ModuleList(nn.LayerNorm(hidden_size, eps=norm_epsilon) for _ in range(sublayers))
         self.dropout = Dropout(dropout)
         self.pre = norm == "pre"
 
@@ -118,10 +134,20 @@ class _Layer(nn.Module):
 
 
 class EncoderLayer(_Layer):
-    def __init__(self, hidden_size: int, inner_size: int, heads: int, dropout: float, norm: Norm) -> None:
-        super().__init__(2, hidden_size, dropout, norm)
+    def __init__(
+        self,
+        hidden_size: int,
+        inner_size: int,
+        heads: int,
+        dropout: float,
+        norm: Norm,
+        *,
+        activation: Activation = functional.relu,
+        norm_epsilon: float = 1e-5,
+    ) -> None:
+        super().__init__(2, hidden_size, dropout, norm, norm_epsilon)
         self.attention = Attention(hidden_size, heads)
-        self.feed_forward = _FeedForward(hidden_size, inner_size)
+        self.feed_forward = _FeedForward(hidden_size, inner_size, activation)
 
     def forward(self, inputs: Tensor, mask: Tensor | None) -> Tensor:
         read = self.before(0, inputs)
@@ -134,7 +160,7 @@ class DecoderLayer(_Layer):
         super().__init__(3, hidden_size, dropout, norm)
         self.self_attention = Attention(hidden_size, heads)
         self.cross_attention = Attention(hidden_size, heads)
-        self.feed_forward = _FeedForward(hidden_size, inner_size)
+        self.feed_forward = _FeedForward(hidden_size, inner_size, functional.relu)
 
     def forward(
         self, inputs: Tensor, memory: KeyValue, mask: Tensor | None, past: KeyValue | None

@@ -95,6 +95,9 @@ class LanguageModelTask:
         texts = split_texts(data, "train", data_dir)
         return build_word_tokenizer(texts, style=data.style, lowercase=data.lowercase, min_count=data.min_count)
 
+    def initialize(self) -> None:
+        """Fresh parameters are all there is."""
+
     def batches(self, split: str) -> Batches:
         """Batches of a split; training batches are shuffled by the recipe's seed."""
         data = self.recipe.data

@@ -1,28 +1,54 @@
-"""Which class trains which recipe."""
+"""Which class trains which recipe, and what a run directory keeps for it beside the weights."""
 
 from pathlib import Path
 
 import torch
 
-from models.tokenization import SubwordTokenizer, WordTokenizer
-from training.recipe import AnyRecipe, LanguageModelRecipe
+from models.tokenization import EncoderTokenizer, SubwordTokenizer, WordTokenizer
+from training.checkpoint import RunDirectory
+from training.networks.text_encoder import EncoderConfig
+from training.recipe import AnyRecipe, LanguageModelRecipe, TranslationRecipe
+from training.tasks.classification import Classes, ClassificationTask
 from training.tasks.language_model import LanguageModelTask
 from training.tasks.translation import TranslationTask
 
-__all__ = ["AnyTask", "build_tokenizer", "open_task"]
+__all__ = ["AnyTask", "open_task", "start_run"]
 
-AnyTask = LanguageModelTask | TranslationTask
+AnyTask = LanguageModelTask | TranslationTask | ClassificationTask
 
 
-def build_tokenizer(recipe: AnyRecipe, data_dir: Path) -> WordTokenizer | SubwordTokenizer:
-    """The vocabulary of the recipe's training split."""
+def start_run(recipe: AnyRecipe, run: RunDirectory, data_dir: Path) -> None:
+    """Makes a run directory: the recipe, and the vocabulary of its training split; a classifier's labels and sizes.
+
+    What was there before is gone, but only once the new vocabulary is known.
+    """
+    texts: dict[Path, str] = {}
+    tokenizer: WordTokenizer | SubwordTokenizer | EncoderTokenizer
     if isinstance(recipe, LanguageModelRecipe):
-        return LanguageModelTask.build_tokenizer(recipe, data_dir)
-    return TranslationTask.build_tokenizer(recipe, data_dir)
+        tokenizer = LanguageModelTask.build_tokenizer(recipe, data_dir)
+    elif isinstance(recipe, TranslationRecipe):
+        tokenizer = TranslationTask.build_tokenizer(recipe, data_dir)
+    else:
+        classes = ClassificationTask.build_classes(recipe, data_dir)
+        tokenizer = classes.tokenizer
+        texts[run.labels] = "".join(f"{label}\n" for label in classes.labels)
+        texts[run.encoder] = classes.encoder.model_dump_json(indent=2)
+    run.clear()
+    run.start(recipe)
+    tokenizer.save(run.tokenizer)
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
 
 
-def open_task(recipe: AnyRecipe, tokenizer: Path, data_dir: Path, device: torch.device) -> AnyTask:
-    """The task of a recipe with fresh parameters and the vocabulary in a file."""
+def open_task(recipe: AnyRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> AnyTask:
+    """The task of a recipe with fresh parameters, and what its run directory keeps."""
     if isinstance(recipe, LanguageModelRecipe):
-        return LanguageModelTask(recipe, WordTokenizer.from_file(tokenizer), data_dir, device)
-    return TranslationTask(recipe, SubwordTokenizer.from_file(tokenizer), data_dir, device)
+        return LanguageModelTask(recipe, WordTokenizer.from_file(run.tokenizer), data_dir, device)
+    if isinstance(recipe, TranslationRecipe):
+        return TranslationTask(recipe, SubwordTokenizer.from_file(run.tokenizer), data_dir, device)
+    classes = Classes(
+        tokenizer=EncoderTokenizer.from_file(run.tokenizer),
+        labels=tuple(run.labels.read_text(encoding="utf-8").splitlines()),
+        encoder=EncoderConfig.model_validate_json(run.encoder.read_bytes()),
+    )
+    return ClassificationTask(recipe, classes, data_dir, device)

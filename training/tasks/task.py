@@ -41,6 +41,10 @@ class Task(Protocol[BatchT]):
     @property
     def model(self) -> nn.Module: ...
 
+    def initialize(self) -> None:
+        """Takes over what a new run starts from beside fresh parameters, such as a pretrained encoder."""
+        ...
+
     def batches(self, split: str) -> Batches[BatchT]:
         """Batches of a split; those of `train` are shuffled."""
         ...

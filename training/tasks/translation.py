@@ -10,8 +10,8 @@ from torch import Tensor
 from models.tokenization import SubwordTokenizer
 from training.data.batching import IGNORED
 from training.data.corpora import get_corpus
+from training.data.own_files import read_split
 from training.data.pair_batching import PairBatch, PairBatches
-from training.data.pair_files import read_split
 from training.data.tokenization import build_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
@@ -72,6 +72,9 @@ class TranslationTask:
         """Joint byte-pair encoding of both sides of the recipe's training split."""
         pairs = split_pairs(recipe.data, "train", data_dir)
         return build_subword_tokenizer((text for pair in pairs for text in pair), vocab_size=recipe.data.vocab_size)
+
+    def initialize(self) -> None:
+        """Fresh parameters are all there is."""
 
     def batches(self, split: str) -> PairBatches:
         """Batches of a split; training batches are shuffled by the recipe's seed and lack pairs that are too long."""

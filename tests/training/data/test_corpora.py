@@ -254,7 +254,10 @@ def test_an_unknown_corpus_names_the_known_ones() -> None:
 @pytest.mark.parametrize("corpus", REGISTERED, ids=lambda corpus: corpus.name)
 def test_every_corpus_is_described(corpus: Corpus) -> None:
     assert get_corpus(corpus.name) is corpus
-    assert list(corpus.splits) == ["train", "dev", "test"]
+    known = ["train", "dev", "test", "oos_train", "oos_dev", "oos_test"]
+    assert list(corpus.splits) == [split for split in known if split in corpus.splits]
+    # Labelled texts to select by can be held out of the training texts.
+    assert {"train", "test"} | (set() if corpus.columns == ("label", "text") else {"dev"}) <= set(corpus.splits)
     assert corpus.licence
     assert corpus.description
     assert corpus.homepage.startswith("https://")

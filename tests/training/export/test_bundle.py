@@ -20,7 +20,7 @@ from models.tokenization import WordTokenizer
 from training import checkpoint
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, Corpus
-from training.export.bundle import Exported, data_source, export_run
+from training.export.bundle import Exported, data_sources, export_run
 from training.export.language_model import bundle_perplexity
 from training.export.verify import ExportError
 from training.recipe import Recipe, parse_recipe
@@ -100,11 +100,9 @@ def test_the_manifest_says_where_the_model_comes_from(tiny_export: Exported, tin
 def test_own_files_have_no_homepage() -> None:
     data = {"files": {"train": "mine/pairs.tsv"}, "source": "de", "target": "en"}
     recipe = parse_recipe({"name": "own", "task": "translation", "data": data})
-    assert data_source(recipe) == {
-        "name": "pairs.tsv",
-        "homepage": "user's own files",
-        "licence": "user's own files",
-    }
+    assert data_sources(recipe) == [
+        {"name": "pairs.tsv", "homepage": "user's own files", "licence": "user's own files"}
+    ]
 
 
 def test_every_graph_has_a_file_for_both_backends(tiny_export: Exported) -> None:

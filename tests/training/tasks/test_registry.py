@@ -2,31 +2,46 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from models.tokenization import SubwordTokenizer, WordTokenizer
+from training.checkpoint import RunDirectory
 from training.recipe import Recipe, TranslationRecipe
 from training.tasks.language_model import LanguageModelTask
-from training.tasks.registry import build_tokenizer, open_task
+from training.tasks.registry import open_task, start_run
 from training.tasks.translation import TranslationTask
 
 CPU = torch.device("cpu")
 
 
 def test_a_language_model_has_words(tiny_recipe: Recipe, tiny_data_dir: Path, tmp_path: Path) -> None:
-    tokenizer = build_tokenizer(tiny_recipe, tiny_data_dir)
-    assert isinstance(tokenizer, WordTokenizer)
-    tokenizer.save(tmp_path / "tokenizer.json")
-    task = open_task(tiny_recipe, tmp_path / "tokenizer.json", tiny_data_dir, CPU)
+    run = RunDirectory(tmp_path / "run")
+    start_run(tiny_recipe, run, tiny_data_dir)
+    task = open_task(tiny_recipe, run, tiny_data_dir, CPU)
     assert isinstance(task, LanguageModelTask)
-    assert task.tokenizer.vocab_size == tokenizer.vocab_size
+    assert isinstance(task.tokenizer, WordTokenizer)
+    assert run.recipe() == tiny_recipe
 
 
 def test_a_translator_has_subwords(pairs_recipe: TranslationRecipe, tiny_data_dir: Path, tmp_path: Path) -> None:
-    tokenizer = build_tokenizer(pairs_recipe, tiny_data_dir)
-    assert isinstance(tokenizer, SubwordTokenizer)
-    tokenizer.save(tmp_path / "tokenizer.json")
-    task = open_task(pairs_recipe, tmp_path / "tokenizer.json", tiny_data_dir, CPU)
+    run = RunDirectory(tmp_path / "run")
+    start_run(pairs_recipe, run, tiny_data_dir)
+    task = open_task(pairs_recipe, run, tiny_data_dir, CPU)
     assert isinstance(task, TranslationTask)
+    assert isinstance(task.tokenizer, SubwordTokenizer)
     assert task.recipe == pairs_recipe
-    assert task.model.output_layer.weight.shape[0] == tokenizer.vocab_size
+    assert task.model.output_layer.weight.shape[0] == task.tokenizer.vocab_size
+
+
+def test_a_new_run_keeps_nothing_of_the_old_one_once_it_can_begin(
+    tiny_recipe: Recipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    run = RunDirectory(tmp_path / "run")
+    start_run(tiny_recipe, run, tiny_data_dir)
+    run.last.write_bytes(b"old")
+    with pytest.raises(FileNotFoundError):
+        start_run(tiny_recipe, run, tmp_path)
+    assert run.last.is_file()
+    start_run(tiny_recipe, run, tiny_data_dir)
+    assert not run.last.exists()

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from training.data.pair_files import held_out_notes, read_pairs, read_split
-from training.data.settings import PairFiles, PairSettings
+from training.data.own_files import held_out_notes, read_pairs, read_split
+from training.data.settings import PairSettings, SplitFiles
 
-ONLY_TRAIN = PairFiles(train="pairs.tsv")
+ONLY_TRAIN = SplitFiles(train="pairs.tsv")
 
 
 def _pairs(count: int) -> list[tuple[str, str]]:
@@ -20,7 +20,7 @@ def _write(path: Path, pairs: list[tuple[str, str]]) -> Path:
     return path
 
 
-def _splits(files: PairFiles, data_dir: Path) -> dict[str, list[tuple[str, str]]]:
+def _splits(files: SplitFiles, data_dir: Path) -> dict[str, list[tuple[str, str]]]:
     return {split: read_split(files, split, data_dir) for split in ("train", "dev", "test")}
 
 
@@ -90,7 +90,7 @@ def test_each_split_has_its_file(tmp_path: Path) -> None:
     content = {"train": _pairs(3), "dev": _pairs(2), "test": _pairs(1)}
     for split, pairs in content.items():
         _write(tmp_path / f"{split}.tsv", pairs)
-    files = PairFiles(train="train.tsv", dev="dev.tsv", test=str(tmp_path / "test.tsv"))
+    files = SplitFiles(train="train.tsv", dev="dev.tsv", test=str(tmp_path / "test.tsv"))
     assert _splits(files, tmp_path) == content
     assert held_out_notes(files) == []
 
@@ -124,7 +124,7 @@ def test_only_what_is_missing_is_held_out(missing: str, tmp_path: Path) -> None:
     other = {"dev": "test", "test": "dev"}[missing]
     _write(tmp_path / "pairs.tsv", _pairs(40))
     _write(tmp_path / "other.tsv", [("ja", "yes")])
-    files = PairFiles.model_validate({"train": "pairs.tsv", other: "other.tsv"})
+    files = SplitFiles.model_validate({"train": "pairs.tsv", other: "other.tsv"})
     splits = _splits(files, tmp_path)
     assert (len(splits["train"]), len(splits[missing]), splits[other]) == (38, 2, [("ja", "yes")])
     assert [note.partition(":")[0] for note in held_out_notes(files)] == [f"no {missing} file"]
@@ -148,7 +148,7 @@ def test_an_unknown_split_names_the_known_ones(tmp_path: Path) -> None:
 
 
 def test_numbers_say_what_they_were_measured_on() -> None:
-    files = PairFiles(train="own/pairs.tsv", test="own/news.tsv")
+    files = SplitFiles(train="own/pairs.tsv", test="own/news.tsv")
     data = PairSettings(files=files, source="de", target="en")
     assert {split: data.dataset(split) for split in ("train", "dev", "test")} == {
         "train": "pairs.tsv",

@@ -1,0 +1,144 @@
+"""Classifiers: texts in, probabilities of their classes out. All log-probabilities are base e.
+
+Shapes: `B` texts, `T` tokens, `k` classes asked for.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from models.backend import Backend
+from models.errors import BundleError, QueryError, TextTooLongError
+from models.manifest import Manifest
+from models.texts import checked_text, padded, several
+from models.tokenization import EncoderTokenizer
+
+__all__ = ["Classification", "Classifier", "ClassifyQuery", "Label"]
+
+_BATCH_TOKENS = 2048
+"""Positions that `classify` computes together, padding included."""
+_CHARACTERS_PER_TOKEN = 64
+"""Texts of more characters than this times the token limit are refused before they are tokenized."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A class that a text may be of."""
+
+    label: str
+    log_probability: float
+
+    @property
+    def probability(self) -> float:
+        return math.exp(self.log_probability)
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """A text and its classes, most probable first."""
+
+    text: str
+    labels: tuple[Label, ...]
+    """Fewer than asked for where a sparse-softmax gives fewer a probability."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifyQuery:
+    """A checked and tokenized text."""
+
+    text: str
+    tokens: tuple[int, ...]
+    """`[CLS]` and `[SEP]` included."""
+    top_k: int
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+
+class Classifier:
+    """A loaded bundle that classifies texts. Safe to call from several threads.
+
+    `classify` does a whole job; a server checks and tokenizes queries as they come (`query`) and runs them in batches
+    (`run`).
+    """
+
+    def __init__(
+        self, manifest: Manifest, tokenizer: EncoderTokenizer, labels: Sequence[str], backend: Backend
+    ) -> None:
+        self.manifest = manifest
+        self.backend = backend
+        self.labels = tuple(labels)
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def from_bundle(cls, path: Path, manifest: Manifest, backend: Backend) -> Self:
+        assert manifest.classes is not None
+        try:
+            tokenizer = EncoderTokenizer.from_file(path / manifest.tokenizer)
+            labels = (path / manifest.classes.file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        except ValueError as error:
+            raise BundleError(str(path), [str(error)]) from error
+        problems = manifest.tokenizer_problems(tokenizer)
+        if len(set(labels)) != manifest.classes.count or len(labels) != manifest.classes.count:
+            problems.append(f"{manifest.classes.file} does not have {manifest.classes.count} different labels")
+        if problems:
+            raise BundleError(str(path), problems)
+        return cls(manifest, tokenizer, labels, backend)
+
+    def classify(self, texts: Sequence[str], top_k: int = 5, *, truncate: bool = False) -> list[Classification]:
+        """The `top_k` most probable classes of each text, all where there are fewer; none of probability 0.
+
+        `truncate` keeps head and tail of a text that is too long. Raises `QueryError` for `top_k` below 1, and its
+        `TextTooLongError`.
+        """
+        return self.run([self.query(text, top_k, truncate=truncate) for text in several(texts)])
+
+    def query(self, text: str, top_k: int = 5, *, truncate: bool = False) -> ClassifyQuery:
+        """Checks and tokenizes one text; see `classify`."""
+        if top_k < 1:
+            raise QueryError(f"top_k must be at least 1, not {top_k}")
+        limit = self.manifest.limits.max_tokens
+        characters = limit * _CHARACTERS_PER_TOKEN
+        text = checked_text(text)
+        read = text
+        if len(read) > characters:
+            if not truncate:
+                raise TextTooLongError(len(read), characters, "characters")
+            read = f"{read[: characters // 2]} {read[-characters // 2 :]}"
+        tokens = self._tokenizer.encode_batch([read])[0]
+        if len(tokens) > limit:
+            if not truncate:
+                raise TextTooLongError(len(tokens), limit)
+            tokens = self._tokenizer.framed(tokens[1:-1], limit)
+        return ClassifyQuery(text, tuple(tokens), min(top_k, len(self.labels)))
+
+    def run(self, queries: Sequence[ClassifyQuery]) -> list[Classification]:
+        """Results in the order of the queries; similar lengths are computed together."""
+        order = sorted(range(len(queries)), key=lambda index: -queries[index].length)
+        found: dict[int, Classification] = {}
+        while order:
+            count = max(1, _BATCH_TOKENS // queries[order[0]].length)
+            group, order = order[:count], order[count:]
+            found |= zip(group, self._run([queries[index] for index in group]), strict=True)
+        return [found[index] for index in range(len(queries))]
+
+    def _run(self, queries: Sequence[ClassifyQuery]) -> list[Classification]:
+        inputs = padded([query.tokens for query in queries])
+        top_k = np.array(max(query.top_k for query in queries))
+        values, classes = self.backend.run("classify", {**inputs, "k": top_k}, ["log_probabilities", "classes"])
+        return [
+            Classification(
+                query.text,
+                tuple(
+                    Label(self.labels[number], value)
+                    for number, value in zip(of[: query.top_k], log_probabilities[: query.top_k], strict=True)
+                    if value != -math.inf
+                ),
+            )
+            for query, of, log_probabilities in zip(queries, classes.tolist(), values.tolist(), strict=True)
+        ]

@@ -1,0 +1,101 @@
+"""Tests of exported classifiers."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from models import Classifier
+from models.store import load_bundle
+from tests.fixtures.classification import ERRANDS_RECIPE, train_classifier
+from training.checkpoint import RunDirectory
+from training.export.bundle import Exported, export_run
+from training.export.classification import ClassificationExport, bundle_quality
+from training.export.verify import ExportError
+from training.recipe import ClassificationRecipe, parse_recipe
+from training.tasks.classification import ClassificationTask
+
+
+def test_graphs_are_those_of_the_model(errands_export: Exported) -> None:
+    assert set(errands_export.differences) == {"onnx", "torchscript"}
+    assert max(errands_export.differences.values()) < 1e-5
+
+
+def test_the_manifest_says_what_there_is(errands_export: Exported) -> None:
+    manifest = errands_export.manifest
+    assert manifest.task == "text-classification"
+    assert manifest.classes is not None
+    assert (manifest.classes.count, manifest.classes.threshold) == (8, None)
+    assert manifest.limits.max_tokens == 24  # of the encoder, which has fewer positions than the recipe allows tokens
+    assert manifest.softmax.sparse_k == 4
+    metrics = [quality.metric for quality in manifest.quality if quality.split == "test"]
+    assert metrics == ["accuracy", "macro F1", "top-5 accuracy", "calibration error", "out-of-scope AUROC"]
+
+
+def test_the_card_has_the_numbers(errands_export: Exported) -> None:
+    card = (errands_export.path / "MODEL_CARD.md").read_text(encoding="utf-8")
+    for quality in errands_export.manifest.quality:
+        assert f"{quality.value:.4f}" in card
+    assert "8 classes, in `labels.txt`" in card
+    assert "sparse-softmax over the 4 best" in card
+
+
+def test_the_bundle_is_as_good_as_the_model(
+    errands_export: Exported, errands_task: ClassificationTask, tiny_data_dir: Path
+) -> None:
+    model = load_bundle(errands_export.path)
+    assert isinstance(model, Classifier)
+    found = bundle_quality(model, errands_task.recipe, "test", tiny_data_dir)
+    expected = errands_task.qualities("test")
+    assert list(found) == list(expected)
+    np.testing.assert_allclose(list(found.values()), list(expected.values()), atol=1e-4)
+
+
+def test_int8_answers_alike_whatever_stands_beside(
+    errands_run: RunDirectory, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    recipe = errands_run.recipe().model_dump()
+    recipe["export"] |= {"quantization": "int8", "torchscript": False}
+    run = RunDirectory(shutil.copytree(errands_run.path, tmp_path / "errands"))
+    (run.path / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    exported = export_run(run, tmp_path / "bundles", tiny_data_dir)
+    assert exported.manifest.quantization is not None
+    assert exported.manifest.quantization.kind == "int8-static"
+    assert abs(exported.manifest.quantization.value - exported.manifest.quantization.float32_value) <= 0.05
+    model = load_bundle(exported.path)
+    assert isinstance(model, Classifier)
+    texts = ["walk", "please please please sing", "i would like to cook now and then"]
+    alone = [model.classify([text], 1)[0].labels[0] for text in texts]
+    together = [result.labels[0] for result in model.classify(texts, 1)]
+    assert [each.label for each in alone] == [each.label for each in together]
+    np.testing.assert_allclose([each.probability for each in alone], [each.probability for each in together], rtol=1e-3)
+
+
+def test_a_threshold_is_found_on_the_development_set(tmp_path: Path) -> None:
+    lines = ["a,b\tone and two", "a\tone", "b\ttwo", "c\tthree"] * 12
+    (tmp_path / "texts.tsv").write_text("\n".join(lines), encoding="utf-8")
+    content = {
+        **ERRANDS_RECIPE,
+        "data": {"files": {"train": "texts.tsv", "dev": "texts.tsv", "test": "texts.tsv"}, "multi_label": True},
+        "output_layer": {"kernels": "pow"},
+        "loop": {"epochs": 6, "learning_rate": 1e-2, "warmup_steps": 5, "precision": "float32"},
+        "export": {"torchscript": False},
+    }
+    recipe = parse_recipe(content)
+    assert isinstance(recipe, ClassificationRecipe)
+    run = RunDirectory(tmp_path / "run")
+    task = train_classifier(recipe, tmp_path, run)
+    exported = export_run(run, tmp_path / "bundles", tmp_path)
+    assert exported.manifest.classes is not None
+    assert exported.manifest.classes.threshold == task.evaluate(task.batches("dev")).threshold
+    assert exported.manifest.quality[0].metric == "micro F1"
+    assert exported.manifest.quality[0].value > 0.9
+
+
+def test_entmax_is_not_exported(errands_task: ClassificationTask) -> None:
+    recipe = errands_task.recipe.model_copy(update={"loss": "entmax15"})
+    task = ClassificationTask(recipe, errands_task.classes, errands_task.data_dir, errands_task.device)
+    with pytest.raises(ExportError, match="entmax15"):
+        ClassificationExport(task)

@@ -1,0 +1,224 @@
+"""Tests of the classification task."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.fixtures.classification import ERRANDS_RECIPE, WORDS, train_classifier
+from tests.training.networks.golden import bert
+from training.checkpoint import RunDirectory
+from training.data.text_batching import TextBatch
+from training.recipe import ClassificationRecipe, parse_recipe
+from training.tasks.classification import ClassificationTask
+from training.tasks.registry import open_task, start_run
+
+CPU = torch.device("cpu")
+
+
+def _recipe(**sections: Any) -> ClassificationRecipe:
+    content = {**ERRANDS_RECIPE}
+    for section, fields in sections.items():
+        content[section] = {**content[section], **fields} if isinstance(fields, dict) else fields
+    recipe = parse_recipe(content)
+    assert isinstance(recipe, ClassificationRecipe)
+    return recipe
+
+
+def _task(recipe: ClassificationRecipe, data_dir: Path, path: Path) -> ClassificationTask:
+    run = RunDirectory(path)
+    start_run(recipe, run, data_dir)
+    torch.manual_seed(0)
+    task = open_task(recipe, run, data_dir, CPU)
+    assert isinstance(task, ClassificationTask)
+    return task
+
+
+def _several(path: Path, split: str, count: int) -> None:
+    """Texts of one or two classes."""
+    names = list(WORDS)
+    lines = []
+    for index in range(count):
+        labels = [names[index % 8], names[(index * 3 + 1) % 8]] if index % 3 == 0 else [names[index % 8]]
+        labels = list(dict.fromkeys(labels))
+        lines.append(f"{','.join(labels)}\tplease {' and '.join(WORDS[label][index % 2] for label in labels)} {index}")
+    (path / f"{split}.tsv").write_text("\n".join(lines), encoding="utf-8")
+
+
+# ---- learning ---------------------------------------------------------------------------------------------
+
+
+def test_a_sparse_classifier_learns(errands_task: ClassificationTask) -> None:
+    found = errands_task.qualities("test")
+    assert list(found) == ["accuracy", "macro F1", "top-5 accuracy", "calibration error", "out-of-scope AUROC"]
+    assert found["accuracy"] > 0.95
+    assert found["out-of-scope AUROC"] > 0.6
+
+
+def test_probabilities_are_the_layers_in_the_order_of_the_split(errands_task: ClassificationTask) -> None:
+    batches = errands_task.batches("test")
+    found = errands_task.probabilities(batches)
+    np.testing.assert_allclose(found.sum(1), 1, rtol=1e-6)
+    assert set((found > 0).sum(1).tolist()) == {4}  # sparse_k
+    one = next(batches.epoch(0))
+    with torch.no_grad():
+        expected = errands_task.model.output_layer.log_prob(errands_task.model(one.tokens, one.lengths)).exp()
+    np.testing.assert_allclose(found[one.indices.numpy()], expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_entmax_learns_too_and_has_its_own_distribution(
+    errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    recipe = _recipe(loss="entmax15", output_layer={"sparse_k": None})
+    task = train_classifier(recipe, tiny_data_dir, RunDirectory(tmp_path / "run"))
+    probabilities = task.probabilities(task.batches("test"))
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
+    assert (probabilities == 0).any()
+    assert task.qualities("test")["accuracy"] > 0.95
+
+
+def test_texts_of_several_classes(tmp_path: Path) -> None:
+    for split, count in (("train", 480), ("dev", 48), ("test", 48)):
+        _several(tmp_path, split, count)
+    files = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+    recipe = _recipe(
+        data={"corpus": None, "files": files, "multi_label": True}, output_layer={"sparse_k": None}, loop={"epochs": 12}
+    )
+    task = train_classifier(recipe, tmp_path, RunDirectory(tmp_path / "run"))
+    assert task.metric == "micro F1"
+    found = task.qualities("test")
+    assert list(found)[:3] == ["micro F1", "macro F1", "accuracy"]
+    assert found["micro F1"] > 0.9
+    quality = task.evaluate(task.batches("dev"))
+    assert quality.threshold is not None
+    assert quality.value == quality.micro_f1
+
+
+def test_texts_of_no_class_as_a_class(
+    errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    task = _task(_recipe(data={"out_of_scope": True}), tiny_data_dir, tmp_path / "run")
+    assert task.classes.labels == tuple(sorted([*WORDS, "oos"]))
+    assert len(task.batches("dev").labels) == 60 + 20
+    assert 0 <= task.qualities("test")["out-of-scope AUROC"] <= 1
+
+
+# ---- the loss ---------------------------------------------------------------------------------------------
+
+
+def test_a_text_of_two_classes_counts_for_both(
+    errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    task = _task(_recipe(output_layer={"sparse_k": None}), tiny_data_dir, tmp_path / "run")
+    task.model.eval()
+    batch = TextBatch(
+        tokens=torch.tensor([[2, 5, 3], [2, 9, 3]]),
+        lengths=torch.tensor([3, 3]),
+        targets=torch.tensor([[1, 6], [4, -100]]),
+        indices=torch.tensor([0, 1]),
+    )
+    loss, count = task.loss(batch)
+    log_prob = task.model.output_layer.log_prob(task.model(batch.tokens, batch.lengths))
+    expected = -(log_prob[0, 1] + log_prob[0, 6] + log_prob[1, 4])
+    assert (count, batch.num_targets) == (3, 3)
+    torch.testing.assert_close(loss, expected)
+
+
+def test_a_batch_without_classes_has_no_loss(
+    errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    task = _task(errands_recipe, tiny_data_dir, tmp_path / "run")
+    batch = TextBatch(
+        tokens=torch.tensor([[2, 5, 3]]),
+        lengths=torch.tensor([3]),
+        targets=torch.full((1, 1), -100),
+        indices=torch.tensor([0]),
+    )
+    loss, count = task.loss(batch)
+    assert (float(loss.detach()), count) == (0.0, 0)
+
+
+# ---- a pretrained encoder ---------------------------------------------------------------------------------
+
+
+def test_a_pretrained_encoder_is_where_training_starts_and_need_not_stay(
+    errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    first = _task(errands_recipe, tiny_data_dir, tmp_path / "scratch")
+    encoder = tmp_path / "encoder"
+    encoder.mkdir()
+    sizes = {"vocab_size": first.tokenizer.vocab_size, "max_position_embeddings": 24}
+    (encoder / "config.json").write_text(json.dumps({**bert.CONFIG, **sizes}), encoding="utf-8")
+    first.tokenizer.save(encoder / "tokenizer.json")
+    shapes = json.loads(bert.FILE.read_text(encoding="utf-8"))["shapes"]
+    shapes["embeddings.word_embeddings.weight"][0] = sizes["vocab_size"]
+    shapes["embeddings.position_embeddings.weight"][0] = 24
+    tensors = {name: bert.weight(i, torch.Size(shape)) for i, (name, shape) in enumerate(shapes.items())}
+    save_file(tensors, encoder / "model.safetensors")
+    recipe = _recipe(network={"pretrained": str(encoder)}, loop={"epochs": 1, "learning_rate": 1e-6})
+    task = _task(recipe, tiny_data_dir, tmp_path / "run")
+    task.initialize()
+    torch.testing.assert_close(task.model.encoder.words.weight.detach(), tensors["embeddings.word_embeddings.weight"])
+    trained = train_classifier(recipe, tiny_data_dir, RunDirectory(tmp_path / "run"))
+    near = tensors["embeddings.word_embeddings.weight"]
+    torch.testing.assert_close(trained.model.encoder.words.weight, near, rtol=0, atol=1e-3)
+    (encoder / "model.safetensors").unlink()
+    (encoder / "config.json").unlink()
+    assert isinstance(open_task(recipe, RunDirectory(tmp_path / "run"), tiny_data_dir, CPU), ClassificationTask)
+
+
+# ---- what cannot be ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        (
+            {"data": {"corpus": "errands", "max_tokens": 600}, "network": {"pretrained": "nowhere"}},
+            "'nowhere' is neither",
+        ),
+        ({"data": {"corpus": "multi30k"}}, "has no labels"),
+        ({"data": {"corpus": "banking77", "out_of_scope": True}}, "no texts of no class"),
+    ],
+)
+def test_impossible_recipes_are_refused(
+    errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path, sections: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        _task(_recipe(**sections), tiny_data_dir, tmp_path / "run")
+
+
+def test_one_class_is_not_enough(tmp_path: Path) -> None:
+    (tmp_path / "one.tsv").write_text("a\tthis\na\tthat\n", encoding="utf-8")
+    files = {"train": "one.tsv", "dev": "one.tsv", "test": "one.tsv"}
+    with pytest.raises(ValueError, match="only one class, 'a'"):
+        _task(_recipe(data={"corpus": None, "files": files}), tmp_path, tmp_path / "run")
+
+
+def test_a_class_without_training_texts_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("a\tthis\nb\tthat\n", encoding="utf-8")
+    (tmp_path / "dev.tsv").write_text("c\tthose\n", encoding="utf-8")
+    files = {"train": "train.tsv", "dev": "dev.tsv", "test": "dev.tsv"}
+    recipe = _recipe(data={"corpus": None, "files": files}, output_layer={"sparse_k": None})
+    task = _task(recipe, tmp_path, tmp_path / "run")
+    with pytest.raises(ValueError, match="labels that no training text has: c"):
+        task.batches("dev")
+
+
+@pytest.mark.parametrize("layer", [{"sparse_k": 3}, {"sparse_k": None, "kernels": "lin, pow"}])
+def test_entmax_takes_plain_scores_only(layer: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="entmax15 takes one kernel"):
+        _recipe(loss="entmax15", output_layer=layer)
+
+
+def test_untrained_probabilities_are_even(
+    errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    task = _task(_recipe(output_layer={"sparse_k": None}), tiny_data_dir, tmp_path / "run")
+    loss, count = task.loss(next(task.batches("train").epoch(0)))
+    assert math.isclose(float(loss.detach()) / count, math.log(8), rel_tol=0.5)

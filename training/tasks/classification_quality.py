@@ -1,0 +1,149 @@
+"""How good predicted probabilities of classes are.
+
+Shapes: `N` texts, `C` classes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+
+from training.data.labelled_texts import OUT_OF_SCOPE
+
+__all__ = [
+    "ClassificationQuality",
+    "calibration_error",
+    "measure_several",
+    "measure_single",
+    "measured",
+    "out_of_scope_auroc",
+]
+
+Probabilities = NDArray[np.float64]
+"""`[N, C]`; rows sum to 1."""
+
+_BINS = 15
+_THRESHOLDS = np.arange(1, 20) / 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassificationQuality:
+    """Shares, 0 to 1."""
+
+    accuracy: float
+    """Texts whose classes are exactly the predicted ones."""
+    micro_f1: float
+    """F1 over all decisions, which is the accuracy where texts are of one class."""
+    macro_f1: float
+    """Mean over classes of each class's F1."""
+    top_5: float
+    """Texts of whose classes one is among the five most probable."""
+    calibration_error: float
+    """Expected calibration error of the most probable class, in 15 bins (Guo et al. 2017, eq. 3)."""
+    threshold: float | None = None
+    """The probability from which on a class is predicted, where texts can be of several."""
+
+    @property
+    def value(self) -> float:
+        """What models are selected by."""
+        return self.accuracy if self.threshold is None else self.micro_f1
+
+    def named(self) -> dict[str, float]:
+        """The numbers as they are reported, the one that models are selected by first."""
+        several = self.threshold is not None
+        first = {"micro F1": self.micro_f1, "macro F1": self.macro_f1, "accuracy": self.accuracy}
+        names = list(first) if several else ["accuracy", "macro F1"]
+        return {
+            **{name: first[name] for name in names},
+            "top-5 accuracy": self.top_5,
+            "calibration error": self.calibration_error,
+        }
+
+
+def measure_single(probabilities: Probabilities, labels: Sequence[int]) -> ClassificationQuality:
+    """Quality where each of the `N` texts is of one class."""
+    predicted = probabilities.argmax(1)
+    accuracy = float(accuracy_score(labels, predicted))
+    return ClassificationQuality(
+        accuracy=accuracy,
+        micro_f1=accuracy,
+        macro_f1=float(f1_score(labels, predicted, average="macro", zero_division=0)),
+        top_5=_top_5(probabilities, [(label,) for label in labels]),
+        calibration_error=calibration_error(probabilities.max(1), np.asarray(predicted == labels)),
+    )
+
+
+def measure_several(
+    probabilities: Probabilities, labels: Sequence[Sequence[int]], threshold: float | None = None
+) -> ClassificationQuality:
+    """Quality where texts can be of several classes: predicted are the best and those from `threshold` on.
+
+    Without `threshold`, that of 0.05 to 0.95 in steps of 0.05 with the highest micro F1.
+    """
+    truth = np.zeros(probabilities.shape, bool)
+    for row, classes in enumerate(labels):
+        truth[row, list(classes)] = True
+    best = np.zeros_like(truth)
+    best[np.arange(len(best)), probabilities.argmax(1)] = True
+    if threshold is None:
+        threshold = max(
+            _THRESHOLDS.tolist(), key=lambda some: f1_score(truth, best | (probabilities >= some), average="micro")
+        )
+    predicted = best | (probabilities >= threshold)
+    return ClassificationQuality(
+        accuracy=float(accuracy_score(truth, predicted)),
+        micro_f1=float(f1_score(truth, predicted, average="micro", zero_division=0)),
+        macro_f1=float(f1_score(truth, predicted, average="macro", zero_division=0)),
+        top_5=_top_5(probabilities, labels),
+        calibration_error=calibration_error(probabilities.max(1), np.asarray((truth & best).any(axis=1))),
+        threshold=threshold,
+    )
+
+
+def _top_5(probabilities: Probabilities, labels: Sequence[Sequence[int]]) -> float:
+    best = np.argsort(-probabilities, axis=1, kind="stable")[:, :5]
+    return float(np.mean([bool(set(row) & set(classes)) for row, classes in zip(best.tolist(), labels, strict=True)]))
+
+
+def calibration_error(confidences: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
+    """Mean distance between confidence and accuracy over 15 bins of equal width, weighted by size: `[N]`, `[N]`."""
+    bins = np.minimum((confidences * _BINS).astype(int), _BINS - 1)
+    gaps = np.bincount(bins, confidences - right, minlength=_BINS)
+    return float(np.abs(gaps).sum() / len(right))
+
+
+def out_of_scope_auroc(inside: Probabilities, outside: Probabilities) -> float:
+    """How well the largest probability tells texts of a class from texts of none (Hendrycks and Gimpel 2017).
+
+    Area under the receiver operating characteristic: `[N, C]`, `[M, C]` -> 0.5 for chance, 1 for no error.
+    """
+    scores = np.concatenate([inside.max(1), outside.max(1)])
+    truth = np.repeat([1, 0], [len(inside), len(outside)])
+    return float(roc_auc_score(truth, scores))
+
+
+def measured(
+    probabilities: Probabilities,
+    labels: Sequence[Sequence[int]],
+    outside: Probabilities,
+    names: Sequence[str],
+    *,
+    several: bool,
+    threshold: float | None,
+) -> dict[str, float]:
+    """All numbers on `N` texts and, for the detection of texts of no class, on `M` such: `[N, C]`, N, `[M, C]`, C.
+
+    A class `oos` counts as no class in the detection.
+    """
+    if several:
+        quality = measure_several(probabilities, labels, threshold)
+    else:
+        quality = measure_single(probabilities, [classes[0] for classes in labels])
+    found = quality.named()
+    if len(outside):
+        proper = [index for index, name in enumerate(names) if name != OUT_OF_SCOPE]
+        inside = [bool(set(classes) & set(proper)) for classes in labels]
+        found["out-of-scope AUROC"] = out_of_scope_auroc(probabilities[inside][:, proper], outside[:, proper])
+    return found
