@@ -6,20 +6,13 @@ Needs `pip install ctranslate2`. Every cell runs all sides once a round; printed
 tokens a second, ends included, and ratios. `sorted`: a library gets all sentences at once and orders them as it likes.
 `arrival`: it gets them in batches as they come. Both stop a sentence when as many hypotheses as the beam has are
 finished, CTranslate2's rule.
-
-Each side has a process of its own and rests before the other runs: threads of a pool wait for their next work awake for
-a while (OpenMP's for 0.2 s), on the cores that the other would compute on.
 """
 
-import multiprocessing
 import platform
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +24,7 @@ import torch
 import tyro
 
 from benchmarks.ctranslate2_model import END, convert, spelled
+from benchmarks.sides import Side, interleaved, side
 from models.backend.onnx import OnnxBackend
 from models.beam_search import SearchOptions
 from models.manifest import Languages, Limits, Manifest, TransformerNetwork
@@ -46,43 +40,6 @@ from training.trained import load_trained
 Tokens = list[int]
 Translate = Callable[[Sequence[Tokens], int], list[Tokens]]
 """Sources and a beam size to best translations."""
-
-_REST = 0.4
-"""Seconds after which no thread of a side is awake."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """A library in a process of its own."""
-
-    executor: ProcessPoolExecutor
-
-    def time(self, groups: Sequence[Sequence[Tokens]], beam: int) -> tuple[float, list[Tokens]]:
-        """Seconds for all groups, one after the other, and their translations."""
-        time.sleep(_REST)
-        return self.executor.submit(_run, groups, beam).result()
-
-
-_translate: Translate
-"""What a side's process runs."""
-
-
-def _load(make: Callable[..., Translate], arguments: tuple[object, ...]) -> None:
-    global _translate
-    _translate = make(*arguments)
-
-
-def _run(groups: Sequence[Sequence[Tokens]], beam: int) -> tuple[float, list[Tokens]]:
-    started = time.perf_counter()
-    results = [tokens for group in groups for tokens in _translate(group, beam)]
-    return time.perf_counter() - started, results
-
-
-@contextmanager
-def _side(make: Callable[..., Translate], *arguments: object) -> Iterator[Side]:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, _load, (make, arguments)) as executor:
-        yield Side(executor)
 
 
 def main(
@@ -121,8 +78,8 @@ def main(
         with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
             manifest = _convert(task, Path(directory), precision)
             sides = {
-                "Softserve": stack.enter_context(_side(_softserve, Path(directory), manifest, threads)),
-                "CTranslate2": stack.enter_context(_side(_ctranslate2, Path(directory), precision, threads)),
+                "Softserve": stack.enter_context(side(_softserve, Path(directory), manifest, threads)),
+                "CTranslate2": stack.enter_context(side(_ctranslate2, Path(directory), precision, threads)),
             }
             for beam in (1, 5):
                 for batch in (1, 32):
@@ -132,8 +89,8 @@ def main(
                         ratios.append(_report(cell, task.tokenizer, medians, results, references))
     print(f"\nleast ratio {min(ratios):.2f}, geometric mean {statistics.geometric_mean(ratios):.2f}")
     if eager:
-        with _side(_eager, run, data_dir, threads) as side:
-            medians, results = _cell({"eager": side}, sources, 1, 32, "arrival", rounds)
+        with side(_eager, run, data_dir, threads) as only:
+            medians, results = _cell({"eager": only}, sources, 1, 32, "arrival", rounds)
         tokens = sum(len(each) + 1 for each in results["eager"])
         print(f"PyTorch eager with a cache, greedy, batch 32, arrival: {tokens / medians['eager']:.0f} tokens/s")
 
@@ -217,14 +174,7 @@ def _cell(
     """Median seconds of each side for all sentences, and its translations."""
     size = len(sources) if order == "sorted" else batch
     groups = [sources[first : first + size] for first in range(0, len(sources), size)]
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    results: dict[str, list[Tokens]] = {}
-    for number in range(rounds + 1):
-        for name, side in sides.items():
-            seconds, results[name] = side.time(groups, beam)
-            if number:
-                times[name].append(seconds)
-    return {name: statistics.median(values) for name, values in times.items()}, results
+    return interleaved(sides, dict.fromkeys(sides, groups), (beam,), rounds)
 
 
 def _report(

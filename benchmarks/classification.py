@@ -1,0 +1,152 @@
+"""Texts a second of a classifier, against onnxruntime on batches as they come and against transformers.
+
+    python -m benchmarks.classification runs/intents --data-dir data
+
+Needs `pip install transformers`, and a run that started from a pretrained encoder. Every cell runs all sides once a
+round, each in a process of its own; printed are medians over rounds of texts a second, tokenization included, and
+ratios. `naive` computes the same ONNX graph on texts in the order they come, padded to the longest of each batch;
+`transformers` does so with the reference implementation, eagerly. Texts are those of CLINC150's test split, some of
+them made long by joining several.
+"""
+
+import platform
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import onnxruntime
+import torch
+import tyro
+import yaml
+
+from benchmarks.sides import interleaved, side
+from models.classifier import Classifier
+from models.store import load_bundle
+from models.texts import padded
+from training.checkpoint import RunDirectory
+from training.data.labelled_texts import read_labelled
+from training.export.bundle import export_run
+from training.networks.pretrained import encoder_directory
+from training.tasks.classification import ClassificationTask
+from training.trained import load_trained
+
+Classify = Callable[[Sequence[str]], list[str]]
+"""Texts to their most probable labels."""
+
+_LONG_WORDS = 40, 80
+
+
+def main(
+    run: Annotated[Path, tyro.conf.Positional],
+    data_dir: Path = Path("data"),
+    texts: int = 512,
+    long_share: float = 0.02,
+    rounds: int = 5,
+    threads: int = 2,
+) -> None:
+    """Prints a Markdown table.
+
+    Args:
+        run: Run directory of a classifier.
+        data_dir: Directory that holds the corpora.
+        texts: Texts of each round.
+        long_share: Share of texts that have 40 to 80 words.
+        rounds: Rounds of each cell, after one to warm up.
+        threads: Threads of each side.
+    """
+    task = load_trained(RunDirectory(run), data_dir, "cpu")
+    assert isinstance(task, ClassificationTask)
+    mixed = _mixed(task, texts, long_share)
+    words = [len(text.split()) for text in mixed]
+    print(
+        f"{run.name}: {texts} texts of {np.mean(words):.1f} words, {sum(w >= _LONG_WORDS[0] for w in words)} long; "
+        f"{threads} threads, onnxruntime {onnxruntime.__version__}, torch {torch.__version__}, {platform.machine()}\n"
+    )
+    print("| precision | batch | Softserve | naive | transformers | x naive | x transformers | same labels |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+        eager = stack.enter_context(side(_transformers, task.recipe.network.pretrained, threads))
+        for precision in ("float32", "int8"):
+            bundle = _export(RunDirectory(run), Path(directory) / precision, data_dir, precision)
+            sides = {
+                "Softserve": stack.enter_context(side(_softserve, bundle, threads)),
+                "naive": stack.enter_context(side(_naive, bundle, threads)),
+                "transformers": eager,
+            }
+            for batch in (1, 32):
+                ones = [mixed[first : first + batch] for first in range(0, len(mixed), batch)]
+                groups = {"Softserve": ones if batch == 1 else [mixed], "naive": ones, "transformers": ones}
+                medians, results = interleaved(sides, groups, (), rounds)
+                rates = [texts / medians[name] for name in sides]
+                same = sum(a == b for a, b in zip(results["Softserve"], results["naive"], strict=True))
+                cells = [f"{rate:.0f}" for rate in rates] + [f"{rates[0] / rate:.2f}" for rate in rates[1:]]
+                print(f"| {precision} | {batch} | {' | '.join(cells)} | {same}/{texts} |", flush=True)
+
+
+def _mixed(task: ClassificationTask, count: int, long_share: float) -> list[str]:
+    """Test texts in random order, a share of them long."""
+    generator = random.Random(0)
+    short = [each for each in _texts(task) if len(each.split()) < _LONG_WORDS[0]]
+    mixed = generator.sample(short, count)
+    for index in generator.sample(range(count), round(long_share * count)):
+        wanted = generator.randint(*_LONG_WORDS)
+        mixed[index] = " ".join(" ".join(generator.choices(short, k=wanted)).split()[:wanted])
+    return mixed
+
+
+def _texts(task: ClassificationTask) -> list[str]:
+    return [each.text for each in read_labelled(task.recipe.data, "test", task.data_dir)]
+
+
+def _export(run: RunDirectory, directory: Path, data_dir: Path, precision: str) -> Path:
+    """The bundle of a run in that precision."""
+    copy = RunDirectory(Path(shutil.copytree(run.path, directory / "run", ignore=shutil.ignore_patterns("last.pt"))))
+    recipe = run.recipe().model_dump()
+    recipe["export"] |= {"quantization": "int8" if precision == "int8" else "none", "torchscript": False}
+    (copy.path / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    return export_run(copy, directory / "models", data_dir).path
+
+
+def _softserve(bundle: Path, threads: int) -> Classify:
+    model = load_bundle(bundle, threads=threads)
+    assert isinstance(model, Classifier)
+    return lambda texts: [result.labels[0].label for result in model.classify(texts, 1, truncate=True)]
+
+
+def _naive(bundle: Path, threads: int) -> Classify:
+    model = load_bundle(bundle, threads=threads)
+    assert isinstance(model, Classifier)
+
+    def classify(texts: Sequence[str]) -> list[str]:
+        inputs = padded([model.query(text, 1, truncate=True).tokens for text in texts])
+        _, classes = model.backend.run("classify", {**inputs, "k": np.array(1)}, ["log_probabilities", "classes"])
+        return [model.labels[int(row[0])] for row in classes]
+
+    return classify
+
+
+def _transformers(pretrained: str | None, threads: int) -> Classify:
+    """The pretrained encoder with a head of its own, whose labels mean nothing: for its time."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    assert pretrained is not None
+    torch.set_num_threads(threads)
+    directory = encoder_directory(pretrained)
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    model = AutoModelForSequenceClassification.from_pretrained(directory, num_labels=150).eval()
+
+    def classify(texts: Sequence[str]) -> list[str]:
+        with torch.inference_mode():
+            inputs = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
+            return [str(number) for number in model(**inputs).logits.argmax(1).tolist()]
+
+    return classify
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,74 @@
+"""Libraries that are compared, each in a process of its own.
+
+Threads of a pool wait for their next work awake for a while (OpenMP's for 0.2 s), on the cores that another library
+would compute on. So a side rests before it runs.
+"""
+
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Side", "interleaved", "side"]
+
+_REST = 0.4
+"""Seconds after which no thread of a side is awake."""
+
+Work = Callable[..., list[Any]]
+"""Computes a group of inputs."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A library in a process of its own."""
+
+    executor: ProcessPoolExecutor
+
+    def time(self, groups: Sequence[Sequence[Any]], *arguments: object) -> tuple[float, list[Any]]:
+        """Seconds for all groups, one after the other, and what they gave."""
+        time.sleep(_REST)
+        return self.executor.submit(_run, groups, arguments).result()
+
+
+_work: Work
+"""What a side's process runs."""
+
+
+def _load(make: Callable[..., Work], arguments: tuple[object, ...]) -> None:
+    global _work
+    _work = make(*arguments)
+
+
+def _run(groups: Sequence[Sequence[Any]], arguments: tuple[object, ...]) -> tuple[float, list[Any]]:
+    started = time.perf_counter()
+    results = [result for group in groups for result in _work(group, *arguments)]
+    return time.perf_counter() - started, results
+
+
+@contextmanager
+def side(make: Callable[..., Work], *arguments: object) -> Iterator[Side]:
+    """Starts a process that makes its work from the arguments, both of which can be pickled."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, _load, (make, arguments)) as executor:
+        yield Side(executor)
+
+
+def interleaved(
+    sides: Mapping[str, Side], groups: Mapping[str, Sequence[Sequence[Any]]], arguments: Sequence[object], rounds: int
+) -> tuple[dict[str, float], dict[str, list[Any]]]:
+    """Median seconds of each side for its groups, over rounds in which all take turns, and its last results.
+
+    The first round warms up and does not count.
+    """
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    results: dict[str, list[Any]] = {}
+    for number in range(rounds + 1):
+        for name, each in sides.items():
+            seconds, results[name] = each.time(groups[name], *arguments)
+            if number:
+                times[name].append(seconds)
+    return {name: statistics.median(values) for name, values in times.items()}, results
