@@ -32,7 +32,7 @@ from training.checkpoint import RunDirectory
 from training.data.labelled_texts import read_labelled
 from training.export.bundle import export_run
 from training.networks.pretrained import encoder_directory
-from training.tasks.classification import ClassificationTask
+from training.tasks.text_classification import TextClassificationTask
 from training.trained import load_trained
 
 Classify = Callable[[Sequence[str]], list[str]]
@@ -60,7 +60,7 @@ def main(
         threads: Threads of each side.
     """
     task = load_trained(RunDirectory(run), data_dir, "cpu")
-    assert isinstance(task, ClassificationTask)
+    assert isinstance(task, TextClassificationTask)
     mixed = _mixed(task, texts, long_share)
     words = [len(text.split()) for text in mixed]
     print(
@@ -88,7 +88,7 @@ def main(
                 print(f"| {precision} | {batch} | {' | '.join(cells)} | {same}/{texts} |", flush=True)
 
 
-def _mixed(task: ClassificationTask, count: int, long_share: float) -> list[str]:
+def _mixed(task: TextClassificationTask, count: int, long_share: float) -> list[str]:
     """Test texts in random order, a share of them long."""
     generator = random.Random(0)
     short = [each for each in _texts(task) if len(each.split()) < _LONG_WORDS[0]]
@@ -99,7 +99,7 @@ def _mixed(task: ClassificationTask, count: int, long_share: float) -> list[str]
     return mixed
 
 
-def _texts(task: ClassificationTask) -> list[str]:
+def _texts(task: TextClassificationTask) -> list[str]:
     return [each.text for each in read_labelled(task.recipe.data, "test", task.data_dir)]
 
 

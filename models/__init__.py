@@ -9,6 +9,7 @@ from models.errors import (
     UnknownModelError,
     UnsupportedDeviceError,
 )
+from models.image_classifier import ImageClassifier
 from models.language_model import LanguageModel
 from models.manifest import Manifest
 from models.store import ModelStore
@@ -17,6 +18,7 @@ from models.translator import Translator
 __all__ = [
     "BundleError",
     "Classifier",
+    "ImageClassifier",
     "LanguageModel",
     "Manifest",
     "ModelError",

@@ -11,13 +11,13 @@ from typing import Self
 
 import numpy as np
 
-from models.backend import Backend
+from models.backend import Array, Backend
 from models.errors import BundleError, QueryError, TextTooLongError
 from models.manifest import Manifest
 from models.texts import checked_text, padded, several
 from models.tokenization import EncoderTokenizer
 
-__all__ = ["Classification", "Classifier", "ClassifyQuery", "Label"]
+__all__ = ["Classification", "Classifier", "ClassifyQuery", "Label", "best_labels", "read_labels"]
 
 _BATCH_TOKENS = 2048
 """Positions that `classify` computes together, padding included."""
@@ -77,18 +77,13 @@ class Classifier:
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: Manifest, backend: Backend) -> Self:
-        assert manifest.classes is not None
         try:
-            tokenizer = EncoderTokenizer.from_file(path / manifest.tokenizer)
-            labels = (path / manifest.classes.file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+            tokenizer = EncoderTokenizer.from_file(path / manifest.text.tokenizer)
         except ValueError as error:
             raise BundleError(str(path), [str(error)]) from error
-        problems = manifest.tokenizer_problems(tokenizer)
-        if len(set(labels)) != manifest.classes.count or len(labels) != manifest.classes.count:
-            problems.append(f"{manifest.classes.file} does not have {manifest.classes.count} different labels")
-        if problems:
+        if problems := manifest.tokenizer_problems(tokenizer):
             raise BundleError(str(path), problems)
-        return cls(manifest, tokenizer, labels, backend)
+        return cls(manifest, tokenizer, read_labels(path, manifest), backend)
 
     def classify(self, texts: Sequence[str], top_k: int = 5, *, truncate: bool = False) -> list[Classification]:
         """The `top_k` most probable classes of each text, all where there are fewer; none of probability 0.
@@ -102,7 +97,7 @@ class Classifier:
         """Checks and tokenizes one text; see `classify`."""
         if top_k < 1:
             raise QueryError(f"top_k must be at least 1, not {top_k}")
-        limit = self.manifest.limits.max_tokens
+        limit = self.manifest.text.max_tokens
         characters = limit * _CHARACTERS_PER_TOKEN
         text = checked_text(text)
         read = text
@@ -131,14 +126,32 @@ class Classifier:
         inputs = padded([query.tokens for query in queries])
         top_k = np.array(max(query.top_k for query in queries))
         values, classes = self.backend.run("classify", {**inputs, "k": top_k}, ["log_probabilities", "classes"])
-        return [
-            Classification(
-                query.text,
-                tuple(
-                    Label(self.labels[number], value)
-                    for number, value in zip(of[: query.top_k], log_probabilities[: query.top_k], strict=True)
-                    if value != -math.inf
-                ),
-            )
-            for query, of, log_probabilities in zip(queries, classes.tolist(), values.tolist(), strict=True)
-        ]
+        rows = best_labels(self.labels, values, classes, [query.top_k for query in queries])
+        return [Classification(query.text, row) for query, row in zip(queries, rows, strict=True)]
+
+
+def read_labels(bundle: Path, manifest: Manifest) -> list[str]:
+    """The labels of a classifier; raises `BundleError` where they are not those that the manifest describes."""
+    assert manifest.classes is not None
+    file, count = manifest.classes.file, manifest.classes.count
+    try:
+        labels = (bundle / file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except ValueError as error:
+        raise BundleError(str(bundle), [f"{file} is not UTF-8: {error}"]) from error
+    if len(labels) != count or len(set(labels)) != count:
+        raise BundleError(str(bundle), [f"{file} does not have {count} different labels"])
+    return labels
+
+
+def best_labels(
+    labels: Sequence[str], log_probabilities: Array, classes: Array, counts: Sequence[int]
+) -> list[tuple[Label, ...]]:
+    """The first `counts` `[B]` classes of each row of `[B, k]` that are not of probability 0."""
+    return [
+        tuple(
+            Label(labels[number], value)
+            for number, value in zip(numbers[:count], values[:count], strict=True)
+            if value != -math.inf
+        )
+        for numbers, values, count in zip(classes.tolist(), log_probabilities.tolist(), counts, strict=True)
+    ]

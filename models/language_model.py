@@ -155,13 +155,13 @@ class LanguageModel:
         self.manifest = manifest
         self.backend = backend
         self._tokenizer = tokenizer
-        self._end = manifest.special_tokens.end
+        self._end = manifest.text.special_tokens.end
         self._kernels = tuple(kernel.name for kernel in manifest.softmax.kernels)
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: Manifest, backend: Backend) -> Self:
         try:
-            tokenizer = WordTokenizer.from_file(path / manifest.tokenizer)
+            tokenizer = WordTokenizer.from_file(path / manifest.text.tokenizer)
         except ValueError as error:
             raise BundleError(str(path), [str(error)]) from error
         if problems := manifest.tokenizer_problems(tokenizer):
@@ -170,7 +170,7 @@ class LanguageModel:
 
     @property
     def vocab_size(self) -> int:
-        return self.manifest.vocab_size
+        return self.manifest.text.vocab_size
 
     def next_words(
         self,
@@ -266,7 +266,7 @@ class LanguageModel:
     def _split(self, text: str, truncate: bool, *, keep_end: bool) -> tuple[list[int], list[str]]:
         """Ids and words of a text within the limits."""
         text = checked_text(text)
-        limit = self.manifest.limits.max_tokens
+        limit = self.manifest.text.max_tokens
         characters = limit * _CHARACTERS_PER_TOKEN
         if len(text) > characters:
             if not truncate:
@@ -306,7 +306,7 @@ class LanguageModel:
         return scores
 
     def _sentence_score(self, query: ScoreQuery, scores: Sequence[float]) -> SentenceScore:
-        unknown, end = self.manifest.special_tokens.unknown, self._tokenizer.word(self._end)
+        unknown, end = self.manifest.text.special_tokens.unknown, self._tokenizer.word(self._end)
         words, tokens = (*query.words, end), (*query.tokens, self._end)
         return SentenceScore(
             query.text,

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -17,6 +19,7 @@ __all__ = [
     "Classes",
     "DataSource",
     "Graph",
+    "ImageNetwork",
     "Kernel",
     "Languages",
     "Limits",
@@ -28,6 +31,7 @@ __all__ = [
     "SoftmaxLayer",
     "SpecialTokens",
     "TensorSpec",
+    "TextInput",
     "TransformerNetwork",
     "Vocabulary",
     "read_manifest",
@@ -74,7 +78,7 @@ class TensorSpec(_Contract):
     """One input or output of a graph."""
 
     name: str
-    dtype: Literal["bool", "int64", "float32"]
+    dtype: Literal["bool", "uint8", "int64", "float32"]
     shape: tuple[str | int, ...]
     """A number, or the name of an axis that varies."""
 
@@ -160,11 +164,22 @@ class Languages(_Contract):
     target: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
 
 
+class ImageNetwork(_Contract):
+    """What there is to know of an encoder of images."""
+
+    kind: Literal["efficientnet-lite0", "densenet"]
+    hidden_size: PositiveInt
+    image_size: PositiveInt
+    """Height and width that every image is brought to first."""
+
+
 class Limits(_Contract):
     """What the model accepts."""
 
-    max_tokens: PositiveInt
+    max_tokens: PositiveInt | None = None
     """Longest text, or sentence of a text that is translated sentence by sentence, in tokens."""
+    max_pixels: PositiveInt | None = None
+    """Largest image, height times width."""
 
 
 class SpecialTokens(_Contract):
@@ -216,34 +231,57 @@ class Quantization(_Contract):
     split: str
 
 
-_TASKS: Mapping[str, tuple[str, set[str]]] = {
-    "language-model": ("lstm", {"next_words", "score"}),
-    "translation": ("transformer", {"encode", "step"}),
-    "text-classification": ("bert", {"classify"}),
+@dataclass(frozen=True, slots=True)
+class TextInput:
+    """What a model that reads texts has."""
+
+    tokenizer: str
+    vocab_size: int
+    special_tokens: SpecialTokens
+    max_tokens: int
+
+
+_TASKS: Mapping[str, tuple[set[str], set[str]]] = {
+    "language-model": ({"lstm"}, {"next_words", "score"}),
+    "translation": ({"transformer"}, {"encode", "step"}),
+    "text-classification": ({"bert"}, {"classify"}),
+    "image-classification": ({"efficientnet-lite0", "densenet"}, {"classify"}),
 }
-"""Network kind and graphs of each task."""
+"""Network kinds and graphs of each task."""
+
+_OWNERS: Mapping[str, Callable[[str], bool]] = {
+    "languages": lambda task: task == "translation",
+    "classes": lambda task: task.endswith("-classification"),
+    "tokenizer": lambda task: not task.startswith("image-"),
+    "vocab_size": lambda task: not task.startswith("image-"),
+    "special_tokens": lambda task: not task.startswith("image-"),
+    "limits.max_tokens": lambda task: not task.startswith("image-"),
+    "limits.max_pixels": lambda task: task.startswith("image-"),
+}
+"""Which tasks have which fields."""
 
 
 class Manifest(_Contract):
     """`manifest.json` of a bundle."""
 
     format_version: Literal[1]
-    task: Literal["language-model", "translation", "text-classification"]
+    task: Literal["language-model", "translation", "text-classification", "image-classification"]
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     version: PositiveInt
     description: str
     licence: str
     """Of the trained model."""
     softmax: SoftmaxLayer
-    network: Annotated[LstmNetwork | TransformerNetwork | BertNetwork, Discriminator("kind")]
+    network: Annotated[LstmNetwork | TransformerNetwork | BertNetwork | ImageNetwork, Discriminator("kind")]
     languages: Languages | None = None
     """Of a translator."""
     classes: Classes | None = None
     """Of a classifier."""
     graphs: dict[str, Graph]
-    tokenizer: FileName
-    vocab_size: PositiveInt
-    special_tokens: SpecialTokens
+    tokenizer: FileName | None = None
+    """Of a model that reads texts, as the next two."""
+    vocab_size: PositiveInt | None = None
+    special_tokens: SpecialTokens | None = None
     limits: Limits
     quality: tuple[Quality, ...]
     provenance: Provenance
@@ -253,20 +291,21 @@ class Manifest(_Contract):
 
     @model_validator(mode="after")
     def _graphs_name_known_files(self) -> "Manifest":
-        named = {self.tokenizer} if self.classes is None else {self.tokenizer, self.classes.file}
+        named = {file for file in (self.tokenizer, self.classes.file if self.classes else None) if file is not None}
         for name, graph in self.graphs.items():
             named |= {file for file in (graph.onnx, graph.torchscript) if file is not None}
             if graph.onnx is None and graph.torchscript is None:
                 raise ValueError(f"graphs.{name} names no file")
-        kind, needed = _TASKS[self.task]
-        if self.network.kind != kind:
-            raise ValueError(f"network.kind of a {self.task} is {kind!r}, not {self.network.kind!r}")
-        for name, owner in (("languages", "translation"), ("classes", "text-classification")):
-            if (getattr(self, name) is None) == (self.task == owner):
-                raise ValueError(f"{name} must {'' if self.task == owner else 'not '}be given for {self.task}")
-        if isinstance(self.network, TransformerNetwork) and self.limits.max_tokens >= self.network.positions:
+        kinds, needed = _TASKS[self.task]
+        if self.network.kind not in kinds:
+            known = " or ".join(map(repr, sorted(kinds)))
+            raise ValueError(f"network.kind of {self.task} is {known}, not {self.network.kind!r}")
+        for name, has in _OWNERS.items():
+            if (operator.attrgetter(name)(self) is not None) != has(self.task):
+                raise ValueError(f"{name} must {'' if has(self.task) else 'not '}be given for {self.task}")
+        if isinstance(self.network, TransformerNetwork) and self.text.max_tokens >= self.network.positions:
             raise ValueError(f"limits.max_tokens must be below network.positions, which is {self.network.positions}")
-        if isinstance(self.network, BertNetwork) and self.limits.max_tokens > self.network.positions:
+        if isinstance(self.network, BertNetwork) and self.text.max_tokens > self.network.positions:
             raise ValueError(f"limits.max_tokens must be at most network.positions, {self.network.positions}")
         if absent := needed - set(self.graphs):
             raise ValueError(f"graphs lacks {', '.join(sorted(absent))}")
@@ -275,14 +314,23 @@ class Manifest(_Contract):
             raise ValueError(f"no checksum in files for {', '.join(missing)}")
         return self
 
+    @property
+    def text(self) -> TextInput:
+        """What the manifest says of a model that reads texts."""
+        assert self.tokenizer is not None
+        assert self.vocab_size is not None
+        assert self.special_tokens is not None
+        assert self.limits.max_tokens is not None
+        return TextInput(self.tokenizer, self.vocab_size, self.special_tokens, self.limits.max_tokens)
+
     def tokenizer_problems(self, tokenizer: Vocabulary) -> list[str]:
         """Where a tokenizer is not the one that the manifest describes."""
         return [
             f"{self.tokenizer}: its {name} is {found}, the manifest's {promised}"
             for name, found, promised in (
-                ("vocab_size", tokenizer.vocab_size, self.vocab_size),
-                ("unknown id", tokenizer.unknown_id, self.special_tokens.unknown),
-                ("end id", tokenizer.end_id, self.special_tokens.end),
+                ("vocab_size", tokenizer.vocab_size, self.text.vocab_size),
+                ("unknown id", tokenizer.unknown_id, self.text.special_tokens.unknown),
+                ("end id", tokenizer.end_id, self.text.special_tokens.end),
             )
             if found != promised
         ]

@@ -6,19 +6,21 @@ from pathlib import Path
 from models.backend import Backend, BackendName
 from models.classifier import Classifier
 from models.errors import UnknownModelError, UnsupportedDeviceError
+from models.image_classifier import ImageClassifier
 from models.language_model import LanguageModel
 from models.manifest import MANIFEST, Manifest, load_manifest, read_manifest
 from models.translator import Translator
 
 __all__ = ["Model", "ModelStore", "load_bundle"]
 
-Model = LanguageModel | Translator | Classifier
+Model = LanguageModel | Translator | Classifier | ImageClassifier
 """A loaded model of any task."""
 
 _TASKS: Mapping[str, Callable[[Path, Manifest, Backend], Model]] = {
     "language-model": LanguageModel.from_bundle,
     "translation": Translator.from_bundle,
     "text-classification": Classifier.from_bundle,
+    "image-classification": ImageClassifier.from_bundle,
 }
 
 

@@ -110,13 +110,13 @@ class Translator:
         self.backend = backend
         self._tokenizer = tokenizer
         self._layers = manifest.network.decoder_layers
-        self._max_target = min(2 * manifest.limits.max_tokens, manifest.network.positions)
+        self._max_target = min(2 * manifest.text.max_tokens, manifest.network.positions)
         self._language = manifest.languages.source
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: Manifest, backend: Backend) -> Self:
         try:
-            tokenizer = SubwordTokenizer.from_file(path / manifest.tokenizer)
+            tokenizer = SubwordTokenizer.from_file(path / manifest.text.tokenizer)
         except ValueError as error:
             raise BundleError(str(path), [str(error)]) from error
         if problems := manifest.tokenizer_problems(tokenizer):
@@ -150,7 +150,7 @@ class Translator:
             raise QueryError(f"beam_size must be between 1 and {MAX_BEAM_SIZE}, not {beam_size}")
         if options.n_best > beam_size:
             raise QueryError(f"n_best must be at most beam_size, which is {beam_size}, not {options.n_best}")
-        limit = self.manifest.limits.max_tokens
+        limit = self.manifest.text.max_tokens
         text = checked_text(text)
         pieces = sentences_of(text, self._language) or [""]
         stripped = [piece.strip() for piece in pieces]
@@ -171,7 +171,7 @@ class Translator:
             layers=self._layers,
             beam_size=beam_size,
             end_id=self._tokenizer.end_id,
-            vocab_size=self.manifest.vocab_size,
+            vocab_size=self.manifest.text.vocab_size,
             idle_share=_IDLE_SHARE,
         )
 

@@ -1,6 +1,7 @@
 """`softserve`: serve models, inspect bundles, measure them."""
 
 import contextlib
+import io
 import logging
 import signal
 import statistics
@@ -13,10 +14,11 @@ from typing import Annotated
 
 import tyro
 import uvicorn
+from PIL import Image
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from models import Classifier, ModelError, ModelStore, Translator
+from models import Classifier, ImageClassifier, ModelError, ModelStore, Translator
 from models.manifest import read_manifest, validate
 from models.store import Model
 from service.app import create_app
@@ -77,7 +79,12 @@ def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:
     size = sum((bundle / name).stat().st_size for name in manifest.files)
     print(f"{manifest.name}:{manifest.version}  {manifest.task}  {manifest.description}")
     print(f"output layer   {layer}")
-    print(f"vocabulary     {manifest.vocab_size} words, texts of up to {manifest.limits.max_tokens} tokens")
+    if manifest.classes is not None:
+        print(f"classes        {manifest.classes.count}")
+    if manifest.tokenizer is not None:
+        print(f"vocabulary     {manifest.text.vocab_size} words, texts of up to {manifest.text.max_tokens} tokens")
+    else:
+        print(f"images         of up to {manifest.limits.max_pixels} pixels")
     print(f"licence        {manifest.licence}")
     print(f"files          {len(manifest.files)}, {size / 1e6:.1f} MB, all checksums match")
     for quality in manifest.quality:
@@ -115,6 +122,10 @@ def bench(
 
 def _calls(model: Model) -> Mapping[str, Callable[[int], object]]:
     """What is measured, on that many texts."""
+    if isinstance(model, ImageClassifier):
+        file = io.BytesIO()
+        Image.new("RGB", (256, 256)).save(file, "PNG")
+        return {"classify": lambda count: model.classify([file.getvalue()] * count)}
     if isinstance(model, Translator):
         sentence = "Ich habe schon lange nach so etwas gesucht."
         return {

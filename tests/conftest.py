@@ -33,7 +33,7 @@ from training.recipe import Recipe, TranslationRecipe, parse_recipe
 from training.tasks import translation
 from training.tasks.language_model import LanguageModelTask, build_model
 
-pytest_plugins = ["tests.fixtures.classification"]
+pytest_plugins = ["tests.fixtures.classification", "tests.fixtures.images"]
 
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
 # pytest listens to every logger; torch's trace log would slow exports down and fill the report of a failed test.

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from models.classifier import Classifier
 from models.errors import ModelError
+from models.image_classifier import ImageClassifier
 from models.language_model import LanguageModel
 from models.manifest import MANIFEST
 from models.store import load_bundle
@@ -19,11 +20,13 @@ from training.analysis.cli import analyze
 from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
+from training.data.image_corpora import IMAGE_CORPORA
 from training.data.own_files import held_out_notes
 from training.distributed import joined
 from training.export.bundle import export_run
-from training.export.classification import bundle_quality
+from training.export.image_classification import bundle_image_quality
 from training.export.language_model import bundle_perplexity
+from training.export.text_classification import bundle_quality
 from training.export.translation import bundle_bleu
 from training.export.verify import ExportError
 from training.loop import Trainer
@@ -78,7 +81,7 @@ def run(
             for note in held_out_notes(settings.data.files):
                 say(note)
         parameters = sum(parameter.numel() for parameter in task.model.parameters())
-        say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {task.tokenizer.vocab_size} tokens")
+        say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {_outputs(task)}")
         progress = Trainer(task, directory, settings.loop, group).fit(say, stop_after)
         if progress.best is not None:
             say(f"best dev {task.metric} {progress.best.metric:.3f} after epoch {progress.best.epoch}")
@@ -94,6 +97,12 @@ def _prepared(settings: AnyRecipe, directory: RunDirectory, data_dir: Path, rest
         return True
     start_run(settings, directory, data_dir)
     return True
+
+
+def _outputs(task: AnyTask) -> str:
+    """How many of what the output layer tells apart."""
+    count = task.model.output_layer.weight.shape[0]
+    return f"{count} {'tokens' if isinstance(task, LanguageModelTask | TranslationTask) else 'classes'}"
 
 
 def _silent(line: str) -> None:
@@ -136,6 +145,9 @@ def _evaluate_bundle(path: Path, split: str, data_dir: Path) -> tuple[AnyRecipe,
         return recipe, [_covered(result) if sparse else _perplexity("perplexity", result)]
     if isinstance(model, Classifier):
         values = bundle_quality(model, recipe, split, data_dir)
+        return recipe, [f"{metric} {value:.4f}" for metric, value in values.items()]
+    if isinstance(model, ImageClassifier):
+        values = bundle_image_quality(model, recipe, split, data_dir)
         return recipe, [f"{metric} {value:.4f}" for metric, value in values.items()]
     assert isinstance(recipe, TranslationRecipe)
     values = bundle_bleu(model, split_pairs(recipe.data, split, data_dir))
@@ -213,6 +225,9 @@ def corpora(fetch: str | None = None, data_dir: Path = DATA) -> int:
     for corpus in CORPORA.values():
         released = "yes" if corpus.release_allowed else "no"
         table.add_row(corpus.name, ", ".join(corpus.columns), corpus.licence, released, corpus.homepage)
+    for images in IMAGE_CORPORA.values():
+        released = "yes" if images.release_allowed else "no"
+        table.add_row(images.name, f"{images.image}, {images.label}", images.licence, released, images.homepage)
     console.print(table)
     return 0
 

@@ -16,9 +16,14 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from training.data.settings import DataSettings, LabelledSettings, PairSettings
+from training.data.settings import DataSettings, ImageSettings, LabelledSettings, PairSettings
 from training.dotted_path import set_at
-from training.networks.settings import NetworkSettings, TextEncoderSettings, TransformerSettings
+from training.networks.settings import (
+    ImageEncoderSettings,
+    NetworkSettings,
+    TextEncoderSettings,
+    TransformerSettings,
+)
 from training.settings import Fraction, PositiveInt, Settings
 from training.softmax.mixture import parse_kernels
 from training.softmax.settings import OutputLayerSettings
@@ -28,6 +33,7 @@ __all__ = [
     "ClassificationRecipe",
     "DataSettings",
     "ExportSettings",
+    "ImageClassificationRecipe",
     "LabelledSettings",
     "LanguageModelRecipe",
     "LoopSettings",
@@ -93,6 +99,8 @@ class ExportSettings(Settings):
     """Licence of the trained model."""
     max_tokens: PositiveInt = 1000
     """Longest text the service accepts, in tokens."""
+    max_pixels: PositiveInt = 16_000_000
+    """Largest image the service accepts, height times width."""
     quantization: Literal["none", "int8"] = "none"
     """`int8` stores and multiplies matrices as int8 (dynamic quantization); its loss in quality is measured."""
     also_test_on: list[str] = Field(default_factory=list)
@@ -167,7 +175,7 @@ class TuneSettings(Settings):
         return self
 
 
-_SEARCHABLE = ("seed", "data.batch_tokens", "data.stream_steps", "network", "output_layer", "loop")
+_SEARCHABLE = ("seed", "data.batch_tokens", "data.batch_images", "data.stream_steps", "network", "output_layer", "loop")
 """What a search may change: other fields change what the metric is measured on, or nothing at all."""
 
 
@@ -229,12 +237,9 @@ class TranslationRecipe(Recipe):
     network: TransformerSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
 
 
-class ClassificationRecipe(Recipe):
-    """A classifier of texts."""
+class _ClassifierRecipe(Recipe):
+    """A classifier of anything."""
 
-    task: Literal["text-classification"]
-    data: LabelledSettings
-    network: TextEncoderSettings = TextEncoderSettings()
     loss: Literal["softmax", "entmax15"] = "softmax"
     """`softmax` is the output layer's own, sparse or not; `entmax15` (Peters et al. 2019) is there for comparison."""
 
@@ -248,7 +253,23 @@ class ClassificationRecipe(Recipe):
         return self
 
 
-AnyRecipe = LanguageModelRecipe | TranslationRecipe | ClassificationRecipe
+class ClassificationRecipe(_ClassifierRecipe):
+    """A classifier of texts."""
+
+    task: Literal["text-classification"]
+    data: LabelledSettings
+    network: TextEncoderSettings = TextEncoderSettings()
+
+
+class ImageClassificationRecipe(_ClassifierRecipe):
+    """A classifier of images."""
+
+    task: Literal["image-classification"]
+    data: ImageSettings
+    network: ImageEncoderSettings = ImageEncoderSettings()
+
+
+AnyRecipe = LanguageModelRecipe | TranslationRecipe | ClassificationRecipe | ImageClassificationRecipe
 
 _RECIPES: TypeAdapter[AnyRecipe] = TypeAdapter(Annotated[AnyRecipe, Discriminator("task")])
 

@@ -1,11 +1,15 @@
 """`POST /v1/classify`."""
 
+import base64
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from models.classifier import Classification, Classifier
+from models import QueryError
+from models.classifier import Classification, Classifier, ClassifyQuery, Label
+from models.image_classifier import ImageClassification, ImageClassifier, ImageQuery
 from service.api.requests import (
     Body,
     Deadline,
@@ -17,6 +21,7 @@ from service.api.requests import (
     queries_of,
     say_timing,
 )
+from service.engine.registry import ServedModel
 from service.errors import PROBLEM_RESPONSES
 
 __all__ = ["router"]
@@ -25,54 +30,80 @@ router = APIRouter(prefix="/v1", tags=["native"])
 
 
 class ClassifyRequest(Body):
-    """Texts to classify."""
+    """Texts or images to classify."""
 
-    text: Texts
+    text: Texts | None = None
+    image: Annotated[
+        Texts | None, Field(description="PNG or JPEG files in base64 (RFC 4648, section 4), instead of texts.")
+    ] = None
     top_k: Annotated[int, Field(ge=1, le=1_000_000, description="Classes to return; all where there are fewer.")] = 5
     truncate: Truncate = False
     model: ModelName = None
 
 
 class LabelProbability(BaseModel):
-    """A class that the text may be of."""
+    """A class that the text or image may be of."""
 
     label: str
     probability: float
 
 
 class ClassifyResult(BaseModel):
-    """The classes of one text, most probable first; none of probability 0, which a sparse-softmax gives most."""
+    """The classes of one text or image, most probable first.
 
-    text: str
+    Classes of probability 0 are left out, so that a sparse-softmax may return fewer than asked for.
+    """
+
+    text: str | None = None
     labels: list[LabelProbability]
 
 
 class ClassifyResponse(BaseModel):
-    """One result per text, in order."""
+    """One result per text or image, in order."""
 
     model: str
     version: int
     results: list[ClassifyResult]
 
 
-@router.post("/classify", responses=PROBLEM_RESPONSES)
+@router.post("/classify", response_model_exclude_none=True, responses=PROBLEM_RESPONSES)
 async def classify(
     body: ClassifyRequest, request: Request, response: Response, timeout_ms: Deadline = None
 ) -> ClassifyResponse:
-    """The most probable classes of each text."""
-    served = find(request, body.model, "text-classification")
-    model = served.model
-    assert isinstance(model, Classifier)
+    """The most probable classes of each text or image."""
+    if (body.text is None) == (body.image is None):
+        raise QueryError("give either text or image")
+    served = find(request, body.model, "text-classification" if body.image is None else "image-classification")
     deadline = deadline_of(request, timeout_ms)
-    queries, tokenized = await queries_of(
-        served, lambda text: model.query(text, body.top_k, truncate=body.truncate), body.text
-    )
-    results, timing = await served.worker.submit("classify", queries, deadline)
+    queries, tokenized = await queries_of(served, _query(served, body), body.text or body.image or ())
+    found, timing = await served.worker.submit("classify", queries, deadline)
     say_timing(response, tokenized, timing)
-    name, version = served.manifest.name, served.manifest.version
-    return ClassifyResponse(model=name, version=version, results=[_result(result) for result in results])
+    results: Sequence[Classification | ImageClassification] = found
+    return ClassifyResponse(
+        model=served.manifest.name,
+        version=served.manifest.version,
+        results=[
+            ClassifyResult(text=each.text if isinstance(each, Classification) else None, labels=_labels(each.labels))
+            for each in results
+        ],
+    )
 
 
-def _result(result: Classification) -> ClassifyResult:
-    labels = [LabelProbability(label=each.label, probability=each.probability) for each in result.labels]
-    return ClassifyResult(text=result.text, labels=labels)
+def _query(served: ServedModel, body: ClassifyRequest) -> Callable[[str], ClassifyQuery | ImageQuery]:
+    """What checks and tokenizes a text, or decodes an image."""
+    model = served.model
+    if isinstance(model, ImageClassifier):
+        return lambda image: model.query(_bytes(image), body.top_k)
+    assert isinstance(model, Classifier)
+    return lambda text: model.query(text, body.top_k, truncate=body.truncate)
+
+
+def _bytes(image: str) -> bytes:
+    try:
+        return base64.b64decode(image, validate=True)
+    except ValueError:
+        raise QueryError("the image is not base64") from None
+
+
+def _labels(labels: Sequence[Label]) -> list[LabelProbability]:
+    return [LabelProbability(label=each.label, probability=each.probability) for each in labels]

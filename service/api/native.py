@@ -121,7 +121,8 @@ class ModelInfo(BaseModel):
     state: str
     digest: str
     """sha256 of the manifest."""
-    vocab_size: int
+    vocab_size: int | None
+    """Of a model that reads texts."""
     kernels: list[str]
     languages: Languages | None
     """Of a translator."""

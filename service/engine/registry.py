@@ -1,13 +1,14 @@
 """The models a service serves: loading, warming up, finding by name, stopping."""
 
 import asyncio
+import base64
 import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from models import Classifier, LanguageModel, Manifest, ModelStore, Translator, UnknownModelError
+from models import Classifier, ImageClassifier, LanguageModel, Manifest, ModelStore, Translator, UnknownModelError
 from models.manifest import MANIFEST, sha256_of
 from models.store import Model
 from service.engine.decoding import DecodingWorker
@@ -19,6 +20,11 @@ from service.settings import Settings
 __all__ = ["NotReady", "Registry", "ServedModel"]
 
 logger = logging.getLogger("softserve")
+
+_BLACK = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
+)
+"""A PNG file of one pixel."""
 
 
 class NotReady(Exception):
@@ -118,10 +124,12 @@ class Registry:
         model = self._store.load(
             path.parent.name, int(path.name), backend=settings.backend, device=settings.device, threads=settings.threads
         )
-        for words in (1, min(32, model.manifest.limits.max_tokens)):
-            text = " ".join(["a"] * words)
-            for count in (1, min(8, settings.max_batch_items)):
-                _try(model, [text] * count)
+        for count in (1, min(8, settings.max_batch_items)):
+            if isinstance(model, ImageClassifier):
+                model.classify([_BLACK] * count)
+                continue
+            for words in (1, min(32, model.manifest.text.max_tokens)):
+                _try(model, [" ".join(["a"] * words)] * count)
         return model
 
     def _limits(self) -> Limits:
@@ -135,7 +143,7 @@ class Registry:
         )
 
 
-def _try(model: Model, texts: list[str]) -> None:
+def _try(model: LanguageModel | Translator | Classifier, texts: list[str]) -> None:
     """Runs everything that the model can do; a word may be several tokens."""
     if isinstance(model, Translator):
         model.translate(texts, truncate=True)
@@ -152,8 +160,8 @@ def _worker(model: Model, limits: Limits, observer: ModelObserver) -> Worker:
     return BatchWorker(operations(model), limits, observer)
 
 
-def operations(model: LanguageModel | Classifier) -> dict[str, Operation]:
+def operations(model: LanguageModel | Classifier | ImageClassifier) -> dict[str, Operation]:
     """What a worker can run on a model in batches, by name."""
-    if isinstance(model, Classifier):
+    if isinstance(model, Classifier | ImageClassifier):
         return {"classify": model.run}
     return {"next-word": model.run_next_words, "score": model.run_score}

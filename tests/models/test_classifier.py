@@ -14,7 +14,7 @@ from models.manifest import sha256_of
 from models.store import load_bundle
 from training.export.bundle import Exported
 from training.export.classification import LABELS
-from training.tasks.classification import ClassificationTask
+from training.tasks.text_classification import TextClassificationTask
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")
 
@@ -48,10 +48,10 @@ def test_classes_are_told_by_their_words(classifier: Classifier) -> None:
     assert all(result.labels[0].probability > 0.9 for result in found)
 
 
-def test_probabilities_are_the_trained_models(classifier: Classifier, errands_task: ClassificationTask) -> None:
+def test_probabilities_are_the_trained_models(classifier: Classifier, errands_task: TextClassificationTask) -> None:
     texts = ["please read the", "we sing and sing again", "walk"]
     found = _numbers(classifier, texts)
-    expected = errands_task.probabilities(errands_task._batches(texts, [()] * 3))
+    expected = errands_task.predictions(errands_task.batched(texts))[0]
     np.testing.assert_allclose(found, -np.sort(-expected, axis=1)[:, :4], rtol=1e-4, atol=1e-6)
 
 

@@ -252,7 +252,8 @@ def test_any_value_in_place_of_a_key_is_accepted_or_a_bundle_error(rewrite, cont
 @pytest.mark.parametrize("key", KEYS)
 def test_no_key_may_be_left_out(rewrite, content, key):
     del content[key]
-    assert f"{key}: Field required" in problems_of(rewrite(content))
+    (problem,) = problems_of(rewrite(content))
+    assert problem in (f"{key}: Field required", f"manifest.json: Value error, {key} must be given for language-model")
 
 
 # ---- tasks ----
@@ -275,7 +276,7 @@ def test_a_translator_has_languages_and_a_transformer(rewrite, translation):
         ({"languages": None}, "languages must be given for translation"),
         ({"languages": {"source": "German", "target": "en"}}, "languages.source: "),
         ({"limits": {"max_tokens": 1024}}, "limits.max_tokens must be below network.positions, which is 1024"),
-        ({"network": {"kind": "lstm", "hidden_size": 1, "num_layers": 1}}, "network.kind of a translation is"),
+        ({"network": {"kind": "lstm", "hidden_size": 1, "num_layers": 1}}, "network.kind of translation is"),
         ({"network": {"kind": "gru"}}, "network: "),
         ({"graphs": {}}, "graphs lacks encode, step"),
     ],
@@ -294,4 +295,31 @@ def test_a_language_model_has_neither_languages_nor_a_transformer(rewrite, conte
     (problem,) = problems_of(rewrite(content | {"languages": translation["languages"]}))
     assert "languages must not be given for language-model" in problem
     (problem,) = problems_of(rewrite(content | {"network": translation["network"]}))
-    assert "network.kind of a language-model is 'lstm', not 'transformer'" in problem
+    assert "network.kind of language-model is 'lstm', not 'transformer'" in problem
+
+
+@pytest.fixture
+def classification(errands_export):
+    return json.loads((errands_export.path / "manifest.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"classes": None}, "classes must be given for text-classification"),
+        ({"classes": {"file": "labels.txt", "count": 1}}, "classes.count: "),
+        ({"classes": {"file": "../labels.txt", "count": 8}}, "classes.file: "),
+        ({"classes": {"file": "names.txt", "count": 8}}, "no checksum in files for names.txt"),
+        ({"classes": {"file": "labels.txt", "count": 8, "threshold": 1.0}}, "classes.threshold: "),
+        ({"tokenizer": None}, "tokenizer must be given for text-classification"),
+        ({"limits": {}}, "limits.max_tokens must be given for text-classification"),
+        ({"limits": {"max_tokens": 9, "max_pixels": 9}}, "limits.max_pixels must not be given for text-classification"),
+        ({"limits": {"max_tokens": 25}}, "limits.max_tokens must be at most network.positions, 24"),
+        (
+            {"task": "image-classification"},
+            "network.kind of image-classification is 'densenet' or 'efficientnet-lite0'",
+        ),
+    ],
+)
+def test_what_a_classifier_lacks_is_named(rewrite, classification, change, problem):
+    assert any(problem in each for each in problems_of(rewrite(classification | change)))

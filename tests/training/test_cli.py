@@ -205,6 +205,7 @@ def test_corpora_are_listed_with_their_licences(monkeypatch: pytest.MonkeyPatch)
         released = "yes" if corpus.release_allowed else "no"
         row = f"{corpus.name} │ {', '.join(corpus.columns)} │ {corpus.licence} │ {released} │ {corpus.homepage}"
         assert row in result.output
+    assert "cifar100 │ img, fine_label │ research only │ no │ https://" in result.output
 
 
 def test_corpora_fetches(

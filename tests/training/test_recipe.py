@@ -9,8 +9,10 @@ from pydantic import ValidationError
 
 import training.recipe
 from training.data.corpora import CORPORA
+from training.data.image_corpora import get_image_corpus
 from training.recipe import (
     ClassificationRecipe,
+    ImageClassificationRecipe,
     LanguageModelRecipe,
     RecipeError,
     TranslationRecipe,
@@ -42,6 +44,10 @@ def test_every_shipped_recipe_is_valid(shipped: Path) -> None:
     assert recipe.name == shipped.stem
     if recipe.data.corpus is None:
         assert recipe.export.licence == "unstated"
+        return
+    if isinstance(recipe, ImageClassificationRecipe):
+        assert not get_image_corpus(recipe.data.corpus).release_allowed
+        assert recipe.export.licence == "research only"
         return
     corpus = CORPORA[recipe.data.corpus]
     columns = ("label", "text") if isinstance(recipe, ClassificationRecipe) else ()

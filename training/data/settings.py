@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from training.data.tokenization import WordStyle
 from training.settings import PositiveInt, Settings
 
-__all__ = ["DataSettings", "LabelledSettings", "PairSettings", "Split", "SplitFiles"]
+__all__ = ["DataSettings", "ImageSettings", "LabelledSettings", "PairSettings", "Split", "SplitFiles"]
 
 Split = Literal["train", "dev", "test"]
 
@@ -113,3 +113,21 @@ class LabelledSettings(_CorpusOrFiles):
     """Longer texts keep their head and tail; `[CLS]` and `[SEP]` included."""
     batch_tokens: PositiveInt = 1024
     """Positions a batch, padding included."""
+
+
+class ImageSettings(Settings):
+    """What a classifier of images is trained on."""
+
+    corpus: str
+    """A name of the corpus registry (`softserve-train corpora` lists them)."""
+    augment: bool = True
+    """Whether training images are moved and mirrored at random."""
+    batch_images: PositiveInt = 128
+    """Images a batch."""
+    limit: PositiveInt | None = None
+    """Use only the first images of each split, for trying things out."""
+
+    def dataset(self, split: str) -> str:
+        """What a number measured on that split says it was measured on."""
+        del split
+        return self.corpus

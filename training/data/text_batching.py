@@ -48,8 +48,7 @@ class TextBatches:
         if not texts:
             raise ValueError("texts: there is none")
         self._texts = texts
-        self.labels = labels
-        """Classes of each text, in the order of the split."""
+        self._labels = labels
         self._batch_tokens = batch_tokens
         self._seed = seed
         self._length = len(self._groups(0))
@@ -68,6 +67,6 @@ class TextBatches:
         return TextBatch(
             tokens=pad(texts, 0),
             lengths=torch.tensor([len(text) for text in texts]),
-            targets=pad([self.labels[index] for index in indices], IGNORED),
+            targets=pad([self._labels[index] for index in indices], IGNORED),
             indices=torch.tensor(indices),
         )

@@ -13,20 +13,24 @@ import onnx
 from models.backend import Backend
 from models.manifest import FORMAT_VERSION, MANIFEST, Graph, Manifest, sha256_of
 from models.store import Model, load_bundle
+from models.tokenization import EncoderTokenizer, SubwordTokenizer, WordTokenizer
 from training.checkpoint import RunDirectory
-from training.data.corpora import get_corpus
-from training.export.classification import ClassificationExport
+from training.data.corpora import Corpus, get_corpus
+from training.data.image_corpora import ImageCorpus, get_image_corpus
 from training.export.graphs import ExportGraph
+from training.export.image_classification import ImageClassificationExport
 from training.export.language_model import LanguageModelExport
 from training.export.model_card import model_card
 from training.export.onnx import save_graphs, to_onnx
+from training.export.text_classification import TextClassificationExport
 from training.export.torchscript import save_torchscript
 from training.export.translation import TranslationExport
 from training.export.verify import verify_bundle
-from training.networks.pretrained import PRETRAINED
-from training.recipe import AnyRecipe, ClassificationRecipe
+from training.networks.pretrained import PRETRAINED, Pretrained
+from training.recipe import AnyRecipe, ClassificationRecipe, ImageClassificationRecipe
 from training.tasks.language_model import LanguageModelTask
 from training.tasks.registry import AnyTask
+from training.tasks.text_classification import TextClassificationTask
 from training.tasks.translation import TranslationTask
 from training.trained import load_trained
 
@@ -54,6 +58,11 @@ class TaskExport(Protocol):
     torchscript: str
     """Name of the TorchScript file."""
     graphs: Mapping[str, ExportGraph]
+
+    @property
+    def tokenizer(self) -> WordTokenizer | SubwordTokenizer | EncoderTokenizer | None:
+        """Of a model that reads texts."""
+        ...
 
     @property
     def task(self) -> AnyTask: ...
@@ -85,7 +94,11 @@ class TaskExport(Protocol):
 def _task_export(task: AnyTask) -> TaskExport:
     if isinstance(task, LanguageModelTask):
         return LanguageModelExport(task)
-    return TranslationExport(task) if isinstance(task, TranslationTask) else ClassificationExport(task)
+    if isinstance(task, TranslationTask):
+        return TranslationExport(task)
+    if isinstance(task, TextClassificationTask):
+        return TextClassificationExport(task)
+    return ImageClassificationExport(task)
 
 
 @dataclass(kw_only=True)
@@ -102,7 +115,6 @@ class _Export:
     def manifest(self) -> Manifest:
         """The manifest of the files as they are now."""
         recipe = self.recipe
-        tokenizer = self.special.task.tokenizer
         files = sorted(file for file in self.directory.iterdir() if file.name != MANIFEST)
         content = {
             "format_version": FORMAT_VERSION,
@@ -113,9 +125,7 @@ class _Export:
             "licence": recipe.export.licence,
             "softmax": self._softmax(),
             "graphs": {name: self._contract(name, graph.contract) for name, graph in self.special.graphs.items()},
-            "tokenizer": _TOKENIZER,
-            "vocab_size": tokenizer.vocab_size,
-            "special_tokens": {"unknown": tokenizer.unknown_id, "end": tokenizer.end_id},
+            **self._vocabulary(),
             "limits": {"max_tokens": recipe.export.max_tokens},
             **self.special.description(),
             "quality": self.quality,
@@ -135,6 +145,13 @@ class _Export:
         layer = self.special.task.model.output_layer
         kernels = [{"name": kernel.name, "hyperparameters": kernel.hyperparameters} for kernel in layer.components()]
         return {"kernels": kernels, "sparse_k": layer.sparse_k, "untied": layer.untied}
+
+    def _vocabulary(self) -> dict[str, object]:
+        tokenizer = self.special.tokenizer
+        if tokenizer is None:
+            return {}
+        special = {"unknown": tokenizer.unknown_id, "end": tokenizer.end_id}
+        return {"tokenizer": _TOKENIZER, "vocab_size": tokenizer.vocab_size, "special_tokens": special}
 
     def _contract(self, name: str, contract: Graph) -> dict[str, object]:
         torchscript = self.special.torchscript if self.recipe.export.torchscript else None
@@ -156,20 +173,23 @@ class _Export:
 
 def data_sources(recipe: AnyRecipe) -> list[dict[str, str]]:
     """What the manifest says of a recipe's data, and of the weights it starts from."""
-    if recipe.data.corpus is None:
-        sources = [{"name": recipe.data.dataset("train"), "homepage": OWN_FILES, "licence": OWN_FILES}]
+    corpus: Corpus | ImageCorpus | None
+    if isinstance(recipe, ImageClassificationRecipe):
+        corpus = get_image_corpus(recipe.data.corpus)
     else:
-        corpus = get_corpus(recipe.data.corpus)
-        sources = [{"name": corpus.name, "homepage": corpus.homepage, "licence": corpus.licence}]
-    if isinstance(recipe, ClassificationRecipe) and recipe.network.pretrained is not None:
+        corpus = None if recipe.data.corpus is None else get_corpus(recipe.data.corpus)
+    sources = [_source(corpus.name, corpus) if corpus else _source(recipe.data.dataset("train"), None)]
+    if isinstance(recipe, ClassificationRecipe | ImageClassificationRecipe) and recipe.network.pretrained is not None:
         encoder = PRETRAINED.get(recipe.network.pretrained)
-        if encoder is None:
-            name = Path(recipe.network.pretrained).name
-            sources.append({"name": f"weights of {name}", "homepage": OWN_FILES, "licence": OWN_FILES})
-        else:
-            described = {"homepage": encoder.homepage, "licence": encoder.licence}
-            sources.append({"name": f"weights of {encoder.name}", **described})
+        name = encoder.name if encoder else Path(recipe.network.pretrained).name
+        sources.append(_source(f"weights of {name}", encoder))
     return sources
+
+
+def _source(name: str, origin: Corpus | ImageCorpus | Pretrained | None) -> dict[str, str]:
+    if origin is None:
+        return {"name": name, "homepage": OWN_FILES, "licence": OWN_FILES}
+    return {"name": name, "homepage": origin.homepage, "licence": origin.licence}
 
 
 def export_run(
@@ -209,7 +229,8 @@ def export_run(
 
 def _write(export: _Export, references: Mapping[str, float]) -> Exported:
     special = export.special
-    special.task.tokenizer.save(export.directory / _TOKENIZER)
+    if special.tokenizer is not None:
+        special.tokenizer.save(export.directory / _TOKENIZER)
     for name, text in special.files().items():
         (export.directory / name).write_text(text, encoding="utf-8")
     models = {name: to_onnx(graph) for name, graph in special.graphs.items()}

@@ -25,6 +25,7 @@ class LanguageModelExport:
 
     def __init__(self, task: LanguageModelTask) -> None:
         self.task = task
+        self.tokenizer = task.tokenizer
         self.graphs = language_model_graphs(task.model)
 
     def files(self) -> Mapping[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import sacrebleu
 import yaml
 
-from models.manifest import BertNetwork, DataSource, LstmNetwork, Manifest, SoftmaxLayer
+from models.manifest import BertNetwork, DataSource, ImageNetwork, LstmNetwork, Manifest, SoftmaxLayer
 
 __all__ = ["model_card"]
 
@@ -21,7 +21,7 @@ def model_card(manifest: Manifest, *, differences: Mapping[str, float], referenc
 
 * Output layer: {_output_layer(manifest.softmax)}
 * Network: {_network(manifest)}
-* Vocabulary: {_vocabulary(manifest)}
+* {_known(manifest)}
 * Licence of the model: {manifest.licence}
 * Weights: {_weights(manifest)}
 
@@ -65,24 +65,33 @@ def _network(manifest: Manifest) -> str:
             f"BERT encoder, {network.layers} layers, {network.hidden_size} hidden units, {network.heads} heads, "
             f"feed-forward {network.inner_size}; a text's vector is the {vector}"
         )
+    if isinstance(network, ImageNetwork):
+        size = network.image_size
+        return f"{network.kind}, {network.hidden_size} hidden units, images brought to {size} x {size}"
     return (
         f"Transformer, {network.encoder_layers} + {network.decoder_layers} layers, {network.hidden_size} hidden units, "
         f"{network.heads} heads, feed-forward {network.inner_size}, {network.norm}-norm, word vectors tied"
     )
 
 
-def _vocabulary(manifest: Manifest) -> str:
+def _known(manifest: Manifest) -> str:
     if manifest.classes is not None:
-        return f"{manifest.vocab_size} word pieces; {manifest.classes.count} classes, in `{manifest.classes.file}`"
+        classes = f"Classes: {manifest.classes.count}, in `{manifest.classes.file}`"
+        if manifest.tokenizer is not None:
+            classes += f"\n* Vocabulary: {manifest.text.vocab_size} word pieces"
+        return classes
     tokens = "words" if manifest.task == "language-model" else "tokens of both languages"
-    return f"{manifest.vocab_size} {tokens}, `<unk>` and the sentence end `</s>` included"
+    return f"Vocabulary: {manifest.text.vocab_size} {tokens}, `<unk>` and the sentence end `</s>` included"
 
 
 def _limits(manifest: Manifest) -> str:
-    count = manifest.limits.max_tokens
     if manifest.classes is not None:
-        return f"""Texts of up to {count} word pieces are accepted. It knows no class but its own: every text is given
+        what, size = "image", f"{manifest.limits.max_pixels} pixels"
+        if manifest.tokenizer is not None:
+            what, size = "text", f"{manifest.text.max_tokens} word pieces"
+        return f"""A {what} of up to {size} is accepted. It knows no class but its own: every {what} is given
 one of them, and only a low probability tells that it is of none. It repeats the biases of what it was trained on."""
+    count = manifest.text.max_tokens
     texts = "texts" if manifest.task == "language-model" else "sentences"
     return f"""Trained on short sentences; {texts} of up to {count} tokens are accepted. It knows what its corpus
 says and repeats the corpus's biases; it is no source of facts."""

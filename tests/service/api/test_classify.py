@@ -12,8 +12,8 @@ from service.app import create_app
 from service.settings import Settings
 
 WRONG_FIELDS = [
-    ({}, "text: Field required"),
-    ({"text": None}, "text: must be a text or a list of texts"),
+    ({}, "give either text or image"),
+    ({"text": None}, "give either text or image"),
     ({"text": []}, "text: "),
     ({"text": ["walk", 5]}, "text.1: "),
     ({"text": "\ud800"}, "text.0: the text holds half of a surrogate pair"),
@@ -22,7 +22,8 @@ WRONG_FIELDS = [
     ({"text": "walk", "top_k": "5"}, "top_k: "),
     ({"text": "walk", "top_k": True}, "top_k: "),
     ({"text": "walk", "truncate": "no"}, "truncate: "),
-    ({"text": "walk", "image": ""}, "image: Extra inputs are not permitted"),
+    ({"text": "walk", "image": ""}, "give either text or image"),
+    ({"text": "walk", "context": "a"}, "context: Extra inputs are not permitted"),
     ({"text": "walk", "model": 5}, "model: "),
 ]
 

@@ -15,8 +15,8 @@ from tests.training.networks.golden import bert
 from training.checkpoint import RunDirectory
 from training.data.text_batching import TextBatch
 from training.recipe import ClassificationRecipe, parse_recipe
-from training.tasks.classification import ClassificationTask
 from training.tasks.registry import open_task, start_run
+from training.tasks.text_classification import TextClassificationTask
 
 CPU = torch.device("cpu")
 
@@ -30,12 +30,12 @@ def _recipe(**sections: Any) -> ClassificationRecipe:
     return recipe
 
 
-def _task(recipe: ClassificationRecipe, data_dir: Path, path: Path) -> ClassificationTask:
+def _task(recipe: ClassificationRecipe, data_dir: Path, path: Path) -> TextClassificationTask:
     run = RunDirectory(path)
     start_run(recipe, run, data_dir)
     torch.manual_seed(0)
     task = open_task(recipe, run, data_dir, CPU)
-    assert isinstance(task, ClassificationTask)
+    assert isinstance(task, TextClassificationTask)
     return task
 
 
@@ -53,16 +53,16 @@ def _several(path: Path, split: str, count: int) -> None:
 # ---- learning ---------------------------------------------------------------------------------------------
 
 
-def test_a_sparse_classifier_learns(errands_task: ClassificationTask) -> None:
+def test_a_sparse_classifier_learns(errands_task: TextClassificationTask) -> None:
     found = errands_task.qualities("test")
     assert list(found) == ["accuracy", "macro F1", "top-5 accuracy", "calibration error", "out-of-scope AUROC"]
     assert found["accuracy"] > 0.95
     assert found["out-of-scope AUROC"] > 0.6
 
 
-def test_probabilities_are_the_layers_in_the_order_of_the_split(errands_task: ClassificationTask) -> None:
+def test_probabilities_are_the_layers_in_the_order_of_the_split(errands_task: TextClassificationTask) -> None:
     batches = errands_task.batches("test")
-    found = errands_task.probabilities(batches)
+    found, _ = errands_task.predictions(batches)
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-6)
     assert set((found > 0).sum(1).tolist()) == {4}  # sparse_k
     one = next(batches.epoch(0))
@@ -76,7 +76,7 @@ def test_entmax_learns_too_and_has_its_own_distribution(
 ) -> None:
     recipe = _recipe(loss="entmax15", output_layer={"sparse_k": None})
     task = train_classifier(recipe, tiny_data_dir, RunDirectory(tmp_path / "run"))
-    probabilities = task.probabilities(task.batches("test"))
+    probabilities = task.predictions(task.batches("test"))[0]
     np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
     assert (probabilities == 0).any()
     assert task.qualities("test")["accuracy"] > 0.95
@@ -104,7 +104,7 @@ def test_texts_of_no_class_as_a_class(
 ) -> None:
     task = _task(_recipe(data={"out_of_scope": True}), tiny_data_dir, tmp_path / "run")
     assert task.classes.labels == tuple(sorted([*WORDS, "oos"]))
-    assert len(task.batches("dev").labels) == 60 + 20
+    assert len(task.predictions(task.batches("dev"))[1]) == 60 + 20
     assert 0 <= task.qualities("test")["out-of-scope AUROC"] <= 1
 
 
@@ -169,7 +169,7 @@ def test_a_pretrained_encoder_is_where_training_starts_and_need_not_stay(
     torch.testing.assert_close(trained.model.encoder.words.weight, near, rtol=0, atol=1e-3)
     (encoder / "model.safetensors").unlink()
     (encoder / "config.json").unlink()
-    assert isinstance(open_task(recipe, RunDirectory(tmp_path / "run"), tiny_data_dir, CPU), ClassificationTask)
+    assert isinstance(open_task(recipe, RunDirectory(tmp_path / "run"), tiny_data_dir, CPU), TextClassificationTask)
 
 
 # ---- what cannot be ---------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from models.store import load_bundle
 from tests.fixtures.classification import ERRANDS_RECIPE, train_classifier
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, export_run
-from training.export.classification import ClassificationExport, bundle_quality
+from training.export.text_classification import TextClassificationExport, bundle_quality
 from training.export.verify import ExportError
 from training.recipe import ClassificationRecipe, parse_recipe
-from training.tasks.classification import ClassificationTask
+from training.tasks.text_classification import TextClassificationTask
 
 
 def test_graphs_are_those_of_the_model(errands_export: Exported) -> None:
@@ -38,12 +38,12 @@ def test_the_card_has_the_numbers(errands_export: Exported) -> None:
     card = (errands_export.path / "MODEL_CARD.md").read_text(encoding="utf-8")
     for quality in errands_export.manifest.quality:
         assert f"{quality.value:.4f}" in card
-    assert "8 classes, in `labels.txt`" in card
+    assert "* Classes: 8, in `labels.txt`\n* Vocabulary: " in card
     assert "sparse-softmax over the 4 best" in card
 
 
 def test_the_bundle_is_as_good_as_the_model(
-    errands_export: Exported, errands_task: ClassificationTask, tiny_data_dir: Path
+    errands_export: Exported, errands_task: TextClassificationTask, tiny_data_dir: Path
 ) -> None:
     model = load_bundle(errands_export.path)
     assert isinstance(model, Classifier)
@@ -94,8 +94,8 @@ def test_a_threshold_is_found_on_the_development_set(tmp_path: Path) -> None:
     assert exported.manifest.quality[0].value > 0.9
 
 
-def test_entmax_is_not_exported(errands_task: ClassificationTask) -> None:
+def test_entmax_is_not_exported(errands_task: TextClassificationTask) -> None:
     recipe = errands_task.recipe.model_copy(update={"loss": "entmax15"})
-    task = ClassificationTask(recipe, errands_task.classes, errands_task.data_dir, errands_task.device)
+    task = TextClassificationTask(recipe, errands_task.classes, errands_task.data_dir, errands_task.device)
     with pytest.raises(ExportError, match="entmax15"):
-        ClassificationExport(task)
+        TextClassificationExport(task)

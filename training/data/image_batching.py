@@ -1,0 +1,86 @@
+"""Batches of images and their classes.
+
+Shapes: `N` images of a split, `B` of a batch, `S` height and width.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["ImageBatch", "ImageBatches", "augmented"]
+
+_MARGIN = 4
+"""Pixels that an image may be moved by."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageBatch:
+    """Images and their classes."""
+
+    images: Tensor
+    """`[B, S, S, 3]`, uint8."""
+    targets: Tensor
+    """`[B, 1]`"""
+    indices: Tensor
+    """`[B]`: places of the images in their split."""
+
+    @property
+    def num_targets(self) -> int:
+        return len(self.targets)
+
+
+class ImageBatches:
+    """Images in random order, or in that of the split; the same epoch number always gives the same batches."""
+
+    def __init__(
+        self,
+        images: NDArray[np.uint8],
+        labels: NDArray[np.int64],
+        *,
+        batch_images: int,
+        seed: int | None = None,
+        augment: bool = False,
+    ) -> None:
+        """Pixels `[N, S, S, 3]` and classes. Without `seed` nothing is random. `ValueError` where there is no image."""
+        if not len(images):
+            raise ValueError("images: there is none")
+        self._images = images
+        self._labels = np.asarray(labels)
+        self._batch_images = batch_images
+        self._seed = seed
+        self._augment = augment and seed is not None
+
+    def __len__(self) -> int:
+        return -(-len(self._images) // self._batch_images)
+
+    def epoch(self, number: int) -> Iterator[ImageBatch]:
+        order = np.arange(len(self._images))
+        generator = np.random.default_rng((self._seed or 0, number))
+        if self._seed is not None:
+            generator.shuffle(order)
+        for first in range(0, len(order), self._batch_images):
+            indices = order[first : first + self._batch_images]
+            images = self._images[indices]
+            if self._augment:
+                # A generator of its own, so that going on from here needs no earlier batch.
+                images = augmented(images, np.random.default_rng((self._seed or 0, number, first)))
+            yield ImageBatch(
+                torch.from_numpy(images),
+                torch.from_numpy(self._labels[indices][:, None]),
+                torch.from_numpy(indices),
+            )
+
+
+def augmented(images: NDArray[np.uint8], generator: np.random.Generator) -> NDArray[np.uint8]:
+    """Images `[B, S, S, 3]` moved by up to 4 pixels over their mirrored borders, half of them mirrored."""
+    size = images.shape[1]
+    padded = np.pad(images, ((0, 0), (_MARGIN, _MARGIN), (_MARGIN, _MARGIN), (0, 0)), mode="reflect")
+    moves = generator.integers(2 * _MARGIN + 1, size=(len(images), 2))
+    found = np.stack([image[y : y + size, x : x + size] for image, (y, x) in zip(padded, moves.tolist(), strict=True)])
+    mirrored = generator.random(len(images)) < 0.5
+    found[mirrored] = found[mirrored, :, ::-1]
+    return found

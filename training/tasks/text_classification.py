@@ -1,0 +1,108 @@
+"""The classification of texts: its data and network."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.tokenization import EncoderTokenizer
+from training.data.labelled_texts import label_ids, labels_of, out_of_scope_texts, read_labelled
+from training.data.text_batching import TextBatch, TextBatches
+from training.data.tokenization import build_encoder_tokenizer
+from training.networks.pretrained import encoder_directory
+from training.networks.text_classifier import TextClassifier
+from training.networks.text_encoder import TOKENIZER, EncoderConfig, TextEncoder, load_text_encoder, read_config
+from training.recipe import ClassificationRecipe
+from training.tasks.classification import ClassificationTask
+from training.tasks.classification_quality import measured
+
+__all__ = ["Classes", "TextClassificationTask"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Classes:
+    """What a run keeps beside its weights."""
+
+    tokenizer: EncoderTokenizer
+    labels: tuple[str, ...]
+    encoder: EncoderConfig
+
+
+class TextClassificationTask(ClassificationTask[TextBatch]):
+    """Tells of which class, or classes, a text is."""
+
+    recipe: ClassificationRecipe
+
+    def __init__(self, recipe: ClassificationRecipe, classes: Classes, data_dir: Path, device: torch.device) -> None:
+        self.recipe = recipe
+        self.classes = classes
+        self.labels = classes.labels
+        self.tokenizer = classes.tokenizer
+        self.data_dir = data_dir
+        self.device = device
+        self.several = recipe.data.multi_label
+        self.metric = "micro F1" if self.several else "accuracy"
+        network = recipe.network
+        config = classes.encoder.model_copy(update={"dropout": network.dropout})
+        layer = recipe.output_layer.build(len(classes.labels), config.hidden_size)
+        self.model: TextClassifier = TextClassifier(TextEncoder(config), layer, network.pooling).to(device)
+
+    @staticmethod
+    def build_classes(recipe: ClassificationRecipe, data_dir: Path) -> Classes:
+        """Labels of the training split; tokenizer and sizes of the pretrained encoder, or new ones.
+
+        Raises `ValueError` for a single class, and where texts would be longer than the encoder's positions.
+        """
+        texts = read_labelled(recipe.data, "train", data_dir)
+        labels = labels_of(texts)
+        if len(labels) < 2:
+            raise ValueError(f"there is only one class, {labels[0]!r}")
+        if recipe.network.pretrained is None:
+            tokenizer = build_encoder_tokenizer((each.text for each in texts), vocab_size=recipe.network.vocab_size)
+            config = recipe.network.config(tokenizer.vocab_size, recipe.data.max_tokens)
+        else:
+            directory = encoder_directory(recipe.network.pretrained)
+            tokenizer, config = EncoderTokenizer.from_file(directory / TOKENIZER), read_config(directory)
+        if recipe.data.max_tokens > config.positions:
+            raise ValueError(f"data.max_tokens: the encoder has {config.positions} positions")
+        return Classes(tokenizer=tokenizer, labels=tuple(labels), encoder=config)
+
+    def initialize(self) -> None:
+        """Takes over the weights of the pretrained encoder, where the recipe names one."""
+        if self.recipe.network.pretrained is not None:
+            pretrained = load_text_encoder(encoder_directory(self.recipe.network.pretrained))
+            self.model.encoder.load_state_dict(pretrained.state_dict())
+
+    def batches(self, split: str) -> TextBatches:
+        texts = read_labelled(self.recipe.data, split, self.data_dir)
+        seed = self.recipe.seed if split == "train" else None
+        return self.batched([each.text for each in texts], label_ids(texts, self.labels), seed)
+
+    def batched(
+        self, texts: Sequence[str], labels: Sequence[Sequence[int]] | None = None, seed: int | None = None
+    ) -> TextBatches:
+        """Batches of any texts."""
+        data = self.recipe.data
+        tokens = self.tokenizer.encode_batch(texts, data.max_tokens)
+        labels = [()] * len(texts) if labels is None else labels
+        return TextBatches(tokens, labels, batch_tokens=data.batch_tokens, seed=seed)
+
+    def vectors(self, batch: TextBatch) -> Tensor:
+        vectors: Tensor = self.model(batch.tokens.to(self.device), batch.lengths.to(self.device))
+        return vectors
+
+    def qualities(self, split: str) -> dict[str, float]:
+        """All metrics on a split, and how well texts of no class are told from others where the corpus has some."""
+        probabilities, labels = self.predictions(self.batches(split))
+        outside = out_of_scope_texts(self.recipe.data, split, self.data_dir)
+        return measured(
+            probabilities,
+            labels,
+            self.predictions(self.batched(outside))[0] if outside else np.empty((0, 0)),
+            self.labels,
+            several=self.several,
+            threshold=self.evaluate(self.batches("dev")).threshold if self.several else None,
+        )
