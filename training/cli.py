@@ -255,10 +255,11 @@ def tune(
         RunDirectory(directory).clear()
     search = Search(settings, directory, data_dir, choose_device(device))
     search.run(lambda line: console.print(line, soft_wrap=True, highlight=False))
-    results, paths, metric = search.results(), list(search.settings.parameters), LanguageModelTask.metric
+    results, paths, metric = search.results(), list(search.settings.parameters), search.metric
     rows = trial_rows(results, paths, metric)
     console.print(rows.table(f"{settings.name}: {len(results)} trials", short_names(paths)))
-    table, picture = rows.write_csv(directory / "trials.csv"), plot(results, paths, metric, directory / "trials.png")
+    table = rows.write_csv(directory / "trials.csv")
+    picture = plot(results, paths, metric, directory / "trials.png", maximize=search.maximize)
     if results[0].failed or results[0].pruned:
         console.print("[red]no trial came to its end[/]")
         return 1

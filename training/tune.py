@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import functools
 import itertools
 import math
 import random
@@ -21,11 +20,10 @@ from optuna.distributions import (
 )
 from optuna.trial import FrozenTrial, TrialState
 
-from models.tokenization import WordTokenizer
 from training.checkpoint import Evaluation, RunDirectory
 from training.loop import Trainer
-from training.recipe import AnyRecipe, LanguageModelRecipe, Range, TuneSettings, Value
-from training.tasks.language_model import LanguageModelTask
+from training.recipe import AnyRecipe, Range, TuneSettings, Value
+from training.tasks.registry import metric_of, open_task, start_run
 
 __all__ = ["Search", "TrialResult"]
 
@@ -48,7 +46,7 @@ class TrialResult:
     number: int
     values: Mapping[str, Value]
     metric: float
-    """The best on the development set; infinite where training diverged or the values exclude each other."""
+    """The best on the development set; infinitely bad where training diverged or the values exclude each other."""
     pruned: bool
     """Whether it was ended early because others were better."""
     epochs: int
@@ -71,9 +69,9 @@ class Search:
         """Raises `ValueError` for a recipe without `tune`, or a directory that holds another recipe's search."""
         if recipe.tune is None:
             raise ValueError(f"recipe {recipe.name!r} has no section `tune`, which says what to search")
-        if not isinstance(recipe, LanguageModelRecipe):
-            raise ValueError(f"searches train language models, not task {recipe.task!r}")
         self.recipe, self.settings = recipe, recipe.tune
+        self.metric, self.maximize = metric_of(recipe)
+        self._worst = -math.inf if self.maximize else math.inf
         self.directory, self._data_dir, self._device = directory, data_dir, device
         self._space = {path: _distribution(self.settings, path) for path in self.settings.parameters}
         directory.mkdir(parents=True, exist_ok=True)
@@ -81,6 +79,7 @@ class Search:
             storage=f"sqlite:///{directory / 'study.db'}",
             study_name=recipe.name,
             load_if_exists=True,
+            direction="maximize" if self.maximize else "minimize",
             pruner=self._pruner(),
         )
         self._check_same_search()
@@ -161,7 +160,7 @@ class Search:
         """Trains one trial and tells the study how it went."""
         run = RunDirectory(self.directory / f"trial-{trial.number}")
         run.clear()
-        metric, state = math.inf, TrialState.COMPLETE
+        metric, state = self._worst, TrialState.COMPLETE
         try:
             metric = self._fit(trial, self._trainer(run, values), report)
         except optuna.TrialPruned:
@@ -189,37 +188,31 @@ class Search:
         """The trainer of a trial in its new run directory."""
         try:
             recipe = self.recipe.with_values(values)
+            start_run(recipe, run, self._data_dir)
             torch.manual_seed(recipe.seed)
-            task = LanguageModelTask(recipe, self._tokenizer, self._data_dir, self._device)
+            task = open_task(recipe, run, self._data_dir, self._device)
         except ValueError as error:
             raise _ImpossibleValues(error) from error
-        run.start(recipe)
-        self._tokenizer.save(run.tokenizer)
         return Trainer(task, run, recipe.loop)
-
-    @functools.cached_property
-    def _tokenizer(self) -> WordTokenizer:
-        """The vocabulary, which no value that can be searched changes."""
-        return LanguageModelTask.build_tokenizer(self.recipe, self._data_dir)
 
     def results(self) -> list[TrialResult]:
         """All trials that are over, the best first, pruned ones last."""
-        results = [_result(trial, self._values(trial.params)) for trial in self.study.get_trials(states=_FINISHED)]
-        return sorted(results, key=lambda result: (result.pruned, result.metric, result.number))
+        results = [self._result(trial) for trial in self.study.get_trials(states=_FINISHED)]
+        sign = -1 if self.maximize else 1
+        return sorted(results, key=lambda result: (result.pruned, sign * result.metric, result.number))
 
-
-def _result(trial: FrozenTrial, values: Mapping[str, Value]) -> TrialResult:
-    pruned = trial.state is TrialState.PRUNED
-    metric = min(trial.intermediate_values.values()) if pruned else trial.value
-    assert metric is not None
-    return TrialResult(
-        number=trial.number,
-        values=values,
-        metric=metric,
-        pruned=pruned,
-        epochs=len(trial.intermediate_values),
-        seconds=trial.user_attrs.get("seconds", 0.0),
-    )
+    def _result(self, trial: FrozenTrial) -> TrialResult:
+        pruned, best = trial.state is TrialState.PRUNED, max if self.maximize else min
+        metric = best(trial.intermediate_values.values()) if pruned else trial.value
+        assert metric is not None
+        return TrialResult(
+            number=trial.number,
+            values=self._values(trial.params),
+            metric=metric,
+            pruned=pruned,
+            epochs=len(trial.intermediate_values),
+            seconds=trial.user_attrs.get("seconds", 0.0),
+        )
 
 
 def _distribution(settings: TuneSettings, path: str) -> BaseDistribution:

@@ -1,4 +1,4 @@
-"""`softserve-train analyze`: what kernels do, which words models tell apart, what a mixture's components are for."""
+"""`softserve-train analyze`: what kernels do, which words or classes models tell apart, what trials found."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,12 +7,18 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from training.analysis import confusions as classes
 from training.analysis import disambiguation as words
 from training.analysis import gradients as kernels
+from training.analysis import grid as trials
 from training.analysis import mixture as components
 from training.analysis.tables import Rows
 from training.checkpoint import RunDirectory
-from training.trained import load_language_model
+from training.recipe import load_recipe
+from training.tasks.image_classification import ImageClassificationTask
+from training.tasks.text_classification import TextClassificationTask
+from training.trained import choose_device, load_language_model, load_trained
+from training.tune import Search
 
 __all__ = ["analyze"]
 
@@ -107,6 +113,87 @@ def mixture(
     console.print(rows.table(title))
     _write(target, {"components.csv": rows, "words.csv": components.word_rows(shares, task, min_count=min_count)})
     return 0
+
+
+@analyze.command
+def confusions(
+    run: Annotated[Path, tyro.conf.Positional],
+    split: str = "dev",
+    data_dir: Path = Path("data"),
+    count: int = 20,
+    output: Path | None = None,
+    device: str = "auto",
+) -> int:
+    """Shows which classes a classifier takes for others, and which it knows worst.
+
+    Args:
+        run: Run directory of a classifier.
+        split: train, dev or test.
+        data_dir: Directory that holds the corpora.
+        count: Rows of each table.
+        output: Directory for confusions.csv and classes.csv, analysis/ in the run by default.
+        device: auto, cpu, or a CUDA device such as cuda:0.
+    """
+    task = _load_classifier(run, data_dir, device)
+    probabilities, labels = task.predicted(split)
+    tables = {
+        "confusions.csv": classes.confusion_rows(probabilities, labels, task.labels, count),
+        "classes.csv": classes.class_rows(probabilities, labels, task.labels, count),
+    }
+    where = f"{task.recipe.name} on {split}, {len(labels)} examples"
+    console.print(tables["confusions.csv"].table(f"{where}: classes taken for others"))
+    console.print(tables["classes.csv"].table(f"{where}: classes known worst"))
+    _write(run / "analysis" if output is None else output, tables)
+    return 0
+
+
+@analyze.command
+def grid(
+    recipe: Annotated[Path, tyro.conf.Positional],
+    split: str = "test",
+    data_dir: Path = Path("data"),
+    runs: Path = Path("runs"),
+    against: str | None = None,
+    device: str = "auto",
+) -> int:
+    """Compares the classifiers of a search (`softserve-train tune`) on a split: mean and spread over seeds, plots.
+
+    Args:
+        recipe: The YAML file that was searched with.
+        split: dev or test. Choose by dev alone.
+        data_dir: Directory that holds the corpora.
+        runs: Parent of the search's directory <name>-tune, where grid.csv and the plots go.
+        against: Field on the horizontal axis of the plot of metrics, such as output_layer.sparse_k.
+        device: auto, cpu, or a CUDA device such as cuda:0.
+    """
+    settings = load_recipe(recipe)
+    search = Search(settings, runs / f"{settings.name}-tune", data_dir, choose_device(device))
+    if against is not None and against not in search.settings.parameters:
+        raise ValueError(f"against: the search has {', '.join(search.settings.parameters)}, not {against!r}")
+    whole = [result for result in search.results() if not result.pruned and not result.failed]
+    if not whole:
+        raise ValueError(f"{search.directory} holds no trial that came to its end")
+    measured = []
+    for result in whole:
+        run = search.directory / f"trial-{result.number}"
+        metrics = _load_classifier(run, data_dir, device).qualities(split)
+        losses = trials.losses_of(run / "history.json")
+        measured.append(trials.Measured(result=result, metrics=metrics, losses=losses))
+    rows = trials.grid_rows(measured)
+    console.print(rows.table(f"{settings.name} on {split}: {len(measured)} trials"))
+    _write(search.directory, {"grid.csv": rows})
+    pictures = [trials.plot_curves(measured, search.directory / "curves.png")]
+    if against is not None:
+        pictures.append(trials.plot_metric(measured, against, search.directory / "metrics.png"))
+    console.print(f"wrote {', '.join(map(str, pictures))}", soft_wrap=True)
+    return 0
+
+
+def _load_classifier(run: Path, data_dir: Path, device: str) -> TextClassificationTask | ImageClassificationTask:
+    task = load_trained(RunDirectory(run), data_dir, device)
+    if not isinstance(task, TextClassificationTask | ImageClassificationTask):
+        raise ValueError(f"{run} is a run of task {task.recipe.task!r}, not of a classifier")
+    return task
 
 
 def _write(directory: Path, tables: Mapping[str, Rows]) -> None:

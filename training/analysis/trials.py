@@ -44,15 +44,18 @@ def best_as_yaml(recipe: Recipe, best: TrialResult) -> str:
     return yaml.safe_dump(part_at(content, best.values), sort_keys=False)
 
 
-def plot(results: Sequence[TrialResult], paths: Sequence[str], metric: str, path: Path) -> Path:
+def plot(
+    results: Sequence[TrialResult], paths: Sequence[str], metric: str, path: Path, *, maximize: bool = False
+) -> Path:
     """Metric against each parameter, as an image.
 
-    Pruned trials are crosses, the best is filled; what is far above it lies at the upper edge, as a triangle.
+    Pruned trials are crosses; the best, which comes first, is filled. Where less is better, what is far above it lies
+    at the upper edge, as a triangle.
     """
     from matplotlib.figure import Figure  # slow to import, and most commands draw nothing
 
     shown = [result for result in results if not result.failed]
-    top = _FAR * min((result.metric for result in shown), default=math.inf)
+    top = math.inf if maximize else _FAR * min((result.metric for result in shown), default=math.inf)
     note = f" (triangles: above {top:.4g})" if any(result.metric > top for result in shown) else ""
     figure = Figure(figsize=(4.5 * len(paths), 4), layout="constrained")
     for index, parameter in enumerate(paths):

@@ -86,6 +86,10 @@ class ClassificationTask(abc.ABC, Generic[BatchT]):
             return measure_several(probabilities, labels, threshold)
         return measure_single(probabilities, [label for (label,) in labels])
 
+    def predicted(self, split: str) -> tuple[NDArray[np.float64], list[tuple[int, ...]]]:
+        """As `predictions`, of a split."""
+        return self.predictions(self.batches(split))
+
     @torch.no_grad()
     def predictions(self, batches: Batches[BatchT]) -> tuple[NDArray[np.float64], list[tuple[int, ...]]]:
         """Probabilities `[N, C]` and the true classes of each example, in the order of the split."""

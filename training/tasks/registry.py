@@ -14,7 +14,7 @@ from training.tasks.language_model import LanguageModelTask
 from training.tasks.text_classification import Classes, TextClassificationTask
 from training.tasks.translation import TranslationTask
 
-__all__ = ["AnyTask", "open_task", "start_run"]
+__all__ = ["AnyTask", "metric_of", "open_task", "start_run"]
 
 AnyTask = LanguageModelTask | TranslationTask | TextClassificationTask | ImageClassificationTask
 
@@ -61,3 +61,13 @@ def open_task(recipe: AnyRecipe, run: RunDirectory, data_dir: Path, device: torc
         encoder=EncoderConfig.model_validate_json(run.encoder.read_bytes()),
     )
     return TextClassificationTask(recipe, classes, data_dir, device)
+
+
+def metric_of(recipe: AnyRecipe) -> tuple[str, bool]:
+    """Name of the metric that models of a recipe are selected by, and whether a larger one is better."""
+    if isinstance(recipe, LanguageModelRecipe):
+        return LanguageModelTask.metric, LanguageModelTask.maximize
+    if isinstance(recipe, TranslationRecipe):
+        return TranslationTask.metric, TranslationTask.maximize
+    several = isinstance(recipe, ClassificationRecipe) and recipe.data.multi_label
+    return "micro F1" if several else "accuracy", True

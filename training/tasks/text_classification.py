@@ -96,7 +96,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
 
     def qualities(self, split: str) -> dict[str, float]:
         """All metrics on a split, and how well texts of no class are told from others where the corpus has some."""
-        probabilities, labels = self.predictions(self.batches(split))
+        probabilities, labels = self.predicted(split)
         outside = out_of_scope_texts(self.recipe.data, split, self.data_dir)
         return measured(
             probabilities,
