@@ -27,7 +27,7 @@ from benchmarks.ctranslate2_model import END, convert, spelled
 from benchmarks.sides import Side, interleaved, side
 from models.backend.onnx import OnnxBackend
 from models.beam_search import SearchOptions
-from models.manifest import Languages, Limits, Manifest, TransformerNetwork
+from models.manifest import Languages, Limits, Manifest, SpecialTokens, TransformerNetwork
 from models.tokenization import SubwordTokenizer
 from models.translator import SentenceQuery, Translator
 from training.checkpoint import RunDirectory
@@ -108,7 +108,9 @@ def _convert(task: TranslationTask, directory: Path, precision: str) -> Manifest
     }
     return Manifest.model_construct(
         graphs=contract,
+        tokenizer="tokenizer.json",
         vocab_size=task.tokenizer.vocab_size,
+        special_tokens=SpecialTokens(unknown=task.tokenizer.unknown_id, end=end),
         **_description(export),  # type: ignore[arg-type]
     )
 

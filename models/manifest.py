@@ -142,7 +142,7 @@ class BertNetwork(_Contract):
     inner_size: PositiveInt
     heads: PositiveInt
     layers: PositiveInt
-    pooling: Literal["mean", "first"]
+    pooling: Literal["mean", "cls"]
     positions: PositiveInt
     """Tokens that a text may have, the special ones included."""
 

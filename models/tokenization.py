@@ -120,7 +120,7 @@ class EncoderTokenizer(_Tokenizer):
 
     def framed(self, ids: list[int], max_tokens: int | None = None) -> list[int]:
         """`[CLS] ids [SEP]`, shortened to `max_tokens`, both included."""
-        kept = ids if max_tokens is None else shortened(ids, max_tokens - 2)
+        kept = ids if max_tokens is None else shortened(ids, max(0, max_tokens - 2))
         return [self.start_id, *kept, self.end_id]
 
 

@@ -21,7 +21,7 @@ from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
-from training.data.own_files import held_out_notes
+from training.data.own_files import LABELLED, PAIRS, held_out_notes
 from training.distributed import joined
 from training.export.bundle import export_run
 from training.export.image_classification import bundle_image_quality
@@ -30,7 +30,16 @@ from training.export.text_classification import bundle_quality
 from training.export.translation import bundle_bleu
 from training.export.verify import ExportError
 from training.loop import Trainer
-from training.recipe import AnyRecipe, LanguageModelRecipe, RecipeError, TranslationRecipe, load_recipe, parse_recipe
+from training.recipe import (
+    AnyRecipe,
+    ClassificationRecipe,
+    ImageClassificationRecipe,
+    LanguageModelRecipe,
+    RecipeError,
+    TranslationRecipe,
+    load_recipe,
+    parse_recipe,
+)
 from training.tasks.language_model import LanguageModelTask, Perplexity, split_texts
 from training.tasks.registry import AnyTask, open_task, start_run
 from training.tasks.translation import TranslationTask, split_pairs
@@ -72,13 +81,16 @@ def run(
     with joined(choose_device(device)) as (group, own_device):
         if not group.from_first(group.is_first and _prepared(settings, directory, data_dir, restart)):
             return 1
+        if group.size > 1 and isinstance(settings, ImageClassificationRecipe):
+            raise ValueError("images are trained by one process: batch normalization needs the whole batch")
         torch.manual_seed(settings.seed)
         task = open_task(settings, directory, data_dir, own_device)
         if not group.is_first:  # the weights are the same, what dropout drops is not
             torch.manual_seed(settings.seed + group.rank)
         say = console.print if group.is_first else _silent
-        if isinstance(settings, TranslationRecipe) and settings.data.files is not None:
-            for note in held_out_notes(settings.data.files):
+        if isinstance(settings, TranslationRecipe | ClassificationRecipe) and settings.data.files is not None:
+            columns = PAIRS if isinstance(settings, TranslationRecipe) else LABELLED
+            for note in held_out_notes(settings.data.files, columns):
                 say(note)
         parameters = sum(parameter.numel() for parameter in task.model.parameters())
         say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {_outputs(task)}")
@@ -197,7 +209,7 @@ def export(
         run_directory: What `run` trained.
         output: Model directory; the bundle goes to <output>/<name>/<version>/.
         data_dir: Directory that holds the corpora, to measure quality on.
-        reference: Perplexities of other models for the model card, such as "Kneser-Ney 5-gram=45.2".
+        reference: Other models' values of the first metric for the model card, such as "Kneser-Ney 5-gram=45.2".
         force: Replace a bundle of the same version.
     """
     references = dict(map(_reference, reference))

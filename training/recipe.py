@@ -102,7 +102,7 @@ class ExportSettings(Settings):
     max_pixels: PositiveInt = 16_000_000
     """Largest image the service accepts, height times width."""
     quantization: Literal["none", "int8"] = "none"
-    """`int8` stores and multiplies matrices as int8 (dynamic quantization); its loss in quality is measured."""
+    """`int8` stores and multiplies matrices as int8; its loss in quality is measured."""
     also_test_on: list[str] = Field(default_factory=list)
     """Other corpora of the registry, with the same columns, whose test splits the bundle is measured on too."""
     torchscript: bool = True
@@ -186,7 +186,7 @@ class Recipe(Settings):
     """Name of the run and of the bundle."""
     task: str
     """What is trained."""
-    seed: int = 1
+    seed: Annotated[int, Field(ge=0)] = 1
     """Seed of everything random."""
     output_layer: OutputLayerSettings = OutputLayerSettings()
     loop: LoopSettings = LoopSettings()

@@ -188,8 +188,11 @@ class Search:
         """The trainer of a trial in its new run directory."""
         try:
             recipe = self.recipe.with_values(values)
-            start_run(recipe, run, self._data_dir)
-            torch.manual_seed(recipe.seed)
+        except ValueError as error:
+            raise _ImpossibleValues(error) from error
+        start_run(recipe, run, self._data_dir)
+        torch.manual_seed(recipe.seed)
+        try:
             task = open_task(recipe, run, self._data_dir, self._device)
         except ValueError as error:
             raise _ImpossibleValues(error) from error

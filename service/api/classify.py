@@ -33,9 +33,7 @@ class ClassifyRequest(Body):
     """Texts or images to classify."""
 
     text: Texts | None = None
-    image: Annotated[
-        Texts | None, Field(description="PNG or JPEG files in base64 (RFC 4648, section 4), instead of texts.")
-    ] = None
+    image: Annotated[Texts | None, Field(description="PNG or JPEG files in base64, instead of texts.")] = None
     top_k: Annotated[int, Field(ge=1, le=1_000_000, description="Classes to return; all where there are fewer.")] = 5
     truncate: Truncate = False
     model: ModelName = None
@@ -75,7 +73,8 @@ async def classify(
         raise QueryError("give either text or image")
     served = find(request, body.model, "text-classification" if body.image is None else "image-classification")
     deadline = deadline_of(request, timeout_ms)
-    queries, tokenized = await queries_of(served, _query(served, body), body.text or body.image or ())
+    inputs = body.text or body.image or ()
+    queries, tokenized = await queries_of(served, _query(served, body), inputs, deadline, heavy=body.image is not None)
     found, timing = await served.worker.submit("classify", queries, deadline)
     say_timing(response, tokenized, timing)
     results: Sequence[Classification | ImageClassification] = found

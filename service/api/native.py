@@ -128,6 +128,8 @@ class ModelInfo(BaseModel):
     """Of a translator."""
     classes: int | None
     """How many a classifier tells apart."""
+    threshold: float | None
+    """Where a text can be of several classes: the probability from which on it is of one, besides the best."""
     limits: Limits
     quality: list[Quality]
 
@@ -146,7 +148,7 @@ async def next_word(
     served, model = _find(request, body.model)
     deadline = deadline_of(request, timeout_ms)
     queries, tokenized = await queries_of(
-        served, lambda text: model.next_words_query(text, body.top_k, truncate=body.truncate), body.context
+        served, lambda text: model.next_words_query(text, body.top_k, truncate=body.truncate), body.context, deadline
     )
     results, timing = await served.worker.submit("next-word", queries, deadline)
     say_timing(response, tokenized, timing)
@@ -162,7 +164,7 @@ async def score(body: ScoreRequest, request: Request, response: Response, timeou
     served, model = _find(request, body.model)
     deadline = deadline_of(request, timeout_ms)
     queries, tokenized = await queries_of(
-        served, lambda text: model.score_query(text, truncate=body.truncate), body.text
+        served, lambda text: model.score_query(text, truncate=body.truncate), body.text, deadline
     )
     results, timing = await served.worker.submit("score", queries, deadline)
     say_timing(response, tokenized, timing)
@@ -234,6 +236,7 @@ def _model_info(served: ServedModel) -> ModelInfo:
         kernels=[kernel.name for kernel in manifest.softmax.kernels],
         languages=manifest.languages,
         classes=None if manifest.classes is None else manifest.classes.count,
+        threshold=None if manifest.classes is None else manifest.classes.threshold,
         limits=manifest.limits,
         quality=list(manifest.quality),
     )

@@ -9,8 +9,9 @@ from fastapi import Header, Request, Response
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from models import QueryError
+from service.engine.queue import QueueFull
 from service.engine.registry import Registry, ServedModel
-from service.engine.worker import Timing
+from service.engine.worker import DeadlineExceeded, Timing
 from service.settings import Settings
 
 __all__ = ["Body", "Deadline", "ModelName", "Texts", "Truncate", "deadline_of", "find", "queries_of", "say_timing"]
@@ -73,15 +74,37 @@ def find(request: Request, name: str | None, task: str) -> ServedModel:
 
 
 async def queries_of(
-    served: ServedModel, query: Callable[[str], QueryT], texts: Sequence[str]
+    served: ServedModel, query: Callable[[str], QueryT], texts: Sequence[str], deadline: float, *, heavy: bool = False
 ) -> tuple[list[QueryT], float]:
-    """The texts checked and tokenized, and the seconds that took; raises `QueryError`."""
+    """The texts checked and tokenized, and the seconds that took.
+
+    `heavy` ones, that is images, are always decoded on another thread, some requests at a time. Raises `QueryError`,
+    `QueueFull` for more texts than could ever wait, and `DeadlineExceeded`.
+    """
     started = time.monotonic()
+    if len(texts) > served.worker.limits.max_queue_items:
+        served.observer.rejected("overloaded", len(texts))
+        raise QueueFull(never=True)
+
+    def checked() -> list[QueryT]:
+        queries = []
+        for text in texts:
+            if time.monotonic() > deadline:
+                raise DeadlineExceeded
+            queries.append(query(text))
+        return queries
+
     try:
-        if sum(map(len, texts)) <= _INLINE_CHARACTERS:
-            queries = [query(text) for text in texts]
+        if heavy:
+            async with served.worker.preparing:
+                queries = await asyncio.to_thread(checked)
+        elif sum(map(len, texts)) <= _INLINE_CHARACTERS:
+            queries = checked()
         else:
-            queries = await asyncio.to_thread(lambda: [query(text) for text in texts])
+            queries = await asyncio.to_thread(checked)
+    except DeadlineExceeded:
+        served.observer.rejected("expired", len(texts))
+        raise
     except QueryError:
         served.observer.rejected("invalid", len(texts))
         raise

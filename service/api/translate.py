@@ -77,7 +77,10 @@ async def translate(
     deadline = deadline_of(request, timeout_ms)
     options = _options(body)
     queries, tokenized = await queries_of(
-        served, lambda text: model.query(text, body.beam_size, options=options, truncate=body.truncate), body.text
+        served,
+        lambda text: model.query(text, body.beam_size, options=options, truncate=body.truncate),
+        body.text,
+        deadline,
     )
     parts = [part for query in queries for part in query.parts()]
     found, timing = await served.worker.submit(str(body.beam_size), parts, deadline)

@@ -70,10 +70,17 @@ class Waiting:
     future: "asyncio.Future[tuple[Any, Timing]]"
 
 
+_PREPARING = 2
+"""Requests with heavy inputs that are made ready at once: an image of 16 megapixels takes some 150 MB meanwhile."""
+
+
 class Worker(abc.ABC):
     """Queues the concurrent requests of one model and computes them together. Use from one event loop."""
 
     def __init__(self, limits: Limits, observer: Observer) -> None:
+        self.limits = limits
+        self.preparing = asyncio.Semaphore(_PREPARING)
+        """Held while a request's heavy inputs, such as images, are made ready for the model."""
         self._queue: BatchQueue[Waiting] = BatchQueue(limits)
         self._observer = observer
         self._wake = asyncio.Event()

@@ -1,5 +1,6 @@
 """Tests of classifiers of images: what they answer, and to what rubbish."""
 
+import contextlib
 import io
 import struct
 import zlib
@@ -76,6 +77,51 @@ def test_a_jpeg_is_seen_the_right_way_up() -> None:
     pixels = decoded(file.getvalue(), 32, 10_000)
     assert pixels[:8].mean() < 20
     assert pixels[-8:].mean() > 235
+
+
+def _with_chunk(name: bytes, content: bytes) -> bytes:
+    """A PNG file with another chunk before its pixels."""
+    file = file_of(shape("red", GENERATOR))
+    at = file.index(b"IDAT") - 4
+    chunk = struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+    return file[:at] + chunk + file[at:]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (b"eXIf", b"II*\0"),
+        (b"iTXt", b"exif\0\0\0\0\0hello"),
+        (b"tEXt", b"transparency\0hello"),
+        (b"tRNS", b"\0"),
+        (b"gAMA", b"\0"),
+        (b"pHYs", b"\0"),
+        (b"zzZz", b"hello"),
+    ],
+)
+def test_odd_metadata_is_an_answer_or_a_clear_error(classifier: ImageClassifier, name: bytes, content: bytes) -> None:
+    with contextlib.suppress(QueryError):
+        assert classifier.classify([_with_chunk(name, content)])[0].labels
+
+
+def test_16_bits_are_scaled_and_not_cut_off() -> None:
+    file = io.BytesIO()
+    grey = np.full((8, 8), 40 * 256, np.uint16)
+    grey[:4] = 200 * 256
+    Image.fromarray(grey).save(file, "PNG")
+    pixels = decoded(file.getvalue(), 8, 100)
+    assert pixels[0, 0].tolist() == [200] * 3
+    assert pixels[7, 7].tolist() == [40] * 3
+
+
+def test_what_is_transparent_is_white() -> None:
+    file = io.BytesIO()
+    image = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
+    image.paste((255, 0, 0, 255), (0, 0, 8, 4))
+    image.save(file, "PNG")
+    pixels = decoded(file.getvalue(), 8, 100)
+    assert pixels[0, 0].tolist() == [255, 0, 0]
+    assert pixels[7, 7].tolist() == [255, 255, 255]
 
 
 RUBBISH = [

@@ -1,6 +1,7 @@
 """`softserve-train analyze`: what kernels do, which words or classes models tell apart, what trials found."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -170,7 +171,12 @@ def grid(
     search = Search(settings, runs / f"{settings.name}-tune", data_dir, choose_device(device))
     if against is not None and against not in search.settings.parameters:
         raise ValueError(f"against: the search has {', '.join(search.settings.parameters)}, not {against!r}")
-    whole = [result for result in search.results() if not result.pruned and not result.failed]
+    paths = search.settings.parameters
+    whole = [
+        replace(result, values={path: result.values[path] for path in paths})
+        for result in search.results()
+        if not result.pruned and not result.failed and result.values.keys() >= paths.keys()
+    ]
     if not whole:
         raise ValueError(f"{search.directory} holds no trial that came to its end")
     measured = []

@@ -1,7 +1,6 @@
 """Trained trials of a grid compared on a split: mean and spread over seeds, loss curves, metrics against a value."""
 
 import json
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from training.tune import TrialResult
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Measured", "grid_rows", "losses_of", "plot_curves", "plot_metric", "settings_of"]
+__all__ = ["Measured", "grid_rows", "losses_of", "plot_curves", "plot_metric"]
 
 SEED = "seed"
 """The field whose values are repetitions of the same thing."""
@@ -31,18 +30,14 @@ class Measured:
     """Training loss of each epoch."""
 
 
-def settings_of(trial: Measured) -> dict[str, Value]:
-    """The trial's values, the seed aside."""
-    return {path: value for path, value in trial.result.values.items() if path != SEED}
-
-
 def _groups(trials: Sequence[Measured]) -> list[tuple[dict[str, Value], list[Measured]]]:
-    """Trials of the same settings together; numbers in order, what is no number first."""
+    """Trials of the same settings, the seed aside; numbers in order, what is no number first."""
+    paths = [path for path in trials[0].result.values if path != SEED]
     groups: dict[tuple[Value, ...], list[Measured]] = {}
     for trial in trials:
-        groups.setdefault(tuple(settings_of(trial).values()), []).append(trial)
+        groups.setdefault(tuple(trial.result.values[path] for path in paths), []).append(trial)
     ordered = sorted(groups, key=lambda values: [_rank(value) for value in values])
-    return [(settings_of(groups[values][0]), groups[values]) for values in ordered]
+    return [(dict(zip(paths, values, strict=True)), groups[values]) for values in ordered]
 
 
 def _rank(value: Value) -> tuple[bool, float, str]:
@@ -54,7 +49,7 @@ def grid_rows(trials: Sequence[Measured]) -> Rows:
     """A row for each setting: mean over seeds of each metric, and sample standard deviation where there are several."""
     assert trials
     names = list(trials[0].metrics)
-    paths = list(settings_of(trials[0]))
+    paths = [path for path in trials[0].result.values if path != SEED]
     rows = Rows([*paths, "seeds", *(column for name in names for column in (name, f"{name} +-"))])
     for values, group in _groups(trials):
         cells: list[Cell] = [*values.values(), len(group)]
@@ -89,7 +84,7 @@ def plot_curves(trials: Sequence[Measured], path: Path) -> Path:
 def plot_metric(trials: Sequence[Measured], against: str, path: Path) -> Path:
     """Each metric against one value (sparse paper, Figure 2), every trial a point, their means a line.
 
-    What is no number, such as no `sparse_k`, is a dashed line of its own.
+    Each value that is no number, such as no `sparse_k`, is a dashed line of its own.
     """
     from matplotlib.figure import Figure
 
@@ -102,19 +97,19 @@ def plot_metric(trials: Sequence[Measured], against: str, path: Path) -> Path:
 
 
 def _draw(axes: "Axes", trials: Sequence[Measured], against: str, name: str) -> None:
-    points: dict[float, list[float]] = {}
+    points: dict[Value, list[float]] = {}
     for trial in trials:
-        value = trial.result.values[against]
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        points.setdefault(float(value) if number else math.nan, []).append(trial.metrics[name])  # type: ignore[arg-type]
-    numbers = sorted(value for value in points if not math.isnan(value))
-    for value in numbers:
-        axes.plot([value] * len(points[value]), points[value], "o", color="C0", fillstyle="none")
-    axes.plot(numbers, [statistics.fmean(points[value]) for value in numbers], color="C0")
-    rest = [metric for value, metrics in points.items() if math.isnan(value) for metric in metrics]
-    if rest:
-        axes.axhline(statistics.fmean(rest), color="C1", linestyle="--", label=f"without {against.rpartition('.')[2]}")
-        axes.axhspan(min(rest), max(rest), color="C1", alpha=0.15)
+        points.setdefault(trial.result.values[against], []).append(trial.metrics[name])
+    numbers = sorted(value for value in points if isinstance(value, int | float) and not isinstance(value, bool))
+    for number in numbers:
+        axes.plot([number] * len(points[number]), points[number], "o", color="C0", fillstyle="none")
+    axes.plot(numbers, [statistics.fmean(points[number]) for number in numbers], color="C0")
+    others = [value for value in points if value not in numbers]
+    for index, other in enumerate(others, 1):
+        label = f"without {against.rpartition('.')[2]}" if other is None else str(other)
+        axes.axhline(statistics.fmean(points[other]), color=f"C{index}", linestyle="--", label=label)
+        axes.axhspan(min(points[other]), max(points[other]), color=f"C{index}", alpha=0.15)
+    if others:
         axes.legend()
     if numbers and min(numbers) > 0 and max(numbers) >= 8 * min(numbers):
         axes.set_xscale("log")

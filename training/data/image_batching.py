@@ -55,7 +55,8 @@ class ImageBatches:
         self._augment = augment and seed is not None
 
     def __len__(self) -> int:
-        return -(-len(self._images) // self._batch_images)
+        whole, rest = divmod(len(self._images), self._batch_images)
+        return whole + (rest > (self._seed is not None and self._batch_images > 1))
 
     def epoch(self, number: int) -> Iterator[ImageBatch]:
         order = np.arange(len(self._images))
@@ -64,6 +65,8 @@ class ImageBatches:
             generator.shuffle(order)
         for first in range(0, len(order), self._batch_images):
             indices = order[first : first + self._batch_images]
+            if self._seed is not None and len(indices) == 1 < self._batch_images:
+                return  # one image has no variance, which batch normalization would need
             images = self._images[indices]
             if self._augment:
                 # A generator of its own, so that going on from here needs no earlier batch.

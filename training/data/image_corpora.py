@@ -46,7 +46,7 @@ class ImageCorpus:
 
     def labels(self, data_dir: Path) -> list[str]:
         """Names of the classes."""
-        return self._checked(self.classes, data_dir).read_text(encoding="utf-8").split()
+        return self._checked(self.classes, data_dir).read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
     def images(self, split: str, data_dir: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Pixels `[N, S, S, 3]` and classes `[N]` of `train`, `dev` or `test`.

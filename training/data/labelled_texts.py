@@ -8,7 +8,15 @@ from training.data.corpora import get_corpus
 from training.data.own_files import LABELLED, TextPair, held_out, read_split
 from training.data.settings import LabelledSettings, Split
 
-__all__ = ["OUT_OF_SCOPE", "LabelledText", "label_ids", "labels_of", "out_of_scope_texts", "read_labelled"]
+__all__ = [
+    "OUT_OF_SCOPE",
+    "LabelledText",
+    "known_texts",
+    "label_ids",
+    "labels_of",
+    "out_of_scope_texts",
+    "read_labelled",
+]
 
 OUT_OF_SCOPE = "oos"
 """The class of texts that are of no class."""
@@ -35,7 +43,10 @@ def read_labelled(data: LabelledSettings, split: str, data_dir: Path) -> list[La
         pairs = read_split(data.files, split, data_dir, LABELLED)
     else:
         pairs = _corpus_split(data, split, data_dir)
-    texts = [LabelledText(_labels(label, text, data.multi_label), text) for label, text in pairs[: data.limit]]
+    if data.limit is not None:  # files are often sorted by class
+        count = min(data.limit, len(pairs))
+        pairs = [pairs[index * len(pairs) // count] for index in range(count)]
+    texts = [LabelledText(_labels(label, text, data.multi_label), text) for label, text in pairs]
     return texts + [LabelledText((OUT_OF_SCOPE,), text) for text in outside]
 
 
@@ -73,6 +84,14 @@ def out_of_scope_texts(data: LabelledSettings, split: str, data_dir: Path) -> li
     return [text for _, text in get_corpus(data.corpus).records(name, data_dir)][: data.limit]
 
 
+def known_texts(data: LabelledSettings, split: str, data_dir: Path, labels: Sequence[str]) -> list[LabelledText]:
+    """As `read_labelled`; where `data.limit` left out all training texts of some classes, without those of these."""
+    texts = read_labelled(data, split, data_dir)
+    if data.limit is None:
+        return texts
+    return [each for each in texts if set(each.labels) <= set(labels)]
+
+
 def labels_of(texts: Iterable[LabelledText]) -> list[str]:
     """All classes in alphabetical order."""
     return sorted({label for text in texts for label in text.labels})
@@ -83,5 +102,8 @@ def label_ids(texts: Sequence[LabelledText], labels: Sequence[str]) -> list[tupl
     places = {label: index for index, label in enumerate(labels)}
     unknown = sorted({label for text in texts for label in text.labels if label not in places})
     if unknown:
-        raise ValueError(f"labels that no training text has: {', '.join(unknown[:10])}")
+        raise ValueError(
+            f"labels that no training text has: {', '.join(unknown[:10])}; "
+            "where texts are held out of the training file, its classes need some more"
+        )
     return [tuple(places[label] for label in text.labels) for text in texts]

@@ -110,7 +110,8 @@ class LabelledSettings(_CorpusOrFiles):
     out_of_scope: bool = False
     """Whether the corpus's texts of no class make a class of their own, `oos`."""
     max_tokens: Annotated[int, Field(ge=8)] = 64
-    """Longer texts keep their head and tail; `[CLS]` and `[SEP]` included."""
+    """Longest text that is read, `[CLS]` and `[SEP]` included. Longer ones keep their head and tail in training; the
+    service refuses them unless it is asked to cut them so."""
     batch_tokens: PositiveInt = 1024
     """Positions a batch, padding included."""
 

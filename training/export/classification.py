@@ -17,14 +17,16 @@ from training.export.graphs import ExportGraph, contract
 from training.export.verify import ExportError
 from training.recipe import ClassificationRecipe, ImageClassificationRecipe
 
-__all__ = ["LABELS", "check_loss", "classify_contract", "label_file", "largest_difference", "probability_table"]
+__all__ = ["LABELS", "check_recipe", "classify_contract", "label_file", "largest_difference", "probability_table"]
 
 LABELS = "labels.txt"
 """File of a bundle."""
 
 
-def check_loss(recipe: ClassificationRecipe | ImageClassificationRecipe) -> None:
-    """Raises `ExportError` for a model whose distribution is not that of its output layer."""
+def check_recipe(recipe: ClassificationRecipe | ImageClassificationRecipe) -> None:
+    """Raises `ExportError` for a distribution that is not the output layer's, and for corpora of other classes."""
+    if recipe.export.also_test_on:
+        raise ExportError("export.also_test_on: other corpora have other classes")
     if recipe.loss != "softmax":
         raise ExportError(f"a model with loss {recipe.loss} is there for comparison and cannot be exported")
 

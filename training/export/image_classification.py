@@ -54,8 +54,8 @@ class ImageClassificationExport:
     tokenizer = None
 
     def __init__(self, task: ImageClassificationTask) -> None:
-        """Raises `ExportError` for a model whose distribution is not that of its output layer, and for int8."""
-        classification.check_loss(task.recipe)
+        """Raises what `check_recipe` raises, and `ExportError` for int8."""
+        classification.check_recipe(task.recipe)
         if task.recipe.export.quantization != "none":
             raise ExportError("export.quantization: classifiers of images are exported in float32")
         self.task = task
@@ -96,8 +96,7 @@ class ImageClassificationExport:
 
     def measure(self, model: Model, split: str, corpus: str | None = None) -> Mapping[str, float]:
         assert isinstance(model, ImageClassifier)
-        if corpus is not None:
-            raise ExportError("export.also_test_on: other corpora have other classes")
+        assert corpus is None
         return bundle_image_quality(model, self.task.recipe, split, self.task.data_dir)
 
 

@@ -11,7 +11,7 @@ __all__ = ["model_card"]
 
 
 def model_card(manifest: Manifest, *, differences: Mapping[str, float], references: Mapping[str, float]) -> str:
-    """Markdown; `references` are perplexities of other models on the test split."""
+    """Markdown; `references` are other models' values of the first metric on the test split."""
     provenance, data = manifest.provenance, manifest.provenance.data
     sources = "\n".join(_source(source) for source in data)
     largest = ", ".join(f"{name} {difference:.1e}" for name, difference in differences.items())
@@ -19,7 +19,7 @@ def model_card(manifest: Manifest, *, differences: Mapping[str, float], referenc
 
 {manifest.description}
 
-* Output layer: {_output_layer(manifest.softmax)}
+* Output layer: {_output_layer(manifest.softmax, "words" if manifest.classes is None else "classes")}
 * Network: {_network(manifest)}
 * {_known(manifest)}
 * Licence of the model: {manifest.licence}
@@ -89,15 +89,15 @@ def _limits(manifest: Manifest) -> str:
         what, size = "image", f"{manifest.limits.max_pixels} pixels"
         if manifest.tokenizer is not None:
             what, size = "text", f"{manifest.text.max_tokens} word pieces"
-        return f"""A {what} of up to {size} is accepted. It knows no class but its own: every {what} is given
-one of them, and only a low probability tells that it is of none. It repeats the biases of what it was trained on."""
+        return f"""Each {what} may have up to {size}. It knows no class but its own: every {what} is given one
+of them. It repeats the biases of what it was trained on."""
     count = manifest.text.max_tokens
     texts = "texts" if manifest.task == "language-model" else "sentences"
     return f"""Trained on short sentences; {texts} of up to {count} tokens are accepted. It knows what its corpus
 says and repeats the corpus's biases; it is no source of facts."""
 
 
-def _output_layer(layer: SoftmaxLayer) -> str:
+def _output_layer(layer: SoftmaxLayer, unit: str) -> str:
     kernels = ", ".join(_kernel(kernel.name, kernel.hyperparameters) for kernel in layer.kernels)
     parts = [f"mixture of {kernels}" if len(layer.kernels) > 1 else kernels]
     if layer.untied is not None:
@@ -105,7 +105,7 @@ def _output_layer(layer: SoftmaxLayer) -> str:
         parts.append(f"projection matrices untied {matrices}")
     if layer.sparse_k is not None:
         parts.append(
-            f"sparse-softmax over the {layer.sparse_k} best words{' of each' if len(layer.kernels) > 1 else ''}"
+            f"sparse-softmax over the {layer.sparse_k} best {unit}{' of each' if len(layer.kernels) > 1 else ''}"
         )
     return "; ".join(parts)
 

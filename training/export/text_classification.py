@@ -26,7 +26,6 @@ from training.export.graphs import ExportGraph
 from training.export.operators import attend
 from training.export.quantize import quantize_int8_static
 from training.export.topk import top_k
-from training.export.verify import ExportError
 from training.networks.text_classifier import TextClassifier, pooled
 from training.networks.transformer import EncoderLayer
 from training.recipe import AnyRecipe, ClassificationRecipe
@@ -74,8 +73,8 @@ class TextClassificationExport:
     quantization = "int8-static"
 
     def __init__(self, task: TextClassificationTask) -> None:
-        """Raises `ExportError` for a model whose distribution is not that of its output layer."""
-        classification.check_loss(task.recipe)
+        """Raises what `check_recipe` raises."""
+        classification.check_recipe(task.recipe)
         self.task = task
         self.tokenizer = task.tokenizer
         inputs = {"tokens": ("int64", ("batch", "steps")), "lengths": ("int64", ("batch",))}
@@ -106,7 +105,7 @@ class TextClassificationExport:
         return {
             "network": {"kind": "bert", **sizes, "pooling": self.task.recipe.network.pooling},
             "classes": {"file": classification.LABELS, "count": len(labels), "threshold": self._threshold},
-            "limits": {"max_tokens": min(self.task.recipe.export.max_tokens, config.positions)},
+            "limits": {"max_tokens": min(self.task.recipe.export.max_tokens, self.task.recipe.data.max_tokens)},
         }
 
     def largest_difference(self, backend: Backend, manifest: Manifest) -> float:
@@ -130,8 +129,7 @@ class TextClassificationExport:
 
     def measure(self, model: Model, split: str, corpus: str | None = None) -> Mapping[str, float]:
         assert isinstance(model, Classifier)
-        if corpus is not None:
-            raise ExportError("export.also_test_on: other corpora have other classes")
+        assert corpus is None
         return bundle_quality(model, self.task.recipe, split, self.task.data_dir)
 
 

@@ -92,7 +92,7 @@ class EfficientNetLite0(ImageEncoder):
     hidden_size = 1280
 
     def __init__(self, *, dropout: float = 0.2, drop_path: float = 0.2) -> None:
-        """`drop_path` is how often the last residual block is left out; earlier ones proportionally less often."""
+        """`drop_path` times their place among all blocks, from 0 to 1, is how often residual blocks are left out."""
         super().__init__()
         self.stem = _NormedConv(3, 32, 3, 2)
         blocks: list[nn.Module] = []
@@ -129,7 +129,7 @@ _BLOCK_PARTS: Mapping[str, str] = {
 """Names in the published weights, and ours."""
 
 
-def load_efficientnet_lite0(weights: Path, *, dropout: float = 0.2, drop_path: float = 0.2) -> EfficientNetLite0:
+def load_efficientnet_lite0(weights: Path) -> EfficientNetLite0:
     """The encoder with published ImageNet weights, a file that `torch.save` wrote; nothing in it is run.
 
     Raises `FileNotFoundError` where there is none and `ValueError` where it holds something else.
@@ -139,7 +139,7 @@ def load_efficientnet_lite0(weights: Path, *, dropout: float = 0.2, drop_path: f
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         reason = str(error).partition(". ")[0] or type(error).__name__
         raise ValueError(f"{weights} is not a file of weights: {reason}") from error
-    encoder = EfficientNetLite0(dropout=dropout, drop_path=drop_path)
+    encoder = EfficientNetLite0()
     try:
         encoder.load_state_dict({_ours(name): value for name, value in published.items() if not name.startswith("_fc")})
     except (RuntimeError, KeyError, AttributeError) as error:
@@ -173,7 +173,7 @@ class _DenseLayer(nn.Module):
 
 
 class DenseNet(ImageEncoder):
-    """DenseNet-BC (Huang et al. 2017) for small images: three dense blocks, each half the size of the one before."""
+    """DenseNet-BC (Huang et al. 2017) for small images: dense blocks, each at half the size of the one before."""
 
     def __init__(self, *, growth: int = 12, layers: Sequence[int] = (6, 6, 6), dropout: float = 0.0) -> None:
         """`growth` channels for each of the `layers` of a block; between blocks half of the channels are kept."""

@@ -80,7 +80,7 @@ class TextEncoderSettings(Settings):
     layers: PositiveInt = 4
     """Transformer layers, from scratch."""
     pooling: Pooling = "mean"
-    """The text's vector: the `mean` of its tokens', or that of the `first`, `[CLS]`."""
+    """The text's vector: the `mean` of its tokens', or that of `[CLS]`, `cls`."""
     dropout: Fraction = 0.1
     """On word vectors, on what sublayers add to them and on the text's vector."""
 
@@ -106,12 +106,12 @@ class ImageEncoderSettings(Settings):
     """How many times images are enlarged first."""
     growth: PositiveInt = 12
     """Channels that each layer of a DenseNet adds."""
-    layers: Annotated[list[PositiveInt], Field(min_length=1)] = Field(default_factory=lambda: [6, 6, 6])
+    layers: Annotated[list[PositiveInt], Field(min_length=1, max_length=5)] = Field(default_factory=lambda: [6, 6, 6])
     """Layers of each of a DenseNet's blocks."""
     dropout: Fraction = 0.0
     """On the image's vector."""
     drop_path: Fraction = 0.0
-    """How often EfficientNet's last residual block is left out in training; earlier ones less often."""
+    """How often an EfficientNet's residual blocks are left out in training: from 0 for the first up to nearly this."""
 
     @model_validator(mode="after")
     def _weights_fit(self) -> Self:

@@ -12,7 +12,7 @@ from training.softmax import GeneralizedSoftmax
 
 __all__ = ["Pooling", "TextClassifier", "pooled"]
 
-Pooling = Literal["mean", "first"]
+Pooling = Literal["mean", "cls"]
 """The text's vector: the mean of its tokens', or that of its first token, `[CLS]`."""
 
 
@@ -34,7 +34,7 @@ class TextClassifier(ClassifierModel):
 
 def pooled(hidden: Tensor, lengths: Tensor, pooling: Pooling) -> Tensor:
     """One vector a text: `[B, T, d]`, `[B]` -> `[B, d]`."""
-    if pooling == "first":
+    if pooling == "cls":
         return hidden[:, 0]
     inside = torch.arange(hidden.shape[1], device=lengths.device) < lengths[:, None]
     return torch.where(inside[:, :, None], hidden, 0.0).sum(1) / lengths[:, None]

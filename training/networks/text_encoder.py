@@ -99,15 +99,13 @@ class TextEncoder(nn.Module):
         return outputs
 
 
-def load_text_encoder(directory: Path, dropout: float | None = None) -> TextEncoder:
+def load_text_encoder(directory: Path) -> TextEncoder:
     """The encoder in a directory of Hugging Face's layout: `config.json` of a BERT model and `model.safetensors`.
 
-    `dropout` goes before the configuration's. Raises `FileNotFoundError` where a file is missing, `ValueError` where
+    Raises `FileNotFoundError` where a file is missing, `ValueError` where
     the configuration is not one of BERT or the weights are not those it describes.
     """
     config = read_config(directory)
-    if dropout is not None:
-        config = config.model_copy(update={"dropout": dropout})
     if not (directory / WEIGHTS).is_file():
         raise FileNotFoundError(f"{directory} has no {WEIGHTS}")
     try:

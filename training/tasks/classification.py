@@ -50,9 +50,13 @@ class ClassificationTask(abc.ABC, Generic[BatchT]):
     several = False
     """Whether an example can be of several classes."""
 
-    @abc.abstractmethod
     def batches(self, split: str) -> Batches[BatchT]:
-        """Batches of a split; training batches are shuffled by the recipe's seed."""
+        """Batches of a split; training batches are shuffled by the recipe's seed, and images changed at random."""
+        return self.batches_of(split, training=split == "train")
+
+    @abc.abstractmethod
+    def batches_of(self, split: str, *, training: bool) -> Batches[BatchT]:
+        """Batches of a split, for training or as it is."""
 
     @abc.abstractmethod
     def vectors(self, batch: BatchT) -> Tensor:
@@ -87,8 +91,8 @@ class ClassificationTask(abc.ABC, Generic[BatchT]):
         return measure_single(probabilities, [label for (label,) in labels])
 
     def predicted(self, split: str) -> tuple[NDArray[np.float64], list[tuple[int, ...]]]:
-        """As `predictions`, of a split."""
-        return self.predictions(self.batches(split))
+        """As `predictions`, of a split as it is."""
+        return self.predictions(self.batches_of(split, training=False))
 
     @torch.no_grad()
     def predictions(self, batches: Batches[BatchT]) -> tuple[NDArray[np.float64], list[tuple[int, ...]]]:
@@ -112,12 +116,8 @@ class ClassificationTask(abc.ABC, Generic[BatchT]):
         return distribution
 
     def qualities(self, split: str) -> dict[str, float]:
-        """All metrics on a split.
-
-        Where examples can be of several classes, the threshold is the one that is best on the development set.
-        """
-        threshold = self.evaluate(self.batches("dev")).threshold if self.several else None
-        return self.evaluate(self.batches(split), threshold=threshold).named()
+        """All metrics on a split as it is."""
+        return self.evaluate(self.batches_of(split, training=False)).named()
 
     def state_dict(self) -> dict[str, Any]:
         return {}

@@ -33,7 +33,7 @@ class ClassificationQuality:
     """Shares, 0 to 1."""
 
     accuracy: float
-    """Texts whose classes are exactly the predicted ones."""
+    """Examples whose classes are exactly the predicted ones: subset accuracy, where these can be several."""
     micro_f1: float
     """F1 over all decisions, which is the accuracy where texts are of one class."""
     macro_f1: float
@@ -53,13 +53,11 @@ class ClassificationQuality:
     def named(self) -> dict[str, float]:
         """The numbers as they are reported, the one that models are selected by first."""
         several = self.threshold is not None
-        first = {"micro F1": self.micro_f1, "macro F1": self.macro_f1, "accuracy": self.accuracy}
-        names = list(first) if several else ["accuracy", "macro F1"]
-        return {
-            **{name: first[name] for name in names},
-            "top-5 accuracy": self.top_5,
-            "calibration error": self.calibration_error,
-        }
+        if several:
+            first = {"micro F1": self.micro_f1, "macro F1": self.macro_f1, "subset accuracy": self.accuracy}
+        else:
+            first = {"accuracy": self.accuracy, "macro F1": self.macro_f1}
+        return {**first, "top-5 accuracy": self.top_5, "expected calibration error": self.calibration_error}
 
 
 def measure_single(probabilities: Probabilities, labels: Sequence[int]) -> ClassificationQuality:

@@ -40,8 +40,8 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
             pretrained = load_efficientnet_lite0(image_weights(self.recipe.network.pretrained))
             self.model.encoder.load_state_dict(pretrained.state_dict())
 
-    def batches(self, split: str) -> ImageBatches:
-        data, training = self.recipe.data, split == "train"
+    def batches_of(self, split: str, *, training: bool) -> ImageBatches:
+        data = self.recipe.data
         images, labels = get_image_corpus(data.corpus).images(split, self.data_dir)
         return ImageBatches(
             images[: data.limit],

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from models.tokenization import EncoderTokenizer
-from training.data.labelled_texts import label_ids, labels_of, out_of_scope_texts, read_labelled
+from training.data.labelled_texts import known_texts, label_ids, labels_of, out_of_scope_texts, read_labelled
 from training.data.text_batching import TextBatch, TextBatches
 from training.data.tokenization import build_encoder_tokenizer
 from training.networks.pretrained import encoder_directory
@@ -54,18 +54,23 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
     def build_classes(recipe: ClassificationRecipe, data_dir: Path) -> Classes:
         """Labels of the training split; tokenizer and sizes of the pretrained encoder, or new ones.
 
-        Raises `ValueError` for a single class, and where texts would be longer than the encoder's positions.
+        Raises `ValueError` for a single class, for classes of which there is no training text, and for an encoder that
+        does not have the tokens of its tokenizer or the positions that texts need.
         """
         texts = read_labelled(recipe.data, "train", data_dir)
         labels = labels_of(texts)
         if len(labels) < 2:
             raise ValueError(f"there is only one class, {labels[0]!r}")
+        for split in ("dev", "test"):
+            label_ids(known_texts(recipe.data, split, data_dir, labels), labels)
         if recipe.network.pretrained is None:
             tokenizer = build_encoder_tokenizer((each.text for each in texts), vocab_size=recipe.network.vocab_size)
             config = recipe.network.config(tokenizer.vocab_size, recipe.data.max_tokens)
         else:
             directory = encoder_directory(recipe.network.pretrained)
             tokenizer, config = EncoderTokenizer.from_file(directory / TOKENIZER), read_config(directory)
+        if tokenizer.vocab_size > config.vocab_size:
+            raise ValueError(f"the encoder has {config.vocab_size} tokens, its tokenizer {tokenizer.vocab_size}")
         if recipe.data.max_tokens > config.positions:
             raise ValueError(f"data.max_tokens: the encoder has {config.positions} positions")
         return Classes(tokenizer=tokenizer, labels=tuple(labels), encoder=config)
@@ -76,9 +81,9 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
             pretrained = load_text_encoder(encoder_directory(self.recipe.network.pretrained))
             self.model.encoder.load_state_dict(pretrained.state_dict())
 
-    def batches(self, split: str) -> TextBatches:
-        texts = read_labelled(self.recipe.data, split, self.data_dir)
-        seed = self.recipe.seed if split == "train" else None
+    def batches_of(self, split: str, *, training: bool) -> TextBatches:
+        texts = known_texts(self.recipe.data, split, self.data_dir, self.labels)
+        seed = self.recipe.seed if training else None
         return self.batched([each.text for each in texts], label_ids(texts, self.labels), seed)
 
     def batched(

@@ -63,6 +63,18 @@ def test_rubbish_is_refused_and_nobody_harmed(client, image, detail):
     assert client.post("/v1/classify", json={"image": fine}).status_code == 200
 
 
+def test_many_large_images_in_few_bytes_hold_nobody_up(errands_export, shapes_export, wait_until):
+    """Their time counts against the deadline, and more than could ever wait are refused before any is decoded."""
+    black = _base64(file_of(np.zeros((99, 99, 3), np.uint8)))
+    directories = tuple(export.path.parents[1] for export in (errands_export, shapes_export))
+    with TestClient(create_app(Settings(model_dirs=directories, threads=1, max_queue_items=500))) as client:
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        assert client.post("/v1/classify", json={"image": [black] * 501}).status_code == 413
+        response = client.post("/v1/classify", json={"image": [black] * 500}, headers={"X-Request-Timeout-Ms": "1"})
+        assert response.status_code == 504
+        assert client.post("/v1/classify", json={"text": "walk"}).status_code == 200
+
+
 def test_a_model_of_images_is_listed(client):
     (model,) = client.get("/v1/models/shapes").json()["models"]
     assert (model["task"], model["vocab_size"], model["classes"]) == ("image-classification", None, 4)

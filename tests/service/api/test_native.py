@@ -178,6 +178,8 @@ def test_models_are_listed_with_what_they_are(client, library):
         "vocab_size": manifest.vocab_size,
         "kernels": [kernel.name for kernel in manifest.softmax.kernels],
         "languages": None,
+        "classes": None,
+        "threshold": None,
         "limits": manifest.limits.model_dump(),
         "quality": [quality.model_dump() for quality in manifest.quality],
     }

@@ -1,6 +1,7 @@
 """What the endpoints share, without an application."""
 
 import asyncio
+import math
 import threading
 import time
 from types import SimpleNamespace
@@ -11,7 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from models import QueryError
 from service.api.requests import Body, ModelName, Texts, deadline_of, queries_of, say_timing
-from service.engine.worker import Timing
+from service.engine.queue import QueueFull
+from service.engine.worker import DeadlineExceeded, Timing
 from service.settings import Settings
 
 
@@ -33,7 +35,8 @@ class Recorder:
 
 @pytest.fixture
 def served():
-    return SimpleNamespace(observer=Recorder())
+    worker = SimpleNamespace(limits=SimpleNamespace(max_queue_items=3), preparing=asyncio.Semaphore(2))
+    return SimpleNamespace(observer=Recorder(), worker=worker)
 
 
 def asked(default_ms):
@@ -87,7 +90,7 @@ def test_long_texts_are_tokenized_on_another_thread(served, texts, inline):
         threads.append(threading.get_ident())
         return len(text)
 
-    queries, seconds = asyncio.run(queries_of(served, query, texts))
+    queries, seconds = asyncio.run(queries_of(served, query, texts, math.inf))
     assert queries == [len(text) for text in texts]
     assert (set(threads) == {threading.get_ident()}) == inline
     assert served.observer.seconds == [seconds]
@@ -99,6 +102,44 @@ def test_refused_texts_are_counted(served, long):
         raise QueryError("no")
 
     with pytest.raises(QueryError, match="no"):
-        asyncio.run(queries_of(served, query, ["a" * 30_000 if long else "a", "b"]))
+        asyncio.run(queries_of(served, query, ["a" * 30_000 if long else "a", "b"], math.inf))
     assert served.observer.rejections == [("invalid", 2)]
     assert served.observer.seconds == []
+
+
+def test_more_than_could_ever_wait_is_refused_before_it_is_read(served):
+    with pytest.raises(QueueFull) as caught:
+        asyncio.run(queries_of(served, pytest.fail, ["a"] * 4, math.inf))
+    assert caught.value.never
+    assert served.observer.rejections == [("overloaded", 4)]
+
+
+def test_the_deadline_holds_while_texts_are_read(served):
+    read = []
+
+    def query(text):
+        read.append(text)
+        time.sleep(0.05)
+
+    with pytest.raises(DeadlineExceeded):
+        asyncio.run(queries_of(served, query, ["a", "b", "c"], time.monotonic() + 0.02, heavy=True))
+    assert read == ["a"]
+    assert served.observer.rejections == [("expired", 3)]
+
+
+def test_heavy_inputs_are_read_elsewhere_some_requests_at_a_time(served):
+    threads, running, most = set(), [], []
+
+    def query(text):
+        threads.add(threading.get_ident())
+        running.append(text)
+        most.append(len(running))
+        time.sleep(0.02)
+        running.pop()
+
+    async def all_at_once():
+        await asyncio.gather(*(queries_of(served, query, ["a"], math.inf, heavy=True) for _ in range(6)))
+
+    asyncio.run(all_at_once())
+    assert threading.get_ident() not in threads
+    assert max(most) <= 2

@@ -20,9 +20,19 @@ def test_without_a_seed_images_come_as_they_are() -> None:
     assert [label for batch in batches for (label,) in batch.targets.tolist()] == LABELS.tolist()
 
 
-def test_with_a_seed_each_epoch_has_its_order() -> None:
+def test_no_training_batch_has_one_image() -> None:
+    """Batch normalization needs a variance; the image left out is another one in each epoch."""
     batches = ImageBatches(IMAGES, LABELS, batch_images=3, seed=1)
-    assert len(batches) == 3
+    left_out = {frozenset(range(7)) - frozenset(_order(batches, epoch)) for epoch in range(20)}
+    assert len(batches) == 2
+    assert len(left_out) > 3
+    assert len(ImageBatches(IMAGES, LABELS, batch_images=1, seed=1)) == 7
+    assert len(ImageBatches(IMAGES, LABELS, batch_images=3)) == 3
+
+
+def test_with_a_seed_each_epoch_has_its_order() -> None:
+    batches = ImageBatches(IMAGES, LABELS, batch_images=4, seed=1)
+    assert len(batches) == 2
     assert sorted(_order(batches, 0)) == sorted(_order(batches, 1)) == list(range(7))
     assert _order(batches, 0) == _order(batches, 0) != _order(batches, 1)
 

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from training.data.corpora import CORPORA, Corpus
-from training.data.labelled_texts import LabelledText, label_ids, labels_of, out_of_scope_texts, read_labelled
+from training.data.labelled_texts import (
+    LabelledText,
+    known_texts,
+    label_ids,
+    labels_of,
+    out_of_scope_texts,
+    read_labelled,
+)
 from training.data.settings import LabelledSettings
 
 
@@ -31,6 +38,12 @@ def test_a_text_has_several_labels_each_once(tmp_path: Path) -> None:
     assert [each.labels for each in texts] == [("b", "a"), ("c",)]
     assert labels_of(texts) == ["a", "b", "c"]
     assert label_ids(texts, ["a", "b", "c"]) == [(1, 0), (2,)]
+
+
+def test_a_limit_takes_texts_from_everywhere(tmp_path: Path) -> None:
+    data = _own(tmp_path, [f"{label}\ttext {index}" for label in "abcd" for index in range(10)], limit=8)
+    assert [each.labels for each in read_labelled(data, "train", tmp_path)] == [(x,) for x in "aabbccdd"]
+    assert {each.labels for each in known_texts(data, "dev", tmp_path, ["a", "b"])} == {("a",), ("b",)}
 
 
 @pytest.mark.parametrize("label", ["a,", ",a", "a,,b"])

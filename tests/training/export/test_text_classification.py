@@ -31,7 +31,7 @@ def test_the_manifest_says_what_there_is(errands_export: Exported) -> None:
     assert manifest.limits.max_tokens == 24  # of the encoder, which has fewer positions than the recipe allows tokens
     assert manifest.softmax.sparse_k == 4
     metrics = [quality.metric for quality in manifest.quality if quality.split == "test"]
-    assert metrics == ["accuracy", "macro F1", "top-5 accuracy", "calibration error", "out-of-scope AUROC"]
+    assert metrics == ["accuracy", "macro F1", "top-5 accuracy", "expected calibration error", "out-of-scope AUROC"]
 
 
 def test_the_card_has_the_numbers(errands_export: Exported) -> None:

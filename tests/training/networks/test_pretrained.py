@@ -9,7 +9,7 @@ import pytest
 
 from models.manifest import sha256_of
 from training.networks import pretrained
-from training.networks.pretrained import PRETRAINED, encoder_directory
+from training.networks.pretrained import PRETRAINED, encoder_directory, image_weights
 
 
 @pytest.fixture
@@ -56,9 +56,17 @@ def test_a_missing_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -
         encoder_directory("minilm-l6")
 
 
+def test_weights_of_images_are_a_file(tmp_path: Path) -> None:
+    (tmp_path / "weights.pth").touch()
+    assert image_weights(str(tmp_path / "weights.pth")) == tmp_path / "weights.pth"
+    with pytest.raises(FileNotFoundError, match="'nowhere' is neither a file nor a known encoder"):
+        image_weights("nowhere")
+
+
 @pytest.mark.parametrize("encoder", PRETRAINED.values(), ids=lambda encoder: encoder.name)
 def test_every_encoder_is_described(encoder: pretrained.Pretrained) -> None:
     assert encoder.homepage.startswith("https://")
     assert encoder.licence
-    assert set(encoder.sha256) == {"config.json", "model.safetensors", "tokenizer.json"}
+    files = {"minilm-l6": {"config.json", "model.safetensors", "tokenizer.json"}}
+    assert set(encoder.sha256) == files.get(encoder.name, {"efficientnet-lite0-57934424.pth"})
     assert all(len(checksum) == 64 for checksum in encoder.sha256.values())

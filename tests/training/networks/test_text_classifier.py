@@ -16,10 +16,10 @@ def test_the_mean_is_that_of_a_texts_own_tokens() -> None:
 
 
 def test_the_first_is_that_of_the_start() -> None:
-    assert pooled(HIDDEN, LENGTHS, "first").tolist() == [[1.0, 2.0], [5.0, 6.0]]
+    assert pooled(HIDDEN, LENGTHS, "cls").tolist() == [[1.0, 2.0], [5.0, 6.0]]
 
 
-@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_a_classifier_pools_what_its_encoder_says(pooling: str) -> None:
     torch.manual_seed(0)
     config = EncoderConfig(vocab_size=9, hidden_size=4, inner_size=8, heads=2, layers=1, positions=5, dropout=0.5)

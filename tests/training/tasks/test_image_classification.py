@@ -33,7 +33,7 @@ def _recipe(**sections: Any) -> ImageClassificationRecipe:
 
 def test_a_small_network_learns(shapes_task: ImageClassificationTask) -> None:
     found = shapes_task.qualities("test")
-    assert list(found) == ["accuracy", "macro F1", "top-5 accuracy", "calibration error"]
+    assert list(found) == ["accuracy", "macro F1", "top-5 accuracy", "expected calibration error"]
     assert found["accuracy"] > 0.9
 
 
@@ -84,12 +84,21 @@ def test_imagenet_weights_are_where_training_starts(
     assert torch.isfinite(loss)
 
 
+def test_training_images_are_measured_as_they_are(shapes_task: ImageClassificationTask) -> None:
+    first, _ = shapes_task.predicted("train")
+    assert np.array_equal(first, shapes_task.predicted("train")[0])
+    plain = shapes_task.batches_of("train", training=False)
+    assert [index for batch in plain.epoch(3) for index in batch.indices.tolist()] == list(range(360))
+
+
 def test_what_cannot_be_exported_is_refused(shapes_task: ImageClassificationTask) -> None:
     def changed(recipe: ImageClassificationRecipe) -> ImageClassificationTask:
         return ImageClassificationTask(recipe, shapes_task.labels, shapes_task.data_dir, shapes_task.device)
 
     with pytest.raises(ExportError, match="float32"):
         ImageClassificationExport(changed(_recipe(export={"quantization": "int8"})))
+    with pytest.raises(ExportError, match="other classes"):
+        ImageClassificationExport(changed(_recipe(export={"also_test_on": ["cifar100"]})))
     plain = _recipe(output_layer={"sparse_k": None}).model_copy(update={"loss": "entmax15"})
     with pytest.raises(ExportError, match="entmax15"):
         ImageClassificationExport(changed(plain))
