@@ -56,7 +56,7 @@ def test_the_root_leads_to_the_documentation(client):
 
 def test_the_openapi_document_is_whole(client):
     document = client.get("/openapi.json").json()
-    native = {f"/v1/{name}" for name in ("next-word", "score", "translate", "models", "models/{name}")}
+    native = {f"/v1/{name}" for name in ("next-word", "score", "translate", "classify", "models", "models/{name}")}
     assert native | {"/livez", "/readyz", "/metrics"} == set(document["paths"])
     for reference in set(references(document)):
         part = document
