@@ -87,7 +87,7 @@ async def queries_of(
         raise QueueFull(never=True)
 
     def checked() -> list[QueryT]:
-        queries = []
+        queries: list[QueryT] = []
         for text in texts:
             if queries and time.monotonic() > deadline:
                 raise DeadlineExceeded
