@@ -106,7 +106,7 @@ def decoded(image: bytes, size: int, max_pixels: int) -> Array:
                 raise QueryError(f"the image has {width * height} pixels; the model's limit is {max_pixels}")
             small = _coloured(opened).resize((size, size), Image.Resampling.BILINEAR)
             return np.asarray(ImageOps.exif_transpose(small))
-    except QueryError:
+    except (QueryError, MemoryError):
         raise
     except Image.DecompressionBombError:
         raise QueryError(f"the image has far more than {max_pixels} pixels, the model's limit") from None

@@ -17,7 +17,7 @@ from models.classifier import Classifier
 from models.manifest import Manifest
 from models.store import Model
 from models.texts import padded
-from training.data.labelled_texts import label_ids, out_of_scope_texts, read_labelled
+from training.data.labelled_texts import known_texts, label_ids, out_of_scope_texts, read_labelled
 from training.export import classification
 from training.export.attention import joined_projections
 from training.export.calibration import RangeRecorder
@@ -137,7 +137,7 @@ def bundle_quality(model: Classifier, recipe: AnyRecipe, split: str, data_dir: P
     """Metrics of a loaded bundle, through the same code that serves it."""
     assert isinstance(recipe, ClassificationRecipe)
     assert model.manifest.classes is not None
-    texts = read_labelled(recipe.data, split, data_dir)
+    texts = known_texts(recipe.data, split, data_dir, model.labels)
     outside = out_of_scope_texts(recipe.data, split, data_dir)
     return measured(
         _probabilities(model, [each.text for each in texts]),
