@@ -27,9 +27,11 @@ from benchmarks.ctranslate2_model import END, convert, spelled
 from benchmarks.sides import Side, interleaved, side
 from models.backend.onnx import OnnxBackend
 from models.beam_search import SearchOptions
-from models.manifest import Languages, Limits, Manifest, SpecialTokens, TransformerNetwork
+from models.manifest import Languages, Limits, Manifest, SpecialTokens
+from models.networks import TransformerNetwork
+from models.sequence_to_sequence import SourceQuery
 from models.tokenization import SubwordTokenizer
-from models.translator import SentenceQuery, Translator
+from models.translator import Translator
 from training.checkpoint import RunDirectory
 from training.data.pair_batching import pad
 from training.export.onnx import save_graphs, to_onnx
@@ -121,7 +123,7 @@ def _softserve(directory: Path, manifest: Manifest, threads: int) -> Translate:
 
     def run(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
         options = SearchOptions(stop="full")
-        queries = [SentenceQuery(tuple(source), beam, options, _limit(source)) for source in sources]
+        queries = [SourceQuery(tuple(source), beam, options, _limit(source)) for source in sources]
         return [list(found[0].tokens) for found in translator.search(queries)]
 
     return run

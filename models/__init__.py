@@ -9,6 +9,7 @@ from models.errors import (
     UnknownModelError,
     UnsupportedDeviceError,
 )
+from models.generator import Generator
 from models.image_classifier import ImageClassifier
 from models.language_model import LanguageModel
 from models.manifest import Manifest
@@ -18,6 +19,7 @@ from models.translator import Translator
 __all__ = [
     "BundleError",
     "Classifier",
+    "Generator",
     "ImageClassifier",
     "LanguageModel",
     "Manifest",

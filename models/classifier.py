@@ -14,15 +14,13 @@ import numpy as np
 from models.backend import Array, Backend
 from models.errors import BundleError, QueryError, TextTooLongError
 from models.manifest import Manifest
-from models.texts import checked_text, padded, several
+from models.texts import CHARACTERS_PER_TOKEN, checked_text, padded, several
 from models.tokenization import EncoderTokenizer
 
 __all__ = ["Classification", "Classifier", "ClassifyQuery", "Label", "best_labels", "read_labels"]
 
 _BATCH_TOKENS = 2048
 """Positions that `classify` computes together, padding included."""
-_CHARACTERS_PER_TOKEN = 64
-"""Texts of more characters than this times the token limit are refused before they are tokenized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ class Classifier:
         if top_k < 1:
             raise QueryError(f"top_k must be at least 1, not {top_k}")
         limit = self.manifest.text.max_tokens
-        characters = limit * _CHARACTERS_PER_TOKEN
+        characters = limit * CHARACTERS_PER_TOKEN
         text = checked_text(text)
         read = text
         if len(read) > characters:

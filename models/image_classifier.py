@@ -16,7 +16,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from models.backend import Array, Backend
 from models.classifier import Label, best_labels, read_labels
 from models.errors import QueryError
-from models.manifest import ImageNetwork, Manifest
+from models.manifest import Manifest
+from models.networks import ImageNetwork
 
 __all__ = ["ImageClassification", "ImageClassifier", "ImageQuery", "decoded"]
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from models.backend import Array, Backend
 from models.errors import BundleError, QueryError, TextTooLongError
-from models.manifest import LstmNetwork, Manifest
-from models.texts import checked_text, padded, several
+from models.manifest import Manifest
+from models.networks import LstmNetwork
+from models.texts import CHARACTERS_PER_TOKEN, checked_text, padded, several
 from models.tokenization import WordTokenizer
 
 __all__ = [
@@ -35,8 +36,6 @@ _WINDOW_STEPS = 32
 """Time steps a scoring run takes at once; longer texts go on from the state."""
 _WINDOW_POSITIONS = 1024
 """Positions a scoring run holds at once, which bounds its `[positions, V]` scores."""
-_CHARACTERS_PER_TOKEN = 64
-"""Texts of more characters than this times the token limit are refused before they are tokenized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +266,7 @@ class LanguageModel:
         """Ids and words of a text within the limits."""
         text = checked_text(text)
         limit = self.manifest.text.max_tokens
-        characters = limit * _CHARACTERS_PER_TOKEN
+        characters = limit * CHARACTERS_PER_TOKEN
         if len(text) > characters:
             if not truncate:
                 raise TextTooLongError(len(text), characters, "characters")

@@ -9,21 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from models.contract import Contract, PositiveInt
 from models.errors import BundleError
+from models.networks import BertNetwork, Network, TransformerNetwork, UnilmNetwork
 
 __all__ = [
     "FORMAT_VERSION",
-    "BertNetwork",
     "Classes",
     "DataSource",
     "Graph",
-    "ImageNetwork",
     "Kernel",
     "Languages",
     "Limits",
-    "LstmNetwork",
     "Manifest",
     "Provenance",
     "Quality",
@@ -32,7 +31,6 @@ __all__ = [
     "SpecialTokens",
     "TensorSpec",
     "TextInput",
-    "TransformerNetwork",
     "Vocabulary",
     "read_manifest",
     "sha256_of",
@@ -53,7 +51,6 @@ def _plain_file_name(name: str) -> str:
 
 FileName = Annotated[str, AfterValidator(_plain_file_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-PositiveInt = Annotated[int, Field(ge=1)]
 
 
 class Vocabulary(Protocol):
@@ -66,15 +63,7 @@ class Vocabulary(Protocol):
     end_id: int
 
 
-class _Contract(BaseModel):
-    """Frozen; unknown keys are refused, so that a misspelt key is never silently without effect."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, strict=True, allow_inf_nan=False
-    )
-
-
-class TensorSpec(_Contract):
+class TensorSpec(Contract):
     """One input or output of a graph."""
 
     name: str
@@ -83,7 +72,7 @@ class TensorSpec(_Contract):
     """A number, or the name of an axis that varies."""
 
 
-class Graph(_Contract):
+class Graph(Contract):
     """One computation, the same in every backend."""
 
     onnx: FileName | None = None
@@ -94,14 +83,14 @@ class Graph(_Contract):
     outputs: tuple[TensorSpec, ...]
 
 
-class Kernel(_Contract):
+class Kernel(Contract):
     """A component of the output layer (spec: the nine kernels)."""
 
     name: str
-    hyperparameters: dict[str, float] = {}
+    hyperparameters: dict[str, float] = Field(default_factory=dict)
 
 
-class SoftmaxLayer(_Contract):
+class SoftmaxLayer(Contract):
     """The output layer."""
 
     kernels: Annotated[tuple[Kernel, ...], Field(min_length=1)]
@@ -112,42 +101,7 @@ class SoftmaxLayer(_Contract):
     """Projection matrices of a mixture: one for all components, or each its own, or rank-r corrections of one."""
 
 
-class LstmNetwork(_Contract):
-    """What a caller must know of a recurrent network to hold its state."""
-
-    kind: Literal["lstm"]
-    hidden_size: PositiveInt
-    num_layers: PositiveInt
-
-
-class TransformerNetwork(_Contract):
-    """What a caller must know of a Transformer to hold its caches."""
-
-    kind: Literal["transformer"]
-    hidden_size: PositiveInt
-    inner_size: PositiveInt
-    heads: PositiveInt
-    encoder_layers: PositiveInt
-    decoder_layers: PositiveInt
-    norm: Literal["pre", "post"]
-    positions: PositiveInt = 1024
-    """Tokens that a sentence may have on either side, its end included."""
-
-
-class BertNetwork(_Contract):
-    """What there is to know of an encoder of texts."""
-
-    kind: Literal["bert"]
-    hidden_size: PositiveInt
-    inner_size: PositiveInt
-    heads: PositiveInt
-    layers: PositiveInt
-    pooling: Literal["mean", "cls"]
-    positions: PositiveInt
-    """Tokens that a text may have, the special ones included."""
-
-
-class Classes(_Contract):
+class Classes(Contract):
     """What a classifier tells apart."""
 
     file: FileName
@@ -157,39 +111,32 @@ class Classes(_Contract):
     """Where a text can be of several classes: the probability from which on it is of one, besides the best."""
 
 
-class Languages(_Contract):
+class Languages(Contract):
     """What a translator reads and writes, as ISO 639-1 codes."""
 
     source: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
     target: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
 
 
-class ImageNetwork(_Contract):
-    """What there is to know of an encoder of images."""
-
-    kind: Literal["efficientnet-lite0", "densenet"]
-    hidden_size: PositiveInt
-    image_size: PositiveInt
-    """Height and width that every image is brought to first."""
-
-
-class Limits(_Contract):
+class Limits(Contract):
     """What the model accepts."""
 
     max_tokens: PositiveInt | None = None
     """Longest text, or sentence of a text that is translated sentence by sentence, in tokens."""
+    max_output_tokens: PositiveInt | None = None
+    """Longest text that a generator writes, its end included."""
     max_pixels: PositiveInt | None = None
     """Largest image, height times width."""
 
 
-class SpecialTokens(_Contract):
+class SpecialTokens(Contract):
     """Ids with a meaning beyond their spelling."""
 
     unknown: Annotated[int, Field(ge=0)]
     end: Annotated[int, Field(ge=0)]
 
 
-class Quality(_Contract):
+class Quality(Contract):
     """One number measured on the exported bundle."""
 
     metric: str
@@ -198,7 +145,7 @@ class Quality(_Contract):
     split: str
 
 
-class DataSource(_Contract):
+class DataSource(Contract):
     """A corpus the model was trained on."""
 
     name: str
@@ -206,7 +153,7 @@ class DataSource(_Contract):
     licence: str
 
 
-class Provenance(_Contract):
+class Provenance(Contract):
     """Where the model comes from."""
 
     recipe: dict[str, Any]
@@ -218,7 +165,7 @@ class Provenance(_Contract):
     training_seconds: Annotated[float, Field(ge=0)]
 
 
-class Quantization(_Contract):
+class Quantization(Contract):
     """How weights were narrowed, and what that cost."""
 
     kind: Literal["int8-dynamic", "int8-static"]
@@ -244,6 +191,7 @@ class TextInput:
 _TASKS: Mapping[str, tuple[set[str], set[str]]] = {
     "language-model": ({"lstm"}, {"next_words", "score"}),
     "translation": ({"transformer"}, {"encode", "step"}),
+    "text-generation": ({"unilm"}, {"encode", "step"}),
     "text-classification": ({"bert"}, {"classify"}),
     "image-classification": ({"efficientnet-lite0", "densenet"}, {"classify"}),
 }
@@ -256,23 +204,24 @@ _OWNERS: Mapping[str, Callable[[str], bool]] = {
     "vocab_size": lambda task: not task.startswith("image-"),
     "special_tokens": lambda task: not task.startswith("image-"),
     "limits.max_tokens": lambda task: not task.startswith("image-"),
+    "limits.max_output_tokens": lambda task: task == "text-generation",
     "limits.max_pixels": lambda task: task.startswith("image-"),
 }
 """Which tasks have which fields."""
 
 
-class Manifest(_Contract):
+class Manifest(Contract):
     """`manifest.json` of a bundle."""
 
     format_version: Literal[1]
-    task: Literal["language-model", "translation", "text-classification", "image-classification"]
+    task: Literal["language-model", "translation", "text-generation", "text-classification", "image-classification"]
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     version: PositiveInt
     description: str
     licence: str
     """Of the trained model."""
     softmax: SoftmaxLayer
-    network: Annotated[LstmNetwork | TransformerNetwork | BertNetwork | ImageNetwork, Discriminator("kind")]
+    network: Network
     languages: Languages | None = None
     """Of a translator."""
     classes: Classes | None = None
@@ -303,15 +252,27 @@ class Manifest(_Contract):
         for name, has in _OWNERS.items():
             if (operator.attrgetter(name)(self) is not None) != has(self.task):
                 raise ValueError(f"{name} must {'' if has(self.task) else 'not '}be given for {self.task}")
-        if isinstance(self.network, TransformerNetwork) and self.text.max_tokens >= self.network.positions:
-            raise ValueError(f"limits.max_tokens must be below network.positions, which is {self.network.positions}")
-        if isinstance(self.network, BertNetwork) and self.text.max_tokens > self.network.positions:
-            raise ValueError(f"limits.max_tokens must be at most network.positions, {self.network.positions}")
         if absent := needed - set(self.graphs):
             raise ValueError(f"graphs lacks {', '.join(sorted(absent))}")
         missing = sorted(named - set(self.files))
         if missing:
             raise ValueError(f"no checksum in files for {', '.join(missing)}")
+        return self
+
+    @model_validator(mode="after")
+    def _limits_fit_the_network(self) -> "Manifest":
+        if isinstance(self.network, TransformerNetwork) and self.text.max_tokens >= self.network.positions:
+            raise ValueError(f"limits.max_tokens must be below network.positions, which is {self.network.positions}")
+        if isinstance(self.network, BertNetwork) and self.text.max_tokens > self.network.positions:
+            raise ValueError(f"limits.max_tokens must be at most network.positions, {self.network.positions}")
+        if isinstance(self.network, UnilmNetwork):
+            assert self.limits.max_output_tokens is not None
+            longest = self.text.max_tokens + self.limits.max_output_tokens
+            if longest > self.network.positions:
+                raise ValueError(
+                    f"limits.max_tokens and limits.max_output_tokens must be at most network.positions, "
+                    f"{self.network.positions}, together"
+                )
         return self
 
     @property

@@ -6,6 +6,7 @@ from pathlib import Path
 from models.backend import Backend, BackendName
 from models.classifier import Classifier
 from models.errors import UnknownModelError, UnsupportedDeviceError
+from models.generator import Generator
 from models.image_classifier import ImageClassifier
 from models.language_model import LanguageModel
 from models.manifest import MANIFEST, Manifest, load_manifest, read_manifest
@@ -13,12 +14,13 @@ from models.translator import Translator
 
 __all__ = ["Model", "ModelStore", "load_bundle"]
 
-Model = LanguageModel | Translator | Classifier | ImageClassifier
+Model = LanguageModel | Translator | Generator | Classifier | ImageClassifier
 """A loaded model of any task."""
 
 _TASKS: Mapping[str, Callable[[Path, Manifest, Backend], Model]] = {
     "language-model": LanguageModel.from_bundle,
     "translation": Translator.from_bundle,
+    "text-generation": Generator.from_bundle,
     "text-classification": Classifier.from_bundle,
     "image-classification": ImageClassifier.from_bundle,
 }

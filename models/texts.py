@@ -11,7 +11,10 @@ import sentencex
 from models.backend import Array
 from models.errors import QueryError
 
-__all__ = ["checked_text", "padded", "sentences_of", "several"]
+__all__ = ["CHARACTERS_PER_TOKEN", "checked_text", "padded", "sentences_of", "several"]
+
+CHARACTERS_PER_TOKEN = 64
+"""Texts of more characters than this times the token limit are refused before they are tokenized."""
 
 
 def checked_text(text: str) -> str:

@@ -1,5 +1,6 @@
 """Tokenization shared by training and serving: text in, ids out, and back."""
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,9 @@ UNKNOWN = "<unk>"
 """Spelling of the unknown word in the vocabulary."""
 END = "</s>"
 """Spelling of the sentence end, which is also what a sentence starts after."""
+
+_SUPERFLUOUS = re.compile(r"(?<=\w) (['-]) (?=\w)|(?<=[(\[]) | (?=[)\]:;%])")
+"""Spaces that a BERT tokenizer puts between a word and punctuation, and its own decoder leaves."""
 
 
 class _Tokenizer:
@@ -117,6 +121,13 @@ class EncoderTokenizer(_Tokenizer):
         """Ids of each text with `[CLS]` and `[SEP]`; see `shortened` for those of more than `max_tokens`."""
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [self.framed(encoding.ids, max_tokens) for encoding in encodings]
+
+    def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """The texts that ids stand for, special tokens left out; spaces around punctuation go where none belong."""
+        return [
+            _SUPERFLUOUS.sub(lambda match: match[1] or "", text).strip(" ")
+            for text in self._tokenizer.decode_batch(sequences, skip_special_tokens=True)
+        ]
 
     def framed(self, ids: list[int], max_tokens: int | None = None) -> list[int]:
         """`[CLS] ids [SEP]`, shortened to `max_tokens`, both included."""

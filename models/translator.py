@@ -12,23 +12,14 @@ from typing import Self
 
 from models.backend import Backend
 from models.beam_search import Hypothesis, SearchOptions
-from models.decoding import Decoding
-from models.errors import BundleError, QueryError, TextTooLongError
-from models.manifest import Manifest, TransformerNetwork
+from models.errors import BundleError, TextTooLongError
+from models.manifest import Manifest
+from models.networks import TransformerNetwork
+from models.sequence_to_sequence import BATCH_SOURCES, SequenceToSequenceModel, SourceQuery, checked_options
 from models.texts import checked_text, sentences_of, several
 from models.tokenization import SubwordTokenizer
 
-__all__ = ["MAX_BEAM_SIZE", "SentenceQuery", "Translated", "Translation", "TranslationQuery", "Translator"]
-
-MAX_BEAM_SIZE = 32
-"""Larger beams do not find better translations (Koehn and Knowles 2017, section 3.6), but cost as much more."""
-
-_BATCH_SENTENCES = 32
-"""Sentences that `translate` decodes together."""
-_REFILL = 1 / 4
-"""Places that are free, as a share of all, before other sentences join: one is read no faster than several."""
-_IDLE_SHARE = 1 / 2
-"""Places that are kept for sentences to come."""
+__all__ = ["Translated", "Translation", "TranslationQuery", "Translator"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +52,6 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class SentenceQuery:
-    """A sentence to be decoded."""
-
-    tokens: tuple[int, ...]
-    beam_size: int
-    options: SearchOptions
-    max_tokens: int
-    """Tokens its translation may have, which ends degenerate loops."""
-
-    @property
-    def length(self) -> int:
-        """Tokens that the encoder reads."""
-        return len(self.tokens) + 1
-
-
-@dataclass(frozen=True, slots=True)
 class TranslationQuery:
     """A checked and tokenized text."""
 
@@ -87,16 +62,16 @@ class TranslationQuery:
     max_target: int
     """No translation of a sentence has more tokens."""
 
-    def parts(self) -> list[SentenceQuery]:
+    def parts(self) -> list[SourceQuery]:
         """What is to be decoded: the sentences that are more than white space."""
         return [
-            SentenceQuery(each.tokens, self.beam_size, self.options, min(2 * len(each.tokens) + 10, self.max_target))
+            SourceQuery(each.tokens, self.beam_size, self.options, min(2 * len(each.tokens) + 10, self.max_target))
             for each in self.sentences
             if each.tokens
         ]
 
 
-class Translator:
+class Translator(SequenceToSequenceModel):
     """A loaded translation bundle. Safe to call from several threads.
 
     `translate` does a whole job; a server checks and tokenizes queries as they come (`query`), lets their sentences
@@ -106,10 +81,8 @@ class Translator:
     def __init__(self, manifest: Manifest, tokenizer: SubwordTokenizer, backend: Backend) -> None:
         assert isinstance(manifest.network, TransformerNetwork)
         assert manifest.languages is not None
-        self.manifest = manifest
-        self.backend = backend
+        super().__init__(manifest, backend, manifest.network.decoder_layers)
         self._tokenizer = tokenizer
-        self._layers = manifest.network.decoder_layers
         self._max_target = min(2 * manifest.text.max_tokens, manifest.network.positions)
         self._language = manifest.languages.source
 
@@ -130,7 +103,7 @@ class Translator:
         *,
         options: SearchOptions | None = None,
         truncate: bool = False,
-        batch_sentences: int = _BATCH_SENTENCES,
+        batch_sentences: int = BATCH_SOURCES,
     ) -> list[Translation]:
         """Translates each text; `beam_size` 1 is greedy search.
 
@@ -145,11 +118,7 @@ class Translator:
         self, text: str, beam_size: int = 5, *, options: SearchOptions | None = None, truncate: bool = False
     ) -> TranslationQuery:
         """Checks and tokenizes one text; see `translate`."""
-        options = SearchOptions() if options is None else options
-        if not 1 <= beam_size <= MAX_BEAM_SIZE:
-            raise QueryError(f"beam_size must be between 1 and {MAX_BEAM_SIZE}, not {beam_size}")
-        if options.n_best > beam_size:
-            raise QueryError(f"n_best must be at most beam_size, which is {beam_size}, not {options.n_best}")
+        options = checked_options(beam_size, options)
         limit = self.manifest.text.max_tokens
         text = checked_text(text)
         pieces = sentences_of(text, self._language) or [""]
@@ -164,17 +133,6 @@ class Translator:
             sentences.append(Sentence(piece[:start], tuple(tokens if core else ()), piece[start + len(core) :]))
         return TranslationQuery(text, tuple(sentences), beam_size, options, self._max_target)
 
-    def start(self, beam_size: int) -> Decoding:
-        """An empty decoding, which sentences can join."""
-        return Decoding(
-            self.backend,
-            layers=self._layers,
-            beam_size=beam_size,
-            end_id=self._tokenizer.end_id,
-            vocab_size=self.manifest.text.vocab_size,
-            idle_share=_IDLE_SHARE,
-        )
-
     def joined(self, query: TranslationQuery, found: Sequence[Sequence[Hypothesis]]) -> Translation:
         """The translations of a text from the hypotheses of its `parts`, the i-th best from the i-th best of each.
 
@@ -187,21 +145,3 @@ class Translator:
             pieces = [each.before + (next(texts) if each.tokens else "") + each.after for each in query.sentences]
             results.append(Translated("".join(pieces), math.fsum(each.score for each in chosen)))
         return Translation(query.text, tuple(results))
-
-    def search(self, parts: Sequence[SentenceQuery], batch_sentences: int = _BATCH_SENTENCES) -> list[list[Hypothesis]]:
-        """The hypotheses of each part, of one beam size, in order.
-
-        Similar lengths are decoded together; places of sentences that are over are filled with the next ones.
-        """
-        found: dict[object, list[Hypothesis]] = {}
-        waiting = sorted(range(len(parts)), key=lambda index: parts[index].length)  # the last, longest go first
-        decoding = self.start(parts[0].beam_size) if parts else None
-        while decoding is not None and (waiting or len(decoding)):
-            free = batch_sentences - len(decoding)
-            if waiting and free >= min(len(waiting), _REFILL * batch_sentences):
-                group = [waiting.pop() for _ in range(min(free, len(waiting)))]
-                searches = [(index, parts[index].options, parts[index].max_tokens) for index in group]
-                decoding.add([parts[index].tokens for index in group], searches)
-            decoding.idle_share = _IDLE_SHARE if waiting else 0
-            found |= decoding.step()
-        return [found[index] for index in range(len(parts))]

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import FastAPI
 from fastapi.responses import RedirectResponse
 
-from service.api import classify, health, native, translate
+from service.api import classify, generate, health, native, translate
 from service.engine.registry import Registry
 from service.errors import Problem, install_error_handlers
 from service.metrics import Metrics
@@ -42,6 +42,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     install_error_handlers(app)
     app.include_router(native.router)
     app.include_router(translate.router)
+    app.include_router(generate.router)
     app.include_router(classify.router)
     app.include_router(health.router)
     app.add_api_route("/", _documentation, include_in_schema=False)

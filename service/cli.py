@@ -18,7 +18,7 @@ from PIL import Image
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from models import Classifier, ImageClassifier, ModelError, ModelStore, Translator
+from models import Classifier, Generator, ImageClassifier, ModelError, ModelStore, Translator
 from models.manifest import read_manifest, validate
 from models.store import Model
 from service.app import create_app
@@ -133,6 +133,11 @@ def _calls(model: Model) -> Mapping[str, Callable[[int], object]]:
             "beam of 5": lambda count: model.translate([sentence] * count, beam_size=5),
         }
     text = "i have been looking for something like this"
+    if isinstance(model, Generator):
+        return {
+            "greedy": lambda count: model.generate([text] * count, beam_size=1, truncate=True),
+            "beam of 5": lambda count: model.generate([text] * count, beam_size=5, truncate=True),
+        }
     if isinstance(model, Classifier):
         return {"classify": lambda count: model.classify([text] * count, truncate=True)}
     return {

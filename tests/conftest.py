@@ -19,7 +19,8 @@ from models.store import load_bundle
 from models.tokenization import WordTokenizer
 from training import checkpoint
 from training.checkpoint import RunDirectory
-from training.data.corpora import CORPORA, Corpus, CorpusFile
+from training.data.corpora import CORPORA
+from training.data.corpus import Corpus, CorpusFile
 from training.data.tokenization import build_subword_tokenizer
 from training.export.bundle import Exported, export_run
 from training.export.graphs import ExportGraph
@@ -33,7 +34,7 @@ from training.recipe import Recipe, TranslationRecipe, parse_recipe
 from training.tasks import translation
 from training.tasks.language_model import LanguageModelTask, build_model
 
-pytest_plugins = ["tests.fixtures.classification", "tests.fixtures.images"]
+pytest_plugins = ["tests.fixtures.classification", "tests.fixtures.generation", "tests.fixtures.images"]
 
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
 # pytest listens to every logger; torch's trace log would slow exports down and fill the report of a failed test.

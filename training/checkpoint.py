@@ -80,7 +80,7 @@ class RunDirectory:
 
     @property
     def encoder(self) -> Path:
-        """Sizes of a classifier's encoder."""
+        """Sizes of an encoder of texts."""
         return self.path / "encoder.json"
 
     @property

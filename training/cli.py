@@ -12,6 +12,7 @@ from rich.table import Table
 
 from models.classifier import Classifier
 from models.errors import ModelError
+from models.generator import Generator
 from models.image_classifier import ImageClassifier
 from models.language_model import LanguageModel
 from models.manifest import MANIFEST
@@ -22,17 +23,20 @@ from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
 from training.data.own_files import LABELLED, PAIRS, held_out_notes
+from training.data.rewritten_texts import read_rewritten
 from training.distributed import joined
 from training.export.bundle import export_run
 from training.export.image_classification import bundle_image_quality
 from training.export.language_model import bundle_perplexity
 from training.export.text_classification import bundle_quality
+from training.export.text_generation import bundle_generation
 from training.export.translation import bundle_bleu
 from training.export.verify import ExportError
 from training.loop import Trainer
 from training.recipe import (
     AnyRecipe,
     ClassificationRecipe,
+    GenerationRecipe,
     ImageClassificationRecipe,
     LanguageModelRecipe,
     RecipeError,
@@ -42,6 +46,8 @@ from training.recipe import (
 )
 from training.tasks.language_model import LanguageModelTask, Perplexity, split_texts
 from training.tasks.registry import AnyTask, open_task, start_run
+from training.tasks.sequence_to_sequence import SequenceToSequenceTask
+from training.tasks.text_generation import TextGenerationTask
 from training.tasks.translation import TranslationTask, split_pairs
 from training.trained import choose_device, load_trained
 from training.tune import Search
@@ -88,16 +94,21 @@ def run(
         if not group.is_first:  # the weights are the same, what dropout drops is not
             torch.manual_seed(settings.seed + group.rank)
         say = console.print if group.is_first else _silent
-        if isinstance(settings, TranslationRecipe | ClassificationRecipe) and settings.data.files is not None:
-            columns = PAIRS if isinstance(settings, TranslationRecipe) else LABELLED
-            for note in held_out_notes(settings.data.files, columns):
-                say(note)
+        for note in _held_out(settings):
+            say(note)
         parameters = sum(parameter.numel() for parameter in task.model.parameters())
         say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {_outputs(task)}")
         progress = Trainer(task, directory, settings.loop, group).fit(say, stop_after)
         if progress.best is not None:
             say(f"best dev {task.metric} {progress.best.metric:.3f} after epoch {progress.best.epoch}")
     return 0
+
+
+def _held_out(settings: AnyRecipe) -> list[str]:
+    """What a user should know of splits of own files."""
+    if isinstance(settings, LanguageModelRecipe | ImageClassificationRecipe) or settings.data.files is None:
+        return []
+    return held_out_notes(settings.data.files, LABELLED if isinstance(settings, ClassificationRecipe) else PAIRS)
 
 
 def _prepared(settings: AnyRecipe, directory: RunDirectory, data_dir: Path, restart: bool) -> bool:
@@ -114,7 +125,7 @@ def _prepared(settings: AnyRecipe, directory: RunDirectory, data_dir: Path, rest
 def _outputs(task: AnyTask) -> str:
     """How many of what the output layer tells apart."""
     count = task.model.output_layer.weight.shape[0]
-    return f"{count} {'tokens' if isinstance(task, LanguageModelTask | TranslationTask) else 'classes'}"
+    return f"{count} {'tokens' if isinstance(task, LanguageModelTask | SequenceToSequenceTask) else 'classes'}"
 
 
 def _silent(line: str) -> None:
@@ -125,7 +136,7 @@ def _silent(line: str) -> None:
 def evaluate(
     what: Annotated[Path, tyro.conf.Positional], data_dir: Path = DATA, split: str = "test", device: str = "auto"
 ) -> int:
-    """Perplexity, BLEU or accuracy of a run's best checkpoint, or of a bundle through the code that serves it.
+    """Perplexity, BLEU, ROUGE or accuracy of a run's best checkpoint, or of a bundle through the code that serves it.
 
     With `sparse_k`, what is served has the coverage instead, the share of tokens whose probability is not 0, and the
     perplexity of those. A run has that of the plain softmax of the same scores too, to compare with other runs.
@@ -161,6 +172,10 @@ def _evaluate_bundle(path: Path, split: str, data_dir: Path) -> tuple[AnyRecipe,
     if isinstance(model, ImageClassifier):
         values = bundle_image_quality(model, recipe, split, data_dir)
         return recipe, [f"{metric} {value:.4f}" for metric, value in values.items()]
+    if isinstance(model, Generator):
+        assert isinstance(recipe, GenerationRecipe)
+        values = bundle_generation(model, read_rewritten(recipe.data, split, data_dir))
+        return recipe, [f"beam 5, {metric} {value:.2f}" for metric, value in values.items()]
     assert isinstance(recipe, TranslationRecipe)
     values = bundle_bleu(model, split_pairs(recipe.data, split, data_dir))
     return recipe, [f"beam 5, {metric} {value:.2f}" for metric, value in values.items()]
@@ -172,6 +187,9 @@ def _evaluated(task: AnyTask, split: str) -> list[str]:
     if isinstance(task, TranslationTask):
         quality = task.evaluate(task.batches(split))
         return [f"greedy, {task.metric} {quality.bleu:.2f} ({quality.signature})"]
+    if isinstance(task, TextGenerationTask):
+        metrics = task.evaluate(task.batches(split)).metrics
+        return [f"greedy, {metric} {value:.2f}" for metric, value in metrics.items()]
     return [f"{metric} {value:.4f}" for metric, value in task.qualities(split).items()]
 
 

@@ -16,9 +16,10 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from training.data.settings import DataSettings, ImageSettings, LabelledSettings, PairSettings
+from training.data.settings import DataSettings, GenerationSettings, ImageSettings, LabelledSettings, PairSettings
 from training.dotted_path import set_at
 from training.networks.settings import (
+    EncoderSettings,
     ImageEncoderSettings,
     NetworkSettings,
     TextEncoderSettings,
@@ -33,6 +34,8 @@ __all__ = [
     "ClassificationRecipe",
     "DataSettings",
     "ExportSettings",
+    "GenerationRecipe",
+    "GenerationSettings",
     "ImageClassificationRecipe",
     "LabelledSettings",
     "LanguageModelRecipe",
@@ -237,6 +240,14 @@ class TranslationRecipe(Recipe):
     network: TransformerSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
 
 
+class GenerationRecipe(Recipe):
+    """A text generator."""
+
+    task: Literal["text-generation"]
+    data: GenerationSettings
+    network: EncoderSettings = EncoderSettings()
+
+
 class _ClassifierRecipe(Recipe):
     """A classifier of anything."""
 
@@ -269,7 +280,9 @@ class ImageClassificationRecipe(_ClassifierRecipe):
     network: ImageEncoderSettings = ImageEncoderSettings()
 
 
-AnyRecipe = LanguageModelRecipe | TranslationRecipe | ClassificationRecipe | ImageClassificationRecipe
+AnyRecipe = (
+    LanguageModelRecipe | TranslationRecipe | GenerationRecipe | ClassificationRecipe | ImageClassificationRecipe
+)
 
 _RECIPES: TypeAdapter[AnyRecipe] = TypeAdapter(Annotated[AnyRecipe, Discriminator("task")])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from models.beam_search import Hypothesis
 from models.decoding import Decoding
-from models.translator import SentenceQuery
+from models.sequence_to_sequence import SourceQuery
 from service.engine.queue import Entry, Limits
 from service.engine.worker import DeadlineExceeded, Observer, Timing, Waiting, Worker, fail, succeed
 
@@ -100,7 +100,7 @@ class DecodingWorker(Worker):
         self._decodings.clear()
 
 
-def _query(running: _Running) -> SentenceQuery:
+def _query(running: _Running) -> SourceQuery:
     query = running.entry.payload.query
-    assert isinstance(query, SentenceQuery)
+    assert isinstance(query, SourceQuery)
     return query

@@ -8,8 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from models import Classifier, ImageClassifier, LanguageModel, Manifest, ModelStore, Translator, UnknownModelError
+from models import (
+    Classifier,
+    Generator,
+    ImageClassifier,
+    LanguageModel,
+    Manifest,
+    ModelStore,
+    Translator,
+    UnknownModelError,
+)
 from models.manifest import MANIFEST, sha256_of
+from models.sequence_to_sequence import SequenceToSequenceModel
 from models.store import Model
 from service.engine.decoding import DecodingWorker
 from service.engine.queue import Limits
@@ -143,10 +153,12 @@ class Registry:
         )
 
 
-def _try(model: LanguageModel | Translator | Classifier, texts: list[str]) -> None:
+def _try(model: LanguageModel | Translator | Generator | Classifier, texts: list[str]) -> None:
     """Runs everything that the model can do; a word may be several tokens."""
     if isinstance(model, Translator):
         model.translate(texts, truncate=True)
+    elif isinstance(model, Generator):
+        model.generate(texts, truncate=True)
     elif isinstance(model, Classifier):
         model.classify(texts, truncate=True)
     else:
@@ -155,7 +167,7 @@ def _try(model: LanguageModel | Translator | Classifier, texts: list[str]) -> No
 
 
 def _worker(model: Model, limits: Limits, observer: ModelObserver) -> Worker:
-    if isinstance(model, Translator):
+    if isinstance(model, SequenceToSequenceModel):
         return DecodingWorker(model.start, limits, observer)
     return BatchWorker(operations(model), limits, observer)
 

@@ -15,7 +15,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import models as package
 from models import LanguageModel, ModelStore, Translator
 from models.backend import Array, Backend
-from models.manifest import Limits, LstmNetwork, SpecialTokens
+from models.manifest import Limits, SpecialTokens
+from models.networks import LstmNetwork
 from models.store import load_bundle
 from models.tokenization import WordTokenizer
 

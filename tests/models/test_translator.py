@@ -6,8 +6,9 @@ import pytest
 from models import BundleError, QueryError, TextTooLongError
 from models.beam_search import Hypothesis, SearchOptions
 from models.manifest import Limits, Manifest
+from models.sequence_to_sequence import MAX_BEAM_SIZE
 from models.store import load_bundle
-from models.translator import MAX_BEAM_SIZE, Translator
+from models.translator import Translator
 
 ODD = [
     "",

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from training.checkpoint import RunDirectory
-from training.data.corpora import CORPORA, Corpus, CorpusFile, read_tsv
+from training.data.corpora import CORPORA
+from training.data.corpus import Corpus, CorpusFile, read_tsv
 from training.export.bundle import Exported, export_run
 from training.export.graphs import ExportGraph
 from training.loop import Trainer

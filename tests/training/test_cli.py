@@ -17,7 +17,8 @@ import yaml
 from models.manifest import read_manifest, validate
 from training.checkpoint import RunDirectory
 from training.cli import main
-from training.data.corpora import CORPORA, Corpus, Source
+from training.data.corpora import CORPORA
+from training.data.corpus import Corpus, Source
 from training.export.bundle import Exported
 
 RECIPE: dict[str, Any] = {

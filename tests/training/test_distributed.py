@@ -16,7 +16,8 @@ from torch import distributed, nn
 
 from training.checkpoint import RunDirectory
 from training.data.batching import Batch
-from training.data.corpora import CORPORA, Corpus
+from training.data.corpora import CORPORA
+from training.data.corpus import Corpus
 from training.data.pair_batching import PairBatches
 from training.distributed import Group, joined
 from training.loop import Trainer

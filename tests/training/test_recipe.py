@@ -12,6 +12,7 @@ from training.data.corpora import CORPORA
 from training.data.image_corpora import get_image_corpus
 from training.recipe import (
     ClassificationRecipe,
+    GenerationRecipe,
     ImageClassificationRecipe,
     LanguageModelRecipe,
     RecipeError,
@@ -51,6 +52,8 @@ def test_every_shipped_recipe_is_valid(shipped: Path) -> None:
         return
     corpus = CORPORA[recipe.data.corpus]
     columns = ("label", "text") if isinstance(recipe, ClassificationRecipe) else ()
+    if isinstance(recipe, GenerationRecipe):
+        columns = ("source", "target")
     if isinstance(recipe, TranslationRecipe):
         columns = (recipe.data.source, recipe.data.target)
     if isinstance(recipe, LanguageModelRecipe):

@@ -1,120 +1,11 @@
-"""The corpus registry: what each corpus is, where it comes from, under which licence, and how it is read."""
+"""The corpus registry: what each corpus is, where it comes from, and under which licence."""
 
-import gzip
-import hashlib
-import io
-import urllib.request
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["CORPORA", "Corpus", "CorpusFile", "Source", "download", "get_corpus", "matches"]
+from training.data.corpus import Corpus, CorpusFile, Source, fetch, read_jsonl, read_tsv
 
-Record = tuple[str, ...]
-"""One value per column of the corpus."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CorpusFile:
-    """One split of a corpus, or a column of it, kept as `<data-dir>/<corpus folder>/<name>` or with `.gz` behind it."""
-
-    name: str
-    """File name without `.gz`."""
-    checksums: tuple[str, ...]
-    """`algorithm:hex` of the uncompressed content; several where versions in circulation differ harmlessly."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
-    """A public address, and what it serves."""
-
-    url: str
-    checksum: str
-    """`algorithm:hex` of what the address serves."""
-    members: Mapping[str, str] | None = None
-    """For a zip archive: corpus file name to member path. Without it the address serves the file of its last part."""
-
-
-def read_tsv(lines: Iterator[str]) -> Iterator[Record]:
-    return (tuple(line.split("\t")) for line in lines)
-
-
-def read_lines(lines: Iterator[str]) -> Iterator[Record]:
-    return ((line.strip(),) for line in lines)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Corpus:
-    """A named corpus with its splits, its origin and its licence."""
-
-    name: str
-    folder: str
-    """Folder under the data directory."""
-    description: str
-    homepage: str
-    licence: str
-    release_allowed: bool
-    """Whether a model trained on it may be released."""
-    columns: tuple[str, ...]
-    splits: Mapping[str, CorpusFile | tuple[CorpusFile, ...]]
-    """Keys are `train`, `dev` and `test`; of texts of no class `oos_train`, `oos_dev` and `oos_test`.
-
-    Several files stand side by side, a column each, whose lines are whole.
-    """
-    sources: tuple[Source, ...] = ()
-    """Where `download` gets it; empty where no address serves exactly these files."""
-    reader: Callable[[Iterator[str]], Iterator[Record]] = field(default=read_lines)
-
-    def records(self, split: str, data_dir: Path) -> Iterator[Record]:
-        """The records of a split.
-
-        Raises `ValueError` for an unknown split or a file that is not the registered one,
-        `FileNotFoundError` where there is none, saying where to get it.
-        """
-        if split not in self.splits:
-            raise ValueError(f"corpus {self.name!r} has no split {split!r}; it has {', '.join(self.splits)}")
-        columns = [self._lines(file, data_dir / self.folder) for file in self.files(split)]
-        if len({len(lines) for lines in columns}) > 1:
-            raise ValueError(f"{self.name}, {split}: its files have {', '.join(str(len(c)) for c in columns)} lines")
-        records = self.reader(iter(columns[0])) if len(columns) == 1 else zip(*columns, strict=True)
-        for number, record in enumerate(records, 1):
-            if len(record) != len(self.columns):
-                raise ValueError(f"{self.name}, {split}, line {number}: {len(record)} columns, not {len(self.columns)}")
-            yield record
-
-    def texts(self, split: str, data_dir: Path, column: str) -> Iterator[str]:
-        """One column of a split's records."""
-        if column not in self.columns:
-            raise ValueError(f"corpus {self.name!r} has no column {column!r}; it has {', '.join(self.columns)}")
-        index = self.columns.index(column)
-        return (record[index] for record in self.records(split, data_dir))
-
-    def files(self, split: str) -> tuple[CorpusFile, ...]:
-        """The files of a split."""
-        found = self.splits[split]
-        return found if isinstance(found, tuple) else (found,)
-
-    def _lines(self, file: CorpusFile, folder: Path) -> list[str]:
-        return self._content(file, folder).decode("utf-8").removesuffix("\n").split("\n")
-
-    def _content(self, file: CorpusFile, folder: Path) -> bytes:
-        plain, packed = folder / file.name, folder / f"{file.name}.gz"
-        if plain.is_file():
-            content = plain.read_bytes()
-        elif packed.is_file():
-            content = gzip.decompress(packed.read_bytes())
-        else:
-            raise FileNotFoundError(f"{plain} (or .gz) is missing; corpus {self.name!r} comes from {self.homepage}")
-        if not any(matches(content, checksum) for checksum in file.checksums):
-            raise ValueError(f"{file.name} in {folder} is not the registered file of corpus {self.name!r} (checksum)")
-        return content
-
-
-def matches(content: bytes, checksum: str) -> bool:
-    """Whether the content has a checksum written as `algorithm:hex`."""
-    algorithm, _, expected = checksum.partition(":")
-    return hashlib.new(algorithm, content, usedforsecurity=False).hexdigest() == expected
+__all__ = ["CORPORA", "download", "get_corpus"]
 
 
 def download(name: str, data_dir: Path) -> Path:
@@ -129,24 +20,9 @@ def download(name: str, data_dir: Path) -> Path:
     folder = data_dir / corpus.folder
     folder.mkdir(parents=True, exist_ok=True)
     for source in corpus.sources:
-        for file, content in _fetch(source):
+        for file, content in fetch(source):
             (folder / file).write_bytes(content)
     return folder
-
-
-def _fetch(source: Source) -> Iterator[tuple[str, bytes]]:
-    # Some hosts refuse Python's own User-Agent.
-    request = urllib.request.Request(source.url, headers={"User-Agent": "Mozilla/5.0 (softserve-train)"})
-    with urllib.request.urlopen(request, timeout=60) as response:
-        content: bytes = response.read()
-    if not matches(content, source.checksum):
-        raise ValueError(f"{source.url} serves something else than the registered file (checksum)")
-    if source.members is None:
-        yield source.url.rpartition("/")[2], content
-        return
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        for name, member in source.members.items():
-            yield name, archive.read(member)
 
 
 def _files(pattern: str, splits: Mapping[str, tuple[str, ...]]) -> dict[str, CorpusFile]:
@@ -271,6 +147,60 @@ CORPORA: Mapping[str, Corpus] = {
                 {
                     "train": ("training", "sha256:a8216a90467557316b2a0427734da57fae0e2733013b30927cf16e8e2b668f23"),
                     "test": ("test", "sha256:9979a3e1976a84b2e7e7174e2ee008571fa5bcd300ede8794f59a5c8bfbdca55"),
+                },
+            ),
+            reader=read_tsv,
+        ),
+        Corpus(
+            name="aeslc",
+            folder="aeslc",
+            description="Annotated Enron Subject Line Corpus: e-mails and their subjects",
+            homepage="https://github.com/ryanzhumich/AESLC",
+            licence="CC BY-NC-SA 4.0",
+            release_allowed=False,
+            columns=("source", "target"),
+            splits=_files(
+                "{}.jsonl",
+                {
+                    "train": ("train", "sha256:4cb8c0378c66d8d90b9d7679a5d36f4c3ad2fe05b7b06308b56e59ae4dde9c88"),
+                    "dev": ("dev", "sha256:e408a416cb321e41ae850e083f23e6f08790f4636ae3c4eb00d5cea5d2dbfa95"),
+                    "test": ("test", "sha256:d4705ffddb5c8fc7f0f6a68fda9007a3934504aec095c00fd7909e68d28ea658"),
+                },
+            ),
+            reader=read_jsonl("body", "subject"),
+        ),
+        Corpus(
+            name="scitldr",
+            folder="scitldr_a",
+            description="SciTLDR-A: abstracts of scientific papers and one-sentence summaries",
+            homepage="https://github.com/allenai/scitldr",
+            licence="Apache-2.0",
+            release_allowed=True,
+            columns=("source", "target"),
+            splits=_files(
+                "{}.jsonl",
+                {
+                    "train": ("train", "sha256:b222771d387be585cfdf5ae957b36757138415a352e0a3e3b23f73f87c3b1119"),
+                    "dev": ("dev", "sha256:3191fa98ccc09521332b7a1cd63b1930be4e8df125a235ccd31e40329709525e"),
+                    "test": ("test", "sha256:fb42dd6cd4f4a1928ae8a01a189456fbfe994a07e938bd49f68653933f6503c9"),
+                },
+            ),
+            reader=read_jsonl("source", "target"),
+        ),
+        Corpus(
+            name="squad-questions",
+            folder="squad_qg_du",
+            description="Sentences of Wikipedia and questions they answer (Du et al. 2017), tokenized, in lower case; "
+            "only its development and test sets: the former is to train on",
+            homepage="https://github.com/xinyadu/nqg",
+            licence="CC BY-SA 4.0",
+            release_allowed=True,
+            columns=("source", "target"),
+            splits=_files(
+                "{}.tsv",
+                {
+                    "train": ("dev", "sha256:d7381c90130dc3ca6fe6b7f20404fc4e717874576683efbd9939d231fc3a2f2e"),
+                    "test": ("test", "sha256:bddc71501f5e5e693888cf6497bb9d029be35c2e21cec21498d6aa00d4fef2ba"),
                 },
             ),
             reader=read_tsv,

@@ -14,7 +14,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 from PIL import Image
 
-from training.data.corpora import CorpusFile, matches
+from training.data.corpus import CorpusFile, matches
 
 __all__ = ["IMAGE_CORPORA", "ImageCorpus", "get_image_corpus"]
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.data.corpora import get_corpus
-from training.data.own_files import LABELLED, TextPair, held_out, read_split
-from training.data.settings import LabelledSettings, Split
+from training.data.corpus_splits import corpus_split
+from training.data.own_files import LABELLED, read_split
+from training.data.settings import LabelledSettings
 
 __all__ = [
     "OUT_OF_SCOPE",
@@ -42,27 +43,14 @@ def read_labelled(data: LabelledSettings, split: str, data_dir: Path) -> list[La
     if data.files is not None:
         pairs = read_split(data.files, split, data_dir, LABELLED)
     else:
-        pairs = _corpus_split(data, split, data_dir)
-    if data.limit is not None:  # files are often sorted by class
-        count = min(data.limit, len(pairs))
+        assert data.corpus is not None
+        pairs = corpus_split(data.corpus, split, data_dir, LABELLED)
+    limits = [limit for limit in (data.limit, data.train_limit if split == "train" else None) if limit is not None]
+    if limits:  # files are often sorted by class
+        count = min(*limits, len(pairs))
         pairs = [pairs[index * len(pairs) // count] for index in range(count)]
     texts = [LabelledText(_labels(label, text, data.multi_label), text) for label, text in pairs]
     return texts + [LabelledText((OUT_OF_SCOPE,), text) for text in outside]
-
-
-def _corpus_split(data: LabelledSettings, split: str, data_dir: Path) -> list[TextPair]:
-    assert data.corpus is not None
-    corpus = get_corpus(data.corpus)
-    if corpus.columns != LABELLED.names:
-        raise ValueError(f"corpus {corpus.name!r} has no labels: its columns are {', '.join(corpus.columns)}")
-    wanted: tuple[Split, ...] = ("dev", "test")
-    missing = [name for name in wanted if name not in corpus.splits]
-    source = "train" if split in missing else split
-    pairs = [(label, text) for label, text in corpus.records(source, data_dir)]
-    if source != "train" or not missing:
-        return pairs
-    places = held_out({text for _, text in pairs}, missing, LABELLED)
-    return [pair for pair in pairs if places.get(pair[1], "train") == split]
 
 
 def _labels(label: str, text: str, several: bool) -> tuple[str, ...]:
@@ -85,9 +73,9 @@ def out_of_scope_texts(data: LabelledSettings, split: str, data_dir: Path) -> li
 
 
 def known_texts(data: LabelledSettings, split: str, data_dir: Path, labels: Sequence[str]) -> list[LabelledText]:
-    """As `read_labelled`; where `data.limit` left out all training texts of some classes, without those of these."""
+    """As `read_labelled`; where a limit left out all training texts of some classes, without those of these."""
     texts = read_labelled(data, split, data_dir)
-    if data.limit is None:
+    if data.limit is None and data.train_limit is None:
         return texts
     return [each for each in texts if set(each.labels) <= set(labels)]
 

@@ -8,7 +8,15 @@ from pydantic import Field, model_validator
 from training.data.tokenization import WordStyle
 from training.settings import PositiveInt, Settings
 
-__all__ = ["DataSettings", "ImageSettings", "LabelledSettings", "PairSettings", "Split", "SplitFiles"]
+__all__ = [
+    "DataSettings",
+    "GenerationSettings",
+    "ImageSettings",
+    "LabelledSettings",
+    "PairSettings",
+    "Split",
+    "SplitFiles",
+]
 
 Split = Literal["train", "dev", "test"]
 
@@ -109,11 +117,25 @@ class LabelledSettings(_CorpusOrFiles):
     """Whether a text may have several labels, which then have commas between them."""
     out_of_scope: bool = False
     """Whether the corpus's texts of no class make a class of their own, `oos`."""
+    train_limit: PositiveInt | None = None
+    """Learn from so many of the training texts only, taken evenly from the file, to see how far few texts lead."""
     max_tokens: Annotated[int, Field(ge=8)] = 64
     """Longest text that is read, `[CLS]` and `[SEP]` included. Longer ones keep their head and tail in training; the
     service refuses them unless it is asked to cut them so."""
     batch_tokens: PositiveInt = 1024
     """Positions a batch, padding included."""
+
+
+class GenerationSettings(_CorpusOrFiles):
+    """What a text generator is trained on."""
+
+    max_tokens: Annotated[int, Field(ge=8)] = 128
+    """Longest text that is read, `[CLS]` and `[SEP]` included. Of longer ones the head is read in training; the service
+    refuses them unless it is asked to cut them so."""
+    max_output_tokens: Annotated[int, Field(ge=2)] = 32
+    """Longest text that is written, its end included; training pairs with longer ones are left out."""
+    batch_tokens: PositiveInt = 1024
+    """Positions a batch and side, padding included."""
 
 
 class ImageSettings(Settings):

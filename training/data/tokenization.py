@@ -6,6 +6,7 @@ from typing import Literal
 
 from tokenizers import Regex, Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import BPE, WordLevel, WordPiece
 from tokenizers.normalizers import NFC, BertNormalizer, Lowercase, Replace, Sequence
 from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, PreTokenizer, Split, WhitespaceSplit
@@ -73,6 +74,7 @@ def build_encoder_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Encoder
     tokenizer = Tokenizer(WordPiece(unk_token=EncoderTokenizer.unknown_word))
     tokenizer.normalizer = BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.decoder = WordPieceDecoder()
     tokenizer.train_from_iterator(
         texts, WordPieceTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
     )

@@ -15,7 +15,8 @@ from models.manifest import FORMAT_VERSION, MANIFEST, Graph, Manifest, sha256_of
 from models.store import Model, load_bundle
 from models.tokenization import EncoderTokenizer, SubwordTokenizer, WordTokenizer
 from training.checkpoint import RunDirectory
-from training.data.corpora import Corpus, get_corpus
+from training.data.corpora import get_corpus
+from training.data.corpus import Corpus
 from training.data.image_corpora import ImageCorpus, get_image_corpus
 from training.export.graphs import ExportGraph
 from training.export.image_classification import ImageClassificationExport
@@ -23,14 +24,16 @@ from training.export.language_model import LanguageModelExport
 from training.export.model_card import model_card
 from training.export.onnx import save_graphs, to_onnx
 from training.export.text_classification import TextClassificationExport
+from training.export.text_generation import TextGenerationExport
 from training.export.torchscript import save_torchscript
 from training.export.translation import TranslationExport
 from training.export.verify import verify_bundle
 from training.networks.pretrained import PRETRAINED, Pretrained
-from training.recipe import AnyRecipe, ClassificationRecipe, ImageClassificationRecipe
+from training.recipe import AnyRecipe, ImageClassificationRecipe, LanguageModelRecipe, TranslationRecipe
 from training.tasks.language_model import LanguageModelTask
 from training.tasks.registry import AnyTask
 from training.tasks.text_classification import TextClassificationTask
+from training.tasks.text_generation import TextGenerationTask
 from training.tasks.translation import TranslationTask
 from training.trained import load_trained
 
@@ -96,6 +99,8 @@ def _task_export(task: AnyTask) -> TaskExport:
         return LanguageModelExport(task)
     if isinstance(task, TranslationTask):
         return TranslationExport(task)
+    if isinstance(task, TextGenerationTask):
+        return TextGenerationExport(task)
     if isinstance(task, TextClassificationTask):
         return TextClassificationExport(task)
     return ImageClassificationExport(task)
@@ -179,7 +184,7 @@ def data_sources(recipe: AnyRecipe) -> list[dict[str, str]]:
     else:
         corpus = None if recipe.data.corpus is None else get_corpus(recipe.data.corpus)
     sources = [_source(corpus.name, corpus) if corpus else _source(recipe.data.dataset("train"), None)]
-    if isinstance(recipe, ClassificationRecipe | ImageClassificationRecipe) and recipe.network.pretrained is not None:
+    if not isinstance(recipe, LanguageModelRecipe | TranslationRecipe) and recipe.network.pretrained is not None:
         encoder = PRETRAINED.get(recipe.network.pretrained)
         name = encoder.name if encoder else Path(recipe.network.pretrained).name
         sources.append(_source(f"weights of {name}", encoder))

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 import sacrebleu
 import yaml
 
-from models.manifest import BertNetwork, DataSource, ImageNetwork, LstmNetwork, Manifest, SoftmaxLayer
+from models.manifest import DataSource, Manifest, SoftmaxLayer
+from models.networks import BertNetwork, ImageNetwork, LstmNetwork, UnilmNetwork
 
 __all__ = ["model_card"]
 
@@ -65,6 +66,11 @@ def _network(manifest: Manifest) -> str:
             f"BERT encoder, {network.layers} layers, {network.hidden_size} hidden units, {network.heads} heads, "
             f"feed-forward {network.inner_size}; a text's vector is the {vector}"
         )
+    if isinstance(network, UnilmNetwork):
+        return (
+            f"BERT encoder that also writes (UniLM), {network.layers} layers, {network.hidden_size} hidden units, "
+            f"{network.heads} heads, feed-forward {network.inner_size}, word vectors tied"
+        )
     if isinstance(network, ImageNetwork):
         size = network.image_size
         return f"{network.kind}, {network.hidden_size} hidden units, images brought to {size} x {size}"
@@ -80,6 +86,8 @@ def _known(manifest: Manifest) -> str:
         if manifest.tokenizer is not None:
             classes += f"\n* Vocabulary: {manifest.text.vocab_size} word pieces"
         return classes
+    if manifest.task == "text-generation":
+        return f"Vocabulary: {manifest.text.vocab_size} word pieces"
     tokens = "words" if manifest.task == "language-model" else "tokens of both languages"
     return f"Vocabulary: {manifest.text.vocab_size} {tokens}, `<unk>` and the sentence end `</s>` included"
 
@@ -92,6 +100,10 @@ def _limits(manifest: Manifest) -> str:
         return f"""Each {what} may have up to {size}. It knows no class but its own: every {what} is given one
 of them. It repeats the biases of what it was trained on."""
     count = manifest.text.max_tokens
+    if manifest.task == "text-generation":
+        longest = manifest.limits.max_output_tokens
+        return f"""Texts of up to {count} word pieces are read, and up to {longest} are written. What it writes is often
+wrong: it repeats the biases of its corpus, and is no source of facts."""
     texts = "texts" if manifest.task == "language-model" else "sentences"
     return f"""Trained on short sentences; {texts} of up to {count} tokens are accepted. It knows what its corpus
 says and repeats the corpus's biases; it is no source of facts."""
@@ -128,6 +140,8 @@ def _quality(manifest: Manifest, references: Mapping[str, float]) -> str:
     """What was measured, in words and as a table with a column for each metric."""
     if manifest.task == "translation":
         return _translation_quality(manifest, references)
+    if manifest.task == "text-generation":
+        return _generation_quality(manifest, references)
     if manifest.classes is not None:
         return _classification_quality(manifest, references)
     text = "Perplexity per token, sentence ends included, `<unk>` counted like any word."
@@ -153,6 +167,16 @@ def _translation_quality(manifest: Manifest, references: Mapping[str, float]) ->
     )
     others = {name: {"BLEU": value} for name, value in references.items()}
     return f"{text}\n\n{_table(manifest, {'BLEU': 'BLEU', 'chrF': 'chrF'}, others)}"
+
+
+def _generation_quality(manifest: Manifest, references: Mapping[str, float]) -> str:
+    text = (
+        "Of texts written with beam size 5, 0 to 100: F1 of ROUGE with stemming, best of a text's references, and"
+        " unsmoothed BLEU of words and punctuation in lower case. Equal sources count once."
+    )
+    columns = {quality.metric: quality.metric for quality in manifest.quality}
+    others = {name: {manifest.quality[0].metric: value} for name, value in references.items()}
+    return f"{text}\n\n{_table(manifest, columns, others)}"
 
 
 def _classification_quality(manifest: Manifest, references: Mapping[str, float]) -> str:

@@ -16,13 +16,14 @@ from torch.nn import functional
 
 from training.export.attention import joined_projections
 from training.export.folding import FoldedSoftmax
-from training.export.graphs import ExportGraph, contract
+from training.export.graphs import ExportGraph
 from training.export.operators import attend, attend_some, write_slots
+from training.export.sequence_graphs import sequence_graphs
 from training.export.topk import top_k
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 
-__all__ = ["DecoderStepGraph", "EncoderGraph", "example_source", "example_step", "translation_graphs"]
+__all__ = ["DecoderStepGraph", "EncoderGraph", "translation_graphs"]
 
 
 class EncoderGraph(nn.Module):
@@ -101,65 +102,4 @@ class DecoderStepGraph(nn.Module):
 
 def translation_graphs(model: TranslationModel) -> Mapping[str, ExportGraph]:
     """`encode` and `step` of a model, as the manifest names them."""
-    layers = len(model.network.decoder_layers())
-    heads = model.network.decoder_layers()[0].self_attention.heads
-    size = model.network.hidden_size // heads
-    memory: dict[str, tuple[str, tuple[str | int, ...]]] = {}
-    caches: dict[str, tuple[str, tuple[str | int, ...]]] = {}
-    lengths = ("int64", ("batch",))
-    for index in range(layers):
-        for part in ("keys", "values"):
-            memory[f"memory_{part}_{index}"] = ("float32", ("batch", heads, "source", size))
-            caches[f"{part}_{index}"] = ("float32", ("batch", heads, "slots", size))
-    encode = contract({"source": ("int64", ("batch", "source")), "source_lengths": lengths}, memory)
-    step = contract(
-        {
-            "tokens": ("int64", ("batch", "beam")),
-            "positions": lengths,
-            "visible": ("bool", ("batch", "beam", "slots")),
-            "source_lengths": lengths,
-            "k": ("int64", ()),
-            **caches,
-            **memory,
-        },
-        {
-            "log_probabilities": ("float32", ("batch", "beam", "k")),
-            "candidates": ("int64", ("batch", "beam", "k")),
-            **{f"new_{name}": tensor for name, tensor in caches.items()},
-        },
-    )
-    encoder = EncoderGraph(model)
-    return {
-        "encode": ExportGraph(encoder, encode, example_source(model, batch_size=3, length=7, seed=0)),
-        "step": ExportGraph(
-            DecoderStepGraph(model), step, example_step(model, encoder, batch_size=3, beam=2, length=7, seed=1), True
-        ),
-    }
-
-
-def example_source(model: TranslationModel, *, batch_size: int, length: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Random sources `[B, S]` and lengths `[B]`, of which the first is S."""
-    generator = torch.Generator().manual_seed(seed)
-    source = torch.randint(model.output_layer.weight.shape[0], (batch_size, length), generator=generator)
-    lengths = torch.randint(1, length + 1, (batch_size,), generator=generator)
-    lengths[0] = length
-    return source, lengths
-
-
-@torch.no_grad()
-def example_step(
-    model: TranslationModel, encoder: EncoderGraph, *, batch_size: int, beam: int, length: int, seed: int
-) -> tuple[Tensor, ...]:
-    """Inputs of a step in the middle of a translation, caches filled with random numbers."""
-    generator = torch.Generator().manual_seed(seed)
-    source, lengths = example_source(model, batch_size=batch_size, length=length, seed=seed)
-    memory = encoder(source, lengths)
-    steps = 4
-    positions = torch.randint(steps, (batch_size,), generator=generator)
-    slots = torch.arange(steps * beam) // beam
-    own = (slots == positions[:, None])[:, None] & (torch.arange(steps * beam) % beam == torch.arange(beam)[:, None])
-    past = (slots < positions[:, None])[:, None] & (torch.rand(own.shape, generator=generator) < 0.5)
-    _, heads, _, size = memory[0].shape
-    caches = torch.rand(len(memory), batch_size, heads, steps * beam, size, generator=generator) * 2 - 1
-    tokens = torch.randint(model.output_layer.weight.shape[0], (batch_size, beam), generator=generator)
-    return tokens, positions, own | past, lengths, torch.tensor(2 * beam), *caches, *memory
+    return sequence_graphs(model, EncoderGraph(model), DecoderStepGraph(model))

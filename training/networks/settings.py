@@ -9,7 +9,7 @@ from training.networks.text_classifier import Pooling
 from training.networks.text_encoder import EncoderConfig
 from training.settings import Fraction, PositiveInt, Settings
 
-__all__ = ["ImageEncoderSettings", "NetworkSettings", "TextEncoderSettings", "TransformerSettings"]
+__all__ = ["EncoderSettings", "ImageEncoderSettings", "NetworkSettings", "TextEncoderSettings", "TransformerSettings"]
 
 
 class NetworkSettings(Settings):
@@ -64,8 +64,8 @@ class TransformerSettings(Settings):
         return self
 
 
-class TextEncoderSettings(Settings):
-    """The encoder that computes a text's vector: a pretrained one, or one of these sizes from scratch."""
+class EncoderSettings(Settings):
+    """The encoder of texts: a pretrained one, or one of these sizes from scratch."""
 
     pretrained: str | None = None
     """A name that `training.networks.pretrained` knows, or a directory in Hugging Face's layout of a BERT model."""
@@ -79,10 +79,8 @@ class TextEncoderSettings(Settings):
     """Attention heads, which divide the hidden size, from scratch."""
     layers: PositiveInt = 4
     """Transformer layers, from scratch."""
-    pooling: Pooling = "mean"
-    """The text's vector: the `mean` of its tokens', or that of `[CLS]`, `cls`."""
     dropout: Fraction = 0.1
-    """On word vectors, on what sublayers add to them and on the text's vector."""
+    """On word vectors, on what sublayers add to them and on what the output layer sees."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -93,6 +91,13 @@ class TextEncoderSettings(Settings):
         """Sizes of an encoder from scratch."""
         sizes = self.model_dump(include={"hidden_size", "inner_size", "heads", "layers", "dropout"})
         return EncoderConfig(vocab_size=vocab_size, positions=positions, **sizes)
+
+
+class TextEncoderSettings(EncoderSettings):
+    """An encoder that computes a text's vector."""
+
+    pooling: Pooling = "mean"
+    """The text's vector: the `mean` of its tokens', or that of `[CLS]`, `cls`."""
 
 
 class ImageEncoderSettings(Settings):

@@ -8,19 +8,20 @@ from models.tokenization import EncoderTokenizer, SubwordTokenizer, WordTokenize
 from training.checkpoint import RunDirectory
 from training.data.image_corpora import get_image_corpus
 from training.networks.text_encoder import EncoderConfig
-from training.recipe import AnyRecipe, ClassificationRecipe, LanguageModelRecipe, TranslationRecipe
+from training.recipe import AnyRecipe, ClassificationRecipe, GenerationRecipe, LanguageModelRecipe, TranslationRecipe
 from training.tasks.image_classification import ImageClassificationTask
 from training.tasks.language_model import LanguageModelTask
 from training.tasks.text_classification import Classes, TextClassificationTask
+from training.tasks.text_generation import TextGenerationTask
 from training.tasks.translation import TranslationTask
 
 __all__ = ["AnyTask", "metric_of", "open_task", "start_run"]
 
-AnyTask = LanguageModelTask | TranslationTask | TextClassificationTask | ImageClassificationTask
+AnyTask = LanguageModelTask | TranslationTask | TextGenerationTask | TextClassificationTask | ImageClassificationTask
 
 
 def start_run(recipe: AnyRecipe, run: RunDirectory, data_dir: Path) -> None:
-    """Makes a run directory: the recipe, and the vocabulary of its training split; a classifier's labels and sizes.
+    """Makes a run directory: the recipe, and the vocabulary of its training split; labels and an encoder's sizes.
 
     What was there before is gone, but only once the new vocabulary is known.
     """
@@ -30,6 +31,9 @@ def start_run(recipe: AnyRecipe, run: RunDirectory, data_dir: Path) -> None:
         tokenizer = LanguageModelTask.build_tokenizer(recipe, data_dir)
     elif isinstance(recipe, TranslationRecipe):
         tokenizer = TranslationTask.build_tokenizer(recipe, data_dir)
+    elif isinstance(recipe, GenerationRecipe):
+        tokenizer, encoder = TextGenerationTask.build_encoder(recipe, data_dir)
+        texts[run.encoder] = encoder.model_dump_json(indent=2)
     elif isinstance(recipe, ClassificationRecipe):
         classes = TextClassificationTask.build_classes(recipe, data_dir)
         tokenizer = classes.tokenizer
@@ -52,15 +56,22 @@ def open_task(recipe: AnyRecipe, run: RunDirectory, data_dir: Path, device: torc
         return LanguageModelTask(recipe, WordTokenizer.from_file(run.tokenizer), data_dir, device)
     if isinstance(recipe, TranslationRecipe):
         return TranslationTask(recipe, SubwordTokenizer.from_file(run.tokenizer), data_dir, device)
+    if isinstance(recipe, GenerationRecipe):
+        tokenizer = EncoderTokenizer.from_file(run.tokenizer)
+        return TextGenerationTask(recipe, tokenizer, _encoder(run), data_dir, device)
     labels = tuple(run.labels.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     if not isinstance(recipe, ClassificationRecipe):
         return ImageClassificationTask(recipe, labels, data_dir, device)
     classes = Classes(
         tokenizer=EncoderTokenizer.from_file(run.tokenizer),
         labels=labels,
-        encoder=EncoderConfig.model_validate_json(run.encoder.read_bytes()),
+        encoder=_encoder(run),
     )
     return TextClassificationTask(recipe, classes, data_dir, device)
+
+
+def _encoder(run: RunDirectory) -> EncoderConfig:
+    return EncoderConfig.model_validate_json(run.encoder.read_bytes())
 
 
 def metric_of(recipe: AnyRecipe) -> tuple[str, bool]:
@@ -69,5 +80,7 @@ def metric_of(recipe: AnyRecipe) -> tuple[str, bool]:
         return LanguageModelTask.metric, LanguageModelTask.maximize
     if isinstance(recipe, TranslationRecipe):
         return TranslationTask.metric, TranslationTask.maximize
+    if isinstance(recipe, GenerationRecipe):
+        return TextGenerationTask.metric, TextGenerationTask.maximize
     several = isinstance(recipe, ClassificationRecipe) and recipe.data.multi_label
     return "micro F1" if several else "accuracy", True

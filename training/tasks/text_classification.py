@@ -11,13 +11,12 @@ from torch import Tensor
 from models.tokenization import EncoderTokenizer
 from training.data.labelled_texts import known_texts, label_ids, labels_of, out_of_scope_texts, read_labelled
 from training.data.text_batching import TextBatch, TextBatches
-from training.data.tokenization import build_encoder_tokenizer
-from training.networks.pretrained import encoder_directory
 from training.networks.text_classifier import TextClassifier
-from training.networks.text_encoder import TOKENIZER, EncoderConfig, TextEncoder, load_text_encoder, read_config
+from training.networks.text_encoder import EncoderConfig, TextEncoder
 from training.recipe import ClassificationRecipe
 from training.tasks.classification import ClassificationTask
 from training.tasks.classification_quality import measured
+from training.tasks.encoders import chosen_encoder, load_pretrained
 
 __all__ = ["Classes", "TextClassificationTask"]
 
@@ -63,23 +62,12 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
             raise ValueError(f"there is only one class, {labels[0]!r}")
         for split in ("dev", "test"):
             label_ids(known_texts(recipe.data, split, data_dir, labels), labels)
-        if recipe.network.pretrained is None:
-            tokenizer = build_encoder_tokenizer((each.text for each in texts), vocab_size=recipe.network.vocab_size)
-            config = recipe.network.config(tokenizer.vocab_size, recipe.data.max_tokens)
-        else:
-            directory = encoder_directory(recipe.network.pretrained)
-            tokenizer, config = EncoderTokenizer.from_file(directory / TOKENIZER), read_config(directory)
-        if tokenizer.vocab_size > config.vocab_size:
-            raise ValueError(f"the encoder has {config.vocab_size} tokens, its tokenizer {tokenizer.vocab_size}")
-        if recipe.data.max_tokens > config.positions:
-            raise ValueError(f"data.max_tokens: the encoder has {config.positions} positions")
+        tokenizer, config = chosen_encoder(recipe.network, (each.text for each in texts), recipe.data.max_tokens)
         return Classes(tokenizer=tokenizer, labels=tuple(labels), encoder=config)
 
     def initialize(self) -> None:
         """Takes over the weights of the pretrained encoder, where the recipe names one."""
-        if self.recipe.network.pretrained is not None:
-            pretrained = load_text_encoder(encoder_directory(self.recipe.network.pretrained))
-            self.model.encoder.load_state_dict(pretrained.state_dict())
+        load_pretrained(self.model.encoder, self.recipe.network)
 
     def batches_of(self, split: str, *, training: bool) -> TextBatches:
         texts = known_texts(self.recipe.data, split, self.data_dir, self.labels)

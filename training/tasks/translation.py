@@ -1,14 +1,13 @@
 """The translation task: its data, network, loss and metric."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import sacrebleu
 import torch
-from torch import Tensor
 
 from models.tokenization import SubwordTokenizer
-from training.data.batching import IGNORED
 from training.data.corpora import get_corpus
 from training.data.own_files import read_split
 from training.data.pair_batching import PairBatch, PairBatches
@@ -16,6 +15,7 @@ from training.data.tokenization import build_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 from training.recipe import PairSettings, TranslationRecipe
+from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import Batches
 
 __all__ = ["TranslationQuality", "TranslationTask", "build_model", "split_pairs"]
@@ -52,11 +52,11 @@ def build_model(recipe: TranslationRecipe, vocab_size: int) -> TranslationModel:
     return TranslationModel(transformer, recipe.output_layer.build(vocab_size, network.hidden_size))
 
 
-class TranslationTask:
+class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     """Translates one column of a parallel corpus into another; selected by BLEU of greedy translations."""
 
     metric = "BLEU"
-    maximize = True
+    tokenizer: SubwordTokenizer
 
     def __init__(
         self, recipe: TranslationRecipe, tokenizer: SubwordTokenizer, data_dir: Path, device: torch.device
@@ -64,7 +64,7 @@ class TranslationTask:
         self.recipe = recipe
         self.tokenizer = tokenizer
         self.device = device
-        self.model = build_model(recipe, tokenizer.vocab_size).to(device)
+        self.model: TranslationModel = build_model(recipe, tokenizer.vocab_size).to(device)
         self.data_dir = data_dir
 
     @staticmethod
@@ -87,46 +87,18 @@ class TranslationTask:
         seed = self.recipe.seed if training else None
         return PairBatches(pairs, end_id=self.tokenizer.end_id, batch_tokens=data.batch_tokens, seed=seed)
 
-    def loss(self, batch: PairBatch) -> tuple[Tensor, int]:
-        """Summed loss over the batch's targets and their number."""
-        targets = batch.targets.to(self.device)
-        hidden = self.model(
-            batch.source.to(self.device), batch.source_lengths.to(self.device), batch.inputs.to(self.device)
-        )
-        valid = targets != IGNORED
-        kept = targets[valid]
-        return self.model.output_layer.loss(hidden[valid], kept), kept.shape[0]
-
-    def evaluate(self, batches: Batches[PairBatch]) -> TranslationQuality:
-        """BLEU of greedy translations against the batches' own targets, dropout off."""
-        was_training = self.model.training
-        self.model.eval()
-        found: dict[int, tuple[str, str]] = {}
-        for batch in batches.epoch(0):
-            texts = self.tokenizer.decode_batch(self._greedy(batch))
-            references = self.tokenizer.decode_batch([row[row != IGNORED].tolist() for row in batch.targets])
-            found |= zip(batch.indices.tolist(), zip(texts, references, strict=True), strict=True)
-        self.model.train(was_training)
-        ordered = [found[index] for index in sorted(found)]
-        translations = [translation for translation, _ in ordered]
-        bleu = sacrebleu.BLEU()
-        score = bleu.corpus_score(translations, [[reference for _, reference in ordered]]).score
-        return TranslationQuality(bleu=score, signature=str(bleu.get_signature()), translations=translations)
-
-    def _greedy(self, batch: PairBatch) -> list[list[int]]:
+    def most_tokens(self, batch: PairBatch) -> int:
         factor, more = _LONGER
-        return self.model.greedy(
-            batch.source.to(self.device),
-            batch.source_lengths.to(self.device),
-            end_id=self.tokenizer.end_id,
-            max_tokens=int(factor * batch.source.shape[1]) + more,
-        )
+        return int(factor * batch.source.shape[1]) + more
 
-    def state_dict(self) -> dict[str, Tensor]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        assert not state
+    def quality(
+        self, outputs: Sequence[str], references: Sequence[str], batches: Batches[PairBatch]
+    ) -> TranslationQuality:
+        """BLEU against the batches' own targets."""
+        del batches
+        bleu = sacrebleu.BLEU()
+        score = bleu.corpus_score(outputs, [references]).score
+        return TranslationQuality(bleu=score, signature=str(bleu.get_signature()), translations=list(outputs))
 
 
 def split_pairs(data: PairSettings, split: str, data_dir: Path) -> list[tuple[str, str]]:

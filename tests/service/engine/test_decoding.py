@@ -8,7 +8,7 @@ import time
 import pytest
 
 from models.beam_search import Hypothesis, SearchOptions
-from models.translator import SentenceQuery
+from models.sequence_to_sequence import SourceQuery
 from service.engine.decoding import DecodingWorker
 from service.engine.queue import Limits, QueueFull
 from service.engine.worker import DeadlineExceeded, Stopped
@@ -103,7 +103,7 @@ class Bench:
         self.worker = DecodingWorker(self.kitchen.start, Limits(**(values | changes)), self.recorder)
 
     def submit(self, *steps, beam_size=1, seconds=60.0):
-        queries = [SentenceQuery((count,), beam_size, SearchOptions(), 7) for count in steps]
+        queries = [SourceQuery((count,), beam_size, SearchOptions(), 7) for count in steps]
         return asyncio.create_task(self.worker.submit(str(beam_size), queries, time.monotonic() + seconds))
 
     async def hold(self, *steps, **options):

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from training.data.corpora import CORPORA, Corpus
+from training.data.corpora import CORPORA
+from training.data.corpus import Corpus
 from training.data.labelled_texts import (
     LabelledText,
     known_texts,
@@ -94,7 +95,7 @@ def test_own_files_have_no_texts_of_no_class(tmp_path: Path) -> None:
 
 
 def test_a_corpus_without_labels_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="corpus 'ptb' has no labels: its columns are text"):
+    with pytest.raises(ValueError, match="corpus 'ptb' has no label for each text: its columns are text"):
         read_labelled(LabelledSettings(corpus="ptb"), "train", tmp_path)
 
 

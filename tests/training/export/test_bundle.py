@@ -19,7 +19,8 @@ from models.store import load_bundle
 from models.tokenization import WordTokenizer
 from training import checkpoint
 from training.checkpoint import RunDirectory
-from training.data.corpora import CORPORA, Corpus
+from training.data.corpora import CORPORA
+from training.data.corpus import Corpus
 from training.export.bundle import Exported, data_sources, export_run
 from training.export.language_model import bundle_perplexity
 from training.export.verify import ExportError

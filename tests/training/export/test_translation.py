@@ -21,8 +21,9 @@ from models.store import load_bundle
 from models.translator import Translator
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, export_run
+from training.export.sequence_graphs import example_source, example_step
 from training.export.translation import TranslationExport, bundle_bleu
-from training.export.translation_graphs import EncoderGraph, example_source, example_step, translation_graphs
+from training.export.translation_graphs import EncoderGraph, translation_graphs
 from training.networks.translation_model import TranslationModel
 from training.recipe import TranslationRecipe, parse_recipe
 from training.tasks.translation import TranslationTask, split_pairs
@@ -69,7 +70,7 @@ def test_encode_equals_the_model(
 ) -> None:
     source, lengths = example_source(pairs_model, batch_size=batch_size, length=length, seed=beam)
     got = _run(backend, "encode", pairs_model, (source, lengths))
-    memory, _ = pairs_model.encode(source, lengths)
+    memory = pairs_model.encode(source, lengths)
     for layer, (keys, values) in enumerate(memory):
         for row, count in enumerate(lengths):
             ours = got[f"memory_keys_{layer}"][row, :, :count], got[f"memory_values_{layer}"][row, :, :count]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from training.data.batching import IGNORED, Batch, SentenceBatches, StreamBatches
-from training.data.corpora import Corpus
+from training.data.corpus import Corpus
 from training.recipe import Recipe
 from training.tasks.language_model import LanguageModelTask, Perplexity, build_model, split_texts
 

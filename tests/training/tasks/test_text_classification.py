@@ -182,7 +182,7 @@ def test_a_pretrained_encoder_is_where_training_starts_and_need_not_stay(
             {"data": {"corpus": "errands", "max_tokens": 600}, "network": {"pretrained": "nowhere"}},
             "'nowhere' is neither",
         ),
-        ({"data": {"corpus": "multi30k"}}, "has no labels"),
+        ({"data": {"corpus": "multi30k"}}, "has no label for each text"),
         ({"data": {"corpus": "banking77", "out_of_scope": True}}, "no texts of no class"),
     ],
 )

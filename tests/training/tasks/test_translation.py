@@ -12,7 +12,7 @@ import torch
 from training import checkpoint
 from training.checkpoint import Progress, RunDirectory
 from training.data.batching import IGNORED
-from training.data.corpora import Corpus
+from training.data.corpus import Corpus
 from training.data.pair_batching import PairBatches
 from training.data.settings import PairSettings
 from training.loop import Trainer

@@ -1,0 +1,72 @@
+"""`POST /v1/generate-text`."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from models import Generator
+from models.generator import Generation
+from service.api.requests import Deadline, deadline_of, find, queries_of, say_timing
+from service.api.search import ScoredText, SearchBody
+from service.errors import PROBLEM_RESPONSES
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1", tags=["native"])
+
+
+class GenerateRequest(SearchBody):
+    """Texts from which to write others, such as summaries or questions: what the model has learnt to."""
+
+    max_output_tokens: Annotated[
+        int | None, Field(ge=1, description="Longest output; the model's own limit without it.")
+    ] = None
+
+
+class GenerateResult(BaseModel):
+    """What was written of one text, best first."""
+
+    text: str
+    outputs: list[ScoredText]
+
+
+class GenerateResponse(BaseModel):
+    """One result per text, in order."""
+
+    model: str
+    version: int
+    results: list[GenerateResult]
+
+
+@router.post("/generate-text", responses=PROBLEM_RESPONSES)
+async def generate_text(
+    body: GenerateRequest, request: Request, response: Response, timeout_ms: Deadline = None
+) -> GenerateResponse:
+    """Writes a text from each text, independently of the others and of other requests."""
+    served = find(request, body.model, "text-generation")
+    model = served.model
+    assert isinstance(model, Generator)
+    deadline = deadline_of(request, timeout_ms)
+    options = body.options()
+    queries, tokenized = await queries_of(
+        served,
+        lambda text: model.query(
+            text,
+            body.beam_size,
+            options=options,
+            max_output_tokens=body.max_output_tokens,
+            truncate=body.truncate,
+        ),
+        body.text,
+        deadline,
+    )
+    found, timing = await served.worker.submit(str(body.beam_size), [query.source for query in queries], deadline)
+    say_timing(response, tokenized, timing)
+    results = [_result(model.written(*pair)) for pair in zip(queries, found, strict=True)]
+    return GenerateResponse(model=served.manifest.name, version=served.manifest.version, results=results)
+
+
+def _result(generation: Generation) -> GenerateResult:
+    outputs = [ScoredText(text=each.text, score=each.score) for each in generation.outputs]
+    return GenerateResult(text=generation.text, outputs=outputs)

@@ -1,0 +1,49 @@
+"""What requests to models that write have in common: how their outputs are searched."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from models import QueryError
+from models.beam_search import SearchOptions
+from models.sequence_to_sequence import MAX_BEAM_SIZE
+from service.api.requests import Body, ModelName, Texts, Truncate
+
+__all__ = ["ScoredText", "SearchBody"]
+
+
+class SearchBody(Body):
+    """Texts, and how to search what is written of them."""
+
+    text: Texts
+    beam_size: Annotated[int, Field(ge=1, le=MAX_BEAM_SIZE, description="1 is greedy search.")] = 5
+    n_best: Annotated[int, Field(ge=1, le=MAX_BEAM_SIZE, description="Outputs to return.")] = 1
+    length_penalty: Annotated[
+        float, Field(ge=0, le=10, description="Rank by log-probability / length^this; 0 prefers short outputs.")
+    ] = 1.0
+    temperature: Annotated[
+        float | None, Field(gt=0, le=100, description="Sample beam_size outputs instead of searching.")
+    ] = None
+    seed: Annotated[int, Field(ge=0, lt=2**63, description="Of the samples.")] = 0
+    sparse: Annotated[bool, Field(description="Keep only the beam_size best words of each step, renormalized.")] = False
+    truncate: Truncate = False
+    model: ModelName = None
+
+    def options(self) -> SearchOptions:
+        """Raises `QueryError` for more outputs than the beam has."""
+        if self.n_best > self.beam_size:
+            raise QueryError(f"n_best must be at most beam_size, which is {self.beam_size}, not {self.n_best}")
+        return SearchOptions(
+            n_best=self.n_best,
+            length_penalty=self.length_penalty,
+            temperature=self.temperature,
+            seed=self.seed,
+            sparse=self.sparse,
+        )
+
+
+class ScoredText(BaseModel):
+    """What a model wrote, and its score: log-probability / length^length_penalty, of several sentences the sum."""
+
+    text: str
+    score: float

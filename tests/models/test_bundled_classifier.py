@@ -1,0 +1,78 @@
+"""The bundled classifier of intents: what it says, and that neighbours do not change it."""
+
+from statistics import fmean
+
+import pytest
+
+from models import Classifier, TextTooLongError
+
+BUDGET = 25_000_000
+"""Bytes; history keeps every version."""
+INTENTS = {
+    "can you book a table for two at that italian place tonight": "restaurant_reservation",
+    "what will the weather be like tomorrow": "weather",
+    "how do i say good morning in french": "translate",
+    "set an alarm for 7 am": "alarm",
+    "i need to transfer 100 dollars from checking to savings": "transfer",
+    "tell me a joke": "tell_joke",
+    "my card was stolen, please freeze my account": "freeze_account",
+    "roll a dice": "roll_dice",
+}
+
+
+@pytest.fixture(scope="module")
+def classifier(store):
+    model = store.load("intents", threads=1)
+    assert isinstance(model, Classifier)
+    return model
+
+
+def test_it_is_small(store):
+    assert sum(file.stat().st_size for file in store.path("intents").iterdir()) <= BUDGET
+
+
+def test_it_says_how_good_it_is(classifier):
+    quality = {(each.dataset, each.split, each.metric): each.value for each in classifier.manifest.quality}
+    assert quality["clinc150", "test", "accuracy"] >= 0.957
+    assert quality["clinc150", "test", "out-of-scope AUROC"] >= 0.95
+    lossy = classifier.manifest.quantization
+    assert lossy is not None
+    assert lossy.float32_value >= 0.960
+
+
+def test_it_knows_what_is_wanted(classifier):
+    found = classifier.classify(list(INTENTS), 3)
+    assert [each.labels[0].label for each in found] == list(INTENTS.values())
+    assert all(len(each.labels) == 3 for each in found)
+
+
+def test_what_means_nothing_to_it_is_less_sure(classifier):
+    known, unknown = (
+        [each.labels[0].probability for each in classifier.classify(texts, 1)]
+        for texts in (list(INTENTS), ["qwrt zxcv", "the cat sat on the mat", "who painted the mona lisa", ""])
+    )
+    assert fmean(known) > fmean(unknown) + 0.1
+
+
+def test_no_more_than_twenty_classes_have_a_probability(classifier):
+    (found,) = classifier.classify(["what is my balance"], 150)
+    assert 1 <= len(found.labels) <= 20
+    assert sum(each.probability for each in found.labels) == pytest.approx(1, abs=1e-5)
+
+
+def test_neighbours_do_not_change_an_answer(classifier):
+    texts = [*INTENTS, "", "🙂", "please " * 60, "a"]
+    among = classifier.classify(texts, 20)
+    for text, theirs in zip(texts, among, strict=True):
+        (alone,) = classifier.classify([text], 20)
+        ours = {each.label: each.probability for each in alone.labels}
+        assert {each.label: each.probability for each in theirs.labels} == pytest.approx(ours, abs=1e-5)
+
+
+def test_a_very_long_text_is_refused_or_cut(classifier):
+    text = "book a flight " * 3000
+    with pytest.raises(TextTooLongError, match="42000 characters"):
+        classifier.classify([text])
+    with pytest.raises(TextTooLongError, match="152 tokens; the model's limit is 128"):
+        classifier.classify(["book a flight " * 50])
+    assert classifier.classify([text], 1, truncate=True)[0].labels[0].label == "book_flight"

@@ -1,0 +1,80 @@
+"""Tests of the text generation task."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.fixtures.generation import NOTES_RECIPE
+from training.checkpoint import RunDirectory
+from training.recipe import GenerationRecipe, parse_recipe
+from training.tasks.registry import metric_of, open_task, start_run
+from training.tasks.text_generation import TextGenerationTask
+
+
+def _task(directory: Path, lines: list[str], **data: object) -> TextGenerationTask:
+    (directory / "notes.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files = {"train": "notes.tsv", "dev": "notes.tsv", "test": "notes.tsv"}
+    recipe = parse_recipe(
+        {**NOTES_RECIPE, "data": {**NOTES_RECIPE["data"], "files": files, **data}, "output_layer": {}}
+    )
+    run = RunDirectory(directory / "run")
+    start_run(recipe, run, directory)
+    task = open_task(recipe, run, directory, torch.device("cpu"))
+    assert isinstance(task, TextGenerationTask)
+    return task
+
+
+def test_it_learns_to_write(notes_task: TextGenerationTask) -> None:
+    quality = notes_task.evaluate(notes_task.batches("test"))
+    assert quality.value > 90
+    assert quality.metrics["BLEU-4"] > 80
+    assert quality.outputs[0].startswith("the ")
+
+
+def test_a_pair_is_what_the_model_reads_and_learns(tmp_path: Path) -> None:
+    task = _task(tmp_path, ["We saw a fox\tThe fox"])
+    (batch,) = task.batches("train").epoch(0)
+    spell = task.tokenizer.word
+    assert [spell(token) for token in batch.source[0].tolist()] == ["[CLS]", "we", "saw", "a", "fox", "[SEP]"]
+    assert [spell(token) for token in batch.inputs[0].tolist()] == ["[SEP]", "the", "fox"]
+    assert [spell(token) for token in batch.targets[0].tolist()] == ["the", "fox", "[SEP]"]
+    assert batch.source_lengths.tolist() == [6]
+
+
+def test_long_sources_keep_their_head_and_long_targets_are_left_out_of_training(tmp_path: Path) -> None:
+    task = _task(tmp_path, ["a " * 20 + "\tb", "a\t" + "b " * 20, "a a\tb"])
+    batches = list(task.batches("train").epoch(0))
+    assert sorted(length for batch in batches for length in batch.source_lengths.tolist()) == [4, 16]
+    assert sum(batch.num_targets for batch in batches) == 4
+    (batch,) = task.batches("dev").epoch(0)
+    assert len(batch.indices) == 3
+
+
+def test_a_text_is_asked_once_and_answered_by_any_of_its_targets(tmp_path: Path) -> None:
+    task = _task(tmp_path, ["a\tb", "c\td", "a\te"])
+    assert sum(len(batch.indices) for batch in task.batches("train").epoch(0)) == 3
+    (batch,) = task.batches("dev").epoch(0)
+    assert sorted(batch.indices.tolist()) == [0, 1]
+    quality = task.quality(["e", "d"], [], task.batches("dev"))
+    assert quality.metrics["BLEU-1"] == pytest.approx(100)
+
+
+def test_the_metric_is_that_of_the_task(notes_recipe: GenerationRecipe) -> None:
+    assert metric_of(notes_recipe) == ("ROUGE-L", True)
+
+
+def test_texts_must_fit_the_positions_of_a_pretrained_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def one(*_: object) -> Path:
+        return tmp_path
+
+    task = _task(tmp_path, ["a b\tc"])
+    task.tokenizer.save(tmp_path / "tokenizer.json")
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+    config = {"model_type": "bert", "vocab_size": 200, "max_position_embeddings": 20, **sizes}
+    (tmp_path / "config.json").write_text(str(config).replace("'", '"'), encoding="utf-8")
+    monkeypatch.setattr("training.tasks.encoders.encoder_directory", one)
+    recipe = parse_recipe({**task.recipe.model_dump(), "network": {"pretrained": "own"}})
+    assert isinstance(recipe, GenerationRecipe)
+    with pytest.raises(ValueError, match="the encoder has 20 positions, not 24"):
+        TextGenerationTask.build_encoder(recipe, tmp_path)

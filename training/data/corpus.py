@@ -1,0 +1,147 @@
+"""What a corpus is: its files and their checksums, how they are read, and where they come from."""
+
+import gzip
+import hashlib
+import io
+import json
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Corpus", "CorpusFile", "Source", "fetch", "matches", "read_jsonl", "read_lines", "read_tsv"]
+
+Record = tuple[str, ...]
+"""One value per column of the corpus."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CorpusFile:
+    """One split of a corpus, or a column of it, kept as `<data-dir>/<corpus folder>/<name>` or with `.gz` behind it."""
+
+    name: str
+    """File name without `.gz`."""
+    checksums: tuple[str, ...]
+    """`algorithm:hex` of the uncompressed content; several where versions in circulation differ harmlessly."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """A public address, and what it serves."""
+
+    url: str
+    checksum: str
+    """`algorithm:hex` of what the address serves."""
+    members: Mapping[str, str] | None = None
+    """For a zip archive: corpus file name to member path. Without it the address serves the file of its last part."""
+
+
+def read_tsv(lines: Iterator[str]) -> Iterator[Record]:
+    return (tuple(line.split("\t")) for line in lines)
+
+
+def read_lines(lines: Iterator[str]) -> Iterator[Record]:
+    return ((line.strip(),) for line in lines)
+
+
+def read_jsonl(source: str, target: str) -> Callable[[Iterator[str]], Iterator[Record]]:
+    """A reader of objects, a line each: a field that holds a text or its sentences, and one of a text or several."""
+
+    def read(lines: Iterator[str]) -> Iterator[Record]:
+        for line in lines:
+            entry = json.loads(line)
+            text, found = entry[source], entry[target]
+            text = text if isinstance(text, str) else " ".join(text)
+            for each in [found] if isinstance(found, str) else found:
+                yield text, each
+
+    return read
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Corpus:
+    """A named corpus with its splits, its origin and its licence."""
+
+    name: str
+    folder: str
+    """Folder under the data directory."""
+    description: str
+    homepage: str
+    licence: str
+    release_allowed: bool
+    """Whether a model trained on it may be released."""
+    columns: tuple[str, ...]
+    splits: Mapping[str, CorpusFile | tuple[CorpusFile, ...]]
+    """Keys are `train`, `dev` and `test`; of texts of no class `oos_train`, `oos_dev` and `oos_test`.
+
+    Several files stand side by side, a column each, whose lines are whole.
+    """
+    sources: tuple[Source, ...] = ()
+    """Where `download` gets it; empty where no address serves exactly these files."""
+    reader: Callable[[Iterator[str]], Iterator[Record]] = field(default=read_lines)
+
+    def records(self, split: str, data_dir: Path) -> Iterator[Record]:
+        """The records of a split.
+
+        Raises `ValueError` for an unknown split or a file that is not the registered one,
+        `FileNotFoundError` where there is none, saying where to get it.
+        """
+        if split not in self.splits:
+            raise ValueError(f"corpus {self.name!r} has no split {split!r}; it has {', '.join(self.splits)}")
+        columns = [self._lines(file, data_dir / self.folder) for file in self.files(split)]
+        if len({len(lines) for lines in columns}) > 1:
+            raise ValueError(f"{self.name}, {split}: its files have {', '.join(str(len(c)) for c in columns)} lines")
+        records = self.reader(iter(columns[0])) if len(columns) == 1 else zip(*columns, strict=True)
+        for number, record in enumerate(records, 1):
+            if len(record) != len(self.columns):
+                raise ValueError(f"{self.name}, {split}, line {number}: {len(record)} columns, not {len(self.columns)}")
+            yield record
+
+    def texts(self, split: str, data_dir: Path, column: str) -> Iterator[str]:
+        """One column of a split's records."""
+        if column not in self.columns:
+            raise ValueError(f"corpus {self.name!r} has no column {column!r}; it has {', '.join(self.columns)}")
+        index = self.columns.index(column)
+        return (record[index] for record in self.records(split, data_dir))
+
+    def files(self, split: str) -> tuple[CorpusFile, ...]:
+        """The files of a split."""
+        found = self.splits[split]
+        return found if isinstance(found, tuple) else (found,)
+
+    def _lines(self, file: CorpusFile, folder: Path) -> list[str]:
+        return self._content(file, folder).decode("utf-8").removesuffix("\n").split("\n")
+
+    def _content(self, file: CorpusFile, folder: Path) -> bytes:
+        plain, packed = folder / file.name, folder / f"{file.name}.gz"
+        if plain.is_file():
+            content = plain.read_bytes()
+        elif packed.is_file():
+            content = gzip.decompress(packed.read_bytes())
+        else:
+            raise FileNotFoundError(f"{plain} (or .gz) is missing; corpus {self.name!r} comes from {self.homepage}")
+        if not any(matches(content, checksum) for checksum in file.checksums):
+            raise ValueError(f"{file.name} in {folder} is not the registered file of corpus {self.name!r} (checksum)")
+        return content
+
+
+def matches(content: bytes, checksum: str) -> bool:
+    """Whether the content has a checksum written as `algorithm:hex`."""
+    algorithm, _, expected = checksum.partition(":")
+    return hashlib.new(algorithm, content, usedforsecurity=False).hexdigest() == expected
+
+
+def fetch(source: Source) -> Iterator[tuple[str, bytes]]:
+    # Some hosts refuse Python's own User-Agent.
+    request = urllib.request.Request(source.url, headers={"User-Agent": "Mozilla/5.0 (softserve-train)"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        content: bytes = response.read()
+    if not matches(content, source.checksum):
+        raise ValueError(f"{source.url} serves something else than the registered file (checksum)")
+    if source.members is None:
+        yield source.url.rpartition("/")[2], content
+        return
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for name, member in source.members.items():
+            yield name, archive.read(member)

@@ -1,0 +1,104 @@
+"""The graphs a text generator is exported as: an encoder, and the same layers taking one step.
+
+Shapes: `B` texts, `K` hypotheses a text, `S` source tokens, `M` slots of a cache, `C` candidates a hypothesis,
+`d` hidden size, `H` heads. See `training.export.translation_graphs` for what a step does with its cache.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.export.attention import joined_projections
+from training.export.folding import FoldedSoftmax
+from training.export.graphs import ExportGraph
+from training.export.operators import attend, write_slots
+from training.export.sequence_graphs import sequence_graphs
+from training.export.topk import top_k
+from training.networks.generation_model import GenerationModel
+from training.networks.transformer import EncoderLayer
+
+__all__ = ["GenerationStepGraph", "ReadingGraph", "generation_graphs"]
+
+
+class _Layers(nn.Module):
+    """What both graphs have."""
+
+    def __init__(self, model: GenerationModel) -> None:
+        super().__init__()
+        self.encoder = model.encoder
+        self.joined = nn.ModuleList(joined_projections(layer.attention) for layer in model.layers())
+
+    def layers(self) -> list[EncoderLayer]:
+        return [layer for layer in self.encoder.layers if isinstance(layer, EncoderLayer)]
+
+
+class ReadingGraph(_Layers):
+    """Reads sources once: keys and values of every layer."""
+
+    def forward(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, ...]:
+        """source `[B, S]`, its lengths `[B]` -> for each layer keys and values `[B, H, S, d / H]`."""
+        encoder, memory = self.encoder, list[Tensor]()
+        hidden = encoder.norm(encoder.words(source) + encoder.positions[: source.shape[1]]).flatten(0, 1)
+        for joined, layer in zip(self.joined, self.layers(), strict=True):
+            heads = layer.attention.heads
+            query, keys, values = joined(hidden).view(*source.shape, -1).chunk(3, dim=-1)
+            memory += [each.unflatten(-1, (heads, -1)).transpose(1, 2) for each in (keys, values)]
+            if len(memory) < 2 * len(self.joined):
+                attended = attend(query, keys, values, source_lengths, heads).flatten(0, 1)
+                hidden = layer.after(0, hidden, layer.attention.output(attended))
+                hidden = layer.after(1, hidden, layer.feed_forward(hidden))
+        return tuple(memory)
+
+
+class GenerationStepGraph(_Layers):
+    """Reads the last token of each hypothesis, and says what is most likely to follow it."""
+
+    def __init__(self, model: GenerationModel) -> None:
+        super().__init__(model)
+        self.target_segment = model.target_segment
+        self.transform = model.transform
+        self.output_layer = FoldedSoftmax(model.output_layer)
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, visible: Tensor, source_lengths: Tensor, k: Tensor, *state: Tensor
+    ) -> tuple[Tensor, ...]:
+        """See `training.export.sequence_graphs`."""
+        encoder, layers = self.encoder, self.layers()
+        cache, memory = state[: 2 * len(layers)], state[2 * len(layers) :]
+        width = memory[0].shape[2]
+        source = torch.arange(width, device=tokens.device) < source_lengths[:, None]
+        masks = torch.where(source, 0.0, -torch.inf)[:, None, None], torch.where(visible, 0.0, -torch.inf)[:, None]
+        start = positions * tokens.shape[1]
+        places = functional.embedding(source_lengths + positions, encoder.positions)[:, None]
+        hidden = encoder.norm(encoder.words(tokens) + places + self.target_segment).flatten(0, 1)
+        written: list[Tensor] = []
+        for index, (joined, layer) in enumerate(zip(self.joined, layers, strict=True)):
+            parts = joined(hidden).view(*tokens.shape, 3, layer.attention.heads, -1)
+            query, *update = parts.permute(2, 0, 3, 1, 4).unbind(0)
+            own = slice(2 * index, 2 * index + 2)
+            written += [write_slots(old, new, start) for old, new in zip(cache[own], update, strict=True)]
+            keys, values = zip(memory[own], written[own], strict=True)
+            attended = _attend_parts(query, keys, values, masks).flatten(0, 1)
+            hidden = layer.after(0, hidden, layer.attention.output(attended))
+            hidden = layer.after(1, hidden, layer.feed_forward(hidden))
+        best, words = top_k(self.output_layer.log_prob(self.transform(hidden)), k)
+        shape = (*tokens.shape, -1)
+        return best.view(shape), words.view(shape), *written
+
+
+def _attend_parts(
+    query: Tensor, keys: tuple[Tensor, Tensor], values: tuple[Tensor, Tensor], masks: tuple[Tensor, Tensor]
+) -> Tensor:
+    """Attention `[B, K, d]` of queries `[B, H, K, d / H]` to source and cache at once, neither of which is copied."""
+    scale, width = query.shape[-1] ** -0.5, keys[0].shape[2]
+    scores = [query @ part.transpose(2, 3) * scale + mask for part, mask in zip(keys, masks, strict=True)]
+    weights = torch.softmax(torch.cat(scores, dim=-1), dim=-1)
+    mixed = weights[..., :width] @ values[0] + weights[..., width:] @ values[1]
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def generation_graphs(model: GenerationModel) -> Mapping[str, ExportGraph]:
+    """`encode` and `step` of a model, as the manifest names them."""
+    return sequence_graphs(model, ReadingGraph(model), GenerationStepGraph(model))

@@ -1,0 +1,88 @@
+"""What the graphs `encode` and `step` of all models that write take and give.
+
+Shapes: `B` sources, `K` hypotheses a source, `S` source tokens, `M` slots of a cache, `C` candidates a hypothesis,
+`d` hidden size, `H` heads.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from training.export.graphs import ExportGraph, contract
+from training.networks.sequence_to_sequence import SequenceToSequenceModel
+
+__all__ = ["example_source", "example_step", "sequence_graphs"]
+
+_STEPS = 4
+"""Of an example's caches."""
+
+
+def sequence_graphs(model: SequenceToSequenceModel, encoder: nn.Module, step: nn.Module) -> Mapping[str, ExportGraph]:
+    """The graphs of a model as the manifest names them.
+
+    `encoder` reads sources `[B, S]` and lengths `[B]`, and gives for each layer keys and values `[B, H, S, d / H]`.
+    `step` reads tokens `[B, K]`, positions `[B]`, visible `[B, K, M]`, source lengths `[B]`, `C` as `k` `[]`, the
+    caches' keys and values `[B, H, M, d / H]` of each layer, and what the encoder gave; it gives log-probabilities and
+    tokens `[B, K, C]`, most likely first, and the new caches.
+    """
+    source = example_source(model, batch_size=3, length=7, seed=0)
+    with torch.no_grad():
+        found = encoder(*source)
+    _, heads, _, size = found[0].shape
+    memory: dict[str, tuple[str, tuple[str | int, ...]]] = {}
+    caches: dict[str, tuple[str, tuple[str | int, ...]]] = {}
+    lengths = ("int64", ("batch",))
+    for index in range(len(found) // 2):
+        for part in ("keys", "values"):
+            memory[f"memory_{part}_{index}"] = ("float32", ("batch", heads, "source", size))
+            caches[f"{part}_{index}"] = ("float32", ("batch", heads, "slots", size))
+    encode = contract({"source": ("int64", ("batch", "source")), "source_lengths": lengths}, memory)
+    take_step = contract(
+        {
+            "tokens": ("int64", ("batch", "beam")),
+            "positions": lengths,
+            "visible": ("bool", ("batch", "beam", "slots")),
+            "source_lengths": lengths,
+            "k": ("int64", ()),
+            **caches,
+            **memory,
+        },
+        {
+            "log_probabilities": ("float32", ("batch", "beam", "k")),
+            "candidates": ("int64", ("batch", "beam", "k")),
+            **{f"new_{name}": tensor for name, tensor in caches.items()},
+        },
+    )
+    example = example_step(model, encoder, batch_size=3, beam=2, length=7, seed=1)
+    return {
+        "encode": ExportGraph(encoder, encode, source),
+        "step": ExportGraph(step, take_step, example, in_place=True),
+    }
+
+
+def example_source(model: SequenceToSequenceModel, *, batch_size: int, length: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Random sources `[B, S]` and lengths `[B]`, of which the first is S."""
+    generator = torch.Generator().manual_seed(seed)
+    source = torch.randint(model.output_layer.weight.shape[0], (batch_size, length), generator=generator)
+    lengths = torch.randint(1, length + 1, (batch_size,), generator=generator)
+    lengths[0] = length
+    return source, lengths
+
+
+@torch.no_grad()
+def example_step(
+    model: SequenceToSequenceModel, encoder: nn.Module, *, batch_size: int, beam: int, length: int, seed: int
+) -> tuple[Tensor, ...]:
+    """Inputs of one of the first steps, caches filled with random numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    source, lengths = example_source(model, batch_size=batch_size, length=length, seed=seed)
+    memory = encoder(source, lengths)
+    positions = torch.randint(_STEPS, (batch_size,), generator=generator)
+    slots = torch.arange(_STEPS * beam) // beam
+    own = (slots == positions[:, None])[:, None] & (torch.arange(_STEPS * beam) % beam == torch.arange(beam)[:, None])
+    past = (slots < positions[:, None])[:, None] & (torch.rand(own.shape, generator=generator) < 0.5)
+    _, heads, _, size = memory[0].shape
+    caches = torch.rand(len(memory), batch_size, heads, _STEPS * beam, size, generator=generator) * 2 - 1
+    tokens = torch.randint(model.output_layer.weight.shape[0], (batch_size, beam), generator=generator)
+    return tokens, positions, own | past, lengths, torch.tensor(2 * beam), *caches, *memory

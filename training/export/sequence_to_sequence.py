@@ -1,0 +1,112 @@
+"""What the exports of all models that write have in common."""
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import onnx
+import torch
+
+from models.backend import Backend
+from models.beam_search import SearchOptions
+from models.decoding import Decoding
+from models.manifest import Manifest
+from models.sequence_to_sequence import SourceQuery
+from training.export.calibration import RangeRecorder
+from training.export.graphs import ExportGraph
+from training.export.quantize import quantize_int8_static
+from training.export.sequence_graphs import example_source, example_step
+from training.networks.sequence_to_sequence import SequenceToSequenceModel
+
+__all__ = ["CALIBRATION_SOURCES", "SequenceExport", "largest_difference"]
+
+CALIBRATION_SOURCES = 256
+"""Training texts by which int8 ranges are set."""
+_CALIBRATION_BATCH = 32
+_CALIBRATION_BEAM = 4
+
+_SHAPES = ((1, 1, 1), (2, 5, 40), (5, 3, 11))
+"""Sources, hypotheses and source lengths to compare at; none is what was traced (3, 2, 7)."""
+
+
+class SequenceExport(abc.ABC):
+    """Graphs of a model that writes, and how they are verified and quantized."""
+
+    quantization = "int8-static"
+    positions: ClassVar[tuple[str, ...]]
+    """Tables of positions, which are of no size, so that int8 has them as they are."""
+    graphs: Mapping[str, ExportGraph]
+
+    @abc.abstractmethod
+    def network(self) -> SequenceToSequenceModel:
+        """The trained model."""
+
+    @abc.abstractmethod
+    def calibration(self) -> Sequence[SourceQuery]:
+        """Training texts to observe activations with."""
+
+    @property
+    def longest(self) -> int:
+        """Longest source that graphs can be compared at."""
+        return max(length for _, _, length in _SHAPES)
+
+    def largest_difference(self, backend: Backend, manifest: Manifest) -> float:
+        """Over both graphs, all outputs and several shapes; padding is not compared."""
+        del manifest
+        return largest_difference(self.network(), self.graphs, backend, self.longest)
+
+    def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
+        """Int8 products, by the ranges that activations have while a beam of 4 writes of training texts."""
+        recorder, queries = RangeRecorder(models), self.calibration()
+        layers = sum(tensor.name.startswith("memory_keys") for tensor in self.graphs["encode"].contract.outputs)
+        for first in range(0, len(queries), _CALIBRATION_BATCH):
+            group = queries[first : first + _CALIBRATION_BATCH]
+            decoding = Decoding(
+                recorder,
+                layers=layers,
+                beam_size=_CALIBRATION_BEAM,
+                end_id=self.end_id(),
+                vocab_size=self.network().output_layer.weight.shape[0],
+                idle_share=0.0,  # what sentences that are over compute would count too
+            )
+            searches = [(index, SearchOptions(), query.max_tokens) for index, query in enumerate(group)]
+            decoding.add([query.tokens for query in group], searches)
+            while len(decoding):
+                decoding.step()
+        return {
+            name: quantize_int8_static(model, recorder.ranges(name), keep=self.positions)
+            for name, model in models.items()
+        }
+
+    @abc.abstractmethod
+    def end_id(self) -> int:
+        """The token that ends what is written."""
+
+
+@torch.no_grad()
+def largest_difference(
+    model: SequenceToSequenceModel, graphs: Mapping[str, ExportGraph], backend: Backend, longest: int
+) -> float:
+    """See `SequenceExport.largest_difference`."""
+    encoder, worst = graphs["encode"].module, 0.0
+    for seed, (batch_size, beam, most) in enumerate(_SHAPES, 10):
+        length = min(most, longest)
+        source, lengths = example_source(model, batch_size=batch_size, length=length, seed=seed)
+        step = example_step(model, encoder, batch_size=batch_size, beam=beam, length=length, seed=seed)
+        for name, inputs in (("encode", (source, lengths)), ("step", step)):
+            contract = graphs[name].contract
+            names = [tensor.name for tensor in contract.outputs]
+            feed = {spec.name: value.numpy() for spec, value in zip(contract.inputs, inputs, strict=True)}
+            expected = dict(zip(names, graphs[name].module(*inputs), strict=True))
+            got = dict(zip(names, backend.run(name, feed, names), strict=True))
+            for key, value in expected.items():
+                if key == "candidates":  # equal scores may change places
+                    continue
+                with np.errstate(invalid="ignore"):  # minus infinity, where sparse, is equal to itself
+                    difference = np.where(got[key] == value.numpy(), 0, np.abs(got[key] - value.numpy()))
+                if key.startswith("memory"):
+                    padding = np.arange(length) >= lengths.numpy()[:, None]
+                    np.moveaxis(difference, 2, 1)[padding] = 0
+                worst = float(np.maximum(worst, np.max(difference)))
+    return worst

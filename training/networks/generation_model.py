@@ -1,0 +1,79 @@
+"""A text generator: one encoder that reads a source and writes a target (UniLM, Dong et al. 2019, section 2.3).
+
+Source tokens see the source, target tokens see the source and the target before them. What UniLM masks in fine-tuning
+is predicted here from the token before it, so that every target token is learnt from in every step.
+
+Shapes: `B` texts, `S` source tokens, `T` target tokens, `d` hidden size.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.networks.sequence_to_sequence import SequenceToSequenceModel
+from training.networks.text_encoder import TextEncoder
+from training.networks.transformer import Cache, EncoderLayer, Memory, padding_mask
+from training.softmax import GeneralizedSoftmax
+
+__all__ = ["GenerationModel"]
+
+
+class GenerationModel(SequenceToSequenceModel):
+    """Word vectors are the rows of the output layer's projection matrix, as in BERT's own prediction of words."""
+
+    def __init__(self, encoder: TextEncoder, output_layer: GeneralizedSoftmax) -> None:
+        super().__init__()
+        size = encoder.config.hidden_size
+        self.encoder = encoder
+        self.output_layer = output_layer
+        self.encoder.words.weight = output_layer.weight
+        self.target_segment = nn.Parameter(torch.zeros(size))
+        """Added to the word vectors of a target."""
+        self.transform = nn.Sequential(
+            nn.Linear(size, size), nn.GELU(), nn.LayerNorm(size, eps=encoder.config.norm_epsilon)
+        )
+        """What stands between encoder and output layer in BERT."""
+
+    def layers(self) -> list[EncoderLayer]:
+        return [layer for layer in self.encoder.layers if isinstance(layer, EncoderLayer)]
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Memory:
+        """source `[B, S]` from `[CLS]` to `[SEP]`, lengths `[B]` -> keys and values of each layer."""
+        encoder = self.encoder
+        hidden = encoder.dropout(encoder.norm(encoder.words(source) + encoder.positions[: source.shape[1]]))
+        mask = padding_mask(lengths, source.shape[1])
+        memory: Memory = []
+        for layer in self.layers():
+            memory.append(layer.attention.keys_values(hidden))
+            if len(memory) < len(encoder.layers):  # nobody sees what the last one makes of the source
+                hidden = self._through(layer, hidden, memory[-1], mask)
+        return memory
+
+    def decode(
+        self, target: Tensor, memory: Memory, source_lengths: Tensor, past: Cache | None = None
+    ) -> tuple[Tensor, Cache]:
+        """See `SequenceToSequenceModel`; positions go on where the source ends."""
+        encoder, steps = self.encoder, target.shape[1]
+        start = 0 if past is None else past[0][0].shape[2]
+        places = source_lengths[:, None] + torch.arange(start, start + steps, device=target.device)
+        vectors = encoder.words(target) + functional.embedding(places, encoder.positions) + self.target_segment
+        hidden = encoder.dropout(encoder.norm(vectors))
+        source = padding_mask(source_lengths, memory[0][0].shape[2]).expand(-1, -1, steps, -1)
+        before = torch.ones(steps, start + steps, dtype=torch.bool, device=target.device).tril(start)
+        mask = torch.cat([source, before.expand(len(target), 1, -1, -1)], dim=-1)
+        cache: Cache = []
+        for index, layer in enumerate(self.layers()):
+            own = layer.attention.keys_values(hidden)
+            if past is not None:
+                own = torch.cat([past[index][0], own[0]], dim=2), torch.cat([past[index][1], own[1]], dim=2)
+            cache.append(own)
+            seen = torch.cat([memory[index][0], own[0]], dim=2), torch.cat([memory[index][1], own[1]], dim=2)
+            hidden = self._through(layer, hidden, seen, mask)
+        outputs: Tensor = encoder.dropout(self.transform(hidden))
+        return outputs, cache
+
+    @staticmethod
+    def _through(layer: EncoderLayer, hidden: Tensor, seen: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        """What a layer makes of vectors that see those behind the keys and values."""
+        hidden = layer.after(0, hidden, layer.attention(hidden, seen, mask))
+        return layer.after(1, hidden, layer.feed_forward(hidden))

@@ -1,0 +1,57 @@
+"""Models that read a source once and write a target token by token.
+
+Shapes: `B` sources, `S` source tokens, `T` target tokens, `d` hidden size.
+"""
+
+import abc
+
+import torch
+from torch import Tensor, nn
+
+from training.networks.transformer import Cache, Memory
+from training.softmax import GeneralizedSoftmax
+
+__all__ = ["SequenceToSequenceModel"]
+
+
+class SequenceToSequenceModel(nn.Module, abc.ABC):
+    """A target starts after the end token."""
+
+    output_layer: GeneralizedSoftmax
+
+    def forward(self, source: Tensor, source_lengths: Tensor, target: Tensor) -> Tensor:
+        """source `[B, S]`, its lengths `[B]`, target so far `[B, T]` -> next context vectors `[B, T, d]`."""
+        hidden, _ = self.decode(target, self.encode(source, source_lengths), source_lengths)
+        return hidden
+
+    @abc.abstractmethod
+    def encode(self, source: Tensor, lengths: Tensor) -> Memory:
+        """What a target needs to know of the source: for each layer keys and values."""
+
+    @abc.abstractmethod
+    def decode(
+        self, target: Tensor, memory: Memory, source_lengths: Tensor, past: Cache | None = None
+    ) -> tuple[Tensor, Cache]:
+        """Next context vectors `[B, T, d]` of a target `[B, T]`, and what a continuation needs as `past`.
+
+        Without `past` the target starts here; with it `T` is 1.
+        """
+
+    @torch.no_grad()
+    def greedy(self, source: Tensor, lengths: Tensor, *, end_id: int, max_tokens: int) -> list[list[int]]:
+        """The most probable next token, again and again; end tokens are not part of the results."""
+        memory = self.encode(source, lengths)
+        tokens = source.new_full((source.shape[0], 1), end_id)
+        finished = torch.zeros_like(tokens[:, 0], dtype=torch.bool)
+        results: list[Tensor] = []
+        past: Cache | None = None
+        for _ in range(max_tokens):
+            hidden, past = self.decode(tokens, memory, lengths, past)
+            best = self.output_layer.log_prob(hidden[:, -1]).argmax(-1)
+            results.append(best)
+            finished |= best == end_id
+            if finished.all():
+                break
+            tokens = best[:, None]
+        rows = torch.stack(results, dim=1).tolist()
+        return [row[: row.index(end_id)] if end_id in row else row for row in rows]

@@ -1,0 +1,100 @@
+"""The text generation task: its data, network, loss and metric."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from models.tokenization import EncoderTokenizer
+from training.data.pair_batching import PairBatch, PairBatches
+from training.data.rewritten_texts import RewrittenBatches, read_rewritten
+from training.networks.generation_model import GenerationModel
+from training.networks.text_encoder import EncoderConfig, TextEncoder
+from training.recipe import GenerationRecipe
+from training.tasks.encoders import chosen_encoder, load_pretrained
+from training.tasks.generation_quality import METRIC, measured
+from training.tasks.sequence_to_sequence import SequenceToSequenceTask
+from training.tasks.task import Batches
+
+__all__ = ["GenerationQuality", "TextGenerationTask"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationQuality:
+    """See `training.tasks.generation_quality`."""
+
+    metrics: Mapping[str, float]
+    outputs: list[str]
+
+    @property
+    def value(self) -> float:
+        return self.metrics[METRIC]
+
+
+class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
+    """Writes a text from a text, such as the subject of an e-mail; selected by ROUGE-L of greedy search."""
+
+    metric = METRIC
+    tokenizer: EncoderTokenizer
+
+    def __init__(
+        self,
+        recipe: GenerationRecipe,
+        tokenizer: EncoderTokenizer,
+        encoder: EncoderConfig,
+        data_dir: Path,
+        device: torch.device,
+    ) -> None:
+        self.recipe = recipe
+        self.tokenizer = tokenizer
+        self.data_dir = data_dir
+        self.device = device
+        self.config = encoder.model_copy(update={"dropout": recipe.network.dropout})
+        layer = recipe.output_layer.build(encoder.vocab_size, encoder.hidden_size)
+        self.model: GenerationModel = GenerationModel(TextEncoder(self.config), layer).to(device)
+
+    @staticmethod
+    def build_encoder(recipe: GenerationRecipe, data_dir: Path) -> tuple[EncoderTokenizer, EncoderConfig]:
+        """Tokenizer and sizes of the recipe's encoder; raises what `chosen_encoder` and `read_rewritten` raise."""
+        texts = read_rewritten(recipe.data, "train", data_dir)
+        every = (text for each in texts for text in (each.source, *each.targets))
+        return chosen_encoder(recipe.network, every, recipe.data.max_tokens + recipe.data.max_output_tokens)
+
+    def initialize(self) -> None:
+        """Takes over the weights of the pretrained encoder, where the recipe names one."""
+        load_pretrained(self.model.encoder, self.recipe.network)
+
+    def batches(self, split: str) -> PairBatches:
+        """Training: all pairs, shuffled by the recipe's seed, without those whose target is too long; else each text.
+
+        Of a text that is too long the head is read.
+        """
+        data = self.recipe.data
+        texts = read_rewritten(data, split, self.data_dir)
+        sources = [ids[:-1][: data.max_tokens - 1] for ids in self.tokenizer.encode_batch([t.source for t in texts])]
+        targets = [[ids[1:-1] for ids in self.tokenizer.encode_batch(text.targets)] for text in texts]
+        sizes = {"end_id": self.tokenizer.end_id, "batch_tokens": data.batch_tokens}
+        if split != "train":
+            firsts = [(source, found[0]) for source, found in zip(sources, targets, strict=True)]
+            return RewrittenBatches(texts, firsts, **sizes)
+        pairs = [
+            (source, target)
+            for source, found in zip(sources, targets, strict=True)
+            for target in found
+            if 0 < len(target) < data.max_output_tokens
+        ]
+        return PairBatches(pairs, seed=self.recipe.seed, **sizes)
+
+    def most_tokens(self, batch: PairBatch) -> int:
+        del batch
+        return self.recipe.data.max_output_tokens
+
+    def quality(
+        self, outputs: Sequence[str], references: Sequence[str], batches: Batches[PairBatch]
+    ) -> GenerationQuality:
+        """Against all that was written of the texts."""
+        del references
+        assert isinstance(batches, RewrittenBatches)
+        metrics = measured(outputs, [text.targets for text in batches.texts])
+        return GenerationQuality(metrics=metrics, outputs=list(outputs))
