@@ -188,8 +188,7 @@ def _evaluated(task: AnyTask, split: str) -> list[str]:
         quality = task.evaluate(task.batches(split))
         return [f"greedy, {task.metric} {quality.bleu:.2f} ({quality.signature})"]
     if isinstance(task, TextGenerationTask):
-        metrics = task.evaluate(task.batches(split)).metrics
-        return [f"greedy, {metric} {value:.2f}" for metric, value in metrics.items()]
+        return [f"greedy, {metric} {value:.2f}" for metric, value in task.qualities(split).items()]
     return [f"{metric} {value:.4f}" for metric, value in task.qualities(split).items()]
 
 

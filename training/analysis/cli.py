@@ -8,6 +8,9 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from models.generator import Generator
+from models.store import load_bundle
+from training.analysis import beams as searches
 from training.analysis import confusions as classes
 from training.analysis import disambiguation as words
 from training.analysis import gradients as kernels
@@ -17,7 +20,9 @@ from training.analysis.tables import Rows
 from training.checkpoint import RunDirectory
 from training.recipe import load_recipe
 from training.tasks.image_classification import ImageClassificationTask
+from training.tasks.language_model import LanguageModelTask
 from training.tasks.text_classification import TextClassificationTask
+from training.tasks.translation import TranslationTask
 from training.trained import choose_device, load_language_model, load_trained
 from training.tune import Search
 
@@ -157,7 +162,7 @@ def grid(
     against: str | None = None,
     device: str = "auto",
 ) -> int:
-    """Compares the classifiers of a search (`softserve-train tune`) on a split: mean and spread over seeds, plots.
+    """Compares the classifiers or text generators of a search (`softserve-train tune`) on a split: mean and spread over seeds, plots.
 
     Args:
         recipe: The YAML file that was searched with.
@@ -182,7 +187,7 @@ def grid(
     measured = []
     for result in whole:
         run = search.directory / f"trial-{result.number}"
-        metrics = _load_classifier(run, data_dir, device).qualities(split)
+        metrics = _qualities(run, split, data_dir, device)
         losses = trials.losses_of(run / "history.json")
         measured.append(trials.Measured(result=result, metrics=metrics, losses=losses))
     rows = trials.grid_rows(measured)
@@ -195,11 +200,51 @@ def grid(
     return 0
 
 
+@analyze.command
+def beams(
+    bundles: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    split: str = "test",
+    data_dir: Path = Path("data"),
+    limit: int | None = None,
+    output: Path | None = None,
+) -> int:
+    """Compares what text generators write with beams of 1 and 5, with and without the sparse mask (Table 5).
+
+    Args:
+        bundles: Bundle directories of text generators.
+        split: dev or test of each model's own data.
+        data_dir: Directory that holds the corpora.
+        limit: Only the first texts of the split.
+        output: Directory for beams.csv.
+    """
+    if not bundles:
+        raise ValueError("bundles: at least one bundle directory is needed")
+    models: dict[str, Generator] = {}
+    for bundle in bundles:
+        model = load_bundle(bundle.resolve())
+        if not isinstance(model, Generator):
+            raise ValueError(f"{bundle} is a bundle of task {model.manifest.task!r}, not of a text generator")
+        models[str(bundle)] = model
+    rows = searches.beam_rows(models, split, data_dir, limit)
+    console.print(rows.table(f"what is written of {split}"))
+    if output is not None:
+        _write(output, {"beams.csv": rows})
+    return 0
+
+
 def _load_classifier(run: Path, data_dir: Path, device: str) -> TextClassificationTask | ImageClassificationTask:
     task = load_trained(RunDirectory(run), data_dir, device)
     if not isinstance(task, TextClassificationTask | ImageClassificationTask):
         raise ValueError(f"{run} is a run of task {task.recipe.task!r}, not of a classifier")
     return task
+
+
+def _qualities(run: Path, split: str, data_dir: Path, device: str) -> Mapping[str, float]:
+    """All metrics of a run's best checkpoint on a split."""
+    task = load_trained(RunDirectory(run), data_dir, device)
+    if isinstance(task, LanguageModelTask | TranslationTask):
+        raise ValueError(f"{run} is a run of task {task.recipe.task!r}, not of a classifier or a text generator")
+    return task.qualities(split)
 
 
 def _write(directory: Path, tables: Mapping[str, Rows]) -> None:

@@ -86,6 +86,10 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         ]
         return PairBatches(pairs, seed=self.recipe.seed, **sizes)
 
+    def qualities(self, split: str) -> dict[str, float]:
+        """All metrics of greedy search on a split."""
+        return dict(self.evaluate(self.batches(split)).metrics)
+
     def most_tokens(self, batch: PairBatch) -> int:
         del batch
         return self.recipe.data.max_output_tokens

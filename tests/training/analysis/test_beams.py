@@ -1,0 +1,40 @@
+"""Tests of comparing searches of text generators."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from models.generator import Generator
+from models.store import load_bundle
+from training.analysis.beams import SEARCHES, beam_rows
+from training.analysis.cli import beams
+from training.data.rewritten_texts import read_rewritten
+from training.export.bundle import Exported
+from training.export.text_generation import bundle_generation
+from training.recipe import GenerationRecipe
+
+
+def test_every_search_is_measured(notes_export: Exported, notes_recipe: GenerationRecipe, notes_dir: Path) -> None:
+    model = load_bundle(notes_export.path, threads=1)
+    assert isinstance(model, Generator)
+    rows = beam_rows({"notes": model}, "test", notes_dir, limit=10)
+    assert [row[:3] for row in rows.rows] == [("notes", search, 10) for search in SEARCHES]
+    texts = read_rewritten(notes_recipe.data, "test", notes_dir)[:10]
+    assert rows.rows[1][3:] == pytest.approx(list(bundle_generation(model, texts).values()))
+
+
+def test_the_command_writes_a_table(
+    notes_export: Exported, notes_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert beams((notes_export.path,), data_dir=notes_dir, limit=4, output=tmp_path) == 0
+    with (tmp_path / "beams.csv").open(encoding="utf-8") as file:
+        assert [row["search"] for row in csv.DictReader(file)] == list(SEARCHES)
+    assert "what is written of test" in capsys.readouterr().out
+
+
+def test_other_bundles_are_refused(babbler_bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is a bundle of task 'translation', not of a text generator"):
+        beams((babbler_bundle,), data_dir=tmp_path)
+    with pytest.raises(ValueError, match="at least one bundle directory"):
+        beams(())
