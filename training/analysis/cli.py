@@ -162,7 +162,7 @@ def grid(
     against: str | None = None,
     device: str = "auto",
 ) -> int:
-    """Compares the classifiers or text generators of a search (`softserve-train tune`) on a split: mean and spread over seeds, plots.
+    """Compares what a search (`softserve-train tune`) trained on a split: mean and spread over seeds, plots.
 
     Args:
         recipe: The YAML file that was searched with.
