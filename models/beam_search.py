@@ -4,7 +4,8 @@ Shapes: `B` sentences, `K` hypotheses a sentence (the beam), `C` candidates a hy
 
 Pure policy: it sees log-probabilities and chooses; a caller computes them. All log-probabilities are base e. A step
 takes the 2 K best continuations of a sentence's hypotheses. Those among the first K that are the end token finish a
-hypothesis, the first K others live on. Equal scores are ranked by the earlier hypothesis, then by the caller's order.
+hypothesis, the first K others live on. What the length limit cuts off ranks behind what ended. Equal scores are ranked
+by the earlier hypothesis, then by the caller's order.
 """
 
 import math
@@ -78,6 +79,8 @@ class _Sentence:
     options: SearchOptions
     max_tokens: int
     finished: list[Hypothesis] = field(default_factory=list)
+    cut: list[Hypothesis] = field(default_factory=list)
+    """What had no end when the length limit came."""
     generator: np.random.Generator | None = None
 
     @property
@@ -86,12 +89,12 @@ class _Sentence:
         return self.generator is None and not self.options.sparse and not self.options.prefix
 
     def best(self) -> list[Hypothesis]:
-        ranked = sorted(self.finished, key=lambda hypothesis: -hypothesis.score)
-        return ranked[: self.options.n_best]
+        ranked = [sorted(each, key=lambda hypothesis: -hypothesis.score) for each in (self.finished, self.cut)]
+        return [hypothesis for each in ranked for hypothesis in each][: self.options.n_best]
 
-    def finish(self, tokens: Array, log_probability: float, length: int) -> None:
+    def hypothesis(self, tokens: Array, log_probability: float, length: int) -> Hypothesis:
         score = log_probability / float(max(1, length) ** self.options.length_penalty)
-        self.finished.append(Hypothesis(tuple(tokens.tolist()), log_probability, score))
+        return Hypothesis(tuple(tokens.tolist()), log_probability, score)
 
     def stops_at(self, beam_size: int) -> float:
         """It is over when no open hypothesis has a log-probability above this."""
@@ -264,7 +267,8 @@ class BeamSearch:
         for row, place in zip(*(each.tolist() for each in np.nonzero(ends)), strict=True):
             length = int(self.lengths[row])
             tokens = self._tokens[row, origins[row, place], :length]
-            self._sentences[row].finish(tokens, float(scores[row, place]), length + 1)
+            sentence = self._sentences[row]
+            sentence.finished.append(sentence.hypothesis(tokens, float(scores[row, place]), length + 1))
             changed.add(row)
         for row in changed:
             self._stops[row] = self._sentences[row].stops_at(self.beam_size)
@@ -305,13 +309,13 @@ class BeamSearch:
             if length == sentence.max_tokens:
                 for tokens, score in zip(self._tokens[row, :, :length], self._scores[row].tolist(), strict=True):
                     if score > -math.inf:
-                        sentence.finish(tokens, score, length)
+                        sentence.cut.append(sentence.hypothesis(tokens, score, length))
         if over:
             self.rest(over)
         return over
 
     def best(self, row: int) -> list[Hypothesis]:
-        """The n best hypotheses of a sentence that are finished, best first."""
+        """The n best hypotheses of a sentence that are finished, best first; behind them those that were cut off."""
         return self._sentences[row].best()
 
     def remove(self, rows: Sequence[int]) -> Array:

@@ -23,7 +23,7 @@ class Generated:
 
     text: str
     score: float
-    """Its log-probability / length^alpha, the end token included."""
+    """Its log-probability / length^alpha; the end token counts where the length limit did not cut the text off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Generator(SequenceToSequenceModel):
         super().__init__(manifest, backend, manifest.network.layers)
         self._tokenizer = tokenizer
         self.max_output_tokens = manifest.limits.max_output_tokens
-        """Longest output, its end included."""
+        """Tokens of the longest output, its end not counted."""
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: Manifest, backend: Backend) -> Self:
@@ -79,8 +79,9 @@ class Generator(SequenceToSequenceModel):
     ) -> list[Generation]:
         """Writes of each text; `beam_size` 1 is greedy search.
 
-        `max_output_tokens` is at most the model's own, which it is without. `truncate` keeps the first tokens of a text
-        that is too long. Raises `QueryError` for options out of range, and its `TextTooLongError`.
+        `max_output_tokens` is at most the model's own, which it is without; an output that has not ended by then is cut
+        off, and stands behind those that have. `truncate` keeps the first tokens of a text that is too long. Raises
+        `QueryError` for options out of range, and its `TextTooLongError`.
         """
         queries = [
             self.query(text, beam_size, options=options, max_output_tokens=max_output_tokens, truncate=truncate)

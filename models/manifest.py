@@ -124,7 +124,7 @@ class Limits(Contract):
     max_tokens: PositiveInt | None = None
     """Longest text, or sentence of a text that is translated sentence by sentence, in tokens."""
     max_output_tokens: PositiveInt | None = None
-    """Longest text that a generator writes, its end included."""
+    """Longest text that a generator writes, its end not counted."""
     max_pixels: PositiveInt | None = None
     """Largest image, height times width."""
 

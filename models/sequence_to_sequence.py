@@ -31,7 +31,7 @@ class SourceQuery:
     beam_size: int
     options: SearchOptions
     max_tokens: int
-    """Tokens its output may have, which ends degenerate loops."""
+    """Tokens its output may have, the end not counted, which ends degenerate loops."""
 
     @property
     def length(self) -> int:
@@ -72,8 +72,11 @@ class SequenceToSequenceModel:
     def search(self, queries: Sequence[SourceQuery], batch_size: int = BATCH_SOURCES) -> list[list[Hypothesis]]:
         """The hypotheses of each source, of one beam size, in order.
 
-        Similar lengths are decoded together; places of sources that are over are filled with the next ones.
+        Similar lengths are decoded together; places of sources that are over are filled with the next ones. Raises
+        `ValueError` for a `batch_size` below 1.
         """
+        if batch_size < 1:
+            raise ValueError(f"at least 1 source must be decoded at once, not {batch_size}")
         found: dict[object, list[Hypothesis]] = {}
         waiting = sorted(range(len(queries)), key=lambda index: queries[index].length)  # the last, longest go first
         decoding = self.start(queries[0].beam_size) if queries else None

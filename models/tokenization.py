@@ -15,7 +15,9 @@ UNKNOWN = "<unk>"
 END = "</s>"
 """Spelling of the sentence end, which is also what a sentence starts after."""
 
-_SUPERFLUOUS = re.compile(r"(?<=\w) (['-]) (?=\w)|(?<=[(\[]) | (?=[)\]:;%])")
+_SUPERFLUOUS = re.compile(
+    r"(?<=\w) (') (?=(?:s|t|re|ve|ll|d|m)\b)|(?<=\d)( ?[.,:]) (?=\d)|(?<=\w) (-) (?=\w)|(?<=[(\[]) | (?=[)\]:;%])"
+)
 """Spaces that a BERT tokenizer puts between a word and punctuation, and its own decoder leaves."""
 
 
@@ -125,7 +127,7 @@ class EncoderTokenizer(_Tokenizer):
     def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """The texts that ids stand for, special tokens left out; spaces around punctuation go where none belong."""
         return [
-            _SUPERFLUOUS.sub(lambda match: match[1] or "", text).strip(" ")
+            _SUPERFLUOUS.sub(lambda match: "".join(filter(None, match.groups())).strip(), text).strip(" ")
             for text in self._tokenizer.decode_batch(sequences, skip_special_tokens=True)
         ]
 

@@ -83,6 +83,8 @@ def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:
         print(f"classes        {manifest.classes.count}")
     if manifest.tokenizer is not None:
         print(f"vocabulary     {manifest.text.vocab_size} words, texts of up to {manifest.text.max_tokens} tokens")
+        if manifest.limits.max_output_tokens is not None:
+            print(f"outputs        of up to {manifest.limits.max_output_tokens} tokens")
     else:
         print(f"images         of up to {manifest.limits.max_pixels} pixels")
     print(f"licence        {manifest.licence}")

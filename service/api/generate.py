@@ -20,7 +20,8 @@ class GenerateRequest(SearchBody):
     """Texts from which to write others, such as summaries or questions: what the model has learnt to."""
 
     max_output_tokens: Annotated[
-        int | None, Field(ge=1, description="Longest output; the model's own limit without it.")
+        int | None,
+        Field(ge=1, description="Where an output that has not ended is cut off."),
     ] = None
 
 

@@ -4,7 +4,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from models import QueryError
 from models.beam_search import SearchOptions
 from models.sequence_to_sequence import MAX_BEAM_SIZE
 from service.api.requests import Body, ModelName, Texts, Truncate
@@ -30,9 +29,7 @@ class SearchBody(Body):
     model: ModelName = None
 
     def options(self) -> SearchOptions:
-        """Raises `QueryError` for more outputs than the beam has."""
-        if self.n_best > self.beam_size:
-            raise QueryError(f"n_best must be at most beam_size, which is {self.beam_size}, not {self.n_best}")
+        """What a model is asked for, which checks that the beam has as many outputs."""
         return SearchOptions(
             n_best=self.n_best,
             length_penalty=self.length_penalty,

@@ -36,9 +36,11 @@ def best(distribution: Distribution, beam_size: int, end: int, max_tokens: int, 
         opened = [each for each in continued[: 2 * beam_size] if each[0][-1] != end][:beam_size]
         if (options.stop == "full" or beam_size == 1) and len(finished) >= beam_size and length + 1 < max_tokens:
             opened = []
+    ended = sorted(finished, key=lambda each: -each[2])
+    finished.clear()
     for tokens, value in opened:
         finish(tokens, value, max_tokens)
-    return sorted(finished, key=lambda each: -each[2])[: options.n_best]
+    return [*ended, *sorted(finished, key=lambda each: -each[2])][: options.n_best]
 
 
 def _continued(distribution: Distribution, tokens: Tokens, value: float, kept: int) -> list[tuple[Tokens, float]]:

@@ -57,6 +57,20 @@ def test_odd_texts_are_answered(generator, text):
     assert isinstance(result.outputs[0].text, str)
 
 
+@pytest.mark.parametrize(
+    ("text", "spelt"),
+    [
+        ("the dogs' tails", "the dogs ' tails"),
+        ("don't! levi's 'hello'", "don't! levi's ' hello '"),
+        ("A state-of-the-art (new) method", "a state-of-the-art (new) method"),
+        ("3.5 of 1,000 at 10:30 [x]: 5%", "3.5 of 1,000 at 10:30 [x]: 5%"),
+    ],
+)
+def test_punctuation_stands_where_people_write_it(store, text, spelt):
+    tokenizer = store.load("intents", threads=1)._tokenizer
+    assert tokenizer.decode_batch(tokenizer.encode_batch([text])) == [spelt]
+
+
 def test_outputs_end_where_they_must(generator):
     (whole,), (cut,) = (generator.generate(TEXTS[:1], 1, max_output_tokens=most) for most in (8, 2))
     assert whole.outputs[0].text == "the fox is old."

@@ -5,6 +5,7 @@ import pytest
 from models import QueryError
 from models.beam_search import SearchOptions
 from models.sequence_to_sequence import MAX_BEAM_SIZE, SourceQuery, checked_options
+from models.store import load_bundle
 
 
 def test_a_source_is_as_long_as_what_the_encoder_reads():
@@ -29,10 +30,14 @@ def test_more_outputs_than_the_beam_has_are_an_error():
 
 
 def test_sources_are_decoded_in_any_batches(notes_export):
-    from models.store import load_bundle
-
     model = load_bundle(notes_export.path, threads=1)
     queries = [model.query(text, 2).source for text in ["red fox", "so we saw old gnu then", "big bat there"] * 5]
     ours, theirs = (model.search(queries, size) for size in (2, 40))
     assert [found[0].tokens for found in ours] == [found[0].tokens for found in theirs]
     assert model.search([]) == []
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_sources_must_be_decoded_some_at_once(notes_export, size):
+    with pytest.raises(ValueError, match=f"at least 1 source must be decoded at once, not {size}"):
+        load_bundle(notes_export.path, threads=1).generate(["a"], batch_size=size)

@@ -110,7 +110,7 @@ def test_options_reach_the_search(translator):
     by_n = [translator.translate([text], 4, options=SearchOptions(n_best=n))[0].translations for n in (1, 4)]
     assert [len(each) for each in by_n] == [1, 4]
     assert by_n[0][0].score == pytest.approx(by_n[1][0].score)
-    assert sorted((each.score for each in by_n[1]), reverse=True) == [each.score for each in by_n[1]]
+    assert len({each.text for each in by_n[1]}) == 4
     samples = [
         translator.translate([text], 2, options=SearchOptions(temperature=2.0, seed=seed))[0].translations[0].text
         for seed in (1, 1, 2)

@@ -12,7 +12,8 @@ __all__ = ["corpus_split"]
 def corpus_split(name: str, split: str, data_dir: Path, columns: Columns) -> list[TextPair]:
     """The records of `train`, `dev` or `test` (see `training.data.own_files.held_out`).
 
-    Raises `ValueError` for a corpus of other columns, and what `Corpus.records` raises.
+    Raises `ValueError` for a corpus of other columns and for too few texts to hold some out, and what `Corpus.records`
+    raises.
     """
     corpus = get_corpus(name)
     if corpus.columns != columns.names:

@@ -132,8 +132,8 @@ class GenerationSettings(_CorpusOrFiles):
     max_tokens: Annotated[int, Field(ge=8)] = 128
     """Longest text that is read, `[CLS]` and `[SEP]` included. Of longer ones the head is read in training; the service
     refuses them unless it is asked to cut them so."""
-    max_output_tokens: Annotated[int, Field(ge=2)] = 32
-    """Longest text that is written, its end included; training pairs with longer ones are left out."""
+    max_output_tokens: Annotated[int, Field(ge=4)] = 32
+    """Longest text that is written, its end not counted; training pairs with longer ones are left out."""
     batch_tokens: PositiveInt = 1024
     """Positions a batch and side, padding included."""
 

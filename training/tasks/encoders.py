@@ -12,9 +12,11 @@ __all__ = ["chosen_encoder", "load_pretrained"]
 
 
 def chosen_encoder(
-    settings: EncoderSettings, texts: Iterable[str], positions: int
+    settings: EncoderSettings, texts: Iterable[str], positions: int, needed_by: str
 ) -> tuple[EncoderTokenizer, EncoderConfig]:
     """Tokenizer and sizes of the pretrained encoder, or new ones for these texts.
+
+    `needed_by` names what needs so many positions.
 
     Raises `ValueError` for an encoder that does not have the tokens of its tokenizer or that many positions, and what
     `encoder_directory` and `read_config` raise.
@@ -28,7 +30,7 @@ def chosen_encoder(
     if tokenizer.vocab_size > config.vocab_size:
         raise ValueError(f"the encoder has {config.vocab_size} tokens, its tokenizer {tokenizer.vocab_size}")
     if positions > config.positions:
-        raise ValueError(f"data.max_tokens: the encoder has {config.positions} positions, not {positions}")
+        raise ValueError(f"{needed_by}: {positions} tokens are too many for an encoder of {config.positions} positions")
     return tokenizer, config
 
 

@@ -62,7 +62,9 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
             raise ValueError(f"there is only one class, {labels[0]!r}")
         for split in ("dev", "test"):
             label_ids(known_texts(recipe.data, split, data_dir, labels), labels)
-        tokenizer, config = chosen_encoder(recipe.network, (each.text for each in texts), recipe.data.max_tokens)
+        tokenizer, config = chosen_encoder(
+            recipe.network, (each.text for each in texts), recipe.data.max_tokens, "data.max_tokens"
+        )
         return Classes(tokenizer=tokenizer, labels=tuple(labels), encoder=config)
 
     def initialize(self) -> None:

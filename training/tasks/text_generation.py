@@ -1,5 +1,6 @@
 """The text generation task: its data, network, loss and metric."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ import torch
 
 from models.tokenization import EncoderTokenizer
 from training.data.pair_batching import PairBatch, PairBatches
-from training.data.rewritten_texts import RewrittenBatches, read_rewritten
+from training.data.rewritten_texts import RewrittenBatches, RewrittenText, read_rewritten
 from training.networks.generation_model import GenerationModel
 from training.networks.text_encoder import EncoderConfig, TextEncoder
 from training.recipe import GenerationRecipe
@@ -59,36 +60,52 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         """Tokenizer and sizes of the recipe's encoder; raises what `chosen_encoder` and `read_rewritten` raise."""
         texts = read_rewritten(recipe.data, "train", data_dir)
         every = (text for each in texts for text in (each.source, *each.targets))
-        return chosen_encoder(recipe.network, every, recipe.data.max_tokens + recipe.data.max_output_tokens)
+        longest = recipe.data.max_tokens + recipe.data.max_output_tokens + 1  # both ends
+        return chosen_encoder(recipe.network, every, longest, "data.max_tokens and data.max_output_tokens")
 
     def initialize(self) -> None:
         """Takes over the weights of the pretrained encoder, where the recipe names one."""
         load_pretrained(self.model.encoder, self.recipe.network)
 
     def batches(self, split: str) -> PairBatches:
-        """Training: all pairs, shuffled by the recipe's seed, without those whose target is too long; else each text.
+        """Training: all pairs, shuffled by the recipe's seed; else each text, see `texts_of`.
 
-        Of a text that is too long the head is read.
+        Raises `ValueError` where all training targets are too long, and says how many are.
         """
+        if split != "train":
+            return self.texts_of(split)
         data = self.recipe.data
         texts = read_rewritten(data, split, self.data_dir)
-        sources = [ids[:-1][: data.max_tokens - 1] for ids in self.tokenizer.encode_batch([t.source for t in texts])]
-        targets = [[ids[1:-1] for ids in self.tokenizer.encode_batch(text.targets)] for text in texts]
-        sizes = {"end_id": self.tokenizer.end_id, "batch_tokens": data.batch_tokens}
-        if split != "train":
-            firsts = [(source, found[0]) for source, found in zip(sources, targets, strict=True)]
-            return RewrittenBatches(texts, firsts, **sizes)
         pairs = [
-            (source, target)
-            for source, found in zip(sources, targets, strict=True)
-            for target in found
-            if 0 < len(target) < data.max_output_tokens
+            (source, ids[1:-1])
+            for source, text in zip(self._sources(texts), texts, strict=True)
+            for ids in self.tokenizer.encode_batch(text.targets)
         ]
-        return PairBatches(pairs, seed=self.recipe.seed, **sizes)
+        kept = [pair for pair in pairs if 0 < len(pair[1]) <= data.max_output_tokens]
+        if not kept:
+            raise ValueError(f"data.max_output_tokens: no training target has at most {data.max_output_tokens} tokens")
+        if len(kept) < len(pairs):
+            left = f"{len(pairs) - len(kept)} of {len(pairs)} training pairs are left out"
+            warnings.warn(f"{left}: their targets have more than {data.max_output_tokens} tokens", stacklevel=2)
+        sizes = {"end_id": self.tokenizer.end_id, "batch_tokens": data.batch_tokens}
+        return PairBatches(kept, seed=self.recipe.seed, **sizes)
+
+    def texts_of(self, split: str) -> RewrittenBatches:
+        """Each text of a split with the first of its targets, in the order of their lengths."""
+        texts = read_rewritten(self.recipe.data, split, self.data_dir)
+        firsts = self.tokenizer.encode_batch([text.targets[0] for text in texts])
+        pairs = [(source, ids[1:-1]) for source, ids in zip(self._sources(texts), firsts, strict=True)]
+        sizes = {"end_id": self.tokenizer.end_id, "batch_tokens": self.recipe.data.batch_tokens}
+        return RewrittenBatches(texts, pairs, **sizes)
+
+    def _sources(self, texts: Sequence[RewrittenText]) -> list[list[int]]:
+        """Without ends; of a text that is too long, the head."""
+        encoded = self.tokenizer.encode_batch([text.source for text in texts])
+        return [ids[:-1][: self.recipe.data.max_tokens - 1] for ids in encoded]
 
     def qualities(self, split: str) -> dict[str, float]:
         """All metrics of greedy search on a split."""
-        return dict(self.evaluate(self.batches(split)).metrics)
+        return dict(self.evaluate(self.texts_of(split)).metrics)
 
     def most_tokens(self, batch: PairBatch) -> int:
         del batch

@@ -1,8 +1,8 @@
 """What requests to models that write have in common."""
 
 import pytest
+from pydantic import ValidationError
 
-from models import QueryError
 from models.beam_search import SearchOptions
 from service.api.search import SearchBody
 
@@ -14,6 +14,7 @@ def test_what_a_body_says_is_what_is_searched():
     assert SearchBody(text=["a"]).options() == SearchOptions()
 
 
-def test_more_outputs_than_the_beam_has_are_an_error():
-    with pytest.raises(QueryError, match="n_best must be at most beam_size, which is 1, not 2"):
-        SearchBody(text="a", beam_size=1, n_best=2).options()
+@pytest.mark.parametrize("wrong", [{"beam_size": 0}, {"n_best": 0}, {"length_penalty": 11.0}, {"seed": -1}], ids=str)
+def test_options_out_of_range_are_refused(wrong):
+    with pytest.raises(ValidationError):
+        SearchBody(text="a", **wrong)

@@ -1,18 +1,19 @@
 """Tests of exported text generators."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-import yaml
 
 from models import Generator
 from models.store import load_bundle
+from tests.fixtures.generation import NOTES_RECIPE, train_generator
 from training.checkpoint import RunDirectory
 from training.data.rewritten_texts import read_rewritten
 from training.export.bundle import Exported, export_run
 from training.export.text_generation import bundle_generation
+from training.recipe import parse_recipe
 from training.tasks.text_generation import TextGenerationTask
 
 
@@ -54,14 +55,23 @@ def test_the_bundle_writes_what_the_model_writes(
     assert [each.outputs[0].text for each in written] == expected.outputs
 
 
-def test_int8_writes_the_same(notes_run: RunDirectory, notes_dir: Path, tmp_path: Path) -> None:
-    recipe = notes_run.recipe().model_dump()
-    recipe["export"] |= {"quantization": "int8", "torchscript": False}
-    run = RunDirectory(shutil.copytree(notes_run.path, tmp_path / "notes"))
-    (run.path / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+def test_int8_writes_nearly_the_same_whatever_stands_beside(notes_dir: Path, tmp_path: Path) -> None:
+    content = {
+        **NOTES_RECIPE,
+        # Wide enough for matrices that are quantized at all.
+        "network": {**NOTES_RECIPE["network"], "hidden_size": 64, "inner_size": 128, "vocab_size": 200},
+        "loop": {**NOTES_RECIPE["loop"], "learning_rate": 3e-3},
+        "export": {"quantization": "int8", "torchscript": False},
+    }
+    run = RunDirectory(tmp_path / "run")
+    train_generator(parse_recipe(content), notes_dir, run)
     exported = export_run(run, tmp_path / "bundles", notes_dir)
+    step = onnx.load(exported.path / "step.onnx")
+    assert sum(node.op_type == "MatMulIntegerToFloat" for node in step.graph.node) >= 5
+    assert {tensor.data_type for tensor in step.graph.initializer if tensor.name == "encoder.positions"} == {1}
     assert exported.manifest.quantization is not None
-    assert abs(exported.manifest.quantization.value - exported.manifest.quantization.float32_value) <= 2
+    assert exported.manifest.quantization.float32_value > 90
+    assert abs(exported.manifest.quantization.value - exported.manifest.quantization.float32_value) <= 5
     model = load_bundle(exported.path)
     assert isinstance(model, Generator)
     texts = ["so we saw old fox then", "there was red gnu", "we saw big ape and now then there"]
@@ -69,3 +79,16 @@ def test_int8_writes_the_same(notes_run: RunDirectory, notes_dir: Path, tmp_path
     together = [each.outputs[0] for each in model.generate(texts)]
     assert [each.text for each in alone] == [each.text for each in together]
     np.testing.assert_allclose([each.score for each in alone], [each.score for each in together], rtol=1e-3)
+
+
+def test_the_smallest_limits_are_exported(notes_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.tsv").write_text("".join(f"a {i}\tb c\n" for i in range(40)), encoding="utf-8")
+    content = {
+        **NOTES_RECIPE,
+        "data": {**NOTES_RECIPE["data"], "max_tokens": 8, "max_output_tokens": 4},
+        "loop": {**NOTES_RECIPE["loop"], "epochs": 1},
+        "export": {"torchscript": False},
+    }
+    run = RunDirectory(tmp_path / "run")
+    train_generator(parse_recipe(content), tmp_path, run)
+    assert export_run(run, tmp_path / "bundles", tmp_path).differences["onnx"] < 1e-4

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from rouge_score.rouge_scorer import RougeScorer
 
 from training.tasks.generation_quality import measured
 
@@ -36,6 +37,35 @@ def test_the_best_reference_counts_and_texts_may_have_different_numbers() -> Non
 
 def test_an_empty_output_is_worth_nothing() -> None:
     assert set(measured([""], [["a b"]]).values()) == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("output", "reference"),
+    [
+        ("кошка спит на диване.", "Кошка спит на диване."),
+        ("die große katze ist uber funf jahre alt", "Die große Katze ist über fünf Jahre alt"),
+        ("猫睡在沙发上", "猫 睡在沙发上"),
+    ],
+)
+def test_other_scripts_and_accents_count(output: str, reference: str) -> None:
+    found = measured([output], [[reference]])
+    assert found == pytest.approx(dict.fromkeys(found, 100.0))
+    assert measured([output.replace(output[:3], "x")], [[reference]])["ROUGE-L"] < 100
+
+
+def test_in_english_rouge_is_that_of_rouge_score() -> None:
+    outputs = ["The cats' owners weren't running to 3.5 houses!", "a state-of-the-art method"]
+    references = ["The cat's owner was not running: a house, 3.5 houses", "the state of an art"]
+    scorer = RougeScorer(["rougeL", "rouge1", "rouge2"], use_stemmer=True)
+    scores = [scorer.score(right, output) for output, right in zip(outputs, references, strict=True)]
+    found = measured(outputs, [[right] for right in references])
+    for name, key in (("ROUGE-L", "rougeL"), ("ROUGE-1", "rouge1"), ("ROUGE-2", "rouge2")):
+        assert found[name] == pytest.approx(50 * sum(each[key].fmeasure for each in scores))
+
+
+def test_many_texts_that_end_in_a_full_stop_are_no_matter_to_warn_of(caplog: pytest.LogCaptureFixture) -> None:
+    measured(["a b."] * 200, [["a b."]] * 200)
+    assert not caplog.records
 
 
 def test_no_output_is_an_error() -> None:

@@ -44,7 +44,8 @@ def test_a_pair_is_what_the_model_reads_and_learns(tmp_path: Path) -> None:
 
 def test_long_sources_keep_their_head_and_long_targets_are_left_out_of_training(tmp_path: Path) -> None:
     task = _task(tmp_path, ["a " * 20 + "\tb", "a\t" + "b " * 20, "a a\tb"])
-    batches = list(task.batches("train").epoch(0))
+    with pytest.warns(UserWarning, match="1 of 3 training pairs are left out: their targets have more than 8 tokens"):
+        batches = list(task.batches("train").epoch(0))
     assert sorted(length for batch in batches for length in batch.source_lengths.tolist()) == [4, 16]
     assert sum(batch.num_targets for batch in batches) == 4
     (batch,) = task.batches("dev").epoch(0)
@@ -76,5 +77,24 @@ def test_texts_must_fit_the_positions_of_a_pretrained_encoder(tmp_path: Path, mo
     monkeypatch.setattr("training.tasks.encoders.encoder_directory", one)
     recipe = parse_recipe({**task.recipe.model_dump(), "network": {"pretrained": "own"}})
     assert isinstance(recipe, GenerationRecipe)
-    with pytest.raises(ValueError, match="the encoder has 20 positions, not 24"):
+    with pytest.raises(ValueError, match="25 tokens are too many for an encoder of 20 positions"):
         TextGenerationTask.build_encoder(recipe, tmp_path)
+
+
+def test_a_limit_that_leaves_no_pair_is_named(tmp_path: Path) -> None:
+    task = _task(tmp_path, ["a\t" + "b " * 20])
+    with pytest.raises(ValueError, match=r"data\.max_output_tokens: no training target has at most 8 tokens"):
+        task.batches("train")
+
+
+def test_the_longest_pair_fits_the_positions(tmp_path: Path) -> None:
+    task = _task(tmp_path, ["a " * 20 + "\t" + "b " * 8])
+    (batch,) = task.batches("train").epoch(0)
+    assert (batch.source.shape[1], batch.inputs.shape[1]) == (16, 9)
+    loss, count = task.loss(batch)
+    assert count == 9
+    assert torch.isfinite(loss)
+
+
+def test_training_texts_can_be_measured_too(notes_task: TextGenerationTask) -> None:
+    assert notes_task.qualities("train")["ROUGE-L"] > 90
