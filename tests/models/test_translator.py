@@ -110,7 +110,6 @@ def test_options_reach_the_search(translator):
     by_n = [translator.translate([text], 4, options=SearchOptions(n_best=n))[0].translations for n in (1, 4)]
     assert [len(each) for each in by_n] == [1, 4]
     assert by_n[0][0].score == pytest.approx(by_n[1][0].score)
-    assert len({each.text for each in by_n[1]}) == 4
     samples = [
         translator.translate([text], 2, options=SearchOptions(temperature=2.0, seed=seed))[0].translations[0].text
         for seed in (1, 1, 2)
