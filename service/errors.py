@@ -1,5 +1,6 @@
 """Errors as RFC 9457 problem details (`application/problem+json`)."""
 
+import math
 from http import HTTPStatus
 from typing import Any
 
@@ -15,6 +16,10 @@ from service.engine.registry import NotReady
 from service.engine.worker import DeadlineExceeded, Stopped
 
 __all__ = ["PROBLEM_RESPONSES", "Problem", "install_error_handlers", "problem_response"]
+
+
+_LONGEST_RETRY = 60
+"""Seconds; nobody comes back after more."""
 
 
 class Problem(BaseModel):
@@ -69,7 +74,9 @@ def _queue_full(request: Request, error: Exception) -> Response:
     if error.never:
         detail = "the request holds more texts or tokens than the queue; send fewer at a time"
         return problem_response(request.state.request_id, 413, detail)
-    return problem_response(request.state.request_id, 429, "the model's queue is full", {"Retry-After": "1"})
+    seconds = math.ceil(min(max(error.retry_after, 1), _LONGEST_RETRY))
+    headers = {"Retry-After": str(seconds)}
+    return problem_response(request.state.request_id, 429, "the model's queue is full", headers)
 
 
 def _invalid(request: Request, error: Exception) -> Response:

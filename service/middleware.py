@@ -1,5 +1,6 @@
-"""What happens around every request: an id, a bound on the body, a count and a duration."""
+"""What happens around every request: an id, a bound on the body, an end where the client leaves, a count."""
 
+import asyncio
 import contextlib
 import re
 import time
@@ -18,6 +19,14 @@ _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 class _BodyTooLarge(Exception):
     pass
+
+
+class _ClientLeft(Exception):
+    pass
+
+
+_CLIENT_CLOSED_REQUEST = 499
+"""The status that such a request is counted under (nginx's); nobody is there to read it."""
 
 
 class RequestMiddleware:
@@ -49,6 +58,8 @@ class RequestMiddleware:
 
         try:
             await self._bounded(scope, receive, send_with_id, headers)
+        except _ClientLeft:
+            status = _CLIENT_CLOSED_REQUEST
         finally:
             self._count(scope, status, time.monotonic() - started)
 
@@ -73,7 +84,9 @@ class RequestMiddleware:
             read = limit + 1
         else:
             with contextlib.suppress(_BodyTooLarge):
-                await self._app(scope, bounded_receive, bounded_send)
+                handler = asyncio.current_task()
+                assert handler is not None
+                await _Connection(bounded_receive, bounded_send, handler).run(self._app, scope)
         if read > limit:
             detail = f"the body is larger than the {limit} bytes this service accepts"
             response = problem_response(scope["state"]["request_id"], 413, detail, {"Connection": "close"})
@@ -90,3 +103,48 @@ class RequestMiddleware:
 def _request_id(headers: Headers) -> str:
     given = headers.get("x-request-id", "")
     return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+class _Connection:
+    """A request whose handler is cancelled where the client leaves before there is an answer.
+
+    The connection is watched from the end of the body on.
+    """
+
+    def __init__(self, receive: Receive, send: Send, handler: "asyncio.Task[None]") -> None:
+        self._receive, self._send, self._handler = receive, send, handler
+        self._watcher: asyncio.Task[None] | None = None
+        self._answered = self._left = False
+
+    async def run(self, app: ASGIApp, scope: Scope) -> None:
+        """Runs an application; raises `_ClientLeft` where it was cancelled."""
+        try:
+            await app(scope, self.receive, self.send)
+        except asyncio.CancelledError:
+            if not self._left:
+                raise
+            self._handler.uncancel()
+            raise _ClientLeft from None
+        finally:
+            if self._watcher is not None:
+                self._watcher.cancel()
+
+    async def receive(self) -> Message:
+        if self._watcher is not None:  # the application waits for the end itself
+            await self._watcher
+            return {"type": "http.disconnect"}
+        message = await self._receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            self._watcher = asyncio.create_task(self._watch())
+        return message
+
+    async def send(self, message: Message) -> None:
+        self._answered = True
+        await self._send(message)
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self._answered:
+            self._left = True
+            self._handler.cancel()

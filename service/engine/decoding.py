@@ -56,6 +56,7 @@ class DecodingWorker(Worker):
                 self._abort(error)
                 continue
             seconds = time.monotonic() - started
+            self._drain.record(sum(_running(key).entry.length for key, _ in finished), seconds)
             if new:
                 lengths, waits = [each.entry.length for each in new], [each.joined - each.entry.arrived for each in new]
                 self._observer.batch(lengths, waits, seconds)
@@ -88,16 +89,21 @@ class DecodingWorker(Worker):
     def _deliver(self, finished: Sequence[tuple[object, list[Hypothesis]]]) -> None:
         now = time.monotonic()
         for key, hypotheses in finished:
-            assert isinstance(key, _Running)
-            self._running.discard(key)
+            running = _running(key)
+            self._running.discard(running)
             self._observer.generated(sum(len(hypothesis.tokens) + 1 for hypothesis in hypotheses))
-            succeed(key.entry, hypotheses, Timing(key.joined - key.entry.arrived, now - key.joined))
+            succeed(running.entry, hypotheses, Timing(running.joined - running.entry.arrived, now - running.joined))
 
     def _abort(self, error: Exception) -> None:
         for each in self._running:
             fail(each.entry, error)
         self._running.clear()
         self._decodings.clear()
+
+
+def _running(key: object) -> _Running:
+    assert isinstance(key, _Running)
+    return key
 
 
 def _query(running: _Running) -> SourceQuery:

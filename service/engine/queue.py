@@ -42,8 +42,10 @@ class Entry(Generic[T]):
 class QueueFull(Exception):
     """Entries that the queue has no room for; `never` where it would have none even when empty."""
 
-    def __init__(self, *, never: bool) -> None:
+    def __init__(self, *, never: bool, retry_after: float = 0.0) -> None:
         self.never = never
+        self.retry_after = retry_after
+        """Seconds that what waits takes."""
         super().__init__("the queue is full")
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from service.engine.drain import DrainRate
 from service.engine.queue import BatchQueue, Entry, Limits, QueueFull
 
 __all__ = [
@@ -83,6 +84,7 @@ class Worker(abc.ABC):
         """Held while a request's heavy inputs, such as images, are made ready for the model."""
         self._queue: BatchQueue[Waiting] = BatchQueue(limits)
         self._observer = observer
+        self._drain = DrainRate()
         self._wake = asyncio.Event()
         self._stopping = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="softserve-model")
@@ -105,7 +107,8 @@ class Worker(abc.ABC):
         Only queries of one operation are computed together.
 
         Raises `QueueFull` at once where there is no room, `DeadlineExceeded` where the deadline passed before the
-        work began, `Stopped`, and what the operation raises. A cancelled call takes its queries out of the queue.
+        work began, `Stopped`, and what the operation raises. A cancelled call takes its queries out of the queue, and
+        out of a running decoding at its next step.
         """
         if self._stopping:
             raise Stopped
@@ -124,6 +127,9 @@ class Worker(abc.ABC):
         self._wake.set()
         try:
             answers = await asyncio.gather(*(entry.payload.future for entry in entries))
+        except asyncio.CancelledError:
+            self._observer.rejected("cancelled", sum(entry.payload.future.cancelled() for entry in entries))
+            raise
         finally:
             for entry in entries:  # where one failed, nobody waits for the others
                 entry.payload.future.cancel()
@@ -138,9 +144,9 @@ class Worker(abc.ABC):
     def _push(self, entries: Sequence[Entry[Waiting]]) -> None:
         try:
             self._queue.push(entries)
-        except QueueFull:
+        except QueueFull as error:
             self._observer.rejected("overloaded", len(entries))
-            raise
+            raise QueueFull(never=error.never, retry_after=self._drain.seconds(self._queue.tokens)) from error
         self._report_queue()
 
     def _report_queue(self) -> None:
@@ -219,6 +225,7 @@ class BatchWorker(Worker):
                 fail(entry, error)
             return
         seconds = time.monotonic() - started
+        self._drain.record(sum(entry.length for entry in batch), seconds)
         waits = [started - entry.arrived for entry in batch]
         self._observer.batch([entry.length for entry in batch], waits, seconds)
         for entry, result, wait in zip(batch, results, waits, strict=True):

@@ -185,3 +185,108 @@ def test_what_is_no_request_passes_untouched():
     middleware = RequestMiddleware(app, metrics=Metrics(), max_body_bytes=1)
     asyncio.run(middleware({"type": "lifespan"}, None, None))
     assert seen == [{"type": "lifespan"}]
+
+
+# ---- clients that leave ----
+
+
+class Visitor:
+    """A client whose body comes at once, and who leaves when told to."""
+
+    def __init__(self, app, metrics=None):
+        self.gone, self.sent, self.read = asyncio.Event(), [], 0
+        self.metrics = metrics or Metrics()
+        middleware = RequestMiddleware(app, metrics=self.metrics, max_body_bytes=100)
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+        self.task = asyncio.create_task(middleware(scope, self.receive, self.send))
+
+    async def receive(self):
+        self.read += 1
+        if self.read == 1:
+            return {"type": "http.request", "body": b"a", "more_body": True}
+        if self.read == 2:
+            return {"type": "http.request", "body": b"b"}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        self.sent.append(message["type"])
+
+
+def visited(scenario):
+    async def run():
+        async with asyncio.timeout(10):
+            await scenario()
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}  # no watcher is left
+
+    asyncio.run(run())
+
+
+def test_a_client_that_leaves_takes_its_request_along():
+    async def scenario():
+        reached, cancelled = asyncio.Event(), []
+
+        async def slow(scope, receive, send):
+            while (await receive()).get("more_body"):
+                pass
+            reached.set()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled.append(True)
+                raise
+
+        visitor = Visitor(slow)
+        await reached.wait()
+        visitor.gone.set()
+        await visitor.task
+        assert cancelled == [True]
+        assert visitor.sent == []
+        assert counted(visitor.metrics, model="", endpoint="unmatched", status="499") == 1
+
+    visited(scenario)
+
+
+def test_a_client_that_leaves_after_its_answer_harms_nothing():
+    async def scenario():
+        async def answers_and_goes_on(scope, receive, send):
+            await echo(scope, receive, send)
+            visitor.gone.set()
+            await asyncio.sleep(0.01)
+
+        visitor = Visitor(answers_and_goes_on)
+        await visitor.task
+        assert visitor.sent == ["http.response.start", "http.response.body"]
+        assert counted(visitor.metrics, model="", endpoint="unmatched", status="200") == 1
+
+    visited(scenario)
+
+
+def test_an_application_may_wait_for_the_client_to_leave():
+    async def scenario():
+        async def streams(scope, receive, send):
+            await echo(scope, receive, send)
+            seen.append((await receive())["type"])
+
+        seen = []
+        visitor = Visitor(streams)
+        visitor.gone.set()
+        await visitor.task
+        assert seen == ["http.disconnect"]
+
+    visited(scenario)
+
+
+def test_a_request_that_is_cancelled_by_the_server_stays_cancelled():
+    async def scenario():
+        async def slow(scope, receive, send):
+            await asyncio.sleep(60)
+
+        visitor = Visitor(slow)
+        await asyncio.sleep(0.01)
+        visitor.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await visitor.task
+
+    visited(scenario)

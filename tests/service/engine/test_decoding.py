@@ -255,7 +255,7 @@ def test_a_cancelled_request_leaves_the_decoding():
         bench.kitchen.gate.set()
         await fine
         assert bench.kitchen.cancelled == 2
-        assert bench.recorder.rejections == []
+        assert bench.recorder.rejections == [("cancelled", 2)]
 
     with_bench(scenario)
 

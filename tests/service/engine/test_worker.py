@@ -254,6 +254,7 @@ def test_a_cancelled_call_never_runs():
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         assert bench.recorder.queues[-1] == (1, 1)
+        assert bench.recorder.rejections == [("cancelled", 2)]
         bench.double.gate.set()
         assert await values(fine) == [6]
         assert bench.double.batches == [[0], [3]]
@@ -295,6 +296,25 @@ def test_a_full_queue_refuses_at_once():
         bench.double.gate.set()
         assert await values(waiting) == [2, 4]
         assert await values(bench.submit(3)) == [6]
+
+    with_bench(scenario, max_queue_items=2)
+
+
+def test_a_refusal_says_how_long_what_waits_will_take():
+    async def scenario(bench):
+        with pytest.raises(QueueFull) as caught:
+            await bench.submit(*range(20))
+        assert caught.value.retry_after == 0.0  # nothing was measured yet
+        await values(bench.submit(1))
+        bench.worker._drain.record(10**6, 10**7)
+        await bench.block()
+        waiting = bench.submit(1, 2, length=3)
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull) as caught:
+            await bench.submit(3)
+        assert caught.value.retry_after == pytest.approx(60, rel=0.01)
+        bench.double.gate.set()
+        await values(waiting)
 
     with_bench(scenario, max_queue_items=2)
 

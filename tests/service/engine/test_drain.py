@@ -1,0 +1,31 @@
+"""How fast a queue drains, measured."""
+
+import pytest
+
+from service.engine.drain import DrainRate
+
+
+def test_nothing_is_said_before_anything_was_measured():
+    assert DrainRate().seconds(100) == 0.0
+
+
+def test_what_waits_takes_as_long_as_what_ran():
+    rate = DrainRate()
+    for _ in range(5):
+        rate.record(200, 0.1)
+    assert rate.seconds(1000) == pytest.approx(0.5)
+
+
+def test_the_latest_runs_weigh_most():
+    rate = DrainRate()
+    rate.record(1000, 1.0)
+    for _ in range(60):
+        rate.record(10, 1.0)
+    assert rate.seconds(10) == pytest.approx(1.0, rel=0.05)
+
+
+def test_runs_that_finish_nothing_cost_their_time():
+    rate = DrainRate()
+    rate.record(0, 1.0)
+    rate.record(10, 1.0)
+    assert rate.seconds(10) == pytest.approx(1.9)

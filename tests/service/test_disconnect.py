@@ -1,0 +1,63 @@
+"""A client that hangs up, on a real server: what it asked for is never computed."""
+
+import json
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import pytest
+import uvicorn
+
+from models import ModelStore
+from service.app import create_app
+from service.engine import registry
+from service.settings import Settings
+
+
+@pytest.fixture
+def address(library, gate, monkeypatch, wait_until):
+    """Where a server listens whose model waits behind the gate."""
+    monkeypatch.setattr(ModelStore, "load", lambda *_, **__: library)
+    monkeypatch.setattr(registry, "operations", gate.operations)
+    app = create_app(Settings(threads=1, models=("next-word",)))
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        wait_until(lambda: server.started and app.state.registry.ready)
+        yield server.servers[0].sockets[0].getsockname()
+    finally:
+        gate.opened.set()
+        server.should_exit = True
+        thread.join(20)
+
+
+def ask(address, context):
+    url = f"http://{address[0]}:{address[1]}/v1/next-word"
+    return httpx2.post(url, json={"context": context}, timeout=20)
+
+
+def metrics(address):
+    return httpx2.get(f"http://{address[0]}:{address[1]}/metrics").text
+
+
+def test_what_nobody_waits_for_is_never_computed(address, gate, wait_until):
+    gate.opened.clear()
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(ask, address, "thank you")
+        assert gate.entered.wait(10)
+        with socket.create_connection(address[:2]) as connection:
+            body = json.dumps({"context": "never to be read"}).encode()
+            head = ["POST /v1/next-word HTTP/1.1", "Host: a", "Content-Type: application/json"]
+            head.append(f"Content-Length: {len(body)}")
+            connection.sendall("\r\n".join([*head, "", ""]).encode() + body)
+            wait_until(lambda: 'softserve_queue_items{model="next-word"} 1.0' in metrics(address))
+        wait_until(lambda: 'softserve_queue_items{model="next-word"} 0.0' in metrics(address))
+        found = metrics(address)
+        assert 'softserve_rejected_total{model="next-word",reason="cancelled"} 1.0' in found
+        assert 'softserve_requests_total{endpoint="/v1/next-word",model="next-word",status="499"} 1.0' in found
+        gate.opened.set()
+        assert first.result().status_code == 200
+    assert ask(address, "you are").status_code == 200
+    assert gate.contexts == ["thank you", "you are"]
