@@ -34,7 +34,7 @@ class Settings(BaseSettings):
     device: Literal["cpu", "cuda"] = "cpu"
     """cuda that is not available is an error, never a silent fall back."""
     threads: Annotated[int, Field(ge=1)] | None = None
-    """Threads of one model run. All cores without it; lower it where other work shares the machine."""
+    """Threads of one model run. All that the container may use without it; lower it where other work shares them."""
     max_batch_items: Annotated[int, Field(ge=1)] = 32
     """Texts in one batch at most. Raise it for throughput on a GPU."""
     max_batch_tokens: Annotated[int, Field(ge=1)] = 4096

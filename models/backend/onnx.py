@@ -1,5 +1,6 @@
 """The ONNX Runtime backend."""
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import onnxruntime
 
 from models.backend import Array, BackendName
+from models.backend.cpus import usable_cpus
 from models.errors import BundleError, UnsupportedDeviceError
 from models.manifest import Manifest
 
@@ -26,13 +28,19 @@ def _refuse_two_runtimes() -> None:
         )
 
 
+def _default_threads() -> int:
+    """0 is ONNX Runtime's own default, which knows cores from hyperthreads but no container's limit."""
+    usable = usable_cpus()
+    return 0 if usable >= (os.cpu_count() or 1) else usable
+
+
 class OnnxBackend:
     """One inference session per graph."""
 
     name: BackendName = "onnx"
 
     def __init__(self, bundle: Path, manifest: Manifest, *, device: str = "cpu", threads: int | None = None) -> None:
-        """`threads` for one operator; ONNX Runtime's default, all cores, without it.
+        """`threads` for one operator; without it one for each core, or for each processor that a container may use.
 
         Raises `UnsupportedDeviceError` where the device is unknown or its provider did not load (never a silent
         fall back), `BundleError` where a graph has no ONNX file or is not one.
@@ -45,7 +53,7 @@ class OnnxBackend:
         self.device = device
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # its warnings are for who writes graphs
-        options.intra_op_num_threads = threads or 0
+        options.intra_op_num_threads = threads or _default_threads()
         # Idle pool threads must not spin on the cores that answer HTTP.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._sessions = {

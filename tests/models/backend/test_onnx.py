@@ -117,3 +117,12 @@ def test_a_graph_without_onnx_file_is_named(bundled):
     changed = manifest.model_copy(update={"graphs": {**manifest.graphs, "score": graph}})
     with pytest.raises(BundleError, match="graph 'score' has no ONNX file"):
         OnnxBackend(bundled, changed)
+
+
+@pytest.mark.parametrize(("usable", "threads", "expected"), [(3, None, 3), (8, None, 0), (3, 2, 2)])
+def test_threads_are_those_a_container_may_use(bundled, monkeypatch, usable, threads, expected):
+    monkeypatch.setattr(onnx, "usable_cpus", lambda: usable)
+    monkeypatch.setattr(onnx.os, "cpu_count", lambda: 8)
+    backend = OnnxBackend(bundled, read_manifest(bundled), threads=threads)
+    session = next(iter(backend._sessions.values()))
+    assert session.get_session_options().intra_op_num_threads == expected
