@@ -21,6 +21,8 @@ __all__ = ["Classification", "Classifier", "ClassifyQuery", "Label", "best_label
 
 _BATCH_TOKENS = 2048
 """Positions that `classify` computes together, padding included."""
+_BATCH_COST = 16
+"""Padding of a text beyond which a batch of its own costs less, in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,9 @@ class Classifier:
         order = sorted(range(len(queries)), key=lambda index: -queries[index].length)
         found: dict[int, Classification] = {}
         while order:
-            count = max(1, _BATCH_TOKENS // queries[order[0]].length)
+            longest = queries[order[0]].length
+            close = sum(longest - queries[index].length <= _BATCH_COST for index in order)
+            count = max(1, min(close, _BATCH_TOKENS // longest))
             group, order = order[:count], order[count:]
             found |= zip(group, self._run([queries[index] for index in group]), strict=True)
         return [found[index] for index in range(len(queries))]

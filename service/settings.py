@@ -39,8 +39,12 @@ class Settings(BaseSettings):
     """Texts in one batch at most. Raise it for throughput on a GPU."""
     max_batch_tokens: Annotated[int, Field(ge=1)] = 4096
     """Longest text times number of texts in one batch at most. Lower it where memory is short."""
+    batch_cost: Annotated[int, Field(ge=0)] = 16
+    """What a batch costs besides its tokens, in tokens: a text joins a batch where it causes no more padding."""
     max_delay_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """How long the first text of a batch waits for others. 0 takes what queued up while the model was busy."""
+    max_overtaken_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2000.0
+    """How long requests may be overtaken by more urgent ones (header Priority)."""
     max_queue_items: Annotated[int, Field(ge=1)] = 1024
     """Texts that may wait for one model; more are refused with 429."""
     max_queue_tokens: Annotated[int, Field(ge=1)] = 131072

@@ -14,12 +14,14 @@ from service.api.requests import (
     Body,
     Deadline,
     ModelName,
+    Priority,
     Texts,
     Truncate,
     deadline_of,
     find,
     queries_of,
     say_timing,
+    urgency_of,
 )
 from service.engine.registry import ServedModel
 from service.errors import PROBLEM_RESPONSES
@@ -66,7 +68,7 @@ class ClassifyResponse(BaseModel):
 
 @router.post("/classify", response_model_exclude_none=True, responses=PROBLEM_RESPONSES)
 async def classify(
-    body: ClassifyRequest, request: Request, response: Response, timeout_ms: Deadline = None
+    body: ClassifyRequest, request: Request, response: Response, timeout_ms: Deadline = None, priority: Priority = None
 ) -> ClassifyResponse:
     """The most probable classes of each text or image."""
     if (body.text is None) == (body.image is None):
@@ -75,7 +77,7 @@ async def classify(
     deadline = deadline_of(request, timeout_ms)
     inputs = body.text or body.image or ()
     queries, tokenized = await queries_of(served, _query(served, body), inputs, deadline, heavy=body.image is not None)
-    found, timing = await served.worker.submit("classify", queries, deadline)
+    found, timing = await served.worker.submit("classify", queries, deadline, urgency_of(priority))
     say_timing(response, tokenized, timing)
     results: Sequence[Classification | ImageClassification] = found
     return ClassifyResponse(

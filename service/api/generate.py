@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from models import Generator
 from models.generator import Generation
-from service.api.requests import Deadline, deadline_of, find, queries_of, say_timing
+from service.api.requests import Deadline, Priority, deadline_of, find, queries_of, say_timing, urgency_of
 from service.api.search import ScoredText, SearchBody
 from service.errors import PROBLEM_RESPONSES
 
@@ -42,7 +42,7 @@ class GenerateResponse(BaseModel):
 
 @router.post("/generate-text", responses=PROBLEM_RESPONSES)
 async def generate_text(
-    body: GenerateRequest, request: Request, response: Response, timeout_ms: Deadline = None
+    body: GenerateRequest, request: Request, response: Response, timeout_ms: Deadline = None, priority: Priority = None
 ) -> GenerateResponse:
     """Writes a text from each text, independently of the others and of other requests."""
     served = find(request, body.model, "text-generation")
@@ -62,7 +62,9 @@ async def generate_text(
         body.text,
         deadline,
     )
-    found, timing = await served.worker.submit(str(body.beam_size), [query.source for query in queries], deadline)
+    found, timing = await served.worker.submit(
+        str(body.beam_size), [query.source for query in queries], deadline, urgency_of(priority)
+    )
     say_timing(response, tokenized, timing)
     results = [_result(model.written(*pair)) for pair in zip(queries, found, strict=True)]
     return GenerateResponse(model=served.manifest.name, version=served.manifest.version, results=results)

@@ -13,12 +13,14 @@ from service.api.requests import (
     Body,
     Deadline,
     ModelName,
+    Priority,
     Texts,
     Truncate,
     deadline_of,
     find,
     queries_of,
     say_timing,
+    urgency_of,
 )
 from service.engine.registry import Registry, ServedModel
 from service.errors import PROBLEM_RESPONSES
@@ -142,7 +144,7 @@ class ModelList(BaseModel):
 
 @router.post("/next-word", response_model_exclude_none=True, responses=PROBLEM_RESPONSES)
 async def next_word(
-    body: NextWordRequest, request: Request, response: Response, timeout_ms: Deadline = None
+    body: NextWordRequest, request: Request, response: Response, timeout_ms: Deadline = None, priority: Priority = None
 ) -> NextWordResponse:
     """The most probable next words after each context."""
     served, model = _find(request, body.model)
@@ -150,7 +152,7 @@ async def next_word(
     queries, tokenized = await queries_of(
         served, lambda text: model.next_words_query(text, body.top_k, truncate=body.truncate), body.context, deadline
     )
-    results, timing = await served.worker.submit("next-word", queries, deadline)
+    results, timing = await served.worker.submit("next-word", queries, deadline, urgency_of(priority))
     say_timing(response, tokenized, timing)
     name, version = served.manifest.name, served.manifest.version
     return NextWordResponse(
@@ -159,14 +161,16 @@ async def next_word(
 
 
 @router.post("/score", responses=PROBLEM_RESPONSES)
-async def score(body: ScoreRequest, request: Request, response: Response, timeout_ms: Deadline = None) -> ScoreResponse:
+async def score(
+    body: ScoreRequest, request: Request, response: Response, timeout_ms: Deadline = None, priority: Priority = None
+) -> ScoreResponse:
     """Log-probability and perplexity of each text, word by word."""
     served, model = _find(request, body.model)
     deadline = deadline_of(request, timeout_ms)
     queries, tokenized = await queries_of(
         served, lambda text: model.score_query(text, truncate=body.truncate), body.text, deadline
     )
-    results, timing = await served.worker.submit("score", queries, deadline)
+    results, timing = await served.worker.submit("score", queries, deadline, urgency_of(priority))
     say_timing(response, tokenized, timing)
     name, version = served.manifest.name, served.manifest.version
     return ScoreResponse(model=name, version=version, results=[_score_result(result) for result in results])

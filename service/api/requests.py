@@ -1,6 +1,7 @@
 """What the native endpoints share: how texts come in, and how a request is computed."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
@@ -9,12 +10,24 @@ from fastapi import Header, Request, Response
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from models import QueryError
-from service.engine.queue import QueueFull
+from service.engine.queue import DEFAULT_URGENCY, QueueFull
 from service.engine.registry import Registry, ServedModel
 from service.engine.worker import DeadlineExceeded, Timing
 from service.settings import Settings
 
-__all__ = ["Body", "Deadline", "ModelName", "Texts", "Truncate", "deadline_of", "find", "queries_of", "say_timing"]
+__all__ = [
+    "Body",
+    "Deadline",
+    "ModelName",
+    "Priority",
+    "Texts",
+    "Truncate",
+    "deadline_of",
+    "find",
+    "queries_of",
+    "say_timing",
+    "urgency_of",
+]
 
 QueryT = TypeVar("QueryT")
 
@@ -57,6 +70,11 @@ Truncate = Annotated[bool, Field(description="Cut a text that is too long instea
 Deadline = Annotated[
     int | None, Header(alias="X-Request-Timeout-Ms", ge=1, le=3_600_000, description="Deadline in milliseconds.")
 ]
+
+Priority = Annotated[
+    str | None, Header(description="Urgency (RFC 9218): u=0 goes first, u=7 last, u=3 is that of requests without one.")
+]
+_URGENCY = re.compile(r"(?:^|,)[ \t]*u=([0-7])[ \t]*(?:$|[,;])")
 
 
 class Body(BaseModel):
@@ -117,6 +135,12 @@ def deadline_of(request: Request, timeout_ms: int | None) -> float:
     """On the clock of `time.monotonic`; the server's default where the request has none."""
     settings: Settings = request.app.state.settings
     return time.monotonic() + (timeout_ms or settings.request_timeout_ms) / 1000
+
+
+def urgency_of(priority: str | None) -> int:
+    """As the header says; what it says wrongly is ignored (RFC 9218, section 4)."""
+    found = _URGENCY.search(priority or "")
+    return int(found[1]) if found else DEFAULT_URGENCY
 
 
 def say_timing(response: Response, tokenized: float, timing: Timing) -> None:

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 from models import Translator
 from models.beam_search import Hypothesis
 from models.translator import Translation, TranslationQuery
-from service.api.requests import Deadline, deadline_of, find, queries_of, say_timing
+from service.api.requests import Deadline, Priority, deadline_of, find, queries_of, say_timing, urgency_of
 from service.api.search import ScoredText, SearchBody
 from service.errors import PROBLEM_RESPONSES
 
@@ -36,7 +36,7 @@ class TranslateResponse(BaseModel):
 
 @router.post("/translate", responses=PROBLEM_RESPONSES)
 async def translate(
-    body: TranslateRequest, request: Request, response: Response, timeout_ms: Deadline = None
+    body: TranslateRequest, request: Request, response: Response, timeout_ms: Deadline = None, priority: Priority = None
 ) -> TranslateResponse:
     """Translates each text. Its sentences are translated independently of each other and of other requests."""
     served = find(request, body.model, "translation")
@@ -51,7 +51,7 @@ async def translate(
         deadline,
     )
     parts = [part for query in queries for part in query.parts()]
-    found, timing = await served.worker.submit(str(body.beam_size), parts, deadline)
+    found, timing = await served.worker.submit(str(body.beam_size), parts, deadline, urgency_of(priority))
     say_timing(response, tokenized, timing)
     rest = iter(found)
     results = [_result(model, query, [next(rest) for _ in query.parts()]) for query in queries]

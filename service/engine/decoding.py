@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from models.beam_search import Hypothesis
 from models.decoding import Decoding
@@ -27,7 +27,8 @@ class DecodingWorker(Worker):
 
     def __init__(self, start: Callable[[int], Decoding], limits: Limits, observer: Observer) -> None:
         """`start` makes an empty decoding for a beam size."""
-        super().__init__(limits, observer)
+        # Whoever joins is read once, which costs little beside the steps: nobody waits for others of their length.
+        super().__init__(replace(limits, batch_cost=limits.max_batch_tokens), observer)
         self._start = start
         self._most = limits.max_batch_items
         self._running: set[_Running] = set()
@@ -43,7 +44,8 @@ class DecodingWorker(Worker):
                 continue
             gone = self._abandoned()
             new = [
-                _Running(entry, time.monotonic()) for entry in self._queue.next_batch(self._most - len(self._running))
+                _Running(entry, time.monotonic())
+                for entry in self._queue.next_batch(time.monotonic(), self._most - len(self._running))
             ]
             self._running.update(new)
             self._report_queue()

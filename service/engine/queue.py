@@ -1,16 +1,21 @@
 """The batching policy, pure: no clock, no threads, no input or output.
 
-Texts of one batch are padded to the longest, so a batch costs its longest length times its count. The oldest entry
-always leads the next batch, so nothing starves; entries of its kind and of similar length join it within the limits.
+Texts of one batch are padded to the longest, so a batch costs its longest length times its count, and something for
+being a batch. The oldest of the most urgent entries leads the next batch, or the oldest of all once it has waited too
+long, so that nothing starves. Entries of its kind join it, the most urgent and then those of the closest lengths first,
+where padding costs less than another batch would.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["BatchQueue", "Entry", "Limits", "QueueFull"]
+__all__ = ["DEFAULT_URGENCY", "BatchQueue", "Entry", "Limits", "QueueFull"]
 
 T = TypeVar("T")
+
+DEFAULT_URGENCY = 3
+"""Of requests that say nothing (RFC 9218, section 4.1)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,8 +25,12 @@ class Limits:
     max_batch_items: int
     max_batch_tokens: int
     """Longest length times count. A single longer entry still runs, alone."""
+    batch_cost: int
+    """What a batch costs besides its tokens, in tokens: padding that one more entry may cause."""
     max_delay: float
     """How long the oldest entry waits for company; 0 takes what there is."""
+    max_overtaken: float
+    """How long more urgent entries may go before an entry."""
     max_queue_items: int
     max_queue_tokens: int
 
@@ -36,6 +45,8 @@ class Entry(Generic[T]):
     """Tokens."""
     arrived: float
     deadline: float
+    urgency: int = DEFAULT_URGENCY
+    """From 0, the most urgent, to 7."""
     payload: T
 
 
@@ -98,20 +109,30 @@ class BatchQueue(Generic[T]):
             return oldest
         return max(oldest, min(oldest + limits.max_delay, *(entry.deadline for entry in self._entries)))
 
-    def next_batch(self, room: int | None = None) -> list[Entry[T]]:
-        """Takes out the next batch, at most `room` entries, the oldest first; empty where nothing waits."""
-        most = self.limits.max_batch_items if room is None else min(room, self.limits.max_batch_items)
+    def next_batch(self, now: float, room: int | None = None) -> list[Entry[T]]:
+        """Takes out the next batch, at most `room` entries, its leader first; empty where nothing waits."""
+        limits = self.limits
+        most = limits.max_batch_items if room is None else min(room, limits.max_batch_items)
         if not self._entries or most < 1:
             return []
-        lead = self._entries[0]
-        company = [entry for entry in self._entries[1:] if entry.operation == lead.operation]
-        company.sort(key=lambda entry: abs(entry.length - lead.length))
+        lead = self._lead(now)
+        company = [entry for entry in self._entries if entry is not lead and entry.operation == lead.operation]
+        company.sort(key=lambda entry: (entry.urgency, abs(entry.length - lead.length)))
         batch, longest = [lead], lead.length
         for entry in company:
-            longest = max(longest, entry.length)
-            over_tokens = longest * (len(batch) + 1) > self.limits.max_batch_tokens
-            if over_tokens or len(batch) == most:
+            if len(batch) == most:
                 break
-            batch.append(entry)
+            wider = max(longest, entry.length)
+            tokens = wider * (len(batch) + 1)
+            padding = tokens - longest * len(batch) - entry.length
+            if tokens <= limits.max_batch_tokens and padding <= limits.batch_cost:
+                batch.append(entry)
+                longest = wider
         self.remove(batch)
         return batch
+
+    def _lead(self, now: float) -> Entry[T]:
+        oldest = self._entries[0]
+        if now - oldest.arrived >= self.limits.max_overtaken:
+            return oldest
+        return min(self._entries, key=lambda entry: entry.urgency)  # the first of several

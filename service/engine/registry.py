@@ -147,7 +147,9 @@ class Registry:
         return Limits(
             max_batch_items=settings.max_batch_items,
             max_batch_tokens=settings.max_batch_tokens,
+            batch_cost=settings.batch_cost,
             max_delay=settings.max_delay_ms / 1000,
+            max_overtaken=settings.max_overtaken_ms / 1000,
             max_queue_items=settings.max_queue_items,
             max_queue_tokens=settings.max_queue_tokens,
         )

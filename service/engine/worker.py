@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from service.engine.drain import DrainRate
-from service.engine.queue import BatchQueue, Entry, Limits, QueueFull
+from service.engine.queue import DEFAULT_URGENCY, BatchQueue, Entry, Limits, QueueFull
 
 __all__ = [
     "BatchWorker",
@@ -101,8 +101,10 @@ class Worker(abc.ABC):
             await self._task
         self._thread.shutdown()
 
-    async def submit(self, operation: str, queries: Sequence[Query], deadline: float) -> tuple[list[Any], Timing]:
-        """Results of the queries in order; `deadline` is on the clock of `time.monotonic`.
+    async def submit(
+        self, operation: str, queries: Sequence[Query], deadline: float, urgency: int = DEFAULT_URGENCY
+    ) -> tuple[list[Any], Timing]:
+        """Results of the queries in order; `deadline` is on the clock of `time.monotonic`, `urgency` 0 the greatest.
 
         Only queries of one operation are computed together.
 
@@ -119,6 +121,7 @@ class Worker(abc.ABC):
                 length=query.length,
                 arrived=now,
                 deadline=deadline,
+                urgency=urgency,
                 payload=Waiting(query, loop.create_future()),
             )
             for query in queries
@@ -203,7 +206,7 @@ class BatchWorker(Worker):
                 self._wake.clear()
                 await self._wait(delay)
             else:
-                await self._compute(self._queue.next_batch())
+                await self._compute(self._queue.next_batch(time.monotonic()))
 
     async def _wait(self, delay: float) -> None:
         try:

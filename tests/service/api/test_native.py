@@ -397,6 +397,21 @@ def test_the_deadline_of_the_settings_holds_where_none_is_sent(busy, gate, detai
     assert "deadline" in detail_of(late.result(), 504)
 
 
+def test_urgent_requests_go_first_until_others_have_waited_too_long(busy, gate):
+    service = busy(max_overtaken_ms=60_000)
+    posted = [
+        service.queue(context=context, headers=headers)
+        for context, headers in (
+            ("low", {"Priority": "u=6"}),
+            ("usual", None),
+            ("urgent", {"Priority": "u=0, i"}),
+        )
+    ]
+    gate.opened.set()
+    assert all(results(each.result()) for each in posted)
+    assert gate.contexts == ["running", "urgent", "usual", "low"]
+
+
 def test_a_full_queue_is_overloaded_until_it_is_not(busy, gate, detail_of, metric):
     service = busy(max_queue_items=1)
     waiting = service.queue(context="waiting")

@@ -11,7 +11,7 @@ from fastapi import Response
 from pydantic import BaseModel, ValidationError
 
 from models import QueryError
-from service.api.requests import Body, ModelName, Texts, deadline_of, queries_of, say_timing
+from service.api.requests import Body, ModelName, Texts, deadline_of, queries_of, say_timing, urgency_of
 from service.engine.queue import QueueFull
 from service.engine.worker import DeadlineExceeded, Timing
 from service.settings import Settings
@@ -143,3 +143,12 @@ def test_heavy_inputs_are_read_elsewhere_some_requests_at_a_time(served):
     asyncio.run(all_at_once())
     assert threading.get_ident() not in threads
     assert max(most) <= 2
+
+
+@pytest.mark.parametrize(
+    ("header", "urgency"),
+    [(None, 3), ("u=0", 0), ("u=7, i", 7), ("i, u=5", 5), (" u=1 ", 1), ("u=2;x=1", 2)]
+    + [(rubbish, 3) for rubbish in ("", "u=8", "u=-1", "u=12", "u", "0", "high", "uu=1", "u=1x", "\x00")],
+)
+def test_urgency_is_what_the_header_says_or_the_usual_one(header, urgency):
+    assert urgency_of(header) == urgency

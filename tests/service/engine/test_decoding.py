@@ -95,7 +95,9 @@ class Bench:
         values = {
             "max_batch_items": 4,
             "max_batch_tokens": 100,
+            "batch_cost": 100,
             "max_delay": 0.0,
+            "max_overtaken": 60.0,
             "max_queue_items": 16,
             "max_queue_tokens": 100,
         }

@@ -5,22 +5,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from service.engine.queue import BatchQueue, Entry, Limits, QueueFull
+from service.engine.queue import DEFAULT_URGENCY, BatchQueue, Entry, Limits, QueueFull
 
 
 def limits(**changes):
     values = {
         "max_batch_items": 4,
         "max_batch_tokens": 20,
+        "batch_cost": 100,
         "max_delay": 0.0,
+        "max_overtaken": math.inf,
         "max_queue_items": 10,
         "max_queue_tokens": 100,
     }
     return Limits(**(values | changes))
 
 
-def entry(length=1, operation="score", arrived=0.0, deadline=math.inf, payload=None):
-    return Entry(operation=operation, length=length, arrived=arrived, deadline=deadline, payload=payload)
+def entry(length=1, operation="score", arrived=0.0, deadline=math.inf, urgency=DEFAULT_URGENCY, payload=None):
+    return Entry(
+        operation=operation, length=length, arrived=arrived, deadline=deadline, urgency=urgency, payload=payload
+    )
 
 
 def queue(*entries, **changes):
@@ -39,60 +43,60 @@ def lengths(batch):
 def test_nothing_waits_in_a_new_queue():
     waiting = BatchQueue(limits())
     assert (len(waiting), waiting.tokens, waiting.ready_at()) == (0, 0, None)
-    assert waiting.next_batch() == waiting.expired(math.inf) == []
+    assert waiting.next_batch(0.0) == waiting.expired(math.inf) == []
 
 
 def test_length_and_tokens_count_what_waits():
     waiting = queue(entry(3), entry(4))
     assert (len(waiting), waiting.tokens) == (2, 7)
-    waiting.next_batch()
+    waiting.next_batch(0.0)
     assert (len(waiting), waiting.tokens) == (0, 0)
 
 
 def test_equal_lengths_share_a_batch_in_order_of_arrival():
     entries = [entry(2) for _ in range(3)]
-    assert queue(*entries).next_batch() == entries
+    assert queue(*entries).next_batch(0.0) == entries
 
 
 def test_a_batch_holds_no_more_items_than_allowed():
     waiting = queue(*[entry() for _ in range(6)])
-    assert [len(waiting.next_batch()) for _ in range(3)] == [4, 2, 0]
+    assert [len(waiting.next_batch(0.0)) for _ in range(3)] == [4, 2, 0]
 
 
 def test_tokens_are_counted_with_padding():
     """Beside 9: 3 would make 2 x 9 = 18, the second 3 x 9 = 27 > 20."""
     waiting = queue(entry(9), entry(3), entry(3))
-    assert lengths(waiting.next_batch()) == [9, 3]
-    assert lengths(waiting.next_batch()) == [3]
+    assert lengths(waiting.next_batch(0.0)) == [9, 3]
+    assert lengths(waiting.next_batch(0.0)) == [3]
 
 
 def test_a_longer_companion_counts_too():
     """Beside 1: 2 x 11 = 22 > 20."""
-    assert lengths(queue(entry(1), entry(11)).next_batch()) == [1]
+    assert lengths(queue(entry(1), entry(11)).next_batch(0.0)) == [1]
 
 
 def test_the_closest_lengths_join():
     waiting = queue(entry(5), entry(1), entry(6), entry(10), entry(5), max_batch_tokens=18)
-    assert lengths(waiting.next_batch()) == [5, 5, 6]
-    assert lengths(waiting.next_batch()) == [1]
-    assert lengths(waiting.next_batch()) == [10]
+    assert lengths(waiting.next_batch(0.0)) == [5, 5, 6]
+    assert lengths(waiting.next_batch(0.0)) == [1]
+    assert lengths(waiting.next_batch(0.0)) == [10]
 
 
 def test_operations_never_mix():
     first, second, third = entry(operation="a"), entry(operation="b"), entry(operation="a")
     waiting = queue(first, second, third)
-    assert waiting.next_batch() == [first, third]
-    assert waiting.next_batch() == [second]
+    assert waiting.next_batch(0.0) == [first, third]
+    assert waiting.next_batch(0.0) == [second]
 
 
 def test_an_overlong_entry_runs_alone():
     waiting = queue(entry(21), entry(1), entry(21))
-    assert [lengths(waiting.next_batch()) for _ in range(3)] == [[21], [1], [21]]
+    assert [lengths(waiting.next_batch(0.0)) for _ in range(3)] == [[21], [1], [21]]
 
 
 def test_the_oldest_leads_even_where_it_fits_nobody():
     waiting = queue(entry(20), *[entry(1) for _ in range(5)])
-    assert lengths(waiting.next_batch()) == [20]
+    assert lengths(waiting.next_batch(0.0)) == [20]
 
 
 @pytest.mark.parametrize("pushed", [[1] * 11, [50, 51]])
@@ -132,7 +136,7 @@ def test_removed_entries_never_run():
     waiting = queue(gone, stays)
     waiting.remove([gone])
     assert (len(waiting), waiting.tokens) == (1, 1)
-    assert waiting.next_batch() == [stays]
+    assert waiting.next_batch(0.0) == [stays]
 
 
 def test_removing_what_does_not_wait_changes_nothing():
@@ -147,7 +151,7 @@ def test_entries_expire_at_their_deadline():
     assert waiting.expired(4.9) == []
     assert waiting.expired(5.0) == [early]
     assert waiting.expired(5.0) == []
-    assert waiting.next_batch() == [late]
+    assert waiting.next_batch(0.0) == [late]
 
 
 def test_without_delay_a_batch_is_ready_when_it_arrives():
@@ -168,13 +172,51 @@ def test_entries_of_equal_content_are_not_the_same():
     assert entry() != entry()
 
 
+# ---- padding ----
+
+
+def test_nobody_joins_who_would_cause_more_padding_than_a_batch_costs():
+    """Beside 2 of length 5: one of 8 costs 3 x 8 - 2 x 5 - 8 = 6 tokens of padding, one of 3 costs 2."""
+    waiting = queue(entry(5), entry(5), entry(8), entry(3), batch_cost=5)
+    assert lengths(waiting.next_batch(0.0)) == [5, 5, 3]
+    assert lengths(waiting.next_batch(0.0)) == [8]
+
+
+def test_without_a_cost_only_equal_lengths_share_a_batch():
+    waiting = queue(entry(2), entry(3), entry(2), entry(1), batch_cost=0)
+    assert [lengths(waiting.next_batch(0.0)) for _ in range(3)] == [[2, 2], [3], [1]]
+
+
+# ---- urgency ----
+
+
+def test_the_most_urgent_go_first_in_order_of_arrival():
+    low, first, second = entry(urgency=5), entry(urgency=1), entry(urgency=1)
+    waiting = queue(low, first, second, max_batch_items=1)
+    assert [waiting.next_batch(0.0) for _ in range(3)] == [[first], [second], [low]]
+
+
+def test_the_most_urgent_join_first_whatever_their_length():
+    urgent, low, other = entry(5, urgency=0), entry(5, urgency=7), entry(9, urgency=0)
+    assert queue(low, urgent, other, max_batch_items=2).next_batch(0.0) == [urgent, other]
+
+
+def test_who_has_waited_too_long_goes_first_whatever_its_urgency():
+    low = entry(arrived=1.0, urgency=7)
+    waiting = queue(low, *[entry(arrived=2.0, urgency=0) for _ in range(3)], max_batch_items=1, max_overtaken=5.0)
+    assert waiting.next_batch(5.9)[0].urgency == 0
+    assert waiting.next_batch(6.0) == [low]
+
+
 # ---- properties ----
 
 LIMITS = st.builds(
     Limits,
     max_batch_items=st.integers(1, 5),
     max_batch_tokens=st.integers(1, 30),
+    batch_cost=st.integers(0, 20),
     max_delay=st.floats(0, 2),
+    max_overtaken=st.integers(0, 12).map(float),
     max_queue_items=st.integers(1, 12),
     max_queue_tokens=st.integers(1, 60),
 )
@@ -183,6 +225,7 @@ ENTRIES = st.builds(
     length=st.integers(1, 20),
     operation=st.sampled_from("ab"),
     deadline=st.integers(0, 10).map(float),
+    urgency=st.integers(0, 7),
 )
 
 
@@ -190,10 +233,19 @@ def assert_fits(batch, bounds):
     assert 1 <= len(batch) <= bounds.max_batch_items
     assert len({waiting.operation for waiting in batch}) == 1
     assert len(batch) == 1 or len(batch) * max(lengths(batch)) <= bounds.max_batch_tokens
+    padding = len(batch) * max(lengths(batch)) - sum(lengths(batch))
+    assert padding <= bounds.batch_cost * (len(batch) - 1)
+
+
+def leader(waiting, bounds, now):
+    """Who must go first of what waits, which is in order of arrival."""
+    if now - waiting[0].arrived >= bounds.max_overtaken:
+        return waiting[0]
+    return next(item for item in waiting if item.urgency == min(each.urgency for each in waiting))
 
 
 @given(bounds=LIMITS, entries=st.lists(ENTRIES, max_size=20))
-def test_draining_takes_everything_once_and_the_oldest_first(bounds, entries):
+def test_draining_takes_everything_once_and_leaders_first(bounds, entries):
     waiting = BatchQueue(bounds)
     taken = []
     try:
@@ -201,9 +253,9 @@ def test_draining_takes_everything_once_and_the_oldest_first(bounds, entries):
     except QueueFull:
         entries = []
     while len(waiting):
-        oldest = next(item for item in entries if item not in taken)
-        batch = waiting.next_batch()
-        assert batch[0] is oldest
+        first = leader([item for item in entries if item not in taken], bounds, 3.0)
+        batch = waiting.next_batch(3.0)
+        assert batch[0] is first
         assert_fits(batch, bounds)
         taken += batch
     assert len(taken) == len(set(taken)) == len(entries)
@@ -261,10 +313,11 @@ class QueueMachine(RuleBasedStateMachine):
     def compute(self):
         if self.queue is None:
             return
-        batch = self.queue.next_batch()
+        first = leader(self.model, self.queue.limits, self.clock) if self.model else None
+        batch = self.queue.next_batch(self.clock)
         assert bool(batch) == bool(self.model)
         if batch:
-            assert batch[0] is self.model[0]
+            assert batch[0] is first
             assert_fits(batch, self.queue.limits)
             assert all(item in self.model for item in batch)
             assert not self.finished & set(batch)

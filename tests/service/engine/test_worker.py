@@ -58,7 +58,9 @@ def limits(**changes):
     values = {
         "max_batch_items": 8,
         "max_batch_tokens": 100,
+        "batch_cost": 100,
         "max_delay": 0.0,
+        "max_overtaken": 60.0,
         "max_queue_items": 16,
         "max_queue_tokens": 100,
     }
