@@ -5,11 +5,14 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Security
 from fastapi.responses import RedirectResponse
+from fastapi.security import HTTPBearer
 
 from service.api import classify, generate, health, native, translate
+from service.auth import AuthMiddleware, KeyRing
 from service.engine.registry import Registry
 from service.errors import Problem, install_error_handlers
 from service.metrics import Metrics
@@ -25,7 +28,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """The service as an ASGI application, e.g. for `uvicorn --factory service.app:create_app`.
 
     Models load in the background once the application starts; `/readyz` says when they are there. Raises at once
-    where a model directory is missing or holds no model of a name that the settings ask for.
+    where a model directory is missing or holds no model of a name that the settings ask for, or a key file has no key.
     """
     settings = settings or Settings()
     metrics = Metrics()
@@ -38,15 +41,22 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         responses={500: {"model": Problem}},
     )
     app.state.settings, app.state.metrics, app.state.registry = settings, metrics, registry
+    app.add_middleware(AuthMiddleware, users=_keys(settings.api_keys), administrators=None)
     app.add_middleware(RequestMiddleware, metrics=metrics, max_body_bytes=settings.max_body_bytes)
     install_error_handlers(app)
-    app.include_router(native.router)
-    app.include_router(translate.router)
-    app.include_router(generate.router)
-    app.include_router(classify.router)
+    for part in (native, translate, generate, classify):
+        app.include_router(part.router, dependencies=[_SHOWN_KEY] if settings.api_keys else [])
     app.include_router(health.router)
     app.add_api_route("/", _documentation, include_in_schema=False)
     return app
+
+
+_SHOWN_KEY = Security(HTTPBearer(scheme_name="bearer", auto_error=False))
+"""For the OpenAPI document; the middleware has checked the key by then."""
+
+
+def _keys(path: Path | None) -> KeyRing | None:
+    return None if path is None else KeyRing.from_file(path)
 
 
 @contextlib.asynccontextmanager

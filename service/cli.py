@@ -22,6 +22,7 @@ from models import Classifier, Generator, ImageClassifier, ModelError, ModelStor
 from models.manifest import read_manifest, validate
 from models.store import Model
 from service.app import create_app
+from service.auth import KeyFileError
 from service.settings import BUNDLED, Settings
 
 __all__ = ["main"]
@@ -156,7 +157,7 @@ def main() -> None:
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         sys.exit("softserve: " + "; ".join(wrong))
-    except (ModelError, FileNotFoundError, SettingsError) as error:
+    except (ModelError, KeyFileError, FileNotFoundError, SettingsError) as error:
         sys.exit(f"softserve: {error}")
 
 

@@ -37,7 +37,7 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
         "description": HTTPStatus(status).phrase,
         "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
-    for status in (400, 404, 413, 422, 429, 500, 503, 504)
+    for status in (400, 401, 404, 413, 422, 429, 500, 503, 504)
 }
 """What an endpoint that runs a model may answer instead, for its OpenAPI entry."""
 

@@ -51,6 +51,8 @@ class Settings(BaseSettings):
     """Tokens that may wait for one model; more are refused with 429."""
     request_timeout_ms: Annotated[int, Field(ge=1)] = 30000
     """Deadline of a request that names none in X-Request-Timeout-Ms."""
+    api_keys: Path | None = None
+    """File with a key a line that requests must carry one of; anybody may ask without it."""
     max_body_bytes: Annotated[int, Field(ge=1)] = 1 << 20
     """Larger request bodies are refused with 413 before they are read to the end."""
     shutdown_timeout: Annotated[int, Field(ge=1)] = 30

@@ -1,0 +1,101 @@
+"""Who may ask: keys from files, compared in constant time."""
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.errors import problem_response
+
+__all__ = ["ADMIN_PREFIX", "AuthMiddleware", "KeyFileError", "KeyRing"]
+
+ADMIN_PREFIX = "/v1/admin/"
+"""Paths that need an administrator's key."""
+
+_OPEN = {"/", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json", "/livez", "/readyz", "/metrics"}
+"""Paths that need no key: probes, metrics, which hold no text, and the documentation."""
+
+_SHORTEST = 16
+"""Characters of a key; shorter ones can be guessed."""
+
+
+class KeyFileError(ValueError):
+    """A file of keys that cannot be used."""
+
+
+class KeyRing:
+    """Keys, of which only digests are kept."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._digests = [_digest(key) for key in keys]
+
+    @classmethod
+    def from_file(cls, path: Path) -> Self:
+        """A key a line; empty lines and those that begin with `#` do not count.
+
+        Raises `FileNotFoundError` for a missing file, `KeyFileError` for one without keys or with one that is too short
+        or not of visible ASCII characters. No error shows a key.
+        """
+        if not path.is_file():
+            raise FileNotFoundError(f"key file {path} does not exist")
+        try:
+            lines = [line.strip() for line in path.read_text(encoding="ascii").splitlines()]
+        except UnicodeDecodeError:
+            raise KeyFileError(f"key file {path}: keys are of ASCII characters") from None
+        keys = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
+        if not keys:
+            raise KeyFileError(f"key file {path} holds no key")
+        for number, key in keys:
+            if len(key) < _SHORTEST or not key.isprintable() or " " in key:
+                raise KeyFileError(f"key file {path}, line {number}: a key has {_SHORTEST} visible characters or more")
+        return cls(key for _, key in keys)
+
+    def holds(self, key: str) -> bool:
+        """Whether a key is one of these, in a time that says nothing of which, or of how nearly."""
+        digest = _digest(key)
+        return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0  # all of them
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+class AuthMiddleware:
+    """Answers 401 to requests without a key that opens their path, before anything of their body is read.
+
+    A key comes as `Authorization: Bearer KEY` (RFC 6750) or as `X-API-Key: KEY`. Without `users` everybody may ask;
+    paths of administration, where there are any, always need a key of `administrators`, which open the others too.
+    """
+
+    def __init__(self, app: ASGIApp, *, users: KeyRing | None, administrators: KeyRing | None) -> None:
+        self._app = app
+        self._users = users
+        self._administrators = administrators
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._may(scope):
+            detail = "a valid key is needed: Authorization: Bearer KEY, or X-API-Key: KEY"
+            response = problem_response(scope["state"]["request_id"], 401, detail, {"WWW-Authenticate": "Bearer"})
+            await response(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _may(self, scope: Scope) -> bool:
+        path = scope["path"]
+        administrates = path.startswith(ADMIN_PREFIX)
+        if not administrates and (self._users is None or path in _OPEN):
+            return True
+        rings = [self._administrators] if administrates else [self._users, self._administrators]
+        key = _key(Headers(scope=scope))
+        return key is not None and sum(ring.holds(key) for ring in rings if ring is not None) > 0
+
+
+def _key(headers: Headers) -> str | None:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return token.strip()
+    return headers.get("x-api-key")
