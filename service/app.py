@@ -11,7 +11,7 @@ from fastapi import FastAPI, Security
 from fastapi.responses import RedirectResponse
 from fastapi.security import HTTPBearer
 
-from service.api import classify, generate, health, native, translate
+from service.api import admin, classify, generate, health, native, translate
 from service.auth import AuthMiddleware, KeyRing
 from service.engine.registry import Registry
 from service.errors import Problem, install_error_handlers
@@ -41,11 +41,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         responses={500: {"model": Problem}},
     )
     app.state.settings, app.state.metrics, app.state.registry = settings, metrics, registry
-    app.add_middleware(AuthMiddleware, users=_keys(settings.api_keys), administrators=None)
+    app.add_middleware(AuthMiddleware, users=_keys(settings.api_keys), administrators=_keys(settings.admin_keys))
     app.add_middleware(RequestMiddleware, metrics=metrics, max_body_bytes=settings.max_body_bytes)
     install_error_handlers(app)
     for part in (native, translate, generate, classify):
         app.include_router(part.router, dependencies=[_SHOWN_KEY] if settings.api_keys else [])
+    if settings.admin_keys:
+        app.include_router(admin.router, dependencies=[_SHOWN_KEY])
     app.include_router(health.router)
     app.add_api_route("/", _documentation, include_in_schema=False)
     return app

@@ -86,7 +86,7 @@ class AuthMiddleware:
 
     def _may(self, scope: Scope) -> bool:
         path = scope["path"]
-        administrates = path.startswith(ADMIN_PREFIX)
+        administrates = self._administrators is not None and path.startswith(ADMIN_PREFIX)
         if not administrates and (self._users is None or path in _OPEN):
             return True
         rings = [self._administrators] if administrates else [self._users, self._administrators]

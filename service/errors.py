@@ -15,7 +15,7 @@ from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
 from service.engine.worker import DeadlineExceeded, Stopped
 
-__all__ = ["PROBLEM_RESPONSES", "Problem", "install_error_handlers", "problem_response"]
+__all__ = ["PROBLEM_RESPONSES", "Problem", "install_error_handlers", "problem_response", "problem_schema"]
 
 
 _LONGEST_RETRY = 60
@@ -32,12 +32,14 @@ class Problem(BaseModel):
     request_id: str
 
 
+def problem_schema(description: str) -> dict[str, Any]:
+    """An answer that is a problem, for the OpenAPI entry of an endpoint."""
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {"description": description, "content": content}
+
+
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {
-        "description": HTTPStatus(status).phrase,
-        "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
-    }
-    for status in (400, 401, 404, 413, 422, 429, 500, 503, 504)
+    status: problem_schema(HTTPStatus(status).phrase) for status in (400, 401, 404, 413, 422, 429, 500, 503, 504)
 }
 """What an endpoint that runs a model may answer instead, for its OpenAPI entry."""
 

@@ -1,5 +1,6 @@
 """Prometheus metrics. Labels never hold text, client addresses or keys."""
 
+import contextlib
 from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -82,6 +83,11 @@ class ModelObserver:
     def loaded(self, seconds: float) -> None:
         self._metrics.load_duration.labels(self._model).observe(seconds)
         self._metrics.model_info.labels(*self._info).set(1)
+
+    def unloaded(self) -> None:
+        """No version of these labels is served any more."""
+        with contextlib.suppress(KeyError):
+            self._metrics.model_info.remove(*self._info)
 
     def tokenized(self, seconds: float) -> None:
         self._tokenize_duration.observe(seconds)

@@ -25,6 +25,10 @@ class _ClientLeft(Exception):
     pass
 
 
+def _nothing() -> None:
+    """What a request without a model leaves to be done."""
+
+
 _CLIENT_CLOSED_REQUEST = 499
 """The status that such a request is counted under (nginx's); nobody is there to read it."""
 
@@ -61,6 +65,7 @@ class RequestMiddleware:
         except _ClientLeft:
             status = _CLIENT_CLOSED_REQUEST
         finally:
+            scope["state"].get("release", _nothing)()
             self._count(scope, status, time.monotonic() - started)
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:

@@ -53,6 +53,8 @@ class Settings(BaseSettings):
     """Deadline of a request that names none in X-Request-Timeout-Ms."""
     api_keys: Path | None = None
     """File with a key a line that requests must carry one of; anybody may ask without it."""
+    admin_keys: Path | None = None
+    """File with a key a line that open /v1/admin/, where models are loaded and unloaded; there is none without it."""
     max_body_bytes: Annotated[int, Field(ge=1)] = 1 << 20
     """Larger request bodies are refused with 413 before they are read to the end."""
     shutdown_timeout: Annotated[int, Field(ge=1)] = 30

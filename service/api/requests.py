@@ -84,10 +84,12 @@ class Body(BaseModel):
 
 
 def find(request: Request, name: str | None, task: str) -> ServedModel:
-    """The model that a request is for, which its metrics are counted under."""
+    """The model that a request is for, which its metrics are counted under; held until the request is over."""
     registry: Registry = request.app.state.registry
     served = registry.find(name, task)
     request.state.model = served.manifest.name
+    served.hold()
+    request.state.release = served.release  # the middleware calls it
     return served
 
 

@@ -4,8 +4,7 @@ import asyncio
 import base64
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from models import (
@@ -27,7 +26,7 @@ from service.engine.worker import BatchWorker, Operation, Worker
 from service.metrics import Metrics, ModelObserver
 from service.settings import Settings
 
-__all__ = ["NotReady", "Registry", "ServedModel"]
+__all__ = ["Key", "NotReady", "Registry", "ServedModel"]
 
 logger = logging.getLogger("softserve")
 
@@ -37,6 +36,10 @@ _BLACK = base64.b64decode(
 """A PNG file of one pixel."""
 
 
+Key = tuple[str, int]
+"""Name and version."""
+
+
 class NotReady(Exception):
     """A request that came before its model was loaded."""
 
@@ -44,19 +47,42 @@ class NotReady(Exception):
         super().__init__(detail)
 
 
-@dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A loaded model and what runs it."""
+    """A loaded model and what runs it. It knows how many requests hold it, so that it goes when nobody does."""
 
-    model: Model
-    worker: Worker
-    observer: ModelObserver
-    digest: str
-    """sha256 of the manifest, which names the checksum of every other file."""
+    def __init__(self, model: Model, worker: Worker, observer: ModelObserver, digest: str) -> None:
+        self.model = model
+        self.worker = worker
+        self.observer = observer
+        self.digest = digest
+        """sha256 of the manifest, which names the checksum of every other file."""
+        self._users = 0
+        self._free = asyncio.Event()
+        self._free.set()
 
     @property
     def manifest(self) -> Manifest:
         return self.model.manifest
+
+    @property
+    def key(self) -> Key:
+        """Name and version."""
+        return self.manifest.name, self.manifest.version
+
+    def hold(self) -> None:
+        """A request is going to use the model; it calls `release` when it is over."""
+        self._users += 1
+        self._free.clear()
+
+    def release(self) -> None:
+        self._users -= 1
+        if not self._users:
+            self._free.set()
+
+    async def retire(self) -> None:
+        """Waits for the requests that hold it, and ends its worker."""
+        await self._free.wait()
+        await self.worker.stop()
 
 
 class Registry:
@@ -68,22 +94,22 @@ class Registry:
         self._metrics = metrics
         self._store = ModelStore(*settings.model_dirs)
         self._paths = list(dict.fromkeys(map(self._store.path, settings.models or self._store.versions())))
-        self._served: dict[tuple[str, int], ServedModel] = {}
+        self._served: dict[Key, ServedModel] = {}
+        self._changing = asyncio.Lock()
+        self._retiring: set[asyncio.Task[None]] = set()
+        self.ready = False
+        """Whether every model that was configured has been loaded and warmed up."""
         self.failure: Exception | None = None
-        """What kept a model from loading."""
+        """What kept a configured model from loading."""
         self.on_failure: Callable[[], object] = lambda: None
-        """Called when a model failed to load."""
+        """Called when a configured model failed to load."""
 
     @property
-    def ready(self) -> bool:
-        return len(self._served) == len(self._paths)
-
-    @property
-    def served(self) -> Mapping[tuple[str, int], ServedModel]:
+    def served(self) -> Mapping[Key, ServedModel]:
         return self._served
 
     async def load(self) -> None:
-        """Loads and warms up every model, one after the other; remembers and raises what goes wrong."""
+        """Loads and warms up every configured model, one after the other; remembers and raises what goes wrong."""
         try:
             for path in self._paths:
                 await self._load(path)
@@ -91,10 +117,11 @@ class Registry:
             self.failure = error
             self.on_failure()
             raise
+        self.ready = True
 
     async def stop(self) -> None:
         """Lets every model finish what it accepted."""
-        await asyncio.gather(*(served.worker.stop() for served in self._served.values()))
+        await asyncio.gather(*(served.worker.stop() for served in self._served.values()), *self._retiring)
 
     def find(self, name: str | None, task: str) -> ServedModel:
         """The model of that name (`"name"`: its newest version, or `"name:version"`) and task.
@@ -106,28 +133,62 @@ class Registry:
             names = {key[0] for key in fitting}
             found = max(fitting, default=None) if len(names) == 1 else None
         else:
-            found = max((key for key in fitting if name in (key[0], f"{key[0]}:{key[1]}")), default=None)
+            found = max((key for key in fitting if name in _names(key)), default=None)
         if found is not None:
             return fitting[found]
         if not self.ready:
             raise NotReady("a model failed to load") if self.failure else NotReady
-        raise UnknownModelError(name or f"(none named, and {len(fitting)} serve {task})", self._names(fitting))
+        raise UnknownModelError(name or f"(none named, and {len(fitting)} serve {task})", _full_names(fitting))
 
-    @staticmethod
-    def _names(served: Mapping[tuple[str, int], ServedModel]) -> list[str]:
-        return sorted(f"{name}:{version}" for name, version in served)
+    async def add(self, name: str) -> ServedModel:
+        """Loads a model from disk, `"name"` (its newest version) or `"name:version"`; one that is served, again.
 
-    async def _load(self, path: Path) -> None:
+        Requests go to the old model until the new one is warm. Raises `UnknownModelError`, and what loading raises,
+        after which the old one still serves.
+        """
+        async with self._changing:
+            return await self._load(await asyncio.to_thread(self._store.path, name))
+
+    async def remove(self, name: str) -> list[Key]:
+        """Stops serving a model, all its versions or `"name:version"`; requests that hold it are still answered.
+
+        Returns what went. Raises `UnknownModelError`.
+        """
+        async with self._changing:
+            gone = [key for key in self._served if name in _names(key)]
+            if not gone:
+                raise UnknownModelError(name, _full_names(self._served))
+            for key in gone:
+                self._retire(self._served.pop(key))
+            return gone
+
+    async def _load(self, path: Path) -> ServedModel:
         started = time.monotonic()
         model = await asyncio.to_thread(self._load_and_warm_up, path)
         observer = self._metrics.for_model(model.manifest, model.backend)
         worker = _worker(model, self._limits(), observer)
         worker.start()
-        manifest = model.manifest
-        digest = sha256_of(path / MANIFEST)
-        self._served[manifest.name, manifest.version] = ServedModel(model, worker, observer, digest)
+        served = ServedModel(model, worker, observer, sha256_of(path / MANIFEST))
+        old = self._served.get(served.key)
+        self._served[served.key] = served
         observer.loaded(time.monotonic() - started)
-        logger.info("loaded %s:%s in %.2f s", manifest.name, manifest.version, time.monotonic() - started)
+        logger.info("loaded %s:%s in %.2f s", *served.key, time.monotonic() - started)
+        if old is not None:
+            self._retire(old)
+        return served
+
+    def _retire(self, served: ServedModel) -> None:
+        """Ends a model that requests no longer find, once those that hold it are answered."""
+
+        async def retire() -> None:
+            await served.retire()
+            if served.key not in self._served:
+                served.observer.unloaded()
+            logger.info("unloaded %s:%s", *served.key)
+
+        task = asyncio.create_task(retire())
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
 
     def _load_and_warm_up(self, path: Path) -> Model:
         settings = self._settings
@@ -153,6 +214,15 @@ class Registry:
             max_queue_items=settings.max_queue_items,
             max_queue_tokens=settings.max_queue_tokens,
         )
+
+
+def _names(key: Key) -> tuple[str, str]:
+    """What a request may call a model."""
+    return key[0], f"{key[0]}:{key[1]}"
+
+
+def _full_names(served: Iterable[Key]) -> list[str]:
+    return sorted(_names(key)[1] for key in served)
 
 
 def _try(model: LanguageModel | Translator | Generator | Classifier, texts: list[str]) -> None:

@@ -1,0 +1,55 @@
+"""`POST /v1/admin/models/{name}/load` and `unload`: models come and go while others serve."""
+
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request
+from pydantic import BaseModel
+
+from models import BundleError, UnsupportedDeviceError
+from service.auth import ADMIN_PREFIX
+from service.engine.registry import Registry
+from service.errors import PROBLEM_RESPONSES, problem_schema
+
+__all__ = ["router"]
+
+router = APIRouter(prefix=ADMIN_PREFIX.rstrip("/"), tags=["admin"])
+
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {status: PROBLEM_RESPONSES[status] for status in (401, 404)}
+
+
+class Loaded(BaseModel):
+    """A model that serves from now on."""
+
+    name: str
+    version: int
+    digest: str
+    """sha256 of its manifest."""
+
+
+class Unloaded(BaseModel):
+    """Models that no request finds any more; those that hold them are still answered."""
+
+    unloaded: list[str]
+
+
+@router.post("/models/{name}/load", responses={**_REFUSALS, 409: problem_schema("It does not load")})
+async def load(name: str, request: Request) -> Loaded:
+    """Loads the newest version of a model, or `name:version`, and switches to it once it is warm.
+
+    One that is served is loaded again. Where that fails, what served before goes on serving.
+    """
+    registry: Registry = request.app.state.registry
+    try:
+        served = await registry.add(name)
+    except (BundleError, UnsupportedDeviceError) as error:
+        raise HTTPException(409, f"{name} does not load: {error}") from error
+    return Loaded(name=served.manifest.name, version=served.manifest.version, digest=served.digest)
+
+
+@router.post("/models/{name}/unload", responses=_REFUSALS)
+async def unload(name: str, request: Request) -> Unloaded:
+    """Stops serving all versions of a model, or `name:version`."""
+    registry: Registry = request.app.state.registry
+    gone = await registry.remove(name)
+    return Unloaded(unloaded=[f"{known}:{version}" for known, version in gone])

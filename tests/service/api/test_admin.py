@@ -1,0 +1,136 @@
+"""Loading and unloading models while others serve."""
+
+import json
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from fastapi.testclient import TestClient
+
+from service.app import create_app
+from service.settings import Settings
+
+ADMIN, USER = "admin-key-of-some-length", "user-key-of-some-length"
+
+
+@pytest.fixture
+def start(tmp_path, copied_models, wait_until):
+    """Serves copies of models that may be changed on disk."""
+    (tmp_path / "admins").write_text(ADMIN)
+    clients = []
+
+    def begin(**settings):
+        settings = {"model_dirs": (copied_models,), "admin_keys": tmp_path / "admins", "threads": 1, **settings}
+        client = TestClient(create_app(Settings(**settings)))
+        client.__enter__()
+        clients.append(client)
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        return client
+
+    yield begin
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+def admin(client, call, key=ADMIN):
+    return client.post(f"/v1/admin/models/{call}", headers={"Authorization": f"Bearer {key}"})
+
+
+def versions(client):
+    return [(each["name"], each["version"]) for each in client.get("/v1/models").json()["models"]]
+
+
+def ask(client, **body):
+    return client.post("/v1/next-word", json={"context": "thank you", "top_k": 1, **body})
+
+
+def copy_version(models, version):
+    """Another version of the model on disk."""
+    target = models / "next-word" / str(version)
+    shutil.copytree(models / "next-word" / "1", target)
+    manifest = target / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"version": version}))
+    return target
+
+
+def test_versions_come_and_go(start, copied_models):
+    client = start()
+    copy_version(copied_models, 2)
+    loaded = admin(client, "next-word/load").json()
+    assert (loaded["name"], loaded["version"]) == ("next-word", 2)
+    assert versions(client) == [("next-word", 1), ("next-word", 2)]
+    assert ask(client).json()["version"] == 2
+    assert admin(client, "next-word:2/unload").json() == {"unloaded": ["next-word:2"]}
+    assert ask(client).json()["version"] == 1
+    assert admin(client, "next-word/unload").json() == {"unloaded": ["next-word:1"]}
+    assert versions(client) == []
+    assert ask(client).status_code == 404
+    assert client.get("/readyz").status_code == 200
+    assert admin(client, "next-word:1/load").status_code == 200
+    assert ask(client).json()["version"] == 1
+
+
+def test_what_is_not_served_says_so_in_the_metrics(start, metric, wait_until):
+    client = start()
+    assert metric(client, "softserve_model_info", model="next-word") == 1
+    admin(client, "next-word/load")
+    assert metric(client, "softserve_model_info", model="next-word") == 1
+    admin(client, "next-word/unload")
+    wait_until(lambda: metric(client, "softserve_model_info", model="next-word") == 0)
+
+
+@pytest.mark.parametrize("name", ["nope", "next-word:7", "..", "..%2F..%2Fetc", "next-word%2F1", "%00"])
+def test_unknown_names_name_the_known_ones(start, detail_of, name):
+    client = start()
+    for call in ("load", "unload"):
+        response = admin(client, f"{name}/{call}")
+        assert response.status_code == 404
+        assert "detail" in response.json()
+
+
+def test_a_bundle_that_does_not_load_leaves_the_old_one_serving(start, copied_models, detail_of):
+    client = start()
+    with (copied_models / "next-word" / "1" / "tokenizer.json").open("ab") as file:
+        file.write(b" ")
+    assert "tokenizer.json does not match its checksum" in detail_of(admin(client, "next-word/load"), 409)
+    assert ask(client).status_code == 200
+    assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("key", [USER, "", "x"])
+def test_other_keys_administrate_nothing(start, tmp_path, detail_of, key):
+    (tmp_path / "users").write_text(USER)
+    client = start(api_keys=tmp_path / "users")
+    for path in ("next-word/load", "next-word/unload", "nowhere"):
+        detail_of(admin(client, path, key), 401)
+    assert client.get("/v1/models", headers={"X-API-Key": ADMIN}).status_code == 200
+
+
+def test_without_a_key_file_there_is_no_administration(client, detail_of):
+    detail_of(admin(client, "next-word/load"), 404)
+    assert not [path for path in client.get("/openapi.json").json()["paths"] if "admin" in path]
+
+
+def test_reloads_under_traffic_lose_nothing(start):
+    client = start()
+    expected = ask(client).json()["results"]
+    stop, wrong = threading.Event(), []
+
+    def visit():
+        count = 0
+        while not stop.is_set():
+            answer = ask(client)
+            count += 1
+            if answer.status_code != 200 or answer.json()["results"] != expected:
+                wrong.append(answer.text)
+        return count
+
+    with ThreadPoolExecutor(4) as pool:
+        visitors = [pool.submit(visit) for _ in range(4)]
+        for _ in range(8):
+            assert admin(client, "next-word/load").status_code == 200
+        stop.set()
+        assert sum(each.result() for each in visitors) > 20
+    assert wrong == []
+    assert versions(client) == [("next-word", 1)]
