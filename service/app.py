@@ -64,18 +64,25 @@ def _keys(path: Path | None) -> KeyRing | None:
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     registry: Registry = app.state.registry
-    loading = asyncio.create_task(registry.load())
-    loading.add_done_callback(_log_failure)
+    settings: Settings = app.state.settings
+    running = asyncio.create_task(_run(registry, settings.watch_seconds))
+    running.add_done_callback(_log_failure)
     try:
         yield
     finally:
-        loading.cancel()
-        await asyncio.wait([loading])
+        running.cancel()
+        await asyncio.wait([running])
         await registry.stop()
 
 
-def _log_failure(loading: "asyncio.Task[None]") -> None:
-    if not loading.cancelled() and (error := loading.exception()) is not None:
+async def _run(registry: Registry, watch_seconds: float) -> None:
+    await registry.load()
+    if watch_seconds:
+        await registry.watch(watch_seconds)
+
+
+def _log_failure(running: "asyncio.Task[None]") -> None:
+    if not running.cancelled() and (error := running.exception()) is not None:
         logger.error("a model failed to load: %s", error)
 
 

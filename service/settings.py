@@ -29,6 +29,8 @@ class Settings(BaseSettings):
     """Directories that hold <name>/<version>/ bundles; the first one wins. In the environment: a JSON list."""
     models: tuple[str, ...] = ()
     """Names to serve, "name" (newest version) or "name:version"; every model's newest version without it."""
+    watch_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """How often model directories are looked through for models that have come, changed or gone; never with 0."""
     backend: Literal["onnx", "torchscript"] = "onnx"
     """torchscript files can run code: choose it only for bundles you trust."""
     device: Literal["cpu", "cuda"] = "cpu"

@@ -39,6 +39,9 @@ _BLACK = base64.b64decode(
 Key = tuple[str, int]
 """Name and version."""
 
+Signature = frozenset[tuple[str, int, int]]
+"""Names, sizes and times of a bundle's files."""
+
 
 class NotReady(Exception):
     """A request that came before its model was loaded."""
@@ -93,7 +96,7 @@ class Registry:
         self._settings = settings
         self._metrics = metrics
         self._store = ModelStore(*settings.model_dirs)
-        self._paths = list(dict.fromkeys(map(self._store.path, settings.models or self._store.versions())))
+        self._paths = self._wanted()
         self._served: dict[Key, ServedModel] = {}
         self._changing = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
@@ -103,6 +106,10 @@ class Registry:
         """What kept a configured model from loading."""
         self.on_failure: Callable[[], object] = lambda: None
         """Called when a configured model failed to load."""
+
+    def _wanted(self) -> list[Path]:
+        """Bundles that are to be served, as they are on disk now."""
+        return list(dict.fromkeys(map(self._store.path, self._settings.models or self._store.versions())))
 
     @property
     def served(self) -> Mapping[Key, ServedModel]:
@@ -162,6 +169,46 @@ class Registry:
                 self._retire(self._served.pop(key))
             return gone
 
+    async def watch(self, seconds: float) -> None:
+        """Looks every so often for what is to be served, and serves it: forever, until it is cancelled.
+
+        Bundles that are new or have changed are loaded, and then those unloaded that are not to be served any more. One
+        that does not load, perhaps because it is still being copied, is tried again when its files have changed. Where
+        no bundle at all is found, what is served stays: a disk is more often lost than emptied.
+        """
+        tried, trouble = {path: _signature(path) for path in self._paths}, ""
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                async with self._changing:
+                    await self._follow(tried)
+                trouble = ""
+            except Exception as error:  # an unreadable disk must not end the watch
+                if str(error) != trouble:
+                    logger.warning("model directories cannot be read: %s", error)
+                trouble = str(error)
+
+    async def _follow(self, tried: dict[Path, Signature]) -> None:
+        wanted = {path: _signature(path) for path in await asyncio.to_thread(self._wanted)}
+        if not wanted:
+            raise FileNotFoundError("they hold no bundle")
+        for path, signature in wanted.items():
+            if signature == tried.get(path):
+                continue
+            tried[path] = signature
+            try:
+                await self._load(path)
+            except Exception as error:
+                logger.error("%s does not load: %s", path, error)
+        loaded = {(path.parent.name, int(path.name)) for path in wanted} & self._served.keys()
+        names = {name for name, _ in loaded}
+        for key in [key for key in self._served if key not in loaded]:
+            # The last version stays until another one is there, or its files are gone.
+            if key[0] in names or not any(path.parent.name == key[0] for path in wanted):
+                self._retire(self._served.pop(key))
+        for path in tried.keys() - wanted.keys():
+            del tried[path]
+
     async def _load(self, path: Path) -> ServedModel:
         started = time.monotonic()
         model = await asyncio.to_thread(self._load_and_warm_up, path)
@@ -214,6 +261,10 @@ class Registry:
             max_queue_items=settings.max_queue_items,
             max_queue_tokens=settings.max_queue_tokens,
         )
+
+
+def _signature(bundle: Path) -> Signature:
+    return frozenset((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in bundle.iterdir())
 
 
 def _names(key: Key) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -134,3 +135,47 @@ def test_reloads_under_traffic_lose_nothing(start):
         assert sum(each.result() for each in visitors) > 20
     assert wrong == []
     assert versions(client) == [("next-word", 1)]
+
+
+# ---- watching a directory ----
+
+
+def test_a_watched_directory_is_followed(start, copied_models, wait_until):
+    client = start(watch_seconds=0.05)
+    second = copy_version(copied_models, 2)
+    wait_until(lambda: versions(client) == [("next-word", 2)])
+    assert ask(client).json()["version"] == 2
+    shutil.rmtree(second)
+    wait_until(lambda: versions(client) == [("next-word", 1)])
+    (digest,) = [each["digest"] for each in client.get("/v1/models").json()["models"]]
+    manifest = copied_models / "next-word" / "1" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"description": "changed"}))
+    wait_until(lambda: client.get("/v1/models").json()["models"][0]["digest"] != digest)
+    assert ask(client).status_code == 200
+
+
+def test_a_bundle_that_is_still_being_copied_is_served_when_it_is_whole(start, copied_models, wait_until, caplog):
+    client = start(watch_seconds=0.05)
+    source, target = copied_models / "next-word" / "1", copied_models / "next-word" / "2"
+    target.mkdir()
+    manifest = json.loads((source / "manifest.json").read_text()) | {"version": 2}
+    (target / "manifest.json").write_text(json.dumps(manifest))
+    wait_until(lambda: any("does not load" in record.getMessage() for record in caplog.records))
+    assert ask(client).json()["version"] == 1
+    for file in source.iterdir():
+        if file.name != "manifest.json":
+            shutil.copy(file, target)
+    wait_until(lambda: versions(client) == [("next-word", 2)])
+
+
+@pytest.mark.parametrize("models", [(), ("next-word",)])
+def test_an_unreadable_directory_leaves_what_is_served(start, copied_models, wait_until, caplog, models):
+    client = start(watch_seconds=0.05, models=models)
+    copied_models.rename(copied_models.with_name("elsewhere"))
+    wait_until(lambda: any("cannot be read" in record.getMessage() for record in caplog.records))
+    time.sleep(0.2)
+    assert sum("cannot be read" in record.getMessage() for record in caplog.records) == 1  # not again and again
+    assert ask(client).status_code == 200
+    copied_models.with_name("elsewhere").rename(copied_models)
+    copy_version(copied_models, 2)
+    wait_until(lambda: versions(client) == [("next-word", 2)])
