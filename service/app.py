@@ -11,6 +11,7 @@ from fastapi import FastAPI, Security
 from fastapi.responses import RedirectResponse
 from fastapi.security import HTTPBearer
 
+from service.access_log import AccessLog
 from service.api import admin, classify, generate, health, native, translate
 from service.auth import AuthMiddleware, KeyRing
 from service.engine.registry import Registry
@@ -42,7 +43,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings, app.state.metrics, app.state.registry = settings, metrics, registry
     app.add_middleware(AuthMiddleware, users=_keys(settings.api_keys), administrators=_keys(settings.admin_keys))
-    app.add_middleware(RequestMiddleware, metrics=metrics, max_body_bytes=settings.max_body_bytes)
+    app.add_middleware(
+        RequestMiddleware,
+        metrics=metrics,
+        max_body_bytes=settings.max_body_bytes,
+        access_log=AccessLog() if settings.access_log else None,
+    )
     install_error_handlers(app)
     for part in (native, translate, generate, classify):
         app.include_router(part.router, dependencies=[_SHOWN_KEY] if settings.api_keys else [])

@@ -9,6 +9,7 @@ import uuid
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.access_log import AccessLog, endpoint_of
 from service.errors import problem_response
 from service.metrics import Metrics
 
@@ -39,10 +40,13 @@ class RequestMiddleware:
     `X-Request-Id` is echoed where it is 1 to 128 visible ASCII characters, and made otherwise.
     """
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, max_body_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, *, metrics: Metrics, max_body_bytes: int, access_log: AccessLog | None = None
+    ) -> None:
         self._app = app
         self._metrics = metrics
         self._max_body_bytes = max_body_bytes
+        self._access_log = access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -98,11 +102,12 @@ class RequestMiddleware:
             await response(scope, receive, send)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        # The route's template, not the path: labels must not grow with what clients send.
-        endpoint = getattr(scope.get("route"), "path", "unmatched")
+        endpoint = endpoint_of(scope)
         model = scope["state"].get("model", "")
         self._metrics.requests.labels(model, endpoint, str(status)).inc()
         self._metrics.request_duration.labels(endpoint).observe(seconds)
+        if self._access_log is not None:
+            self._access_log.write(scope, status, seconds)
 
 
 def _request_id(headers: Headers) -> str:

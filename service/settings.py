@@ -61,5 +61,7 @@ class Settings(BaseSettings):
     """Larger request bodies are refused with 413 before they are read to the end."""
     shutdown_timeout: Annotated[int, Field(ge=1)] = 30
     """Seconds that accepted requests have to finish after SIGTERM."""
+    access_log: bool = False
+    """A line of JSON for each request on standard output: id, model, status, batch, times; never a text or a key."""
     log_level: Literal["critical", "error", "warning", "info", "debug"] = "info"
     """Least level that is logged."""

@@ -78,7 +78,7 @@ async def classify(
     inputs = body.text or body.image or ()
     queries, tokenized = await queries_of(served, _query(served, body), inputs, deadline, heavy=body.image is not None)
     found, timing = await served.worker.submit("classify", queries, deadline, urgency_of(priority))
-    say_timing(response, tokenized, timing)
+    say_timing(request, response, tokenized, timing)
     results: Sequence[Classification | ImageClassification] = found
     return ClassifyResponse(
         model=served.manifest.name,

@@ -65,7 +65,7 @@ async def generate_text(
     found, timing = await served.worker.submit(
         str(body.beam_size), [query.source for query in queries], deadline, urgency_of(priority)
     )
-    say_timing(response, tokenized, timing)
+    say_timing(request, response, tokenized, timing)
     results = [_result(model.written(*pair)) for pair in zip(queries, found, strict=True)]
     return GenerateResponse(model=served.manifest.name, version=served.manifest.version, results=results)
 

@@ -153,7 +153,7 @@ async def next_word(
         served, lambda text: model.next_words_query(text, body.top_k, truncate=body.truncate), body.context, deadline
     )
     results, timing = await served.worker.submit("next-word", queries, deadline, urgency_of(priority))
-    say_timing(response, tokenized, timing)
+    say_timing(request, response, tokenized, timing)
     name, version = served.manifest.name, served.manifest.version
     return NextWordResponse(
         model=name, version=version, results=[_next_word_result(result, body.explain) for result in results]
@@ -171,7 +171,7 @@ async def score(
         served, lambda text: model.score_query(text, truncate=body.truncate), body.text, deadline
     )
     results, timing = await served.worker.submit("score", queries, deadline, urgency_of(priority))
-    say_timing(response, tokenized, timing)
+    say_timing(request, response, tokenized, timing)
     name, version = served.manifest.name, served.manifest.version
     return ScoreResponse(model=name, version=version, results=[_score_result(result) for result in results])
 

@@ -145,7 +145,8 @@ def urgency_of(priority: str | None) -> int:
     return int(found[1]) if found else DEFAULT_URGENCY
 
 
-def say_timing(response: Response, tokenized: float, timing: Timing) -> None:
-    """`Server-Timing` (W3C): where the time went, in milliseconds."""
+def say_timing(request: Request, response: Response, tokenized: float, timing: Timing) -> None:
+    """`Server-Timing` (W3C): where the time went, in milliseconds; the access log says it too."""
+    request.state.tokenized, request.state.timing = tokenized, timing
     parts = {"queue": timing.queue, "tokenize": tokenized, "infer": timing.inference}
     response.headers["Server-Timing"] = ", ".join(f"{name};dur={1000 * s:.3f}" for name, s in parts.items())

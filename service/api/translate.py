@@ -52,7 +52,7 @@ async def translate(
     )
     parts = [part for query in queries for part in query.parts()]
     found, timing = await served.worker.submit(str(body.beam_size), parts, deadline, urgency_of(priority))
-    say_timing(response, tokenized, timing)
+    say_timing(request, response, tokenized, timing)
     rest = iter(found)
     results = [_result(model, query, [next(rest) for _ in query.parts()]) for query in queries]
     return TranslateResponse(model=served.manifest.name, version=served.manifest.version, results=results)

@@ -20,6 +20,8 @@ class _Running:
 
     entry: Entry[Waiting]
     joined: float
+    batch: int
+    """Number of those it joined with."""
 
 
 class DecodingWorker(Worker):
@@ -44,10 +46,11 @@ class DecodingWorker(Worker):
                 continue
             gone = self._abandoned()
             new = [
-                _Running(entry, time.monotonic())
+                _Running(entry, time.monotonic(), self._batches + 1)
                 for entry in self._queue.next_batch(time.monotonic(), self._most - len(self._running))
             ]
             self._running.update(new)
+            self._batches += bool(new)
             self._report_queue()
             if not self._running and not gone:
                 continue
@@ -94,7 +97,8 @@ class DecodingWorker(Worker):
             running = _running(key)
             self._running.discard(running)
             self._observer.generated(sum(len(hypothesis.tokens) + 1 for hypothesis in hypotheses))
-            succeed(running.entry, hypotheses, Timing(running.joined - running.entry.arrived, now - running.joined))
+            waited, computed = running.joined - running.entry.arrived, now - running.joined
+            succeed(running.entry, hypotheses, Timing(waited, computed, running.batch))
 
     def _abort(self, error: Exception) -> None:
         for each in self._running:

@@ -49,6 +49,8 @@ class Timing:
 
     queue: float
     inference: float
+    batch: int = 0
+    """Number of the batch that it was part of, the last of several; a worker counts its own."""
 
 
 class Observer(Protocol):
@@ -85,6 +87,7 @@ class Worker(abc.ABC):
         self._queue: BatchQueue[Waiting] = BatchQueue(limits)
         self._observer = observer
         self._drain = DrainRate()
+        self._batches = 0
         self._wake = asyncio.Event()
         self._stopping = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="softserve-model")
@@ -141,6 +144,7 @@ class Worker(abc.ABC):
         timing = Timing(
             max((timing.queue for _, timing in answers), default=0.0),
             max((timing.inference for _, timing in answers), default=0.0),
+            max((timing.batch for _, timing in answers), default=0),
         )
         return [result for result, _ in answers], timing
 
@@ -217,6 +221,7 @@ class BatchWorker(Worker):
     async def _compute(self, batch: Sequence[Entry[Waiting]]) -> None:
         """Runs one batch; what it raises goes to the requests in it and to nobody else."""
         self._report_queue()
+        self._batches += 1
         started, queries = time.monotonic(), [entry.payload.query for entry in batch]
         try:
             operation = self._operations[batch[0].operation]
@@ -232,4 +237,4 @@ class BatchWorker(Worker):
         waits = [started - entry.arrived for entry in batch]
         self._observer.batch([entry.length for entry in batch], waits, seconds)
         for entry, result, wait in zip(batch, results, waits, strict=True):
-            succeed(entry, result, Timing(wait, seconds))
+            succeed(entry, result, Timing(wait, seconds, self._batches))

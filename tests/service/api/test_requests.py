@@ -76,7 +76,9 @@ def test_the_deadline_is_the_requests_or_the_settings():
 
 def test_timing_is_said_in_milliseconds():
     response = Response()
-    say_timing(response, 0.002, Timing(0.0015, 1.25))
+    request = SimpleNamespace(state=SimpleNamespace())
+    say_timing(request, response, 0.002, Timing(0.0015, 1.25, 7))
+    assert (request.state.tokenized, request.state.timing.batch) == (0.002, 7)
     assert response.headers["server-timing"] == "queue;dur=1.500, tokenize;dur=2.000, infer;dur=1250.000"
 
 

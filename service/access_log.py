@@ -1,0 +1,53 @@
+"""A line for each request: JSON, and never a text, a key or an address."""
+
+import datetime
+import json
+import logging
+import sys
+
+from starlette.types import Scope
+
+from service.engine.worker import Timing
+
+__all__ = ["AccessLog", "endpoint_of"]
+
+
+def endpoint_of(scope: Scope) -> str:
+    """The route's template, not the path, which holds what clients send."""
+    return getattr(scope.get("route"), "path", "unmatched")
+
+
+class AccessLog:
+    """Writes to the logger `softserve.access`, on standard output where nobody has given it a handler."""
+
+    def __init__(self) -> None:
+        self._logger = logging.getLogger("softserve.access")
+        self._logger.setLevel(logging.INFO)
+        self._logger.propagate = False
+        if not self._logger.handlers:
+            handler = logging.StreamHandler(sys.stdout)
+            handler.setFormatter(logging.Formatter("%(message)s"))
+            self._logger.addHandler(handler)
+
+    def write(self, scope: Scope, status: int, seconds: float) -> None:
+        """One request that is over."""
+        state = scope["state"]
+        entry: dict[str, object] = {
+            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+            "request_id": state["request_id"],
+            "method": scope["method"],
+            "endpoint": endpoint_of(scope),
+            "status": status,
+            "seconds": round(seconds, 6),
+        }
+        if "model" in state:
+            entry["model"] = state["model"]
+        timing: Timing | None = state.get("timing")
+        if timing is not None:
+            entry |= {
+                "batch": timing.batch,
+                "tokenize_seconds": round(state["tokenized"], 6),
+                "queue_seconds": round(timing.queue, 6),
+                "inference_seconds": round(timing.inference, 6),
+            }
+        self._logger.info(json.dumps(entry))
