@@ -7,7 +7,7 @@ A text is read after a sentence end, from a zero state. All log-probabilities ar
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -17,6 +17,7 @@ from models.backend import Array, Backend
 from models.errors import BundleError, QueryError, TextTooLongError
 from models.manifest import Manifest
 from models.networks import LstmNetwork
+from models.prefix_cache import PrefixCache
 from models.texts import CHARACTERS_PER_TOKEN, checked_text, padded, several
 from models.tokenization import WordTokenizer
 
@@ -36,6 +37,8 @@ _WINDOW_STEPS = 32
 """Time steps a scoring run takes at once; longer texts go on from the state."""
 _WINDOW_POSITIONS = 1024
 """Positions a scoring run holds at once, which bounds its `[positions, V]` scores."""
+_WORD_BYTES = 150
+"""Of a next word that is kept, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,10 @@ class NextWordsQuery:
     """What the network reads; never empty."""
     top_k: int
     after: Prefix | None = None
+    read: tuple[int, ...] = ()
+    """All that the network will have read then, from the start of the text; empty where a caller's prefix hides it."""
+    known: NextWords | None = None
+    """The result, where it was computed before."""
 
     @property
     def length(self) -> int:
@@ -210,9 +217,19 @@ class LanguageModel:
         return table
 
     def next_words_query(
-        self, context: str, top_k: int = 10, *, after: Prefix | None = None, truncate: bool = False
+        self,
+        context: str,
+        top_k: int = 10,
+        *,
+        after: Prefix | None = None,
+        truncate: bool = False,
+        cache: PrefixCache[NextWords] | None = None,
     ) -> NextWordsQuery:
-        """Checks and tokenizes one context; see `next_words`."""
+        """Checks and tokenizes one context; see `next_words`.
+
+        With a `cache`, which `remember` fills, it goes on from the longest prefix that was read before, or has its
+        result at once.
+        """
         if not 1 <= top_k <= self.vocab_size:
             raise QueryError(f"top_k must be between 1 and the vocabulary's {self.vocab_size}, not {top_k}")
         tokens, _ = self._split(context, truncate, keep_end=True)
@@ -220,7 +237,22 @@ class LanguageModel:
             tokens.insert(0, self._end)
         elif not tokens:
             raise QueryError("a continuation needs at least one word; the prefix's own result says what follows it")
-        return NextWordsQuery(context, tuple(tokens), top_k, after)
+        if after is not None:
+            return NextWordsQuery(context, tuple(tokens), top_k, after)
+        read = tuple(tokens)
+        known = cache.get(read) if cache is not None else None
+        if known is not None and len(known.words) >= top_k:
+            same = replace(known, context=context, words=known.words[:top_k])
+            return NextWordsQuery(context, read, top_k, read=read, known=same)
+        start, result = (cache.longest(read) if cache is not None else None) or (0, None)
+        return NextWordsQuery(context, read[start:], top_k, result.prefix if result else None, read)
+
+    @staticmethod
+    def remember(query: NextWordsQuery, result: NextWords, cache: PrefixCache[NextWords]) -> None:
+        """Keeps a result for queries to come, unless it is not known what all was read."""
+        if query.read:
+            size = result.prefix.hidden.nbytes + result.prefix.cell.nbytes + _WORD_BYTES * len(result.words)
+            cache.put(query.read, result, size)
 
     def score_query(self, text: str, *, truncate: bool = False) -> ScoreQuery:
         """Checks and tokenizes one sentence; see `score`."""

@@ -45,6 +45,15 @@ class Metrics:
             "softserve_generated_tokens", "Tokens of finished translations, ends included", ["model"], registry=registry
         )
         self.rejected = Counter("softserve_rejected", "Refused texts", ["model", "reason"], registry=registry)
+        self.prefix_hits = Counter(
+            "softserve_prefix_cache_hits",
+            "Contexts that went on from what was read before",
+            ["model"],
+            registry=registry,
+        )
+        self.prefix_misses = Counter(
+            "softserve_prefix_cache_misses", "Contexts that were read from the start", ["model"], registry=registry
+        )
         self.model_info = Gauge(
             "softserve_model_info",
             "1 for each loaded model",
@@ -104,6 +113,10 @@ class ModelObserver:
         self._padding_ratio.observe(1 - tokens / padded)
         for wait in waits:
             self._queue_duration.observe(wait)
+
+    def prefixes(self, hits: int, misses: int) -> None:
+        self._metrics.prefix_hits.labels(self._model).inc(hits)
+        self._metrics.prefix_misses.labels(self._model).inc(misses)
 
     def rejected(self, reason: str, items: int) -> None:
         self._metrics.rejected.labels(self._model, reason).inc(items)

@@ -45,6 +45,8 @@ class Settings(BaseSettings):
     """What a batch costs besides its tokens, in tokens: a text joins a batch where it causes no more padding."""
     max_delay_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """How long the first text of a batch waits for others. 0 takes what queued up while the model was busy."""
+    prefix_cache_mb: Annotated[int, Field(ge=0)] = 64
+    """Megabytes for what a language model computed after recent texts, so that typing on costs one step; 0 is none."""
     max_overtaken_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2000.0
     """How long requests may be overtaken by more urgent ones (header Priority)."""
     max_queue_items: Annotated[int, Field(ge=1)] = 1024

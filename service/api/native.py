@@ -149,11 +149,23 @@ async def next_word(
     """The most probable next words after each context."""
     served, model = _find(request, body.model)
     deadline = deadline_of(request, timeout_ms)
+    cache = served.prefixes
     queries, tokenized = await queries_of(
-        served, lambda text: model.next_words_query(text, body.top_k, truncate=body.truncate), body.context, deadline
+        served,
+        lambda text: model.next_words_query(text, body.top_k, truncate=body.truncate, cache=cache),
+        body.context,
+        deadline,
     )
-    results, timing = await served.worker.submit("next-word", queries, deadline, urgency_of(priority))
+    new = [query for query in queries if query.known is None]
+    found, timing = await served.worker.submit("next-word", new, deadline, urgency_of(priority))
     say_timing(request, response, tokenized, timing)
+    if cache is not None:
+        for query, result in zip(new, found, strict=True):
+            model.remember(query, result, cache)
+        hits = sum(query.known is not None or query.after is not None for query in queries)
+        served.observer.prefixes(hits, len(queries) - hits)
+    rest = iter(found)
+    results = [query.known or next(rest) for query in queries]
     name, version = served.manifest.name, served.manifest.version
     return NextWordResponse(
         model=name, version=version, results=[_next_word_result(result, body.explain) for result in results]

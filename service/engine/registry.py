@@ -17,7 +17,9 @@ from models import (
     Translator,
     UnknownModelError,
 )
+from models.language_model import NextWords
 from models.manifest import MANIFEST, sha256_of
+from models.prefix_cache import PrefixCache
 from models.sequence_to_sequence import SequenceToSequenceModel
 from models.store import Model
 from service.engine.decoding import DecodingWorker
@@ -43,6 +45,9 @@ Signature = frozenset[tuple[str, int, int]]
 """Names, sizes and times of a bundle's files."""
 
 
+_MEGABYTE = 1 << 20
+
+
 class NotReady(Exception):
     """A request that came before its model was loaded."""
 
@@ -53,12 +58,21 @@ class NotReady(Exception):
 class ServedModel:
     """A loaded model and what runs it. It knows how many requests hold it, so that it goes when nobody does."""
 
-    def __init__(self, model: Model, worker: Worker, observer: ModelObserver, digest: str) -> None:
+    def __init__(
+        self,
+        model: Model,
+        worker: Worker,
+        observer: ModelObserver,
+        digest: str,
+        prefixes: PrefixCache[NextWords] | None = None,
+    ) -> None:
         self.model = model
         self.worker = worker
         self.observer = observer
         self.digest = digest
         """sha256 of the manifest, which names the checksum of every other file."""
+        self.prefixes = prefixes
+        """Of a language model: what was computed after recent texts."""
         self._users = 0
         self._free = asyncio.Event()
         self._free.set()
@@ -215,7 +229,9 @@ class Registry:
         observer = self._metrics.for_model(model.manifest, model.backend)
         worker = _worker(model, self._limits(), observer)
         worker.start()
-        served = ServedModel(model, worker, observer, sha256_of(path / MANIFEST))
+        size = self._settings.prefix_cache_mb * _MEGABYTE
+        prefixes = PrefixCache[NextWords](size) if size and isinstance(model, LanguageModel) else None
+        served = ServedModel(model, worker, observer, sha256_of(path / MANIFEST), prefixes)
         old = self._served.get(served.key)
         self._served[served.key] = served
         observer.loaded(time.monotonic() - started)

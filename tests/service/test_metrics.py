@@ -18,6 +18,8 @@ METRICS = [
     "queue_tokens",
     "rejected",
     "generated_tokens",
+    "prefix_cache_hits",
+    "prefix_cache_misses",
     "model_info",
     "model_load_duration_seconds",
 ]

@@ -397,6 +397,47 @@ def test_the_deadline_of_the_settings_holds_where_none_is_sent(busy, gate, detai
     assert "deadline" in detail_of(late.result(), 504)
 
 
+def test_typing_on_reads_one_word(serve, library, metric):
+    client, text = serve(), "we had a very nice day"
+    words = text.split()
+    for count in range(1, len(words) + 1):
+        context = " ".join(words[:count])
+        (answer,) = results(next_word(client, context=context, top_k=3))
+        (expected,) = library.next_words([context], 3)
+        assert [each["word"] for each in answer["words"]] == [each.word for each in expected.words]
+        probabilities = [each.probability for each in expected.words]
+        assert [each["probability"] for each in answer["words"]] == pytest.approx(probabilities, rel=1e-4)
+        assert answer["entropy"] == pytest.approx(expected.entropy, rel=1e-4)
+    # The first is read with the sentence end before it, the others go on from it.
+    assert metric(client, "softserve_batch_tokens_sum") == len(words) + 1
+    assert metric(client, "softserve_prefix_cache_misses_total") == 1
+    assert metric(client, "softserve_prefix_cache_hits_total") == len(words) - 1
+
+
+def test_the_same_context_is_not_computed_again(serve, gate):
+    client = serve()
+    first = results(next_word(client, context="we had a", top_k=5))
+    assert results(next_word(client, context="We had  a", top_k=5))[0]["words"] == first[0]["words"]
+    assert results(next_word(client, context="we had a", top_k=2))[0]["words"] == first[0]["words"][:2]
+    assert gate.contexts == ["we had a"]
+    assert len(results(next_word(client, context="we had a", top_k=7))[0]["words"]) == 7
+    assert gate.contexts == ["we had a"] * 2
+
+
+def test_known_and_new_contexts_of_one_request_keep_their_places(serve, library):
+    client, contexts = serve(), ["you are", "we had", "you are", "thank you very"]
+    next_word(client, context="we had", top_k=2)
+    found = [each["words"][0]["word"] for each in results(next_word(client, context=contexts, top_k=2))]
+    assert found == [each.words[0].word for each in library.next_words(contexts, 2)]
+
+
+def test_without_a_cache_everything_is_read(serve, gate):
+    client = serve(prefix_cache_mb=0)
+    for _ in range(2):
+        assert results(next_word(client, context="we had"))
+    assert gate.contexts == ["we had", "we had"]
+
+
 def test_urgent_requests_go_first_until_others_have_waited_too_long(busy, gate):
     service = busy(max_overtaken_ms=60_000)
     posted = [
