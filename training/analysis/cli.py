@@ -191,7 +191,7 @@ def grid(
         losses = trials.losses_of(run / "history.json")
         measured.append(trials.Measured(result=result, metrics=metrics, losses=losses))
     rows = trials.grid_rows(measured)
-    console.print(rows.table(f"{settings.name} on {split}: {len(measured)} trials"))
+    console.print(trials.shown_rows(measured).table(f"{settings.name} on {split}: {len(measured)} trials"))
     _write(search.directory, {"grid.csv": rows})
     pictures = [trials.plot_curves(measured, search.directory / "curves.png")]
     if against is not None:

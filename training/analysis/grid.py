@@ -14,7 +14,10 @@ from training.tune import TrialResult
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Measured", "grid_rows", "losses_of", "plot_curves", "plot_metric"]
+__all__ = ["Measured", "grid_rows", "losses_of", "plot_curves", "plot_metric", "shown_rows"]
+
+_COLUMNS = 3
+"""Of plots side by side."""
 
 SEED = "seed"
 """The field whose values are repetitions of the same thing."""
@@ -60,6 +63,22 @@ def grid_rows(trials: Sequence[Measured]) -> Rows:
     return rows
 
 
+def shown_rows(trials: Sequence[Measured]) -> Rows:
+    """A row for each metric and a column for each setting: what `grid_rows` has, short enough for a terminal."""
+    groups = _groups(trials)
+    rows = Rows(["", *(_name(values) for values, _ in groups)])
+    rows.add(["seeds", *(len(group) for _, group in groups)])
+    for name in trials[0].metrics:
+        found = [[trial.metrics[name] for trial in group] for _, group in groups]
+        rows.add([name, *(_mean(values) for values in found)])
+    return rows
+
+
+def _mean(values: Sequence[float]) -> str:
+    spread = f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.4g}{spread}"
+
+
 def plot_curves(trials: Sequence[Measured], path: Path) -> Path:
     """Training loss against epochs, a line for each setting (sparse paper, Figure 1), its range over seeds shaded."""
     from matplotlib.figure import Figure  # slow to import, and most commands draw nothing
@@ -89,9 +108,11 @@ def plot_metric(trials: Sequence[Measured], against: str, path: Path) -> Path:
     from matplotlib.figure import Figure
 
     names = list(trials[0].metrics)
-    figure = Figure(figsize=(4.5 * len(names), 4), layout="constrained")
+    columns = min(len(names), _COLUMNS)
+    lines = -(-len(names) // columns)
+    figure = Figure(figsize=(4.5 * columns, 3.8 * lines), layout="constrained")
     for index, name in enumerate(names):
-        _draw(figure.add_subplot(1, len(names), index + 1), trials, against, name)
+        _draw(figure.add_subplot(lines, columns, index + 1), trials, against, name)
     figure.savefig(path, dpi=150)
     return path
 
@@ -120,7 +141,8 @@ def _draw(axes: "Axes", trials: Sequence[Measured], against: str, name: str) -> 
 
 
 def _name(values: Mapping[str, Value]) -> str:
-    return ", ".join(f"{path.rpartition('.')[2]} = {value}" for path, value in values.items()) or "all"
+    parts = ((path.rpartition(".")[2], value) for path, value in values.items())
+    return ", ".join(f"without {name}" if value is None else f"{name} = {value}" for name, value in parts) or "all"
 
 
 def losses_of(history: Path) -> list[float]:

@@ -10,7 +10,7 @@ import yaml
 
 from tests.fixtures.classification import ERRANDS_RECIPE
 from training.analysis.cli import grid
-from training.analysis.grid import Measured, grid_rows, plot_curves, plot_metric
+from training.analysis.grid import Measured, grid_rows, plot_curves, plot_metric, shown_rows
 from training.data.corpus import Corpus
 from training.recipe import Value, load_recipe
 from training.tune import Search, TrialResult
@@ -34,6 +34,12 @@ def test_seeds_are_repetitions() -> None:
         (3, 2, pytest.approx(0.7), 0.0),
         (20, 2, pytest.approx(0.85), pytest.approx(0.0707, abs=1e-4)),
     ]
+
+
+def test_what_is_shown_is_short() -> None:
+    rows = shown_rows(TRIALS)
+    assert rows.columns == ["", "without sparse_k", "sparse_k = 3", "sparse_k = 20"]
+    assert rows.rows == [("seeds", 1, 2, 2), ("accuracy", "0.6", "0.7 ± 0", "0.85 ± 0.071")]
 
 
 def test_plots_are_drawn(tmp_path: Path) -> None:
