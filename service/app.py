@@ -12,7 +12,8 @@ from fastapi.responses import RedirectResponse
 from fastapi.security import HTTPBearer
 
 from service.access_log import AccessLog
-from service.api import admin, classify, generate, health, native, translate
+from service.api import admin, classify, generate, health, models, native, translate
+from service.api.route import ShortWay
 from service.auth import AuthMiddleware, KeyRing
 from service.engine.registry import Registry
 from service.errors import Problem, install_error_handlers
@@ -40,8 +41,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=_version(),
         lifespan=_lifespan,
         responses={500: {"model": Problem}},
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.settings, app.state.metrics, app.state.registry = settings, metrics, registry
+    parts = (native, classify, translate, generate, models)
+    app.add_middleware(ShortWay, routes=[route for part in parts for route in part.router.routes])
     app.add_middleware(AuthMiddleware, users=_keys(settings.api_keys), administrators=_keys(settings.admin_keys))
     app.add_middleware(
         RequestMiddleware,
@@ -50,7 +54,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         access_log=AccessLog() if settings.access_log else None,
     )
     install_error_handlers(app)
-    for part in (native, translate, generate, classify):
+    for part in parts:
         app.include_router(part.router, dependencies=[_SHOWN_KEY] if settings.api_keys else [])
     if settings.admin_keys:
         app.include_router(admin.router, dependencies=[_SHOWN_KEY])

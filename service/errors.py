@@ -1,6 +1,7 @@
 """Errors as RFC 9457 problem details (`application/problem+json`)."""
 
 import math
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -15,7 +16,7 @@ from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
 from service.engine.worker import DeadlineExceeded, Stopped
 
-__all__ = ["PROBLEM_RESPONSES", "Problem", "install_error_handlers", "problem_response", "problem_schema"]
+__all__ = ["PROBLEM_RESPONSES", "Problem", "install_error_handlers", "problem_of", "problem_response", "problem_schema"]
 
 
 _LONGEST_RETRY = 60
@@ -49,26 +50,28 @@ def problem_response(request_id: str, status: int, detail: str, headers: dict[st
     return JSONResponse(problem.model_dump(), status, headers, media_type="application/problem+json")
 
 
+Handler = Callable[[Request, Exception], Response]
+
+
 def install_error_handlers(app: FastAPI) -> None:
     """Every error of the native endpoints becomes a problem; only what is a bug becomes a 500."""
-
-    def add(
-        kind: type[Exception], status: int, detail: str | None = None, headers: dict[str, str] | None = None
-    ) -> None:
-        def handle(request: Request, error: Exception) -> Response:
-            return problem_response(request.state.request_id, status, detail or str(error), headers)
-
-        app.add_exception_handler(kind, handle)
-
-    add(UnknownModelError, 404)
-    add(QueryError, 422)
-    add(DeadlineExceeded, 504, "the deadline passed before the request was computed")
-    add(NotReady, 503, headers={"Retry-After": "1"})
-    add(Stopped, 503, "the service is shutting down", {"Connection": "close"})
-    app.add_exception_handler(QueueFull, _queue_full)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
+    for kind, handler in _HANDLERS.items():
+        app.add_exception_handler(kind, handler)
     app.add_exception_handler(Exception, _bug)
+
+
+def problem_of(request: Request, error: Exception) -> Response | None:
+    """What an error is answered with; None for a bug."""
+    handlers = (_HANDLERS[kind] for kind in type(error).__mro__ if kind in _HANDLERS)
+    handler = next(handlers, None)
+    return handler(request, error) if handler else None
+
+
+def _says(status: int, detail: str | None = None, headers: dict[str, str] | None = None) -> Handler:
+    def handle(request: Request, error: Exception) -> Response:
+        return problem_response(request.state.request_id, status, detail or str(error), headers)
+
+    return handle
 
 
 def _queue_full(request: Request, error: Exception) -> Response:
@@ -116,3 +119,15 @@ def _bug(request: Request, error: Exception) -> Response:
     request_id = request.state.request_id
     detail = "an error in the service; its log has the details"
     return problem_response(request_id, 500, detail, {"X-Request-Id": request_id})
+
+
+_HANDLERS: Mapping[type[Exception], Handler] = {
+    UnknownModelError: _says(404),
+    QueryError: _says(422),
+    DeadlineExceeded: _says(504, "the deadline passed before the request was computed"),
+    NotReady: _says(503, headers={"Retry-After": "1"}),
+    Stopped: _says(503, "the service is shutting down", {"Connection": "close"}),
+    QueueFull: _queue_full,
+    RequestValidationError: _invalid,
+    HTTPException: _http,
+}

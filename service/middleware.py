@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
+import os
 import re
 import time
-import uuid
+from collections.abc import Mapping
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.access_log import AccessLog, endpoint_of
@@ -15,7 +15,7 @@ from service.metrics import Metrics
 
 __all__ = ["RequestMiddleware"]
 
-_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
 class _BodyTooLarge(Exception):
@@ -52,16 +52,16 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, headers = time.monotonic(), Headers(scope=scope)
+        started, headers = time.monotonic(), dict(scope["headers"])
         request_id = _request_id(headers)
-        scope.setdefault("state", {})["request_id"] = request_id
+        scope.setdefault("state", {})["request_id"] = request_id.decode()
         status = 500
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
             await send(message)
 
         try:
@@ -72,7 +72,7 @@ class RequestMiddleware:
             scope["state"].get("release", _nothing)()
             self._count(scope, status, time.monotonic() - started)
 
-    async def _bounded(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+    async def _bounded(self, scope: Scope, receive: Receive, send: Send, headers: Mapping[bytes, bytes]) -> None:
         """Runs the application on a body that is refused as soon as it is seen to be too large."""
         limit, read = self._max_body_bytes, 0
 
@@ -88,8 +88,8 @@ class RequestMiddleware:
             if read <= limit:  # the application may take the refusal for a parse error and answer that
                 await send(message)
 
-        declared = headers.get("content-length", "0")
-        if declared.isdecimal() and (len(declared) > 18 or int(declared) > limit):
+        declared = headers.get(b"content-length", b"0")
+        if declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
             read = limit + 1
         else:
             with contextlib.suppress(_BodyTooLarge):
@@ -110,9 +110,9 @@ class RequestMiddleware:
             self._access_log.write(scope, status, seconds)
 
 
-def _request_id(headers: Headers) -> str:
-    given = headers.get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+def _request_id(headers: Mapping[bytes, bytes]) -> bytes:
+    given = headers.get(b"x-request-id", b"")
+    return given if _REQUEST_ID.fullmatch(given) else os.urandom(16).hex().encode()
 
 
 class _Connection:

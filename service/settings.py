@@ -37,6 +37,8 @@ class Settings(BaseSettings):
     """cuda that is not available is an error, never a silent fall back."""
     threads: Annotated[int, Field(ge=1)] | None = None
     """Threads of one model run. All that the container may use without it; lower it where other work shares them."""
+    parallel_batches: Annotated[int, Field(ge=1)] = 1
+    """Batches of one model that run at once."""
     max_batch_items: Annotated[int, Field(ge=1)] = 32
     """Texts in one batch at most. Raise it for throughput on a GPU."""
     max_batch_tokens: Annotated[int, Field(ge=1)] = 4096

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from models import QueryError
@@ -19,16 +19,17 @@ from service.api.requests import (
     Truncate,
     deadline_of,
     find,
+    note_timing,
     queries_of,
-    say_timing,
     urgency_of,
 )
+from service.api.route import ModelRoute
 from service.engine.registry import ServedModel
 from service.errors import PROBLEM_RESPONSES
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1", tags=["native"])
+router = APIRouter(prefix="/v1", tags=["native"], route_class=ModelRoute)
 
 
 class ClassifyRequest(Body):
@@ -68,7 +69,7 @@ class ClassifyResponse(BaseModel):
 
 @router.post("/classify", response_model_exclude_none=True, responses=PROBLEM_RESPONSES)
 async def classify(
-    body: ClassifyRequest, request: Request, response: Response, timeout_ms: Deadline = None, priority: Priority = None
+    body: ClassifyRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
 ) -> ClassifyResponse:
     """The most probable classes of each text or image."""
     if (body.text is None) == (body.image is None):
@@ -78,7 +79,7 @@ async def classify(
     inputs = body.text or body.image or ()
     queries, tokenized = await queries_of(served, _query(served, body), inputs, deadline, heavy=body.image is not None)
     found, timing = await served.worker.submit("classify", queries, deadline, urgency_of(priority))
-    say_timing(request, response, tokenized, timing)
+    note_timing(request, tokenized, timing)
     results: Sequence[Classification | ImageClassification] = found
     return ClassifyResponse(
         model=served.manifest.name,

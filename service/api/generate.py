@@ -2,18 +2,19 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from models import Generator
 from models.generator import Generation
-from service.api.requests import Deadline, Priority, deadline_of, find, queries_of, say_timing, urgency_of
+from service.api.requests import Deadline, Priority, deadline_of, find, note_timing, queries_of, urgency_of
+from service.api.route import ModelRoute
 from service.api.search import ScoredText, SearchBody
 from service.errors import PROBLEM_RESPONSES
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1", tags=["native"])
+router = APIRouter(prefix="/v1", tags=["native"], route_class=ModelRoute)
 
 
 class GenerateRequest(SearchBody):
@@ -42,7 +43,7 @@ class GenerateResponse(BaseModel):
 
 @router.post("/generate-text", responses=PROBLEM_RESPONSES)
 async def generate_text(
-    body: GenerateRequest, request: Request, response: Response, timeout_ms: Deadline = None, priority: Priority = None
+    body: GenerateRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
 ) -> GenerateResponse:
     """Writes a text from each text, independently of the others and of other requests."""
     served = find(request, body.model, "text-generation")
@@ -65,7 +66,7 @@ async def generate_text(
     found, timing = await served.worker.submit(
         str(body.beam_size), [query.source for query in queries], deadline, urgency_of(priority)
     )
-    say_timing(request, response, tokenized, timing)
+    note_timing(request, tokenized, timing)
     results = [_result(model.written(*pair)) for pair in zip(queries, found, strict=True)]
     return GenerateResponse(model=served.manifest.name, version=served.manifest.version, results=results)
 

@@ -1,14 +1,13 @@
-"""Softserve's own endpoints: next words, scores, models."""
+"""`POST /v1/next-word` and `POST /v1/score`."""
 
 import math
 from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from models import LanguageModel, UnknownModelError
+from models import LanguageModel
 from models.language_model import NextWords, SentenceScore
-from models.manifest import Languages, Limits, Quality
 from service.api.requests import (
     Body,
     Deadline,
@@ -18,16 +17,17 @@ from service.api.requests import (
     Truncate,
     deadline_of,
     find,
+    note_timing,
     queries_of,
-    say_timing,
     urgency_of,
 )
-from service.engine.registry import Registry, ServedModel
+from service.api.route import ModelRoute
+from service.engine.registry import ServedModel
 from service.errors import PROBLEM_RESPONSES
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1", tags=["native"])
+router = APIRouter(prefix="/v1", tags=["native"], route_class=ModelRoute)
 
 
 class NextWordRequest(Body):
@@ -112,39 +112,9 @@ class ScoreResponse(BaseModel):
     results: list[ScoreResult]
 
 
-class ModelInfo(BaseModel):
-    """A served model."""
-
-    name: str
-    version: int
-    task: str
-    description: str
-    licence: str
-    state: str
-    digest: str
-    """sha256 of the manifest."""
-    vocab_size: int | None
-    """Of a model that reads texts."""
-    kernels: list[str]
-    languages: Languages | None
-    """Of a translator."""
-    classes: int | None
-    """How many a classifier tells apart."""
-    threshold: float | None
-    """Where a text can be of several classes: the probability from which on it is of one, besides the best."""
-    limits: Limits
-    quality: list[Quality]
-
-
-class ModelList(BaseModel):
-    """All served models."""
-
-    models: list[ModelInfo]
-
-
 @router.post("/next-word", response_model_exclude_none=True, responses=PROBLEM_RESPONSES)
 async def next_word(
-    body: NextWordRequest, request: Request, response: Response, timeout_ms: Deadline = None, priority: Priority = None
+    body: NextWordRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
 ) -> NextWordResponse:
     """The most probable next words after each context."""
     served, model = _find(request, body.model)
@@ -158,7 +128,7 @@ async def next_word(
     )
     new = [query for query in queries if query.known is None]
     found, timing = await served.worker.submit("next-word", new, deadline, urgency_of(priority))
-    say_timing(request, response, tokenized, timing)
+    note_timing(request, tokenized, timing)
     if cache is not None:
         for query, result in zip(new, found, strict=True):
             model.remember(query, result, cache)
@@ -174,7 +144,7 @@ async def next_word(
 
 @router.post("/score", responses=PROBLEM_RESPONSES)
 async def score(
-    body: ScoreRequest, request: Request, response: Response, timeout_ms: Deadline = None, priority: Priority = None
+    body: ScoreRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
 ) -> ScoreResponse:
     """Log-probability and perplexity of each text, word by word."""
     served, model = _find(request, body.model)
@@ -183,26 +153,9 @@ async def score(
         served, lambda text: model.score_query(text, truncate=body.truncate), body.text, deadline
     )
     results, timing = await served.worker.submit("score", queries, deadline, urgency_of(priority))
-    say_timing(request, response, tokenized, timing)
+    note_timing(request, tokenized, timing)
     name, version = served.manifest.name, served.manifest.version
     return ScoreResponse(model=name, version=version, results=[_score_result(result) for result in results])
-
-
-@router.get("/models")
-async def list_models(request: Request) -> ModelList:
-    """Every served model."""
-    registry: Registry = request.app.state.registry
-    return ModelList(models=[_model_info(served) for _, served in sorted(registry.served.items())])
-
-
-@router.get("/models/{name}", responses={404: PROBLEM_RESPONSES[404]})
-async def get_models(name: str, request: Request) -> ModelList:
-    """Every served version of one model; `name:version` for one of them."""
-    registry: Registry = request.app.state.registry
-    found = {key: served for key, served in registry.served.items() if name in (key[0], f"{key[0]}:{key[1]}")}
-    if not found:
-        raise UnknownModelError(name, [f"{known}:{version}" for known, version in sorted(registry.served)])
-    return ModelList(models=[_model_info(served) for _, served in sorted(found.items())])
 
 
 def _find(request: Request, name: str | None) -> tuple[ServedModel, LanguageModel]:
@@ -236,23 +189,3 @@ def _score_result(result: SentenceScore) -> ScoreResult:
 
 def _finite(value: float) -> float | None:
     return None if math.isinf(value) else value
-
-
-def _model_info(served: ServedModel) -> ModelInfo:
-    manifest = served.manifest
-    return ModelInfo(
-        name=manifest.name,
-        version=manifest.version,
-        task=manifest.task,
-        description=manifest.description,
-        licence=manifest.licence,
-        state="ready",
-        digest=served.digest,
-        vocab_size=manifest.vocab_size,
-        kernels=[kernel.name for kernel in manifest.softmax.kernels],
-        languages=manifest.languages,
-        classes=None if manifest.classes is None else manifest.classes.count,
-        threshold=None if manifest.classes is None else manifest.classes.threshold,
-        limits=manifest.limits,
-        quality=list(manifest.quality),
-    )

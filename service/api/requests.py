@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
 
-from fastapi import Header, Request, Response
+from fastapi import Header, Request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from models import QueryError
@@ -16,16 +16,19 @@ from service.engine.worker import DeadlineExceeded, Timing
 from service.settings import Settings
 
 __all__ = [
+    "TIMEOUT_HEADER",
     "Body",
     "Deadline",
     "ModelName",
     "Priority",
     "Texts",
+    "Timeout",
     "Truncate",
     "deadline_of",
     "find",
+    "note_timing",
     "queries_of",
-    "say_timing",
+    "server_timing",
     "urgency_of",
 ]
 
@@ -67,9 +70,9 @@ ModelName = Annotated[
     Text | None, Field(description='Such as "next-word" or "next-word:1"; optional where one model serves the task.')
 ]
 Truncate = Annotated[bool, Field(description="Cut a text that is too long instead of refusing it.")]
-Deadline = Annotated[
-    int | None, Header(alias="X-Request-Timeout-Ms", ge=1, le=3_600_000, description="Deadline in milliseconds.")
-]
+TIMEOUT_HEADER = "X-Request-Timeout-Ms"
+Timeout = Annotated[int, Field(ge=1, le=3_600_000)]
+Deadline = Annotated[Timeout | None, Header(alias=TIMEOUT_HEADER, description="Deadline in milliseconds.")]
 
 Priority = Annotated[
     str | None, Header(description="Urgency (RFC 9218): u=0 goes first, u=7 last, u=3 is that of requests without one.")
@@ -145,8 +148,16 @@ def urgency_of(priority: str | None) -> int:
     return int(found[1]) if found else DEFAULT_URGENCY
 
 
-def say_timing(request: Request, response: Response, tokenized: float, timing: Timing) -> None:
-    """`Server-Timing` (W3C): where the time went, in milliseconds; the access log says it too."""
+def note_timing(request: Request, tokenized: float, timing: Timing) -> None:
+    """Keeps where the time went, for the answer and the access log."""
     request.state.tokenized, request.state.timing = tokenized, timing
-    parts = {"queue": timing.queue, "tokenize": tokenized, "infer": timing.inference}
-    response.headers["Server-Timing"] = ", ".join(f"{name};dur={1000 * s:.3f}" for name, s in parts.items())
+
+
+def server_timing(request: Request) -> dict[str, str]:
+    """The header `Server-Timing` (W3C), in milliseconds, where a model was run."""
+    state = request.scope["state"]
+    timing: Timing | None = state.get("timing")
+    if timing is None:
+        return {}
+    queue, tokenize, infer = 1000 * timing.queue, 1000 * state["tokenized"], 1000 * timing.inference
+    return {"Server-Timing": f"queue;dur={queue:.3f}, tokenize;dur={tokenize:.3f}, infer;dur={infer:.3f}"}

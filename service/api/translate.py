@@ -1,18 +1,19 @@
 """`POST /v1/translate`."""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
 from models import Translator
 from models.beam_search import Hypothesis
 from models.translator import Translation, TranslationQuery
-from service.api.requests import Deadline, Priority, deadline_of, find, queries_of, say_timing, urgency_of
+from service.api.requests import Deadline, Priority, deadline_of, find, note_timing, queries_of, urgency_of
+from service.api.route import ModelRoute
 from service.api.search import ScoredText, SearchBody
 from service.errors import PROBLEM_RESPONSES
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1", tags=["native"])
+router = APIRouter(prefix="/v1", tags=["native"], route_class=ModelRoute)
 
 
 class TranslateRequest(SearchBody):
@@ -36,7 +37,7 @@ class TranslateResponse(BaseModel):
 
 @router.post("/translate", responses=PROBLEM_RESPONSES)
 async def translate(
-    body: TranslateRequest, request: Request, response: Response, timeout_ms: Deadline = None, priority: Priority = None
+    body: TranslateRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
 ) -> TranslateResponse:
     """Translates each text. Its sentences are translated independently of each other and of other requests."""
     served = find(request, body.model, "translation")
@@ -52,7 +53,7 @@ async def translate(
     )
     parts = [part for query in queries for part in query.parts()]
     found, timing = await served.worker.submit(str(body.beam_size), parts, deadline, urgency_of(priority))
-    say_timing(request, response, tokenized, timing)
+    note_timing(request, tokenized, timing)
     rest = iter(found)
     results = [_result(model, query, [next(rest) for _ in query.parts()]) for query in queries]
     return TranslateResponse(model=served.manifest.name, version=served.manifest.version, results=results)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from models.beam_search import Hypothesis
 from models.decoding import Decoding
@@ -29,8 +29,7 @@ class DecodingWorker(Worker):
 
     def __init__(self, start: Callable[[int], Decoding], limits: Limits, observer: Observer) -> None:
         """`start` makes an empty decoding for a beam size."""
-        # Whoever joins is read once, which costs little beside the steps: nobody waits for others of their length.
-        super().__init__(replace(limits, batch_cost=limits.max_batch_tokens), observer)
+        super().__init__(limits, observer)
         self._start = start
         self._most = limits.max_batch_items
         self._running: set[_Running] = set()
@@ -47,7 +46,7 @@ class DecodingWorker(Worker):
             gone = self._abandoned()
             new = [
                 _Running(entry, time.monotonic(), self._batches + 1)
-                for entry in self._queue.next_batch(time.monotonic(), self._most - len(self._running))
+                for entry in self._queue.next_joining(time.monotonic(), self._most - len(self._running))
             ]
             self._running.update(new)
             self._batches += bool(new)
@@ -85,7 +84,7 @@ class DecodingWorker(Worker):
             decoding.cancel(gone)
         if new:
             queries = [_query(each) for each in new]
-            beam_size = queries[0].beam_size  # next_batch gives entries of one operation, which is the beam size
+            beam_size = queries[0].beam_size  # next_joining gives entries of one operation, which is the beam size
             decoding = self._decodings.setdefault(beam_size, self._start(beam_size))
             searches = [(each, query.options, query.max_tokens) for each, query in zip(new, queries, strict=True)]
             decoding.add([query.tokens for query in queries], searches)

@@ -2,12 +2,11 @@
 
 Texts of one batch are padded to the longest, so a batch costs its longest length times its count, and something for
 being a batch. The oldest of the most urgent entries leads the next batch, or the oldest of all once it has waited too
-long, so that nothing starves. Entries of its kind join it, the most urgent and then those of the closest lengths first,
-where padding costs less than another batch would.
+long, so that nothing starves. What waits beside it is split into the batches that cost least together; its own goes.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 __all__ = ["DEFAULT_URGENCY", "BatchQueue", "Entry", "Limits", "QueueFull"]
@@ -26,7 +25,7 @@ class Limits:
     max_batch_tokens: int
     """Longest length times count. A single longer entry still runs, alone."""
     batch_cost: int
-    """What a batch costs besides its tokens, in tokens: padding that one more entry may cause."""
+    """What a batch costs besides its tokens, in tokens."""
     max_delay: float
     """How long the oldest entry waits for company; 0 takes what there is."""
     max_overtaken: float
@@ -109,25 +108,32 @@ class BatchQueue(Generic[T]):
             return oldest
         return max(oldest, min(oldest + limits.max_delay, *(entry.deadline for entry in self._entries)))
 
-    def next_batch(self, now: float, room: int | None = None) -> list[Entry[T]]:
-        """Takes out the next batch, at most `room` entries, its leader first; empty where nothing waits."""
-        limits = self.limits
-        most = limits.max_batch_items if room is None else min(room, limits.max_batch_items)
-        if not self._entries or most < 1:
+    def next_batch(self, now: float) -> list[Entry[T]]:
+        """Takes out the next batch, its leader first; empty where nothing waits."""
+        if not self._entries:
+            return []
+        lead, limits = self._lead(now), self.limits
+        others = [entry for entry in self._entries if entry is not lead and entry.operation == lead.operation]
+        others.sort(key=lambda entry: (entry.urgency, abs(entry.length - lead.length)))
+        equals = [entry for entry in others if entry.urgency == lead.urgency][: _CONSIDERED * limits.max_batch_items]
+        batch = _cheapest_with(lead, equals, limits)
+        if len(equals) < len(others):  # whoever is more or less urgent takes what room is left
+            _fill(batch, (entry for entry in others if entry.urgency != lead.urgency), limits)
+        self.remove(batch)
+        return batch
+
+    def next_joining(self, now: float, room: int) -> list[Entry[T]]:
+        """Takes out at most `room` entries for a batch that is running, most urgent and then closest lengths first.
+
+        They are padded only once, so their padding does not count.
+        """
+        if not self._entries or room < 1:
             return []
         lead = self._lead(now)
         company = [entry for entry in self._entries if entry is not lead and entry.operation == lead.operation]
         company.sort(key=lambda entry: (entry.urgency, abs(entry.length - lead.length)))
-        batch, longest = [lead], lead.length
-        for entry in company:
-            if len(batch) == most:
-                break
-            wider = max(longest, entry.length)
-            tokens = wider * (len(batch) + 1)
-            padding = tokens - longest * len(batch) - entry.length
-            if tokens <= limits.max_batch_tokens and padding <= limits.batch_cost:
-                batch.append(entry)
-                longest = wider
+        batch = [lead]
+        _fill(batch, company, replace(self.limits, max_batch_items=room, batch_cost=self.limits.max_batch_tokens))
         self.remove(batch)
         return batch
 
@@ -136,3 +142,45 @@ class BatchQueue(Generic[T]):
         if now - oldest.arrived >= self.limits.max_overtaken:
             return oldest
         return min(self._entries, key=lambda entry: entry.urgency)  # the first of several
+
+
+_CONSIDERED = 4
+"""Of how many full batches the entries are looked at to find the next one."""
+
+
+def _cheapest_with(lead: Entry[T], others: Sequence[Entry[T]], limits: Limits) -> list[Entry[T]]:
+    """The batch that the lead is in where all are split into batches that together cost least.
+
+    Batches hold neighbours in the order of lengths. The least cost of the first `n` is that of fewer and of one more
+    batch, whichever split is best (dynamic programming, `others` times `max_batch_items` steps).
+    """
+    entries = sorted([lead, *others], key=lambda entry: -entry.length)
+    lengths = [entry.length for entry in entries]
+    overhead = limits.batch_cost + 1e-6  # where it makes no difference, in fewer batches
+    costs, starts = [0.0], [0]
+    for end in range(1, len(entries) + 1):
+        best, start = costs[end - 1] + overhead + lengths[end - 1], end - 1
+        for first in range(end - 2, max(0, end - limits.max_batch_items) - 1, -1):
+            tokens = lengths[first] * (end - first)
+            if tokens > limits.max_batch_tokens:
+                break  # with more and longer ones it has no fewer
+            if costs[first] + overhead + tokens < best:
+                best, start = costs[first] + overhead + tokens, first
+        costs.append(best)
+        starts.append(start)
+    place, end = next(place for place, entry in enumerate(entries) if entry is lead), len(entries)
+    while starts[end] > place:
+        end = starts[end]
+    return [lead, *(entry for entry in entries[starts[end] : end] if entry is not lead)]
+
+
+def _fill(batch: list[Entry[T]], company: Iterable[Entry[T]], limits: Limits) -> None:
+    """Lets those join for whom there is room and who each cause no more padding than a batch costs."""
+    longest = max(entry.length for entry in batch)
+    for entry in company:
+        wider, count = max(longest, entry.length), len(batch) + 1
+        padding = wider * count - longest * len(batch) - entry.length
+        fits = count <= limits.max_batch_items and wider * count <= limits.max_batch_tokens
+        if fits and padding <= limits.batch_cost:
+            batch.append(entry)
+            longest = wider

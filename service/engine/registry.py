@@ -227,7 +227,7 @@ class Registry:
         started = time.monotonic()
         model = await asyncio.to_thread(self._load_and_warm_up, path)
         observer = self._metrics.for_model(model.manifest, model.backend)
-        worker = _worker(model, self._limits(), observer)
+        worker = _worker(model, self._limits(), observer, self._settings.parallel_batches)
         worker.start()
         size = self._settings.prefix_cache_mb * _MEGABYTE
         prefixes = PrefixCache[NextWords](size) if size and isinstance(model, LanguageModel) else None
@@ -305,10 +305,10 @@ def _try(model: LanguageModel | Translator | Generator | Classifier, texts: list
         model.score(texts)
 
 
-def _worker(model: Model, limits: Limits, observer: ModelObserver) -> Worker:
+def _worker(model: Model, limits: Limits, observer: ModelObserver, parallel_batches: int) -> Worker:
     if isinstance(model, SequenceToSequenceModel):
         return DecodingWorker(model.start, limits, observer)
-    return BatchWorker(operations(model), limits, observer)
+    return BatchWorker(operations(model), limits, observer, parallel_batches=parallel_batches)
 
 
 def operations(model: LanguageModel | Classifier | ImageClassifier) -> dict[str, Operation]:

@@ -1,4 +1,4 @@
-"""Runs the batches of one model: one queue, one thread, one asyncio task between them."""
+"""Runs the batches of one model: one queue, some threads, one asyncio task between them."""
 
 import abc
 import asyncio
@@ -80,7 +80,7 @@ _PREPARING = 2
 class Worker(abc.ABC):
     """Queues the concurrent requests of one model and computes them together. Use from one event loop."""
 
-    def __init__(self, limits: Limits, observer: Observer) -> None:
+    def __init__(self, limits: Limits, observer: Observer, *, threads: int = 1) -> None:
         self.limits = limits
         self.preparing = asyncio.Semaphore(_PREPARING)
         """Held while a request's heavy inputs, such as images, are made ready for the model."""
@@ -90,7 +90,7 @@ class Worker(abc.ABC):
         self._batches = 0
         self._wake = asyncio.Event()
         self._stopping = False
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="softserve-model")
+        self._thread = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="softserve-model")
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -132,15 +132,18 @@ class Worker(abc.ABC):
         self._push(entries)
         self._wake.set()
         try:
-            answers = await asyncio.gather(*(entry.payload.future for entry in entries))
-        except asyncio.CancelledError:
-            self._observer.rejected("cancelled", sum(entry.payload.future.cancelled() for entry in entries))
-            raise
-        finally:
+            if len(entries) == 1:
+                answers = [await entries[0].payload.future]
+            else:
+                answers = await asyncio.gather(*(entry.payload.future for entry in entries))
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                self._observer.rejected("cancelled", sum(entry.payload.future.cancelled() for entry in entries))
             for entry in entries:  # where one failed, nobody waits for the others
                 entry.payload.future.cancel()
             self._queue.remove(entries)
             self._report_queue()
+            raise
         timing = Timing(
             max((timing.queue for _, timing in answers), default=0.0),
             max((timing.inference for _, timing in answers), default=0.0),
@@ -193,24 +196,47 @@ def succeed(entry: Entry[Waiting], result: object, timing: Timing) -> None:
 
 
 class BatchWorker(Worker):
-    """Computes one batch after the other."""
+    """Computes batches, one or several at once."""
 
-    def __init__(self, operations: Mapping[str, Operation], limits: Limits, observer: Observer) -> None:
-        super().__init__(limits, observer)
+    def __init__(
+        self, operations: Mapping[str, Operation], limits: Limits, observer: Observer, *, parallel_batches: int = 1
+    ) -> None:
+        super().__init__(limits, observer, threads=parallel_batches)
         self._operations = operations
+        self._free = asyncio.Semaphore(parallel_batches)
+        self._running: set[asyncio.Task[None]] = set()
 
     async def _run(self) -> None:
+        while await self._has_batch():
+            await self._free.acquire()
+            self._drop_expired()
+            batch = self._queue.next_batch(time.monotonic())
+            if not batch:  # all of it was cancelled or expired meanwhile
+                self._free.release()
+                continue
+            task = asyncio.create_task(self._compute(batch))
+            self._running.add(task)
+            task.add_done_callback(self._computed)
+        if self._running:
+            await asyncio.wait(self._running)
+
+    def _computed(self, task: "asyncio.Task[None]") -> None:
+        self._running.discard(task)
+        self._free.release()
+
+    async def _has_batch(self) -> bool:
+        """Waits for a batch that is to run now; False where none came and none will."""
         while True:
             self._drop_expired()
             ready = self._queue.ready_at()
             if ready is None:
                 if not await self._sleep():
-                    return
+                    return False
             elif not self._stopping and (delay := ready - time.monotonic()) > 0:
                 self._wake.clear()
                 await self._wait(delay)
             else:
-                await self._compute(self._queue.next_batch(time.monotonic()))
+                return True
 
     async def _wait(self, delay: float) -> None:
         try:
@@ -222,7 +248,7 @@ class BatchWorker(Worker):
         """Runs one batch; what it raises goes to the requests in it and to nobody else."""
         self._report_queue()
         self._batches += 1
-        started, queries = time.monotonic(), [entry.payload.query for entry in batch]
+        number, started, queries = self._batches, time.monotonic(), [entry.payload.query for entry in batch]
         try:
             operation = self._operations[batch[0].operation]
             results = await asyncio.get_running_loop().run_in_executor(self._thread, operation, queries)
@@ -233,8 +259,8 @@ class BatchWorker(Worker):
                 fail(entry, error)
             return
         seconds = time.monotonic() - started
-        self._drain.record(sum(entry.length for entry in batch), seconds)
+        self._drain.record(sum(entry.length for entry in batch), seconds / len(self._running))
         waits = [started - entry.arrived for entry in batch]
         self._observer.batch([entry.length for entry in batch], waits, seconds)
         for entry, result, wait in zip(batch, results, waits, strict=True):
-            succeed(entry, result, Timing(wait, seconds, self._batches))
+            succeed(entry, result, Timing(wait, seconds, number))

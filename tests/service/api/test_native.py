@@ -2,13 +2,10 @@ import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from hashlib import sha256
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from service.settings import BUNDLED
 
 JSON_HEADERS = {"Content-Type": "application/json"}
 CONTEXTS = ["thank you very", "", "we had a very good time at the end of the", "zzyzx 😀 你好\0"]
@@ -163,35 +160,6 @@ def test_one_text_is_scored(client):
 
 
 # ---- models ----
-
-
-def test_models_are_listed_with_what_they_are(client, library):
-    manifest = library.manifest
-    expected = {
-        "name": manifest.name,
-        "version": manifest.version,
-        "task": "language-model",
-        "description": manifest.description,
-        "licence": manifest.licence,
-        "state": "ready",
-        "digest": sha256((BUNDLED / manifest.name / str(manifest.version) / "manifest.json").read_bytes()).hexdigest(),
-        "vocab_size": manifest.vocab_size,
-        "kernels": [kernel.name for kernel in manifest.softmax.kernels],
-        "languages": None,
-        "classes": None,
-        "threshold": None,
-        "limits": manifest.limits.model_dump(),
-        "quality": [quality.model_dump() for quality in manifest.quality],
-    }
-    assert client.get("/v1/models").json() == {"models": [expected]}
-    for name in (manifest.name, f"{manifest.name}:{manifest.version}"):
-        assert client.get(f"/v1/models/{name}").json() == {"models": [expected]}
-
-
-@pytest.mark.parametrize("name", ["nope", "next-word:99", "next-word:", ":1", "..", "next-word:x", "%ff", "%00"])
-def test_unknown_models_name_the_known_ones(client, library, detail_of, name):
-    response = client.get("/v1/models/" + name.replace("..", "%2e%2e"))
-    assert f"known models: next-word:{library.manifest.version}" in detail_of(response, 404)
 
 
 @pytest.mark.parametrize(

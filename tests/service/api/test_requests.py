@@ -6,12 +6,12 @@ import threading
 import time
 from types import SimpleNamespace
 
+import fastapi
 import pytest
-from fastapi import Response
 from pydantic import BaseModel, ValidationError
 
 from models import QueryError
-from service.api.requests import Body, ModelName, Texts, deadline_of, queries_of, say_timing, urgency_of
+from service.api.requests import Body, ModelName, Texts, deadline_of, note_timing, queries_of, server_timing, urgency_of
 from service.engine.queue import QueueFull
 from service.engine.worker import DeadlineExceeded, Timing
 from service.settings import Settings
@@ -75,11 +75,11 @@ def test_the_deadline_is_the_requests_or_the_settings():
 
 
 def test_timing_is_said_in_milliseconds():
-    response = Response()
-    request = SimpleNamespace(state=SimpleNamespace())
-    say_timing(request, response, 0.002, Timing(0.0015, 1.25, 7))
+    request = fastapi.Request({"type": "http", "state": {}})
+    assert server_timing(request) == {}
+    note_timing(request, 0.002, Timing(0.0015, 1.25, 7))
     assert (request.state.tokenized, request.state.timing.batch) == (0.002, 7)
-    assert response.headers["server-timing"] == "queue;dur=1.500, tokenize;dur=2.000, infer;dur=1250.000"
+    assert server_timing(request) == {"Server-Timing": "queue;dur=1.500, tokenize;dur=2.000, infer;dur=1250.000"}
 
 
 @pytest.mark.parametrize(

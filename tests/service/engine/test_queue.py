@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -64,10 +65,10 @@ def test_a_batch_holds_no_more_items_than_allowed():
 
 
 def test_tokens_are_counted_with_padding():
-    """Beside 9: 3 would make 2 x 9 = 18, the second 3 x 9 = 27 > 20."""
+    """Three times 9 are 27 > 20, so that there are two batches: 9 alone and 2 x 3 cost less than 2 x 9 and 3."""
     waiting = queue(entry(9), entry(3), entry(3))
-    assert lengths(waiting.next_batch(0.0)) == [9, 3]
-    assert lengths(waiting.next_batch(0.0)) == [3]
+    assert lengths(waiting.next_batch(0.0)) == [9]
+    assert lengths(waiting.next_batch(0.0)) == [3, 3]
 
 
 def test_a_longer_companion_counts_too():
@@ -77,7 +78,7 @@ def test_a_longer_companion_counts_too():
 
 def test_the_closest_lengths_join():
     waiting = queue(entry(5), entry(1), entry(6), entry(10), entry(5), max_batch_tokens=18)
-    assert lengths(waiting.next_batch(0.0)) == [5, 5, 6]
+    assert lengths(waiting.next_batch(0.0)) == [5, 6, 5]
     assert lengths(waiting.next_batch(0.0)) == [1]
     assert lengths(waiting.next_batch(0.0)) == [10]
 
@@ -176,10 +177,17 @@ def test_entries_of_equal_content_are_not_the_same():
 
 
 def test_nobody_joins_who_would_cause_more_padding_than_a_batch_costs():
-    """Beside 2 of length 5: one of 8 costs 3 x 8 - 2 x 5 - 8 = 6 tokens of padding, one of 3 costs 2."""
+    """With 3, 5, 5 and 8 in one batch there would be 11 tokens of padding, with 8 alone 2 and another batch for 5."""
     waiting = queue(entry(5), entry(5), entry(8), entry(3), batch_cost=5)
     assert lengths(waiting.next_batch(0.0)) == [5, 5, 3]
     assert lengths(waiting.next_batch(0.0)) == [8]
+
+
+def test_all_that_waits_is_looked_at_to_find_the_cheapest_batches():
+    """9 is as close to 8 as to 10, and 10 goes anyway: it has company there, and 8 has in 7."""
+    waiting = queue(entry(9), entry(10), entry(10), entry(8), entry(7), entry(7), max_batch_tokens=30, batch_cost=2)
+    assert lengths(waiting.next_batch(0.0)) == [9, 10, 10]
+    assert lengths(waiting.next_batch(0.0)) == [8, 7, 7]
 
 
 def test_without_a_cost_only_equal_lengths_share_a_batch():
@@ -199,6 +207,23 @@ def test_the_most_urgent_go_first_in_order_of_arrival():
 def test_the_most_urgent_join_first_whatever_their_length():
     urgent, low, other = entry(5, urgency=0), entry(5, urgency=7), entry(9, urgency=0)
     assert queue(low, urgent, other, max_batch_items=2).next_batch(0.0) == [urgent, other]
+    assert queue(low, urgent, other, max_batch_items=2).next_joining(0.0, 4) == [urgent, other]
+
+
+def test_less_urgent_ones_take_the_room_that_is_left():
+    urgent, low, wide = entry(5, urgency=0), entry(4, urgency=7), entry(9, urgency=7)
+    assert queue(low, urgent, wide, batch_cost=3).next_batch(0.0) == [urgent, low]
+
+
+# ---- joining a batch that runs ----
+
+
+def test_whoever_joins_needs_room_and_fits_beside_the_others():
+    waiting = queue(entry(2), entry(9), entry(1), entry(2), batch_cost=0)
+    assert waiting.next_joining(0.0, 0) == []
+    assert lengths(waiting.next_joining(0.0, 2)) == [2, 2]
+    assert lengths(waiting.next_joining(0.0, 9)) == [9, 1]
+    assert waiting.next_joining(0.0, 9) == []
 
 
 def test_who_has_waited_too_long_goes_first_whatever_its_urgency():
@@ -242,6 +267,38 @@ def leader(waiting, bounds, now):
     if now - waiting[0].arrived >= bounds.max_overtaken:
         return waiting[0]
     return next(item for item in waiting if item.urgency == min(each.urgency for each in waiting))
+
+
+def cost(batches, bounds):
+    return sum(bounds.batch_cost + len(batch) * max(batch) for batch in batches)
+
+
+def splits(items):
+    """All ways to split a list into neighbours."""
+    if not items:
+        yield []
+    for count in range(1, len(items) + 1):
+        for rest in splits(items[count:]):
+            yield [items[:count], *rest]
+
+
+@given(bounds=LIMITS, chosen=st.lists(st.integers(1, 20), min_size=1, max_size=7), oldest=st.integers(0, 6))
+def test_the_first_batch_is_one_of_the_cheapest_split(bounds, chosen, oldest):
+    """Against trying every split of the lengths in order."""
+    bounds = replace(bounds, max_queue_items=10, max_queue_tokens=1000)
+    lead = chosen[oldest % len(chosen)]
+    waiting = BatchQueue(bounds)
+    waiting.push([entry(lead)])
+    waiting.push([entry(length) for place, length in enumerate(chosen) if place != oldest % len(chosen)])
+    possible = [
+        split
+        for split in splits(sorted(chosen))
+        if all(len(batch) <= bounds.max_batch_items for batch in split)
+        and all(len(batch) == 1 or len(batch) * max(batch) <= bounds.max_batch_tokens for batch in split)
+    ]
+    least = min(cost(split, bounds) for split in possible)
+    batch = sorted(lengths(waiting.next_batch(0.0)))
+    assert any(cost(split, bounds) == least and batch in split and lead in batch for split in possible)
 
 
 @given(bounds=LIMITS, entries=st.lists(ENTRIES, max_size=20))
