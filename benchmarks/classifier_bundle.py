@@ -12,9 +12,9 @@ Shapes: `B` texts, `T` tokens, `C` classes, `k` classes asked for.
 import datetime
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import onnx
@@ -98,7 +98,7 @@ def make_bundle(model: Path, tokenizer: Path, bundle: Path, *, max_tokens: int) 
     return bundle
 
 
-def _specs(tensors: dict[str, tuple[str, tuple[str, ...]]]) -> list[dict[str, object]]:
+def _specs(tensors: Mapping[str, tuple[str, tuple[str, ...]]]) -> list[dict[str, object]]:
     return [{"name": name, "dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in tensors.items()]
 
 
@@ -130,7 +130,7 @@ def _with_lengths_and_best(model: onnx.ModelProto) -> onnx.ModelProto:
         helper.make_node("TopK", ["scores", "count"], ["log_probabilities", "classes"], axis=-1),
     ]
     nodes = [*before, *graph.node, *after]
-    constants = {"zero_": 0, "one_": 1, "last_axis_": [1], "first_axis_": [0]}
+    constants: dict[str, int | list[int]] = {"zero_": 0, "one_": 1, "last_axis_": [1], "first_axis_": [0]}
     result = helper.make_graph(
         nodes,
         "classify",
@@ -141,7 +141,7 @@ def _with_lengths_and_best(model: onnx.ModelProto) -> onnx.ModelProto:
     return helper.make_model(result, opset_imports=model.opset_import, ir_version=model.ir_version)
 
 
-def _node(kind: str, inputs: Sequence[str], output: str, **attributes: int) -> onnx.NodeProto:
+def _node(kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> onnx.NodeProto:
     return helper.make_node(kind, list(inputs), [output], **attributes)
 
 

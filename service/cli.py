@@ -55,6 +55,7 @@ def serve(settings: Settings) -> int:
         log_level=settings.log_level,
         log_config=None,
         access_log=False,
+        timeout_keep_alive=75,  # longer than load balancers keep connections, so that these end them
         timeout_graceful_shutdown=settings.shutdown_timeout,
     )
     server = _Server(config)

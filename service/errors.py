@@ -40,7 +40,7 @@ def problem_schema(description: str) -> dict[str, Any]:
 
 
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: problem_schema(HTTPStatus(status).phrase) for status in (400, 401, 404, 413, 422, 429, 500, 503, 504)
+    status: problem_schema(HTTPStatus(status).phrase) for status in (400, 401, 404, 413, 415, 422, 429, 500, 503, 504)
 }
 """What an endpoint that runs a model may answer instead, for its OpenAPI entry."""
 

@@ -1,9 +1,9 @@
 """Settings of the service: flags of `softserve serve`, each with an environment twin `SOFTSERVE_<NAME>`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 import models
@@ -32,13 +32,17 @@ class Settings(BaseSettings):
     watch_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """How often model directories are looked through for models that have come, changed or gone; never with 0."""
     backend: Literal["onnx", "torchscript"] = "onnx"
-    """torchscript files can run code: choose it only for bundles you trust."""
-    device: Literal["cpu", "cuda"] = "cpu"
-    """cuda that is not available is an error, never a silent fall back."""
+    """torchscript also needs --allow-torchscript."""
+    allow_torchscript: bool = False
+    """Open TorchScript files, which can run code: only for bundles that you trust."""
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|(cuda|tensorrt)(:[0-9]{1,3})?)$")] = "cpu"
+    """cpu, cuda, tensorrt, or one of several GPUs: cuda:1. What is not available is an error, never a silent fall back;
+    auto is cuda where it is available, else cpu."""
     threads: Annotated[int, Field(ge=1)] | None = None
     """Threads of one model run. All that the container may use without it; lower it where other work shares them."""
-    parallel_batches: Annotated[int, Field(ge=1)] = 1
-    """Batches of one model that run at once."""
+    parallel_batches: Annotated[int, Field(ge=1)] = 2
+    """Batches of one model that run at once on the same threads, so that none of these waits for another. Searches of
+    translations and texts take turns instead."""
     max_batch_items: Annotated[int, Field(ge=1)] = 32
     """Texts in one batch at most. Raise it for throughput on a GPU."""
     max_batch_tokens: Annotated[int, Field(ge=1)] = 4096
@@ -51,6 +55,8 @@ class Settings(BaseSettings):
     """Megabytes for what a language model computed after recent texts, so that typing on costs one step; 0 is none."""
     max_overtaken_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2000.0
     """How long requests may be overtaken by more urgent ones (header Priority)."""
+    max_wait_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1000.0
+    """Requests that would wait longer than that, by the speed measured so far, are refused with 429."""
     max_queue_items: Annotated[int, Field(ge=1)] = 1024
     """Texts that may wait for one model; more are refused with 429."""
     max_queue_tokens: Annotated[int, Field(ge=1)] = 131072
@@ -69,3 +75,9 @@ class Settings(BaseSettings):
     """A line of JSON for each request on standard output: id, model, status, batch, times; never a text or a key."""
     log_level: Literal["critical", "error", "warning", "info", "debug"] = "info"
     """Least level that is logged."""
+
+    @model_validator(mode="after")
+    def _torchscript_is_allowed(self) -> Self:
+        if self.backend == "torchscript" and not self.allow_torchscript:
+            raise ValueError("backend torchscript runs code that a bundle may hold: allow it with --allow-torchscript")
+        return self

@@ -1,6 +1,7 @@
 """The ONNX Runtime backend."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
@@ -15,7 +16,8 @@ from models.manifest import Manifest
 
 __all__ = ["OnnxBackend", "OnnxResident"]
 
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
+_DEVICE = re.compile(r"(auto|cpu|cuda|tensorrt)|(cuda|tensorrt):(\d{1,3})")
 
 
 def _refuse_two_runtimes() -> None:
@@ -42,44 +44,64 @@ class OnnxBackend:
     def __init__(self, bundle: Path, manifest: Manifest, *, device: str = "cpu", threads: int | None = None) -> None:
         """`threads` for one operator; without it one for each core, or for each processor that a container may use.
 
+        `device` is `cpu`, `cuda` or `tensorrt`, of several GPUs `cuda:1`; `auto` is `cuda` where it loads, else `cpu`.
+        What TensorRT cannot compute, CUDA does.
+
         Raises `UnsupportedDeviceError` where the device is unknown or its provider did not load (never a silent
         fall back), `BundleError` where a graph has no ONNX file or is not one.
         """
         _refuse_two_runtimes()
-        if device not in _PROVIDERS:
-            raise UnsupportedDeviceError(f"unknown device {device!r}; known devices: {', '.join(_PROVIDERS)}")
-        if _PROVIDERS[device] not in onnxruntime.get_available_providers():
-            raise UnsupportedDeviceError(f"this onnxruntime has no {_PROVIDERS[device]}, which device {device!r} needs")
+        self._kind, self._number = _parsed(device)
         self.device = device
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # its warnings are for who writes graphs
         options.intra_op_num_threads = threads or _default_threads()
         # Idle pool threads must not spin on the cores that answer HTTP.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._sessions = {
-            name: self._session(bundle, name, graph.onnx, options) for name, graph in manifest.graphs.items()
-        }
+        self._sessions = self._load(bundle, manifest, options)
+
+    def _load(
+        self, bundle: Path, manifest: Manifest, options: onnxruntime.SessionOptions
+    ) -> dict[str, onnxruntime.InferenceSession]:
+        """The session of each graph; decides what `auto` is."""
+        if self._kind == "auto":
+            self._kind = self.device = "cuda"
+            try:
+                return self._load(bundle, manifest, options)
+            except UnsupportedDeviceError:
+                self._kind = self.device = "cpu"
+        provider = _PROVIDERS[self._kind]
+        if provider not in onnxruntime.get_available_providers():
+            raise UnsupportedDeviceError(f"this onnxruntime has no {provider}, which device {self.device!r} needs")
+        return {name: self._session(bundle, name, graph.onnx, options) for name, graph in manifest.graphs.items()}
 
     def _session(
         self, bundle: Path, name: str, file: str | None, options: onnxruntime.SessionOptions
     ) -> onnxruntime.InferenceSession:
         if file is None:
             raise BundleError(str(bundle), [f"graph {name!r} has no ONNX file"])
-        provider = _PROVIDERS[self.device]
+        wanted = _PROVIDERS[self._kind]
+        kinds = {"tensorrt": ["tensorrt", "cuda"]}.get(self._kind, [self._kind])
+        providers = [(_PROVIDERS[kind], {} if kind == "cpu" else {"device_id": self._number}) for kind in kinds]
         try:
-            session = onnxruntime.InferenceSession(str(bundle / file), options, providers=[provider])
+            session = onnxruntime.InferenceSession(str(bundle / file), options, providers=providers)
         except Exception as error:  # onnxruntime's exceptions share no public base
             raise BundleError(str(bundle), [f"{file} does not load: {error}"]) from error
-        if provider not in session.get_providers():
-            raise UnsupportedDeviceError(f"{provider} was asked for but did not load")
+        if wanted not in session.get_providers():
+            raise UnsupportedDeviceError(f"{wanted} was asked for but did not load")
         return session
 
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         results: list[Array] = self._sessions[graph].run(list(outputs), dict(inputs))
         return results
 
+    @property
+    def _memory(self) -> tuple[str, int]:
+        """Where arrays that stay live: TensorRT's are CUDA's."""
+        return ("cpu", 0) if self._kind == "cpu" else ("cuda", self._number)
+
     def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "OnnxResident":
-        return OnnxResident(self._sessions[graph], self.device, state, constants)
+        return OnnxResident(self._sessions[graph], self._memory, state, constants)
 
 
 class OnnxResident:
@@ -92,18 +114,18 @@ class OnnxResident:
     def __init__(
         self,
         session: onnxruntime.InferenceSession,
-        device: str,
+        memory: tuple[str, int],
         state: Mapping[str, Array],
         constants: Mapping[str, Array],
     ) -> None:
         self._session = session
         self._binding = session.io_binding()
         self._arrays = {name: np.ascontiguousarray(array) for name, array in state.items()}
-        self._state = {name: _value(array, device) for name, array in self._arrays.items()}
-        self._device = device
+        self._state = {name: _value(array, memory) for name, array in self._arrays.items()}
+        self._on_cpu = memory[0] == "cpu"
         self._given = constants
         self._constants = {name: np.ascontiguousarray(array) for name, array in constants.items()}
-        self._bound = {name: _value(array, device) for name, array in self._constants.items()}
+        self._bound = {name: _value(array, memory) for name, array in self._constants.items()}
         for name, value in (self._state | self._bound).items():
             self._binding.bind_ortvalue_input(name, value)
         self._inputs: dict[str, Array] = {}
@@ -145,15 +167,24 @@ class OnnxResident:
         for name, array in self._constants.items():
             if array is not self._given[name]:
                 np.copyto(array, self._given[name])
-            if self._device != "cpu":
+            if not self._on_cpu:
                 self._bound[name].update_inplace(array)
 
     def state(self) -> Mapping[str, Array]:
-        if self._device == "cpu":
+        if self._on_cpu:
             return self._arrays
         return {name: value.numpy() for name, value in self._state.items()}
 
 
-def _value(array: Array, device: str) -> onnxruntime.OrtValue:
+def _value(array: Array, memory: tuple[str, int]) -> onnxruntime.OrtValue:
     """On the CPU the value shares the memory of the array, which is contiguous."""
-    return onnxruntime.OrtValue.ortvalue_from_numpy(array, device)
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array, *memory)
+
+
+def _parsed(device: str) -> tuple[str, int]:
+    """Kind and number of a device; raises `UnsupportedDeviceError`."""
+    found = _DEVICE.fullmatch(device)
+    if found is None:
+        known = "auto, cpu, cuda, tensorrt, and cuda:1 and so on"
+        raise UnsupportedDeviceError(f"unknown device {device!r}; known devices: {known}")
+    return found[1] or found[2], int(found[3] or 0)

@@ -18,7 +18,12 @@ class TorchScriptBackend:
     name: BackendName = "torchscript"
 
     def __init__(self, bundle: Path, manifest: Manifest, *, device: str = "cpu", threads: int | None = None) -> None:
-        """Raises `UnsupportedDeviceError` for a device torch lacks, `BundleError` where a graph has no such file."""
+        """`device` is a name of torch's, or `auto`.
+
+        Raises `UnsupportedDeviceError` for a device it lacks, `BundleError` where a graph has no such file.
+        """
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:

@@ -10,7 +10,7 @@ from fastapi import Header, Request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from models import QueryError
-from service.engine.queue import DEFAULT_URGENCY, QueueFull
+from service.engine.queue import DEFAULT_URGENCY
 from service.engine.registry import Registry, ServedModel
 from service.engine.worker import DeadlineExceeded, Timing
 from service.settings import Settings
@@ -102,12 +102,10 @@ async def queries_of(
     """The texts checked and tokenized, and the seconds that took.
 
     `heavy` ones, that is images, are always decoded on another thread, some requests at a time. Raises `QueryError`,
-    `QueueFull` for more texts than could ever wait, and `DeadlineExceeded`.
+    `QueueFull` where there is no room for so many texts, and `DeadlineExceeded`.
     """
     started = time.monotonic()
-    if len(texts) > served.worker.limits.max_queue_items:
-        served.observer.rejected("overloaded", len(texts))
-        raise QueueFull(never=True)
+    served.worker.admit(len(texts))
 
     def checked() -> list[QueryT]:
         queries: list[QueryT] = []

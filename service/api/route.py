@@ -45,6 +45,8 @@ class ModelRoute(APIRoute):
         """Runs the endpoint; raises what it raises, and `RequestValidationError`."""
         endpoint: Endpoint = self.endpoint
         headers = dict(request.scope["headers"])
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise HTTPException(415, "compressed bodies are not accepted", {"Accept-Encoding": "identity"})
         body = self._checked(await _json_of(request, headers.get(b"content-type", b"").decode("latin-1")))
         timeout = _timeout_of(headers.get(TIMEOUT_HEADER.lower().encode()))
         priority = headers.get(b"priority", b"").decode("latin-1")

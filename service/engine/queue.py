@@ -30,6 +30,8 @@ class Limits:
     """How long the oldest entry waits for company; 0 takes what there is."""
     max_overtaken: float
     """How long more urgent entries may go before an entry."""
+    max_wait: float
+    """How long what waits already may take, for more to be let in."""
     max_queue_items: int
     max_queue_tokens: int
 

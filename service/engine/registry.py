@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gc
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +25,7 @@ from models.sequence_to_sequence import SequenceToSequenceModel
 from models.store import Model
 from service.engine.decoding import DecodingWorker
 from service.engine.queue import Limits
-from service.engine.worker import BatchWorker, Operation, Worker
+from service.engine.worker import BatchWorker, Operation, Worker, give_way
 from service.metrics import Metrics, ModelObserver
 from service.settings import Settings
 
@@ -138,6 +139,8 @@ class Registry:
             self.failure = error
             self.on_failure()
             raise
+        gc.collect()
+        gc.freeze()  # what lives as long as the process need not be looked at in every collection, which takes 0.1 s
         self.ready = True
 
     async def stop(self) -> None:
@@ -254,6 +257,7 @@ class Registry:
         task.add_done_callback(self._retiring.discard)
 
     def _load_and_warm_up(self, path: Path) -> Model:
+        give_way()
         settings = self._settings
         model = self._store.load(
             path.parent.name, int(path.name), backend=settings.backend, device=settings.device, threads=settings.threads
@@ -262,7 +266,7 @@ class Registry:
             if isinstance(model, ImageClassifier):
                 model.classify([_BLACK] * count)
                 continue
-            for words in (1, min(32, model.manifest.text.max_tokens)):
+            for words in _warm_up_lengths(model):
                 _try(model, [" ".join(["a"] * words)] * count)
         return model
 
@@ -274,6 +278,7 @@ class Registry:
             batch_cost=settings.batch_cost,
             max_delay=settings.max_delay_ms / 1000,
             max_overtaken=settings.max_overtaken_ms / 1000,
+            max_wait=settings.max_wait_ms / 1000,
             max_queue_items=settings.max_queue_items,
             max_queue_tokens=settings.max_queue_tokens,
         )
@@ -290,6 +295,12 @@ def _names(key: Key) -> tuple[str, str]:
 
 def _full_names(served: Iterable[Key]) -> list[str]:
     return sorted(_names(key)[1] for key in served)
+
+
+def _warm_up_lengths(model: Model) -> list[int]:
+    """Words of texts before which nobody shall be the first; what is written from a text takes its time."""
+    lengths = (1, 32) if isinstance(model, SequenceToSequenceModel) else (1, 8, 32, 128)
+    return [length for length in lengths if length < model.manifest.text.max_tokens] or [1]
 
 
 def _try(model: LanguageModel | Translator | Generator | Classifier, texts: list[str]) -> None:

@@ -2,6 +2,9 @@
 
 import abc
 import asyncio
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -90,7 +93,7 @@ class Worker(abc.ABC):
         self._batches = 0
         self._wake = asyncio.Event()
         self._stopping = False
-        self._thread = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="softserve-model")
+        self._thread = ThreadPoolExecutor(threads, "softserve-model", initializer=give_way)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -117,6 +120,7 @@ class Worker(abc.ABC):
         """
         if self._stopping:
             raise Stopped
+        self.admit(len(queries))
         loop, now = asyncio.get_running_loop(), time.monotonic()
         entries = [
             Entry(
@@ -151,6 +155,17 @@ class Worker(abc.ABC):
         )
         return [result for result, _ in answers], timing
 
+    def admit(self, items: int) -> None:
+        """Raises `QueueFull` where so many queries have no room, or what waits already takes too long.
+
+        `submit` asks too, of their lengths as well; whoever asks before spares itself the work of making them.
+        """
+        never = items > self.limits.max_queue_items
+        wait = self._drain.seconds(self._queue.tokens)
+        if never or len(self._queue) + items > self.limits.max_queue_items or wait > self.limits.max_wait:
+            self._observer.rejected("overloaded", items)
+            raise QueueFull(never=never, retry_after=wait)
+
     def _push(self, entries: Sequence[Entry[Waiting]]) -> None:
         try:
             self._queue.push(entries)
@@ -181,6 +196,12 @@ class Worker(abc.ABC):
             self._report_queue()
         for entry in expired:
             fail(entry, DeadlineExceeded())
+
+
+def give_way() -> None:
+    """Lets this thread, and those it starts, compute only where nobody wants to be answered (Linux: their niceness)."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
 
 
 def fail(entry: Entry[Waiting], error: Exception) -> None:

@@ -90,7 +90,11 @@ def serve(library: LanguageModel, gate: Gate, monkeypatch: pytest.MonkeyPatch) -
         def start(**settings: Any) -> TestClient:
             monkeypatch.setattr(ModelStore, "load", lambda *_, **__: library)
             monkeypatch.setattr(registry, "operations", gate.operations)
-            app = create_app(Settings(**{"threads": 1, "models": ("next-word",), **settings}))
+            app = create_app(
+                Settings(
+                    **{"threads": 1, "models": ("next-word",), "parallel_batches": 1, "max_wait_ms": 1e9, **settings}
+                )
+            )
             client = running.enter_context(TestClient(app, raise_server_exceptions=False))
             running.callback(gate.opened.set)
             _wait_until(lambda: client.get("/readyz").status_code == 200)

@@ -20,7 +20,7 @@ def address(library, gate, monkeypatch, wait_until):
     """Where a server listens whose model waits behind the gate."""
     monkeypatch.setattr(ModelStore, "load", lambda *_, **__: library)
     monkeypatch.setattr(registry, "operations", gate.operations)
-    app = create_app(Settings(threads=1, models=("next-word",)))
+    app = create_app(Settings(threads=1, models=("next-word",), parallel_batches=1))
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical"))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -50,6 +50,9 @@ def test_variables_of_others_are_ignored(monkeypatch):
         ("threads", 0),
         ("backend", "tensorflow"),
         ("device", "tpu"),
+        ("device", "cpu:1"),
+        ("device", "cuda:x"),
+        ("parallel_batches", 0),
         ("model_dirs", ()),
         ("max_batch_items", 0),
         ("max_batch_tokens", 0),
@@ -81,3 +84,9 @@ def test_every_setting_says_what_it_does():
 def test_settings_are_frozen():
     with pytest.raises(ValidationError, match="frozen"):
         Settings().port = 1
+
+
+def test_torchscript_files_are_opened_only_where_that_is_allowed():
+    with pytest.raises(ValidationError, match="--allow-torchscript"):
+        Settings(backend="torchscript")
+    assert Settings(backend="torchscript", allow_torchscript=True).backend == "torchscript"

@@ -64,9 +64,9 @@ def test_an_unknown_graph_is_a_bug_of_the_caller(backend, inputs):
         backend.run("translate", inputs, ["words"])
 
 
-@pytest.mark.parametrize("device", ["tpu", "", "CPU", "cuda:0"])
+@pytest.mark.parametrize("device", ["tpu", "", "CPU", "cpu:0", "cuda:", "cuda:x", "cuda:1000", "auto:1"])
 def test_unknown_devices_name_the_known_ones(bundled, device):
-    with pytest.raises(UnsupportedDeviceError, match=f"unknown device '{device}'; known devices: cpu, cuda"):
+    with pytest.raises(UnsupportedDeviceError, match=f"unknown device '{device}'; known devices: auto, cpu, cuda"):
         OnnxBackend(bundled, read_manifest(bundled), device=device)
 
 
@@ -82,6 +82,39 @@ def test_a_provider_that_does_not_load_is_never_replaced(bundled, monkeypatch):
     monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: session)
     with pytest.raises(UnsupportedDeviceError, match="CUDAExecutionProvider was asked for but did not load"):
         OnnxBackend(bundled, read_manifest(bundled), device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("device", "providers"),
+    [
+        ("cuda", [("CUDAExecutionProvider", {"device_id": 0})]),
+        ("cuda:1", [("CUDAExecutionProvider", {"device_id": 1})]),
+        (
+            "tensorrt:2",
+            [("TensorrtExecutionProvider", {"device_id": 2}), ("CUDAExecutionProvider", {"device_id": 2})],
+        ),
+    ],
+)
+def test_a_device_is_its_provider_and_number(bundled, monkeypatch, device, providers):
+    asked = []
+
+    def session(*_, **arguments):
+        asked.append(arguments["providers"])
+        return SimpleNamespace(get_providers=lambda: [name for name, _ in providers])
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [name for name, _ in providers])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    assert OnnxBackend(bundled, read_manifest(bundled), device=device).device == device
+    assert asked[0] == providers
+
+
+@pytest.mark.parametrize("available", [["CPUExecutionProvider"], ["CUDAExecutionProvider", "CPUExecutionProvider"]])
+def test_auto_is_the_processor_where_no_gpu_loads(bundled, inputs, available, monkeypatch):
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: available)
+    if "CUDAExecutionProvider" in available:  # installed, but without a driver it does not load
+        session = SimpleNamespace(get_providers=lambda: ["CPUExecutionProvider"])
+        monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: session)
+    assert OnnxBackend(bundled, read_manifest(bundled), device="auto").device == "cpu"
 
 
 def test_two_runtimes_at_once_are_refused(bundled, monkeypatch):

@@ -93,6 +93,13 @@ def test_errors_are_problems(client, content, kind, status, detail):
     assert answer.json()["request_id"] == "mine"
 
 
+@pytest.mark.parametrize(("encoding", "status"), [("gzip", 415), ("br, gzip", 415), ("identity", 200)])
+def test_compressed_bodies_are_refused_unread(client, encoding, status):
+    answer = client.post("/v1/brief", json={"number": 1}, headers={"Content-Encoding": encoding})
+    assert answer.status_code == status
+    assert status == 200 or answer.headers["accept-encoding"] == "identity"
+
+
 @pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8", "application/problem+json"])
 def test_json_may_be_called_by_any_of_its_names(client, kind):
     assert client.post("/v1/brief", content=b'{"number": 1}', headers={"Content-Type": kind}).json() == {"number": 1}

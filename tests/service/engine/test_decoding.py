@@ -98,6 +98,7 @@ class Bench:
             "batch_cost": 100,
             "max_delay": 0.0,
             "max_overtaken": 60.0,
+            "max_wait": 60.0,
             "max_queue_items": 16,
             "max_queue_tokens": 100,
         }

@@ -16,6 +16,7 @@ def limits(**changes):
         "batch_cost": 100,
         "max_delay": 0.0,
         "max_overtaken": math.inf,
+        "max_wait": math.inf,
         "max_queue_items": 10,
         "max_queue_tokens": 100,
     }
@@ -242,6 +243,7 @@ LIMITS = st.builds(
     batch_cost=st.integers(0, 20),
     max_delay=st.floats(0, 2),
     max_overtaken=st.integers(0, 12).map(float),
+    max_wait=st.just(math.inf),
     max_queue_items=st.integers(1, 12),
     max_queue_tokens=st.integers(1, 60),
 )

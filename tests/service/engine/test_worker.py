@@ -61,6 +61,7 @@ def limits(**changes):
         "batch_cost": 100,
         "max_delay": 0.0,
         "max_overtaken": 60.0,
+        "max_wait": 60.0,
         "max_queue_items": 16,
         "max_queue_tokens": 100,
     }
@@ -319,6 +320,62 @@ def test_a_refusal_says_how_long_what_waits_will_take():
         await values(waiting)
 
     with_bench(scenario, max_queue_items=2)
+
+
+def test_who_would_wait_too_long_is_refused_whatever_room_there_is():
+    async def scenario(bench):
+        bench.worker._drain.record(10**6, 10**6)  # a token a second
+        await bench.block()
+        waiting = bench.submit(1, length=5)
+        await asyncio.sleep(0)
+        bench.worker.admit(15)  # 5 seconds are fine
+        too_many = bench.submit(2)
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull) as early:
+            bench.worker.admit(1)
+        with pytest.raises(QueueFull) as late:
+            await bench.submit(3)
+        for caught in (early, late):
+            assert (caught.value.never, round(caught.value.retry_after, 3)) == (False, 6.0)
+        assert bench.recorder.rejections == [("overloaded", 1)] * 2
+        bench.double.gate.set()
+        assert await values(waiting) + await values(too_many) == [2, 4]
+
+    with_bench(scenario, max_wait=5.5)
+
+
+def test_several_batches_run_at_once_and_all_are_finished_before_the_end():
+    entered, both = [], threading.Barrier(2, timeout=10)
+
+    def meet(queries):
+        entered.append([query.value for query in queries])
+        both.wait()  # passes only where two batches run at once
+        return [-query.value for query in queries]
+
+    async def run():
+        bench = Bench(operations={"meet": meet}, max_batch_items=1)
+        bench.worker = BatchWorker({"meet": meet}, limits(max_batch_items=1), bench.recorder, parallel_batches=2)
+        bench.worker.start()
+        tasks = [bench.submit(value, operation="meet") for value in (1, 2, 3, 4)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(HANGS):
+            await bench.worker.stop()  # what came before is computed
+            assert [await values(task) for task in tasks] == [[-1], [-2], [-3], [-4]]
+        assert sorted(entered) == [[1], [2], [3], [4]]
+
+    asyncio.run(run())
+
+
+def test_no_more_batches_run_at_once_than_allowed():
+    async def scenario(bench):
+        await bench.block()
+        waiting = bench.submit(1)
+        await asyncio.sleep(0.05)
+        assert bench.double.batches == [[0]]
+        bench.double.gate.set()
+        assert await values(waiting) == [2]
+
+    with_bench(scenario)
 
 
 def test_a_request_that_never_fits_is_said_to():
