@@ -41,11 +41,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=_version(),
         lifespan=_lifespan,
         responses={500: {"model": Problem}},
-        telemetry={"tracing": False, "metrics": False, "logs": False},
+        telemetry={"tracing": settings.tracing, "auto_configure": settings.tracing, "metrics": False, "logs": False},
     )
     app.state.settings, app.state.metrics, app.state.registry = settings, metrics, registry
     parts = (native, classify, translate, generate, models)
-    app.add_middleware(ShortWay, routes=[route for part in parts for route in part.router.routes])
+    if not settings.tracing:  # FastAPI's spans learn their route from its router
+        app.add_middleware(ShortWay, routes=[route for part in parts for route in part.router.routes])
     app.add_middleware(AuthMiddleware, users=_keys(settings.api_keys), administrators=_keys(settings.admin_keys))
     app.add_middleware(
         RequestMiddleware,

@@ -73,6 +73,8 @@ class Settings(BaseSettings):
     """Seconds that accepted requests have to finish after SIGTERM."""
     access_log: bool = False
     """A line of JSON for each request on standard output: id, model, status, batch, times; never a text or a key."""
+    tracing: bool = False
+    """OpenTelemetry spans, sent to OTEL_EXPORTER_OTLP_ENDPOINT. Needs pip install 'softserve[otel]'."""
     log_level: Literal["critical", "error", "warning", "info", "debug"] = "info"
     """Least level that is logged."""
 

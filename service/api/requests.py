@@ -14,6 +14,7 @@ from service.engine.queue import DEFAULT_URGENCY
 from service.engine.registry import Registry, ServedModel
 from service.engine.worker import DeadlineExceeded, Timing
 from service.settings import Settings
+from service.tracing import trace_request
 
 __all__ = [
     "TIMEOUT_HEADER",
@@ -147,8 +148,10 @@ def urgency_of(priority: str | None) -> int:
 
 
 def note_timing(request: Request, tokenized: float, timing: Timing) -> None:
-    """Keeps where the time went, for the answer and the access log."""
+    """Keeps where the time went, for the answer, the access log and spans."""
     request.state.tokenized, request.state.timing = tokenized, timing
+    if request.app.state.settings.tracing:
+        trace_request(tokenized, timing)
 
 
 def server_timing(request: Request) -> dict[str, str]:

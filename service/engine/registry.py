@@ -28,6 +28,7 @@ from service.engine.queue import Limits
 from service.engine.worker import BatchWorker, Operation, Worker, give_way
 from service.metrics import Metrics, ModelObserver
 from service.settings import Settings
+from service.tracing import BatchTracer
 
 __all__ = ["Key", "NotReady", "Registry", "ServedModel"]
 
@@ -230,7 +231,7 @@ class Registry:
         started = time.monotonic()
         model = await asyncio.to_thread(self._load_and_warm_up, path)
         observer = self._metrics.for_model(model.manifest, model.backend)
-        worker = _worker(model, self._limits(), observer, self._settings.parallel_batches)
+        worker = self._worker(model, observer)
         worker.start()
         size = self._settings.prefix_cache_mb * _MEGABYTE
         prefixes = PrefixCache[NextWords](size) if size and isinstance(model, LanguageModel) else None
@@ -269,6 +270,13 @@ class Registry:
             for words in _warm_up_lengths(model):
                 _try(model, [" ".join(["a"] * words)] * count)
         return model
+
+    def _worker(self, model: Model, observer: ModelObserver) -> Worker:
+        if isinstance(model, SequenceToSequenceModel):
+            return DecodingWorker(model.start, self._limits(), observer)
+        tracer = BatchTracer(model.manifest.name) if self._settings.tracing else None
+        parallel = self._settings.parallel_batches
+        return BatchWorker(operations(model), self._limits(), observer, parallel_batches=parallel, tracer=tracer)
 
     def _limits(self) -> Limits:
         settings = self._settings
@@ -314,12 +322,6 @@ def _try(model: LanguageModel | Translator | Generator | Classifier, texts: list
     else:
         model.next_words(texts)
         model.score(texts)
-
-
-def _worker(model: Model, limits: Limits, observer: ModelObserver, parallel_batches: int) -> Worker:
-    if isinstance(model, SequenceToSequenceModel):
-        return DecodingWorker(model.start, limits, observer)
-    return BatchWorker(operations(model), limits, observer, parallel_batches=parallel_batches)
 
 
 def operations(model: LanguageModel | Classifier | ImageClassifier) -> dict[str, Operation]:

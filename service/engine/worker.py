@@ -2,6 +2,7 @@
 
 import abc
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -21,11 +22,14 @@ __all__ = [
     "Operation",
     "Stopped",
     "Timing",
+    "Tracer",
     "Waiting",
     "Worker",
     "fail",
     "succeed",
 ]
+
+logger = logging.getLogger("softserve")
 
 Operation = Callable[[Sequence[Any]], Sequence[Any]]
 """Computes a batch: queries in, one result each, in order. Called on the worker's thread."""
@@ -68,12 +72,22 @@ class Observer(Protocol):
     def generated(self, tokens: int) -> None: ...
 
 
+class Tracer(Protocol):
+    """What follows requests into their batches; see `service.tracing`."""
+
+    def context(self) -> Any: ...
+
+    def batch(self, number: int, lengths: Sequence[int], requests: Sequence[Any], seconds: float) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A query and whoever waits for its result."""
 
     query: Query
     future: "asyncio.Future[tuple[Any, Timing]]"
+    trace: Any = None
+    """The context of its request, where there is a tracer."""
 
 
 _PREPARING = 2
@@ -83,8 +97,9 @@ _PREPARING = 2
 class Worker(abc.ABC):
     """Queues the concurrent requests of one model and computes them together. Use from one event loop."""
 
-    def __init__(self, limits: Limits, observer: Observer, *, threads: int = 1) -> None:
+    def __init__(self, limits: Limits, observer: Observer, *, threads: int = 1, tracer: Tracer | None = None) -> None:
         self.limits = limits
+        self._tracer = tracer
         self.preparing = asyncio.Semaphore(_PREPARING)
         """Held while a request's heavy inputs, such as images, are made ready for the model."""
         self._queue: BatchQueue[Waiting] = BatchQueue(limits)
@@ -122,6 +137,7 @@ class Worker(abc.ABC):
             raise Stopped
         self.admit(len(queries))
         loop, now = asyncio.get_running_loop(), time.monotonic()
+        context = self._tracer.context() if self._tracer else None
         entries = [
             Entry(
                 operation=operation,
@@ -129,7 +145,7 @@ class Worker(abc.ABC):
                 arrived=now,
                 deadline=deadline,
                 urgency=urgency,
-                payload=Waiting(query, loop.create_future()),
+                payload=Waiting(query, loop.create_future(), context),
             )
             for query in queries
         ]
@@ -220,9 +236,15 @@ class BatchWorker(Worker):
     """Computes batches, one or several at once."""
 
     def __init__(
-        self, operations: Mapping[str, Operation], limits: Limits, observer: Observer, *, parallel_batches: int = 1
+        self,
+        operations: Mapping[str, Operation],
+        limits: Limits,
+        observer: Observer,
+        *,
+        parallel_batches: int = 1,
+        tracer: Tracer | None = None,
     ) -> None:
-        super().__init__(limits, observer, threads=parallel_batches)
+        super().__init__(limits, observer, threads=parallel_batches, tracer=tracer)
         self._operations = operations
         self._free = asyncio.Semaphore(parallel_batches)
         self._running: set[asyncio.Task[None]] = set()
@@ -244,6 +266,8 @@ class BatchWorker(Worker):
     def _computed(self, task: "asyncio.Task[None]") -> None:
         self._running.discard(task)
         self._free.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a batch was computed, and then: %r", error)
 
     async def _has_batch(self) -> bool:
         """Waits for a batch that is to run now; False where none came and none will."""
@@ -282,6 +306,9 @@ class BatchWorker(Worker):
         seconds = time.monotonic() - started
         self._drain.record(sum(entry.length for entry in batch), seconds / len(self._running))
         waits = [started - entry.arrived for entry in batch]
-        self._observer.batch([entry.length for entry in batch], waits, seconds)
         for entry, result, wait in zip(batch, results, waits, strict=True):
             succeed(entry, result, Timing(wait, seconds, number))
+        lengths = [entry.length for entry in batch]
+        self._observer.batch(lengths, waits, seconds)
+        if self._tracer is not None:
+            self._tracer.batch(number, lengths, [entry.payload.trace for entry in batch], seconds)

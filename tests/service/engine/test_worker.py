@@ -378,6 +378,42 @@ def test_no_more_batches_run_at_once_than_allowed():
     with_bench(scenario)
 
 
+def test_an_observer_that_fails_keeps_no_answer_back(caplog):
+    async def scenario(bench):
+        bench.recorder.batch = fail
+        assert await values(bench.submit(1)) == [2]
+        assert await values(bench.submit(2)) == [4]
+
+    with_bench(scenario)
+    assert "and then: " in caplog.text
+
+
+def test_a_tracer_sees_the_requests_of_each_batch():
+    class Tracer:
+        def __init__(self):
+            self.seen = []
+
+        def context(self):
+            return asyncio.current_task().get_name()
+
+        def batch(self, *batch):
+            self.seen.append(batch)
+
+    async def run():
+        bench, tracer = Bench(), Tracer()
+        bench.worker = BatchWorker({"double": bench.double}, limits(), bench.recorder, tracer=tracer)
+        bench.worker.start()
+        tasks = [bench.submit(1, 2), bench.submit(3)]
+        assert [await values(task) for task in tasks] == [[2, 4], [6]]
+        await bench.worker.stop()
+        ((number, lengths, contexts, seconds),) = tracer.seen
+        names = [task.get_name() for task in tasks]
+        assert (number, lengths, contexts) == (1, [1, 1, 1], [names[0], names[0], names[1]])
+        assert seconds >= 0
+
+    asyncio.run(run())
+
+
 def test_a_request_that_never_fits_is_said_to():
     async def scenario(bench):
         with pytest.raises(QueueFull) as caught:

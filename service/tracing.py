@@ -1,0 +1,57 @@
+"""OpenTelemetry spans, where `--tracing` asks for them.
+
+FastAPI makes a span of each request, a child of the caller's (W3C `traceparent`), and exports spans to where the
+variables `OTEL_EXPORTER_OTLP_...` say. Beneath it go spans of tokenizing, waiting and computing, beside it one of each
+batch, which is linked to all requests in it. No span holds a text.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+
+from opentelemetry import trace
+from opentelemetry.trace import Link, SpanContext, SpanKind
+
+from service.engine.worker import Timing
+
+__all__ = ["BatchTracer", "trace_request"]
+
+_SECOND = 1_000_000_000
+"""Nanoseconds."""
+
+
+def trace_request(tokenized: float, timing: Timing) -> None:
+    """Spans of what a request that ends now spent its time on; call it within the request's span."""
+    tracer = trace.get_tracer("softserve")
+    end = time.time_ns()
+    parts = {"infer": timing.inference, "queue": timing.queue, "tokenize": tokenized}
+    for name, seconds in parts.items():  # the last first
+        start = end - round(_SECOND * seconds)
+        attributes = {"softserve.batch": timing.batch} if name == "infer" else {}
+        tracer.start_span(name, start_time=start, attributes=attributes).end(end)
+        end = start
+
+
+class BatchTracer:
+    """The spans of one model's batches."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def context(self) -> SpanContext:
+        """Of the request that is being answered."""
+        return trace.get_current_span().get_span_context()
+
+    def batch(self, number: int, lengths: Sequence[int], requests: Iterable[SpanContext], seconds: float) -> None:
+        """A batch that ends now, of texts of these requests; several may be of one."""
+        end = time.time_ns()
+        links = {each.span_id: Link(each) for each in requests if each.is_valid}
+        attributes: dict[str, str | int] = {
+            "softserve.model": self._model,
+            "softserve.batch": number,
+            "softserve.items": len(lengths),
+            "softserve.tokens": sum(lengths),
+        }
+        tracer, start = trace.get_tracer("softserve"), end - round(_SECOND * seconds)
+        root = trace.set_span_in_context(trace.INVALID_SPAN)
+        span = tracer.start_span("batch", root, SpanKind.INTERNAL, attributes, [*links.values()], start_time=start)
+        span.end(end)
