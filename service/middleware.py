@@ -69,7 +69,7 @@ class RequestMiddleware:
         except _ClientLeft:
             status = _CLIENT_CLOSED_REQUEST
         finally:
-            scope["state"].get("release", _nothing)()
+            scope["state"].pop("release", _nothing)()  # the server keeps the scope for a while
             self._count(scope, status, time.monotonic() - started)
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send, headers: Mapping[bytes, bytes]) -> None:
