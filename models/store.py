@@ -25,6 +25,8 @@ _TASKS: Mapping[str, Callable[[Path, Manifest, Backend], Model]] = {
     "image-classification": ImageClassifier.from_bundle,
 }
 
+_SEARCHES = {"translation", "text-generation"}
+
 
 class ModelStore:
     """The bundles `<directory>/<name>/<version>/` of one or several directories; the first directory wins."""
@@ -69,9 +71,10 @@ class ModelStore:
         backend: BackendName = "onnx",
         device: str = "cpu",
         threads: int | None = None,
+        parallel: int = 1,
     ) -> Model:
-        """Loads a model after checking all its files; see `load_bundle` for what it raises."""
-        return load_bundle(self.path(name, version), backend=backend, device=device, threads=threads)
+        """Loads a model after checking all its files; see `load_bundle`."""
+        return load_bundle(self.path(name, version), backend=backend, device=device, threads=threads, parallel=parallel)
 
     def _bundles(self) -> dict[tuple[str, int], Path]:
         found: dict[tuple[str, int], Path] = {}
@@ -83,21 +86,33 @@ class ModelStore:
         return found
 
 
-def load_bundle(path: Path, *, backend: BackendName = "onnx", device: str = "cpu", threads: int | None = None) -> Model:
+def load_bundle(
+    path: Path,
+    *,
+    backend: BackendName = "onnx",
+    device: str = "cpu",
+    threads: int | None = None,
+    parallel: int = 1,
+) -> Model:
     """Loads the bundle in a directory.
 
-    Raises `BundleError` naming everything that is wrong with it, `UnsupportedDeviceError` for a backend or device
+    `parallel` is how many batches will be computed at once, for models that do not search: these compute one step for
+    all. Raises `BundleError` naming everything that is wrong with it, `UnsupportedDeviceError` for a backend or device
     that is not available here.
     """
     manifest = load_manifest(path)
-    return _TASKS[manifest.task](path, manifest, _backend(backend, path, manifest, device, threads))
+    if manifest.task in _SEARCHES:
+        parallel = 1
+    return _TASKS[manifest.task](path, manifest, _backend(backend, path, manifest, device, threads, parallel))
 
 
-def _backend(name: BackendName, path: Path, manifest: Manifest, device: str, threads: int | None) -> Backend:
+def _backend(
+    name: BackendName, path: Path, manifest: Manifest, device: str, threads: int | None, parallel: int
+) -> Backend:
     if name == "onnx":
         from models.backend.onnx import OnnxBackend
 
-        return OnnxBackend(path, manifest, device=device, threads=threads)
+        return OnnxBackend(path, manifest, device=device, threads=threads, parallel=parallel)
     if name != "torchscript":
         raise UnsupportedDeviceError(f"unknown backend {name!r}; known backends: onnx, torchscript")
     try:

@@ -264,7 +264,12 @@ class Registry:
         give_way()
         settings = self._settings
         model = self._store.load(
-            path.parent.name, int(path.name), backend=settings.backend, device=settings.device, threads=settings.threads
+            path.parent.name,
+            int(path.name),
+            backend=settings.backend,
+            device=settings.device,
+            threads=settings.threads,
+            parallel=settings.parallel_batches,
         )
         for count in (1, min(8, settings.max_batch_items)):
             if isinstance(model, ImageClassifier):

@@ -1,3 +1,5 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -159,3 +161,34 @@ def test_threads_are_those_a_container_may_use(bundled, monkeypatch, usable, thr
     backend = OnnxBackend(bundled, read_manifest(bundled), threads=threads)
     session = next(iter(backend._sessions.values()))
     assert session.get_session_options().intra_op_num_threads == expected
+
+
+def test_a_run_beside_another_has_threads_of_its_own_and_gives_the_same(bundled, inputs):
+    backend = OnnxBackend(bundled, read_manifest(bundled), threads=2, parallel=2)
+    alone = backend.run("next_words", inputs, ["log_probabilities"])
+    wide, used = backend._sessions["next_words"], []
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(*arguments):
+        used.append("wide")
+        entered.set()
+        assert leave.wait(10)
+        return wide.run(*arguments)
+
+    backend._sessions = {"next_words": SimpleNamespace(run=slow)}
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(backend.run, "next_words", inputs, ["log_probabilities"])
+        assert entered.wait(10)
+        second = pool.submit(backend.run, "next_words", inputs, ["log_probabilities"]).result(10)
+        leave.set()
+        assert used == ["wide"]
+        for found in (first.result(10), second):
+            np.testing.assert_array_equal(found[0], alone[0])
+        backend.run("next_words", inputs, ["log_probabilities"])  # alone again
+        assert used == ["wide", "wide"]
+
+
+@pytest.mark.parametrize(("threads", "parallel"), [(1, 2), (2, 1)])
+def test_there_is_one_copy_of_a_model_where_another_would_not_help(bundled, threads, parallel):
+    backend = OnnxBackend(bundled, read_manifest(bundled), threads=threads, parallel=parallel)
+    assert backend._beside is backend._sessions
