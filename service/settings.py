@@ -40,9 +40,9 @@ class Settings(BaseSettings):
     auto is cuda where it is available, else cpu."""
     threads: Annotated[int, Field(ge=1)] | None = None
     """Threads of one model run. All that the container may use without it; lower it where other work shares them."""
-    parallel_batches: Annotated[int, Field(ge=1)] = 2
-    """Batches of one model that run at once, each on its share of the threads; one that is alone has them all. More than
-    1 takes the memory of another copy of the model. What writes texts takes its steps together instead."""
+    parallel_batches: Annotated[int, Field(ge=1)] = 3
+    """Batches of one model that run at once, each on its share of the threads; one that is alone has them all. More
+    than 1 takes the memory of another copy of the model. What writes texts takes its steps together instead."""
     max_batch_items: Annotated[int, Field(ge=1)] = 32
     """Texts in one batch at most. Raise it for throughput on a GPU."""
     max_batch_tokens: Annotated[int, Field(ge=1)] = 4096

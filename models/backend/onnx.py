@@ -49,8 +49,8 @@ def _options(threads: int) -> onnxruntime.SessionOptions:
 class OnnxBackend:
     """Inference sessions: one for each graph, and another one for runs beside others.
 
-    A run that is alone uses all threads. Runs beside each other are faster with their own ones each: threads that
-    wait for one another at every operator lose more than they share.
+    A run that is alone, as the one before it was, uses all threads. Runs beside each other are faster with their own
+    ones each: threads that wait for one another at every operator lose more than they share.
     """
 
     name: BackendName = "onnx"
@@ -75,7 +75,7 @@ class OnnxBackend:
         most = threads or usable_cpus()
         if parallel > 1 and most > 1 and self._kind == "cpu":
             self._beside = self._load(bundle, manifest, _options(max(1, most // parallel)))
-        self._running, self._count = 0, threading.Lock()
+        self._running, self._crowded, self._count = 0, False, threading.Lock()
 
     def _load(
         self, bundle: Path, manifest: Manifest, options: onnxruntime.SessionOptions
@@ -110,7 +110,8 @@ class OnnxBackend:
 
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         with self._count:
-            sessions = self._beside if self._running else self._sessions
+            sessions = self._beside if self._running or self._crowded else self._sessions
+            self._crowded = self._running > 0
             self._running += 1
         try:
             results: list[Array] = sessions[graph].run(list(outputs), dict(inputs))
