@@ -78,7 +78,8 @@ def test_the_deadline_is_the_requests_or_the_settings():
 
 
 def test_timing_is_said_in_milliseconds():
-    request = fastapi.Request({"type": "http", "state": {}})
+    app = SimpleNamespace(state=SimpleNamespace(settings=Settings()))
+    request = fastapi.Request({"type": "http", "state": {}, "app": app})
     assert server_timing(request) == {}
     note_timing(request, 0.002, Timing(0.0015, 1.25, 7))
     assert (request.state.tokenized, request.state.timing.batch) == (0.002, 7)
