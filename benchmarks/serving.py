@@ -7,8 +7,6 @@ and shares the machine with the server. Every client sends one sentence at a tim
 """
 
 import asyncio
-import http.client
-import json
 import os
 import platform
 import statistics
@@ -21,6 +19,7 @@ from pathlib import Path
 import onnxruntime
 import tyro
 
+from benchmarks.client import Connection
 from benchmarks.server import free_port, wait_until_ready
 from models import ModelStore, Translator
 from service.settings import BUNDLED
@@ -98,22 +97,13 @@ async def _send(texts: Sequence[str], port: int, clients: int, beam_size: int) -
 
 
 async def _client(waiting: Iterator[tuple[int, str]], found: dict[int, str], port: int, beam_size: int) -> None:
-    """Plain sockets: an HTTP library would take processor time from the server."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    connection = Connection(port)
     for index, text in waiting:
-        body = json.dumps({"text": text, "beam_size": beam_size}).encode()
-        head = (
-            f"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-        )
-        writer.write(head.encode() + b"\r\n\r\n" + body)
-        status, *fields = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
-        length = next(int(field.split(":")[1]) for field in fields if field.startswith("content-length:"))
-        answer = json.loads(await reader.readexactly(length))
-        if " 200 " not in f"{status} ":
-            raise http.client.HTTPException(f"{status}: {answer}")
-        found[index] = answer["results"][0]["translations"][0]["text"]
-    writer.close()
-    await writer.wait_closed()
+        answer = await connection.post("/v1/translate", {"text": text, "beam_size": beam_size})
+        if answer.status != 200:
+            raise RuntimeError(f"{answer.status}: {answer.body}")
+        found[index] = answer.body["results"][0]["translations"][0]["text"]
+    connection.drop()
 
 
 if __name__ == "__main__":
