@@ -23,6 +23,7 @@ from models.manifest import read_manifest, validate
 from models.store import Model
 from service.app import create_app
 from service.auth import KeyFileError
+from service.memory import use_few_arenas
 from service.settings import BUNDLED, Settings
 
 __all__ = ["main"]
@@ -47,6 +48,7 @@ class _Server(uvicorn.Server):
 def serve(settings: Settings) -> int:
     """Runs the service; 0 after an orderly stop, 1 where it could not start."""
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    use_few_arenas()
     app = create_app(settings)
     config = uvicorn.Config(
         app,

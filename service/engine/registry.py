@@ -2,8 +2,6 @@
 
 import asyncio
 import base64
-import contextlib
-import ctypes
 import gc
 import logging
 import time
@@ -28,6 +26,7 @@ from models.store import Model
 from service.engine.decoding import DecodingWorker
 from service.engine.queue import Limits
 from service.engine.worker import BatchWorker, Operation, Worker, give_way
+from service.memory import give_back
 from service.metrics import Metrics, ModelObserver
 from service.settings import Settings
 from service.tracing import BatchTracer
@@ -258,7 +257,7 @@ class Registry:
         task = asyncio.create_task(retire())
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
-        task.add_done_callback(lambda task: task.get_loop().call_later(1.0, _give_memory_back))
+        task.add_done_callback(lambda task: task.get_loop().call_later(1.0, give_back))
 
     def _load_and_warm_up(self, path: Path) -> Model:
         give_way()
@@ -298,12 +297,6 @@ class Registry:
             max_queue_items=settings.max_queue_items,
             max_queue_tokens=settings.max_queue_tokens,
         )
-
-
-def _give_memory_back() -> None:
-    """What a model has freed, to the system: glibc keeps it, in pieces that the next model does not fit into."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _signature(bundle: Path) -> Signature:
