@@ -28,7 +28,7 @@ import tyro
 from benchmarks.client import Connection
 from benchmarks.server import free_port, wait_until_ready
 from models import Classifier, LanguageModel, ModelStore
-from service import cli
+from service import server as serving
 from service.settings import BUNDLED, Settings
 
 _WORDS = ("we", "had", "a", "very", "good", "time", "please", "set", "an", "alarm", "for", "seven", "what", "is", "the")
@@ -193,7 +193,7 @@ async def _reload(port: int, key: str, pause: float, outcome: Outcome) -> None:
             outcome.reloads += 1
 
 
-class _Watched(cli._Server):
+class _Watched(serving.Server):
     """A server that tells its event loop."""
 
     loop: asyncio.AbstractEventLoop
@@ -205,9 +205,9 @@ class _Watched(cli._Server):
 
 def _serve(settings: Settings, pipe: Pipe) -> None:
     """A service that says over a pipe what its process holds."""
-    cli._Server = _Watched  # type: ignore[misc]
+    serving.Server = _Watched  # type: ignore[misc]
     threading.Thread(target=_tell, args=(pipe,), daemon=True).start()
-    raise SystemExit(cli.serve(settings))
+    raise SystemExit(serving.serve(settings))
 
 
 def _tell(pipe: Pipe) -> None:

@@ -26,10 +26,11 @@ __all__ = ["create_app"]
 logger = logging.getLogger("softserve")
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, *, load_first: bool = False) -> FastAPI:
     """The service as an ASGI application, e.g. for `uvicorn --factory service.app:create_app`.
 
-    Models load in the background once the application starts; `/readyz` says when they are there. Raises at once
+    Models load in the background once the application starts; `/readyz` says when they are there. With `load_first` the
+    application has not started before, so that a server takes no connection. Raises at once
     where a model directory is missing or holds no model of a name that the settings ask for, or a key file has no key.
     """
     settings = settings or Settings()
@@ -44,6 +45,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         telemetry={"tracing": settings.tracing, "auto_configure": settings.tracing, "metrics": False, "logs": False},
     )
     app.state.settings, app.state.metrics, app.state.registry = settings, metrics, registry
+    app.state.load_first = load_first
     parts = (native, classify, translate, generate, models)
     if not settings.tracing:  # FastAPI's spans learn their route from its router
         app.add_middleware(ShortWay, routes=[route for part in parts for route in part.router.routes])
@@ -76,6 +78,8 @@ def _keys(path: Path | None) -> KeyRing | None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     registry: Registry = app.state.registry
     settings: Settings = app.state.settings
+    if app.state.load_first:
+        await registry.load()
     running = asyncio.create_task(_run(registry, settings.watch_seconds))
     running.add_done_callback(_log_failure)
     try:
@@ -87,7 +91,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _run(registry: Registry, watch_seconds: float) -> None:
-    await registry.load()
+    if not registry.ready:
+        await registry.load()
     if watch_seconds:
         await registry.watch(watch_seconds)
 

@@ -1,19 +1,14 @@
 """`softserve`: serve models, inspect bundles, measure them."""
 
-import contextlib
 import io
-import logging
-import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import tyro
-import uvicorn
 from PIL import Image
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
@@ -21,52 +16,11 @@ from pydantic_settings import SettingsError
 from models import Classifier, Generator, ImageClassifier, ModelError, ModelStore, Translator
 from models.manifest import read_manifest, validate
 from models.store import Model
-from service.app import create_app
 from service.auth import KeyFileError
-from service.memory import use_few_arenas
+from service.server import serve
 from service.settings import BUNDLED, Settings
 
 __all__ = ["main"]
-
-
-class _Server(uvicorn.Server):
-    """Ends with the exit status of an orderly stop after SIGTERM and SIGINT; uvicorn's own dies of the signal."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        kept = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in kept.items():
-                signal.signal(number, handler)
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.handle_exit(number, frame)
-
-
-def serve(settings: Settings) -> int:
-    """Runs the service; 0 after an orderly stop, 1 where it could not start."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    use_few_arenas()
-    app = create_app(settings)
-    config = uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        log_level=settings.log_level,
-        log_config=None,
-        access_log=False,
-        timeout_keep_alive=75,  # longer than load balancers keep connections, so that these end them
-        timeout_graceful_shutdown=settings.shutdown_timeout,
-    )
-    server = _Server(config)
-    app.state.registry.on_failure = lambda: setattr(server, "should_exit", True)
-    try:
-        server.run()
-    except SystemExit:  # how uvicorn says that it could not listen, after it logged why
-        return 1
-    return 1 if app.state.registry.failure or not server.started else 0
 
 
 def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:

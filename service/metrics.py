@@ -1,10 +1,23 @@
-"""Prometheus metrics. Labels never hold text, client addresses or keys."""
+"""Prometheus metrics. Labels never hold text, client addresses or keys.
+
+Where several processes serve, each writes its numbers into files of a directory (`PROMETHEUS_MULTIPROC_DIR`, see
+prometheus-client), and whichever is asked sums them up.
+"""
 
 import contextlib
-from collections.abc import Sequence
+import functools
+import operator
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from models import Manifest
 from models.backend import Backend
@@ -20,16 +33,22 @@ class Metrics:
     """All metrics of one application, in a registry of their own so that several can live in one process."""
 
     def __init__(self) -> None:
+        self._several = "PROMETHEUS_MULTIPROC_DIR" in os.environ
         self.registry = registry = CollectorRegistry()
 
         def histogram(name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Histogram:
             return Histogram(f"softserve_{name}", text, labels, buckets=buckets, registry=registry)
 
+        def gauge(
+            name: str, text: str, labels: Sequence[str], over_processes: Literal["livesum", "livemax"] = "livesum"
+        ) -> Gauge:
+            return Gauge(f"softserve_{name}", text, labels, multiprocess_mode=over_processes, registry=registry)
+
         self.requests = Counter(
             "softserve_requests", "Answered requests", ["model", "endpoint", "status"], registry=registry
         )
         self.request_duration = histogram(
-            "request_duration_seconds", "From first byte read to last byte sent", ["endpoint"], _SECONDS
+            "request_duration_seconds", "From first byte read to last byte sent", ["model", "endpoint"], _SECONDS
         )
         self.tokenize_duration = histogram(
             "tokenize_duration_seconds", "Checking and tokenizing one request", ["model"], _SECONDS
@@ -39,8 +58,10 @@ class Metrics:
         self.batch_items = histogram("batch_items", "Texts in a batch", ["model"], _COUNTS)
         self.batch_tokens = histogram("batch_tokens", "Tokens in a batch, without padding", ["model"], _COUNTS)
         self.padding_ratio = histogram("batch_padding_ratio", "Padded share of a batch", ["model"], _RATIOS)
-        self.queue_items = Gauge("softserve_queue_items", "Texts waiting", ["model"], registry=registry)
-        self.queue_tokens = Gauge("softserve_queue_tokens", "Tokens waiting", ["model"], registry=registry)
+        self.queue_items = gauge("queue_items", "Texts waiting", ["model"])
+        self.queue_tokens = gauge("queue_tokens", "Tokens waiting", ["model"])
+        self.queue_limit_items = gauge("queue_limit_items", "Texts that may wait", ["model"])
+        self.queue_limit_tokens = gauge("queue_limit_tokens", "Tokens that may wait", ["model"])
         self.generated_tokens = Counter(
             "softserve_generated_tokens", "Tokens of finished translations, ends included", ["model"], registry=registry
         )
@@ -54,23 +75,63 @@ class Metrics:
         self.prefix_misses = Counter(
             "softserve_prefix_cache_misses", "Contexts that were read from the start", ["model"], registry=registry
         )
-        self.model_info = Gauge(
-            "softserve_model_info",
-            "1 for each loaded model",
-            ["model", "version", "task", "backend", "device"],
-            registry=registry,
+        self.model_info = gauge(
+            "model_info", "1 for each loaded model", ["model", "version", "task", "backend", "device"], "livemax"
         )
         self.load_duration = histogram(
             "model_load_duration_seconds", "Loading and warming up", ["model"], (*_SECONDS, 30.0, 60.0)
         )
+        if not self._several:
+            ProcessCollector(registry=registry)
 
     def for_model(self, manifest: Manifest, backend: Backend) -> "ModelObserver":
         labels = (manifest.name, str(manifest.version), manifest.task, backend.name, backend.device)
         return ModelObserver(self, manifest.name, labels)
 
+    def forget(self, info: Sequence[str]) -> None:
+        """A model is not loaded any more. Where processes share their files, nothing can be taken out of these."""
+        if self._several:
+            self.model_info.labels(*info).set(0)
+        else:
+            with contextlib.suppress(KeyError):
+                self.model_info.remove(*info)
+
     def text(self) -> bytes:
         """The exposition format (Prometheus text format)."""
-        return generate_latest(self.registry)
+        if not self._several:
+            return generate_latest(self.registry)
+        all_processes = CollectorRegistry()
+        MultiProcessCollector(all_processes)  # type: ignore[no-untyped-call]
+        all_processes.register(_Processes())
+        return generate_latest(all_processes)
+
+
+class _Processes(Collector):
+    """What prometheus-client tells of a process, summed over those that the supervisor started."""
+
+    def collect(self) -> Iterable[Metric]:
+        sums: dict[str, Metric] = {}
+        for pid in _siblings():
+            for family in ProcessCollector(pid=functools.partial(int, pid), registry=None).collect():
+                kept = sums.setdefault(family.name, family)
+                if kept is not family:
+                    kept.samples = [_both(*pair) for pair in zip(kept.samples, family.samples, strict=True)]
+        return sums.values()
+
+
+def _both(one: Sample, other: Sample) -> Sample:
+    """A limit is the same for all, and the newest start tells of a process that was replaced."""
+    together = max if one.name in ("process_max_fds", "process_start_time_seconds") else operator.add
+    return one._replace(value=together(one.value, other.value))
+
+
+def _siblings() -> list[int]:
+    """Processes of the same supervisor, this one among them; it alone where the kernel does not say."""
+    parent = os.getppid()
+    try:
+        return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+    except OSError:
+        return [os.getpid()]
 
 
 class ModelObserver:
@@ -95,11 +156,15 @@ class ModelObserver:
 
     def unloaded(self) -> None:
         """No version of these labels is served any more."""
-        with contextlib.suppress(KeyError):
-            self._metrics.model_info.remove(*self._info)
+        self._metrics.forget(self._info)
 
     def tokenized(self, seconds: float) -> None:
         self._tokenize_duration.observe(seconds)
+
+    def limited(self, items: int, tokens: int) -> None:
+        """What may wait at most."""
+        self._metrics.queue_limit_items.labels(self._model).set(items)
+        self._metrics.queue_limit_tokens.labels(self._model).set(tokens)
 
     def queued(self, items: int, tokens: int) -> None:
         self._queue_items.set(items)

@@ -13,7 +13,10 @@ from service.access_log import AccessLog, endpoint_of
 from service.errors import problem_response
 from service.metrics import Metrics
 
-__all__ = ["RequestMiddleware"]
+__all__ = ["DRAINING", "RequestMiddleware"]
+
+DRAINING = "draining"
+"""Key of a request's state (ASGI lifespan) that is set where the server is about to stop."""
 
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -61,7 +64,10 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+                added = [(b"x-request-id", request_id)]
+                if DRAINING in scope["state"]:
+                    added.append((b"connection", b"close"))
+                message["headers"] = [*message.get("headers", ()), *added]
             await send(message)
 
         try:
@@ -105,7 +111,7 @@ class RequestMiddleware:
         endpoint = endpoint_of(scope)
         model = scope["state"].get("model", "")
         self._metrics.requests.labels(model, endpoint, str(status)).inc()
-        self._metrics.request_duration.labels(endpoint).observe(seconds)
+        self._metrics.request_duration.labels(model, endpoint).observe(seconds)
         if self._access_log is not None:
             self._access_log.write(scope, status, seconds)
 

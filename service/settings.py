@@ -25,6 +25,9 @@ class Settings(BaseSettings):
     """Address to listen on; 0.0.0.0 opens the service to the network."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """Port to listen on."""
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
+    """Processes that serve, each with its own models and queues and its share of the processors; one that ends is
+    replaced. One batches best: more are for machines where HTTP itself keeps a processor busy."""
     model_dirs: Annotated[tuple[Path, ...], Field(min_length=1)] = (BUNDLED,)
     """Directories that hold <name>/<version>/ bundles; the first one wins. In the environment: a JSON list."""
     models: tuple[str, ...] = ()
@@ -82,4 +85,10 @@ class Settings(BaseSettings):
     def _torchscript_is_allowed(self) -> Self:
         if self.backend == "torchscript" and not self.allow_torchscript:
             raise ValueError("backend torchscript runs code that a bundle may hold: allow it with --allow-torchscript")
+        return self
+
+    @model_validator(mode="after")
+    def _admin_reaches_every_process(self) -> Self:
+        if self.admin_keys is not None and self.workers > 1:
+            raise ValueError("an admin call reaches one process only: use watch_seconds instead where workers > 1")
         return self

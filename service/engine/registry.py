@@ -239,6 +239,7 @@ class Registry:
         served = ServedModel(model, worker, observer, sha256_of(path / MANIFEST), prefixes)
         old = self._served.get(served.key)
         self._served[served.key] = served
+        observer.limited(self._settings.max_queue_items, self._settings.max_queue_tokens)
         observer.loaded(time.monotonic() - started)
         logger.info("loaded %s:%s in %.2f s", *served.key, time.monotonic() - started)
         if old is not None:

@@ -1,23 +1,12 @@
-"""Tests of the `softserve` command: `inspect` and refusals in this process, `serve` as a process of its own."""
+"""Tests of the `softserve` command, in this process; see test_server.py for what `serve` runs."""
 
-import contextlib
-import json
-import os
 import re
-import signal
-import socket
-import subprocess
 import sys
-import urllib.request
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from service.cli import main
 from service.settings import BUNDLED, Settings
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -167,102 +156,3 @@ def test_bench_of_an_unknown_model(run):
 def known_models():
     paths = sorted(path.parent for path in BUNDLED.glob("*/*/manifest.json"))
     return ", ".join(f"{path.parent.name}:{path.name}" for path in paths)
-
-
-# ---- serve, as a process ----
-
-
-class Process:
-    """`softserve serve` on a free port of this machine."""
-
-    def __init__(self, log, *arguments):
-        self.log = log
-        command = [sys.executable, "-m", "service.cli", "serve", "--port", "0", "--threads", "1", *map(str, arguments)]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SOFTSERVE_")}
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
-
-    @property
-    def text(self):
-        return self.log.read_text()
-
-    @property
-    def address(self):
-        found = re.search(r"running on (http://127\.0\.0\.1:\d+)", self.text)
-        return found and found[1]
-
-    def get(self, path):
-        with urllib.request.urlopen(self.address + path, timeout=30) as response:
-            return response.read().decode()
-
-    def ready(self):
-        assert self.process.poll() is None, self.text
-        with contextlib.suppress(OSError):
-            return bool(self.address and self.get("/readyz"))
-        return False
-
-    def post(self, context):
-        request = urllib.request.Request(
-            self.address + "/v1/next-word",
-            json.dumps({"context": context, "top_k": 1}).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return json.load(response)["results"][0]["words"][0]["word"]
-
-    def end(self, number=signal.SIGTERM):
-        self.process.send_signal(number)
-        return self.process.wait(30)
-
-
-@pytest.fixture
-def start(tmp_path):
-    started = []
-
-    def call(*arguments):
-        started.append(Process(tmp_path / f"log-{len(started)}", *arguments))
-        return started[-1]
-
-    yield call
-    for process in started:
-        if process.process.poll() is None:
-            process.process.kill()
-        process.process.wait(30)
-
-
-def test_serving_until_sigterm(start, wait_until):
-    process = start()
-    wait_until(process.ready)
-    assert process.post("thank you very") == "much"
-    assert process.end() == 0
-
-
-def test_a_request_in_flight_at_sigterm_is_answered(start, wait_until):
-    process = start("--max-delay-ms", "800")
-    wait_until(process.ready)
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(process.post, "thank you very")
-        wait_until(lambda: 'softserve_queue_items{model="next-word"} 1.0' in process.get("/metrics"))
-        status = process.end()
-        assert answer.result() == "much"
-    assert status == 0
-
-
-def test_sigint_is_an_orderly_end_too(start, wait_until):
-    process = start()
-    wait_until(lambda: process.address)
-    assert process.end(signal.SIGINT) == 0
-
-
-def test_a_broken_bundle_ends_the_process_with_a_message(start, broken_models):
-    process = start("--model-dirs", broken_models)
-    assert process.process.wait(30) == 1
-    assert "tokenizer.json does not match its checksum" in process.text
-    assert "Traceback" not in process.text
-
-
-def test_a_taken_port_ends_the_process_with_a_message(start):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        process = start("--port", taken.getsockname()[1])
-        assert process.process.wait(30) == 1
-    assert "address already in use" in process.text

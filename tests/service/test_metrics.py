@@ -1,6 +1,7 @@
 from types import SimpleNamespace
 
 import pytest
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.metrics import Metrics
@@ -16,6 +17,8 @@ METRICS = [
     "batch_padding_ratio",
     "queue_items",
     "queue_tokens",
+    "queue_limit_items",
+    "queue_limit_tokens",
     "rejected",
     "generated_tokens",
     "prefix_cache_hits",
@@ -68,6 +71,12 @@ def test_the_queue_is_shown_as_it_is_now(metrics, observer):
     assert value(metrics, "queue_tokens", model="next-word") == 20
 
 
+def test_what_may_wait_is_shown(metrics, observer):
+    observer.limited(7, 70)
+    assert value(metrics, "queue_limit_items", model="next-word") == 7
+    assert value(metrics, "queue_limit_tokens", model="next-word") == 70
+
+
 def test_refused_texts_are_counted_by_reason(metrics, observer):
     observer.rejected("overloaded", 3)
     observer.rejected("overloaded", 1)
@@ -101,18 +110,19 @@ def test_two_applications_share_no_numbers(metrics, observer):
 def test_durations_are_told_apart_from_100_microseconds_up(metrics, observer, name):
     observer.tokenized(1e-4)
     observer.batch([1], [1e-4], 1e-4)
-    metrics.request_duration.labels("/livez").observe(1e-4)
-    labels = {"endpoint": "/livez"} if name == "request" else {"model": "next-word"}
+    metrics.request_duration.labels("next-word", "/v1/score").observe(1e-4)
+    labels = {"model": "next-word"} | ({"endpoint": "/v1/score"} if name == "request" else {})
     assert value(metrics, f"{name}_duration_seconds_bucket", **labels, le="0.0001") == 1
 
 
 def test_every_promised_metric_is_there_and_documented(metrics):
     families = {family.name: family for family in text_string_to_metric_families(metrics.text().decode())}
-    assert set(families) == {f"softserve_{name}" for name in METRICS}
+    assert {name for name in families if not name.startswith("process_")} == {f"softserve_{name}" for name in METRICS}
+    assert families["process_resident_memory_bytes"].samples[0].value > 0
     assert all(family.documentation for family in families.values())
 
 
 def test_labels_have_few_values(metrics):
-    collectors = [value for name, value in vars(metrics).items() if name != "registry"]
+    collectors = [value for value in vars(metrics).values() if isinstance(value, MetricWrapperBase)]
     assert len(collectors) == len(METRICS)
     assert {label for collector in collectors for label in collector._labelnames} <= LABELS

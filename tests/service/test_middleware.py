@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.metrics import Metrics
-from service.middleware import RequestMiddleware
+from service.middleware import DRAINING, RequestMiddleware
 
 
 async def echo(scope, receive, send):
@@ -42,7 +42,7 @@ class Answer:
         self.read = read
 
 
-def call(app=echo, chunks=(b"",), headers=(), limit=100, metrics=None):
+def call(app=echo, chunks=(b"",), headers=(), limit=100, metrics=None, state=None):
     """Sends one request through the middleware; `read` of the answer counts the chunks that were read."""
     sent, read = [], 0
     middleware = RequestMiddleware(app, metrics=metrics or Metrics(), max_body_bytes=limit)
@@ -55,7 +55,7 @@ def call(app=echo, chunks=(b"",), headers=(), limit=100, metrics=None):
     async def send(message):
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/", "headers": list(headers)}
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": list(headers), "state": dict(state or {})}
     asyncio.run(middleware(scope, receive, send))
     return Answer(sent, read)
 
@@ -154,7 +154,7 @@ def test_a_request_is_counted_by_route_not_by_path():
     call(app, metrics=metrics)
     assert counted(metrics, model="next-word", endpoint="/v1/models/{name}", status="200") == 1
     count = "softserve_request_duration_seconds_count"
-    assert metrics.registry.get_sample_value(count, {"endpoint": "/v1/models/{name}"}) == 1
+    assert metrics.registry.get_sample_value(count, {"model": "next-word", "endpoint": "/v1/models/{name}"}) == 1
 
 
 def test_what_has_no_route_is_counted_together():
@@ -290,3 +290,9 @@ def test_a_request_that_is_cancelled_by_the_server_stays_cancelled():
             await visitor.task
 
     visited(scenario)
+
+
+
+@pytest.mark.parametrize(("state", "advice"), [({}, None), ({DRAINING: True}, "close")])
+def test_answers_advise_to_close_where_the_server_is_about_to_stop(state, advice):
+    assert call(state=state).headers.get("connection") == advice
