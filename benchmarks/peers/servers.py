@@ -42,6 +42,7 @@ class Server:
     """The most probable label of an answer."""
     path: str = "/classify"
     requirements: tuple[str, ...] = ()
+    """What its environment holds; without any it runs in this one and is told nothing but its command."""
     parallel_processes: bool = True
     """A process for each processor and one thread in each, else one process with a thread for each processor."""
     environment: tuple[tuple[str, str], ...] = ()
@@ -71,7 +72,7 @@ OURS = Server(
     best=lambda answer: _first(answer["results"][0]),
     parallel_processes=False,
 )
-"""`softserve serve` with its defaults; the settings of peers say nothing to it but port and bundle."""
+"""`softserve serve` with its defaults, as a user would start it."""
 
 PEERS = {
     "fastapi": Server(
@@ -103,13 +104,11 @@ def running(server: Server, python: Path, settings: Settings, text: str, work: P
     Raises `RuntimeError` where it does not start; what it says is in `work`, NAME.log.
     """
     log = work / f"{server.name}.log"
-    environment = {
-        **os.environ,
-        **settings.environment(),
-        **{name: value.format(work=work) for name, value in server.environment},
-        "OMP_NUM_THREADS": str(settings.threads),
-        "TOKENIZERS_PARALLELISM": "false",
-    }
+    environment = dict(os.environ)
+    if server.requirements:
+        threads = {"OMP_NUM_THREADS": str(settings.threads), "TOKENIZERS_PARALLELISM": "false"}
+        more = {name: value.format(work=work) for name, value in server.environment}
+        environment |= settings.environment() | threads | more
     command = [str(python), *server.command(settings)]
     with log.open("w") as file:
         process = subprocess.Popen(
