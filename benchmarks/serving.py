@@ -1,110 +1,180 @@
-"""Sentences a second that concurrent clients of `POST /v1/translate` get, against the library with batches of 32.
+"""Requests a second of the service and of other servers with the same classifier: naive FastAPI, LitServe, BentoML.
 
-    python -m benchmarks.serving --data-dir data
+    python -m benchmarks.serving
+    python -m benchmarks.serving --onnx model.onnx --tokenizer tokenizer.json --peers fastapi,litserve --seconds 5
 
-Server and library have a process each, with the same threads, and take turns in one run; the client is a third process
-and shares the machine with the server. Every client sends one sentence at a time over its own connection.
+Every server gets the same ONNX file, tokenizer and texts and answers one text a request with its five best labels. They
+take turns, each alone on the machine with `wrk`, which loads it over loopback. Peers are installed into environments of
+their own on first use. Numbers compare only within one table, and only where nothing else runs on the machine.
 """
 
-import asyncio
+import json
 import os
 import platform
-import statistics
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnxruntime
 import tyro
 
-from benchmarks.client import Connection
-from benchmarks.server import free_port, wait_until_ready
-from models import ModelStore, Translator
+from benchmarks.peers.ceiling import ceiling
+from benchmarks.peers.classifier import Classifier
+from benchmarks.peers.environments import environment
+from benchmarks.peers.load import Load, find_wrk, measure
+from benchmarks.peers.report import table
+from benchmarks.peers.servers import OURS, PEERS, Server, best_labels, running
+from benchmarks.peers.texts import make_texts
+from benchmarks.server import free_port
+from models import ModelError
+from models.backend.cpus import usable_cpus
+from models.manifest import read_manifest
 from service.settings import BUNDLED
-from training.data.corpora import get_corpus
+
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "softserve" / "serving"
+_SAMPLE = 40
+"""Texts whose answers are compared before anything is measured."""
+_QUIET = 0.25
+"""Load of each processor by other programs above which nothing can be said."""
+_WARM_UP = (16, 3)
+"""Connections and seconds at most of load that does not count."""
+
+
+class Comparison:
+    """Servers of one bundle, and what they got so far."""
+
+    def __init__(self, bundle: Path, servers: Sequence[Server], texts: Sequence[str], work: Path, here: bool) -> None:
+        """`here` runs peers in this environment instead of one of their own, which is made in `work` where missing."""
+        self.loads: dict[tuple[str, int], list[Load]] = defaultdict(list)
+        self.ceilings: dict[int, list[float]] = defaultdict(list)
+        self.failures: dict[str, str] = {}
+        self._bundle, self._servers, self._texts, self._work = bundle, servers, texts, work
+        self._processors = usable_cpus()
+        classifier = Classifier(bundle, threads=1)
+        self._right = [str(classifier.classify([text])[0]["labels"][0]["label"]) for text in texts[:_SAMPLE]]
+        self._pythons: dict[str, Path] = {}
+        for server in servers:
+            try:
+                self._pythons[server.name] = self._python(server, here)
+            except (OSError, RuntimeError) as error:
+                self._fail(server, error)
+
+    def _python(self, server: Server, here: bool) -> Path:
+        if here or not server.requirements:
+            return Path(sys.executable)
+        return environment(self._work / "environments", server.name, server.requirements)
+
+    def round(self, number: int, connections: Sequence[int], seconds: int) -> None:
+        """Measures every server that has not failed, and the ceiling."""
+        for server in self._servers:
+            if server.name not in self.failures:
+                try:
+                    self._measure(server, number, connections, seconds)
+                except Exception as error:  # whatever one does, the others are compared
+                    self._fail(server, error)
+        for alone in {count == 1 for count in connections}:
+            found = ceiling(self._bundle, self._texts, self._processors, seconds, alone=alone)
+            _say(f"ceiling, {'one text at a time' if alone else 'in batches'}: {found:.1f} texts/s")
+            for count in connections:
+                if alone == (count == 1):
+                    self.ceilings[count].append(found)
+
+    def _measure(self, server: Server, number: int, connections: Sequence[int], seconds: int) -> None:
+        settings = server.settings(self._bundle, free_port(), self._processors)
+        bodies = self._work / f"{server.name}.jsonl"
+        bodies.write_text("".join(f"{json.dumps(server.body(text))}\n" for text in self._texts), encoding="utf-8")
+        with running(server, self._pythons[server.name], settings, self._texts[0], self._work):
+            found = best_labels(server, settings.port, self._texts[:_SAMPLE])
+            wrong = sum(ours != right for ours, right in zip(found, self._right, strict=True))
+            if wrong:
+                raise RuntimeError(f"{wrong} of {len(found)} answers differ from those of onnxruntime by itself")
+            measure(settings.port, server.path, bodies, _WARM_UP[0], min(seconds, _WARM_UP[1]))
+            for count in connections:
+                first = 101 * number % len(self._texts)
+                load = measure(settings.port, server.path, bodies, count, seconds, first)
+                self.loads[server.name, count].append(load)
+                _say(f"{server.name}, connections: {count}, requests/s: {load.rate:.1f}, errors: {load.errors}")
+
+    def _fail(self, server: Server, error: Exception) -> None:
+        self.failures[server.name] = str(error) or type(error).__name__
+        _say(f"{server.name} failed: {self.failures[server.name]}")
 
 
 def main(
-    data_dir: Path = Path("data"),
-    model_dir: Path = BUNDLED,
-    model: str = "de-en",
-    corpus: str = "tatoeba-de-en",
-    sentences: int = 512,
-    clients: int = 32,
-    beam_size: int = 5,
-    rounds: int = 5,
-) -> None:
-    """Prints medians over rounds of sentences a second, and the ratio.
+    model: Path = BUNDLED / "intents" / "1",
+    onnx: Path | None = None,
+    tokenizer: Path | None = None,
+    peers: str = "fastapi,litserve,bentoml",
+    connections: tuple[int, ...] = (1, 16, 64),
+    rounds: int = 3,
+    seconds: int = 10,
+    texts: int = 500,
+    work: Path = _CACHE,
+    here: bool = False,
+) -> int:
+    """Prints a table of medians over rounds; exit status 1 where the service itself failed.
 
     Args:
-        data_dir: Directory that holds the corpora.
-        model_dir: Directory that holds <name>/<version>/ bundles.
-        model: Name of a translation model.
-        corpus: Whose test sentences are sent.
-        sentences: Sentences a round, spread evenly over the split.
-        clients: Concurrent connections, and sentences a batch of the library.
-        beam_size: Of every translation.
-        rounds: Rounds, after one to warm up.
+        model: Bundle of a classifier of texts, <name>/<version>.
+        onnx: A classifier of one's own instead: see `benchmarks/classifier_bundle.py` for its inputs and outputs.
+        tokenizer: Its file of the library tokenizers.
+        peers: Some of fastapi, litserve and bentoml, with commas.
+        connections: That are open at once, each with one request at a time; one after the other.
+        rounds: In which all take turns.
+        seconds: Of load on each server, for each number of connections.
+        texts: That differ; afterwards they come again.
+        work: Directory for environments of peers, logs and other files.
+        here: Run peers in this environment, which then must have what they need.
     """
-    translator = ModelStore(model_dir).load(model)
-    assert isinstance(translator, Translator)
-    texts = [record[0] for record in get_corpus(corpus).records("test", data_dir)]
-    texts = texts[:: max(1, len(texts) // sentences)][:sentences]
-    port = free_port()
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--log-level", "warning"]
-    server = subprocess.Popen([*command, "--model-dirs", str(model_dir), "--models", model])
-    groups = [texts[first : first + clients] for first in range(0, len(texts), clients)]
-    times: dict[str, list[float]] = {"library, sorted": [], "library, arrival": [], "HTTP": []}
+    busy = os.getloadavg()[0]
+    if busy > _QUIET * usable_cpus():
+        _say(f"the machine is busy, its load is {busy:.1f}: what follows is noise")
     try:
-        wait_until_ready(port)
-        for number in range(rounds + 1):
-            results = {}
-            for name in times:
-                started = time.perf_counter()
-                if name == "HTTP":
-                    results[name] = asyncio.run(_send(texts, port, clients, beam_size))
-                else:
-                    batches = [texts] if name == "library, sorted" else groups
-                    results[name] = [text for batch in batches for text in _translate(translator, batch, beam_size)]
-                if number:
-                    times[name].append(time.perf_counter() - started)
-            assert len({tuple(found) for found in results.values()}) == 1, "the sides translate differently"
-    finally:
-        server.terminate()
-        server.wait()
+        find_wrk()
+        chosen = _chosen(peers)
+        work = work.expanduser().resolve()
+        work.mkdir(parents=True, exist_ok=True)
+        bundle = _bundle(model, onnx, tokenizer, work).resolve()
+        comparison = Comparison(bundle, [OURS, *chosen], make_texts(texts), work, here)
+    except (ImportError, ModelError, OSError, ValueError) as error:
+        sys.exit(f"benchmarks.serving: {error}")
+    for number in range(rounds):
+        _say(f"round {number + 1} of {rounds}")
+        comparison.round(number, connections, seconds)
     print(
-        f"{model}, {sentences} sentences, beam {beam_size}, {clients} clients; {platform.machine()}, "
-        f"{os.cpu_count()} cores, onnxruntime {onnxruntime.__version__}"
+        f"{bundle.parent.name}:{bundle.name}, {rounds} rounds of {seconds} s; {platform.machine()}, {usable_cpus()} "
+        f"processors, load before {busy:.1f}, onnxruntime {onnxruntime.__version__}; "
+        f"{', '.join(need for server in chosen for need in server.requirements)}\n"
     )
-    base = statistics.median(times["HTTP"])
-    for name, values in times.items():
-        median = statistics.median(values)
-        print(f"{name:<18} {sentences / median:7.1f} sentences/s   HTTP / this {median / base:5.2f}")
+    print(table(comparison.loads, comparison.ceilings, comparison.failures, OURS.name))
+    return 1 if OURS.name in comparison.failures else 0
 
 
-def _translate(translator: Translator, texts: Sequence[str], beam_size: int) -> list[str]:
-    return [result.translations[0].text for result in translator.translate(texts, beam_size)]
+def _chosen(names: str) -> list[Server]:
+    unknown = [name for name in names.split(",") if name and name not in PEERS]
+    if unknown:
+        raise ValueError(f"unknown peer {unknown[0]!r}: there are {', '.join(PEERS)}")
+    return [PEERS[name] for name in dict.fromkeys(names.split(",")) if name]
 
 
-async def _send(texts: Sequence[str], port: int, clients: int, beam_size: int) -> list[str]:
-    """Translations in the order of the texts."""
-    found: dict[int, str] = {}
-    waiting = iter(enumerate(texts))
-    await asyncio.gather(*(_client(waiting, found, port, beam_size) for _ in range(clients)))
-    return [found[index] for index in range(len(texts))]
+def _bundle(model: Path, onnx: Path | None, tokenizer: Path | None, work: Path) -> Path:
+    """The bundle that is served: the one given, or one made of an ONNX file and its tokenizer."""
+    if (onnx is None) != (tokenizer is None):
+        raise ValueError("--onnx and --tokenizer come together")
+    if onnx is not None and tokenizer is not None:
+        from benchmarks.classifier_bundle import make_bundle  # needs the library onnx, which serving does not
+
+        return make_bundle(onnx, tokenizer, work / "models" / "benchmark" / "1", max_tokens=256)
+    manifest = read_manifest(model)
+    if manifest.task != "text-classification" or manifest.tokenizer is None:
+        raise ValueError(f"{model} does not classify texts: its task is {manifest.task}")
+    return model
 
 
-async def _client(waiting: Iterator[tuple[int, str]], found: dict[int, str], port: int, beam_size: int) -> None:
-    connection = Connection(port)
-    for index, text in waiting:
-        answer = await connection.post("/v1/translate", {"text": text, "beam_size": beam_size})
-        if answer.status != 200:
-            raise RuntimeError(f"{answer.status}: {answer.body}")
-        found[index] = answer.body["results"][0]["translations"][0]["text"]
-    connection.drop()
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    sys.exit(tyro.cli(main))

@@ -1,0 +1,95 @@
+"""The classifier that every peer serves, from the files of a bundle: texts in, their most probable labels out.
+
+Peers run in environments of their own: this module needs numpy, onnxruntime and tokenizers, nothing of the project.
+
+Shapes: `B` texts, `k` labels.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+__all__ = ["BATCH", "DELAY", "TOP_K", "Answer", "Classifier", "Settings"]
+
+BATCH = 32
+"""Most texts in one batch of a peer that makes batches, as of the service."""
+DELAY = 0.005
+"""Seconds that a batch waits for more texts where a peer wants to be told."""
+TOP_K = 5
+"""Labels of an answer, as of the service."""
+
+Answer = dict[str, list[dict[str, str | float]]]
+"""`{"labels": [{"label": "balance", "probability": 0.9}, ...]}`, most probable first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a peer is told. It goes through environment variables, for servers import applications where they like."""
+
+    bundle: Path
+    port: int
+    processes: int
+    """That run the model."""
+    threads: int
+    """Of onnxruntime in each of them."""
+
+    def environment(self) -> dict[str, str]:
+        return {f"PEER_{name.upper()}": str(value) for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        port, processes, threads = (int(os.environ[f"PEER_{name}"]) for name in ("PORT", "PROCESSES", "THREADS"))
+        return cls(Path(os.environ["PEER_BUNDLE"]), port, processes, threads)
+
+
+class Classifier:
+    """A session of onnxruntime and a tokenizer. Safe to call from several threads."""
+
+    def __init__(self, bundle: Path, threads: int) -> None:
+        manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
+        self._labels = (bundle / manifest["classes"]["file"]).read_text(encoding="utf-8").splitlines()
+        self._tokenizer = Tokenizer.from_file(str(bundle / manifest["tokenizer"]))
+        self._tokenizer.encode_special_tokens = True
+        self._tokenizer.enable_truncation(manifest["limits"]["max_tokens"])
+        self._tokenizer.enable_padding()
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads = threads
+        # Idle threads must not spin on the cores that answer HTTP.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        graph = bundle / manifest["graphs"]["classify"]["onnx"]
+        self._session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+
+    @classmethod
+    def warm(cls, bundle: Path, threads: int) -> Self:
+        """One that has computed small and large batches."""
+        classifier = cls(bundle, threads)
+        for count in (1, 8, BATCH):
+            classifier.classify(["is my flight to rome on time"] * count)
+        return classifier
+
+    def classify(self, texts: Sequence[str]) -> list[Answer]:
+        """`[B]` answers of `k` labels, computed as one batch that is padded to its longest text."""
+        encodings = self._tokenizer.encode_batch_fast(list(texts))
+        inputs = {
+            "tokens": np.array([encoding.ids for encoding in encodings], np.int64),
+            "lengths": np.array([sum(encoding.attention_mask) for encoding in encodings], np.int64),
+            "k": np.array(min(TOP_K, len(self._labels)), np.int64),
+        }
+        values, classes = self._session.run(["log_probabilities", "classes"], inputs)
+        return [
+            {
+                "labels": [
+                    {"label": self._labels[number], "probability": value}
+                    for number, value in zip(row, probabilities, strict=True)
+                ]
+            }
+            for row, probabilities in zip(classes.tolist(), np.exp(values).tolist(), strict=True)
+        ]

@@ -1,0 +1,47 @@
+"""Virtual environments for peers, one each, so that their requirements cannot meet."""
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+__all__ = ["environment", "shared_requirements"]
+
+_COMPLETE = "versions.txt"
+"""Written last, into an environment: all that it holds, with versions."""
+
+
+def shared_requirements() -> list[str]:
+    """What computes the model, in the versions of this environment, which the service uses."""
+    return [f"{name}=={version(name)}" for name in ("numpy", "onnxruntime", "tokenizers")]
+
+
+def environment(folder: Path, name: str, requirements: Sequence[str]) -> Path:
+    """The Python of an environment in `folder` that holds the requirements, made where there is none yet.
+
+    Raises `RuntimeError` with what venv or pip said where that fails.
+    """
+    wanted = [*requirements, *shared_requirements()]
+    key = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()[:8]
+    home = folder / f"{name}-{key}"
+    python = home / "bin" / "python"
+    if (home / _COMPLETE).is_file():
+        return python
+    print(f"installing {' '.join(wanted)} into {home}", file=sys.stderr, flush=True)
+    home.parent.mkdir(parents=True, exist_ok=True)
+    _run(sys.executable, "-m", "venv", "--clear", str(home))
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
+    _run(*pip, "install", "--quiet", *wanted)
+    (home / _COMPLETE).write_text(_run(*pip, "freeze"), encoding="utf-8")
+    return python
+
+
+def _run(*command: str) -> str:
+    """What a command prints; raises `RuntimeError` with the end of what it said where it fails."""
+    finished = subprocess.run(command, capture_output=True, text=True)
+    if finished.returncode:
+        said = " ".join((finished.stdout + finished.stderr).split())
+        raise RuntimeError(f"its environment could not be made: {said[-500:]}")
+    return finished.stdout

@@ -1,0 +1,44 @@
+"""FastAPI without batches: each request computes its text by itself, in the pool of threads that `def` handlers have.
+
+https://fastapi.tiangolo.com/async/ and https://fastapi.tiangolo.com/deployment/server-workers/
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+from benchmarks.peers.classifier import Answer, Classifier, Settings
+
+
+class Query(BaseModel):
+    text: str
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings = Settings.from_environment()
+    app.state.classifier = Classifier.warm(settings.bundle, settings.threads)
+    yield
+
+
+app = FastAPI(lifespan=_lifespan)
+
+
+@app.post("/classify")
+def classify(query: Query) -> Answer:
+    classifier: Classifier = app.state.classifier
+    return classifier.classify([query.text])[0]
+
+
+if __name__ == "__main__":
+    settings = Settings.from_environment()
+    uvicorn.run(
+        "benchmarks.peers.fastapi_app:app",
+        port=settings.port,
+        workers=settings.processes,
+        log_level="warning",
+        access_log=False,
+    )
