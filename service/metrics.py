@@ -84,8 +84,10 @@ class Metrics:
         if not self._several:
             ProcessCollector(registry=registry)
 
-    def for_model(self, manifest: Manifest, backend: Backend) -> "ModelObserver":
-        labels = (manifest.name, str(manifest.version), manifest.task, backend.name, backend.device)
+    def for_model(self, manifest: Manifest, backends: Sequence[Backend]) -> "ModelObserver":
+        """Of a model that is held by one backend for each device."""
+        devices = ",".join(backend.device for backend in backends)
+        labels = (manifest.name, str(manifest.version), manifest.task, backends[0].name, devices)
         return ModelObserver(self, manifest.name, labels)
 
     def forget(self, info: Sequence[str]) -> None:

@@ -13,6 +13,8 @@ __all__ = ["BUNDLED", "Settings"]
 BUNDLED = Path(models.__file__).parent / "bundled"
 """The models that ship with the project."""
 
+_DEVICE = "(auto|cpu|(cuda|tensorrt)(:[0-9]{1,3})?)"
+
 
 class Settings(BaseSettings):
     """How the service runs. Flags win over the environment, the environment over the defaults."""
@@ -38,9 +40,10 @@ class Settings(BaseSettings):
     """torchscript also needs --allow-torchscript."""
     allow_torchscript: bool = False
     """Open TorchScript files, which can run code: only for bundles that you trust."""
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|(cuda|tensorrt)(:[0-9]{1,3})?)$")] = "cpu"
-    """cpu, cuda, tensorrt, or one of several GPUs: cuda:1. What is not available is an error, never a silent fall back;
-    auto is cuda where it is available, else cpu."""
+    device: Annotated[str, Field(pattern=f"^{_DEVICE}(,{_DEVICE})*$")] = "cpu"
+    """cpu, cuda, tensorrt, one of several GPUs: cuda:1, or several that take from one queue, each with its copy of the
+    models: cuda:0,cuda:1. What is not available is an error, never a silent fall back; auto is cuda where it is there,
+    else cpu."""
     threads: Annotated[int, Field(ge=1)] | None = None
     """Threads of one model run. All that the container may use without it; lower it where other work shares them."""
     parallel_batches: Annotated[int, Field(ge=1)] = 3

@@ -5,7 +5,7 @@ import base64
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from models import (
@@ -230,9 +230,10 @@ class Registry:
 
     async def _load(self, path: Path) -> ServedModel:
         started = time.monotonic()
-        model = await asyncio.to_thread(self._load_and_warm_up, path)
-        observer = self._metrics.for_model(model.manifest, model.backend)
-        worker = self._worker(model, observer)
+        replicas = await asyncio.to_thread(self._load_and_warm_up, path)
+        model = replicas[0]
+        observer = self._metrics.for_model(model.manifest, [replica.backend for replica in replicas])
+        worker = self._worker(replicas, observer)
         worker.start()
         size = self._settings.prefix_cache_mb * _MEGABYTE
         prefixes = PrefixCache[NextWords](size) if size and isinstance(model, LanguageModel) else None
@@ -260,18 +261,26 @@ class Registry:
         task.add_done_callback(self._retiring.discard)
         task.add_done_callback(lambda task: task.get_loop().call_later(1.0, give_back))
 
-    def _load_and_warm_up(self, path: Path) -> Model:
+    def _load_and_warm_up(self, path: Path) -> list[Model]:
+        """The model on each device."""
         give_way()
         settings = self._settings
-        model = self._store.load(
+        return [self._warm(self._load_on(device, path)) for device in settings.device.split(",")]
+
+    def _load_on(self, device: str, path: Path) -> Model:
+        settings = self._settings
+        return self._store.load(
             path.parent.name,
             int(path.name),
             backend=settings.backend,
-            device=settings.device,
+            device=device,
             threads=settings.threads,
             parallel=settings.parallel_batches,
         )
-        for count in (1, min(8, settings.max_batch_items)):
+
+    def _warm(self, model: Model) -> Model:
+        """Runs everything once, so that no request is the first."""
+        for count in (1, min(8, self._settings.max_batch_items)):
             if isinstance(model, ImageClassifier):
                 model.classify([_BLACK] * count)
                 continue
@@ -279,12 +288,15 @@ class Registry:
                 _try(model, [" ".join(["a"] * words)] * count)
         return model
 
-    def _worker(self, model: Model, observer: ModelObserver) -> Worker:
-        if isinstance(model, SequenceToSequenceModel):
-            return DecodingWorker(model.start, self._limits(), observer)
-        tracer = BatchTracer(model.manifest.name) if self._settings.tracing else None
+    def _worker(self, replicas: Sequence[Model], observer: ModelObserver) -> Worker:
+        """What runs a model, given on each device."""
+        starts = [model.start for model in replicas if isinstance(model, SequenceToSequenceModel)]
+        if starts:
+            return DecodingWorker(starts, self._limits(), observer)
+        tracer = BatchTracer(replicas[0].manifest.name) if self._settings.tracing else None
         parallel = self._settings.parallel_batches
-        return BatchWorker(operations(model), self._limits(), observer, parallel_batches=parallel, tracer=tracer)
+        tables = [operations(model) for model in replicas if not isinstance(model, SequenceToSequenceModel)]
+        return BatchWorker(tables, self._limits(), observer, parallel_batches=parallel, tracer=tracer)
 
     def _limits(self) -> Limits:
         settings = self._settings

@@ -2,6 +2,7 @@
 
 import abc
 import asyncio
+import functools
 import logging
 import os
 import sys
@@ -233,39 +234,41 @@ def succeed(entry: Entry[Waiting], result: object, timing: Timing) -> None:
 
 
 class BatchWorker(Worker):
-    """Computes batches, one or several at once."""
+    """Computes batches, one or several at once, on one or several devices."""
 
     def __init__(
         self,
-        operations: Mapping[str, Operation],
+        devices: Sequence[Mapping[str, Operation]],
         limits: Limits,
         observer: Observer,
         *,
         parallel_batches: int = 1,
         tracer: Tracer | None = None,
     ) -> None:
-        super().__init__(limits, observer, threads=parallel_batches, tracer=tracer)
-        self._operations = operations
-        self._free = asyncio.Semaphore(parallel_batches)
+        """The operations of each device that holds the model; a device computes so many batches at once."""
+        super().__init__(limits, observer, threads=parallel_batches * len(devices), tracer=tracer)
+        self._free: asyncio.Queue[Mapping[str, Operation]] = asyncio.Queue()
+        for operations in [*devices] * parallel_batches:
+            self._free.put_nowait(operations)
         self._running: set[asyncio.Task[None]] = set()
 
     async def _run(self) -> None:
         while await self._has_batch():
-            await self._free.acquire()
+            operations = await self._free.get()
             self._drop_expired()
             batch = self._queue.next_batch(time.monotonic())
             if not batch:  # all of it was cancelled or expired meanwhile
-                self._free.release()
+                self._free.put_nowait(operations)
                 continue
-            task = asyncio.create_task(self._compute(batch))
+            task = asyncio.create_task(self._compute(batch, operations))
             self._running.add(task)
-            task.add_done_callback(self._computed)
+            task.add_done_callback(functools.partial(self._computed, operations))
         if self._running:
             await asyncio.wait(self._running)
 
-    def _computed(self, task: "asyncio.Task[None]") -> None:
+    def _computed(self, operations: Mapping[str, Operation], task: "asyncio.Task[None]") -> None:
         self._running.discard(task)
-        self._free.release()
+        self._free.put_nowait(operations)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a batch was computed, and then: %r", error)
 
@@ -289,13 +292,13 @@ class BatchWorker(Worker):
         except TimeoutError:
             return
 
-    async def _compute(self, batch: Sequence[Entry[Waiting]]) -> None:
+    async def _compute(self, batch: Sequence[Entry[Waiting]], operations: Mapping[str, Operation]) -> None:
         """Runs one batch; what it raises goes to the requests in it and to nobody else."""
         self._report_queue()
         self._batches += 1
         number, started, queries = self._batches, time.monotonic(), [entry.payload.query for entry in batch]
         try:
-            operation = self._operations[batch[0].operation]
+            operation = operations[batch[0].operation]
             results = await asyncio.get_running_loop().run_in_executor(self._thread, operation, queries)
             if len(results) != len(batch):
                 raise ValueError(f"{batch[0].operation} gave {len(results)} results for {len(batch)} queries")

@@ -37,7 +37,7 @@ def metrics():
 @pytest.fixture
 def observer(metrics):
     manifest = SimpleNamespace(name="next-word", version=3, task="language-model")
-    return metrics.for_model(manifest, SimpleNamespace(name="onnx", device="cpu"))
+    return metrics.for_model(manifest, [SimpleNamespace(name="onnx", device="cpu")])
 
 
 def value(metrics, name, **labels):

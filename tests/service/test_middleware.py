@@ -292,7 +292,6 @@ def test_a_request_that_is_cancelled_by_the_server_stays_cancelled():
     visited(scenario)
 
 
-
 @pytest.mark.parametrize(("state", "advice"), [({}, None), ({DRAINING: True}, "close")])
 def test_answers_advise_to_close_where_the_server_is_about_to_stop(state, advice):
     assert call(state=state).headers.get("connection") == advice

@@ -18,6 +18,7 @@ def test_the_defaults_serve_the_bundled_models_to_this_machine_alone():
     [
         ("port", "0", 0),
         ("threads", "3", 3),
+        ("device", "cuda:0,tensorrt:1", "cuda:0,tensorrt:1"),
         ("max_delay_ms", "2.5", 2.5),
         ("models", '["a", "b:2"]', ("a", "b:2")),
         ("model_dirs", '["/x", "/y"]', (Path("/x"), Path("/y"))),
@@ -52,6 +53,9 @@ def test_variables_of_others_are_ignored(monkeypatch):
         ("device", "tpu"),
         ("device", "cpu:1"),
         ("device", "cuda:x"),
+        ("device", "cuda:0,"),
+        ("device", "cuda:0,,cuda:1"),
+        ("device", "cpu cuda"),
         ("parallel_batches", 0),
         ("model_dirs", ()),
         ("max_batch_items", 0),

@@ -103,7 +103,7 @@ class Bench:
             "max_queue_tokens": 100,
         }
         self.kitchen, self.recorder = Kitchen(), Recorder()
-        self.worker = DecodingWorker(self.kitchen.start, Limits(**(values | changes)), self.recorder)
+        self.worker = DecodingWorker([self.kitchen.start], Limits(**(values | changes)), self.recorder)
 
     def submit(self, *steps, beam_size=1, seconds=60.0):
         queries = [SourceQuery((count,), beam_size, SearchOptions(), 7) for count in steps]
@@ -354,3 +354,57 @@ def test_the_observer_hears_of_what_joins_waits_and_comes_out():
         assert bench.recorder.queues[-1] == (0, 0)
 
     with_bench(scenario)
+
+
+# ---- several devices ----
+
+
+def with_two_devices(scenario):
+    async def run():
+        bench, kitchens = Bench(), [Kitchen(), Kitchen()]
+        limits = bench.worker.limits
+        bench.worker = DecodingWorker([kitchen.start for kitchen in kitchens], limits, bench.recorder)
+        bench.worker.start()
+        async with asyncio.timeout(HANGS):
+            await scenario(bench, kitchens)
+            for kitchen in kitchens:
+                kitchen.gate.set()
+            await bench.worker.stop()
+
+    asyncio.run(run())
+
+
+def test_devices_share_what_waits():
+    async def scenario(bench, kitchens):
+        for kitchen in kitchens:
+            kitchen.gate.clear()
+        task = bench.submit(2, 2, 2, 2)
+        for kitchen in kitchens:
+            assert await asyncio.to_thread(kitchen.stepping.wait, 5), "both decode at the same time"
+            kitchen.gate.set()
+        assert len((await task)[0]) == 4
+
+    with_two_devices(scenario)
+
+
+def test_what_breaks_on_one_device_harms_nothing_on_the_other():
+    async def scenario(bench, kitchens):
+        kitchens[0].gate.clear()
+        good = bench.submit(3)
+        assert await asyncio.to_thread(kitchens[0].stepping.wait, 5)
+        with pytest.raises(ArithmeticError):
+            await bench.submit(0)
+        kitchens[0].gate.set()
+        assert len((await good)[0]) == 1
+
+    with_two_devices(scenario)
+
+
+def test_all_devices_finish_before_the_end():
+    async def scenario(bench, kitchens):
+        tasks = [bench.submit(5) for _ in range(6)]
+        await asyncio.sleep(0)
+        await bench.worker.stop()
+        assert all([len((await task)[0]) == 1 for task in tasks])
+
+    with_two_devices(scenario)

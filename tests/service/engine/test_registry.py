@@ -1,5 +1,6 @@
 import asyncio
 import hashlib
+import time
 
 import pytest
 
@@ -170,3 +171,16 @@ def test_a_stopped_registry_refuses_work(quick):
             await served.worker.submit("score", [served.model.score_query("a")], float("inf"))
 
     asyncio.run(run())
+
+
+def test_several_devices_serve_one_model(library):
+    async def scenario(registry):
+        served = registry.find("next-word", "language-model")
+        queries = [served.model.next_words_query("thank you very", 1) for _ in range(20)]
+        answers = await asyncio.gather(
+            *(served.worker.submit("next-word", [query], time.monotonic() + 20) for query in queries)
+        )
+        assert {result.words[0].word for (result,), _ in answers} == {"much"}
+        assert b'device="cpu,cpu"' in registry._metrics.text()
+
+    with_registry(scenario, device="cpu,cpu", max_batch_items=2)

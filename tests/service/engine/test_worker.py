@@ -74,7 +74,7 @@ class Bench:
     def __init__(self, operations=None, **changes):
         self.double, self.recorder = Double(), Recorder()
         table = {"double": self.double, "fail": fail, **(operations or {})}
-        self.worker = BatchWorker(table, limits(**changes), self.recorder)
+        self.worker = BatchWorker([table], limits(**changes), self.recorder)
 
     def submit(self, *values, operation="double", seconds=60.0, length=1):
         queries = [Query(value, length) for value in values]
@@ -354,7 +354,7 @@ def test_several_batches_run_at_once_and_all_are_finished_before_the_end():
 
     async def run():
         bench = Bench(operations={"meet": meet}, max_batch_items=1)
-        bench.worker = BatchWorker({"meet": meet}, limits(max_batch_items=1), bench.recorder, parallel_batches=2)
+        bench.worker = BatchWorker([{"meet": meet}], limits(max_batch_items=1), bench.recorder, parallel_batches=2)
         bench.worker.start()
         tasks = [bench.submit(value, operation="meet") for value in (1, 2, 3, 4)]
         await asyncio.sleep(0)
@@ -362,6 +362,31 @@ def test_several_batches_run_at_once_and_all_are_finished_before_the_end():
             await bench.worker.stop()  # what came before is computed
             assert [await values(task) for task in tasks] == [[-1], [-2], [-3], [-4]]
         assert sorted(entered) == [[1], [2], [3], [4]]
+
+    asyncio.run(run())
+
+
+def test_devices_take_batches_from_one_queue():
+    both = threading.Barrier(2, timeout=10)
+    seen = {"first": [], "second": []}
+
+    def on(device):
+        def meet(queries):
+            seen[device].append([query.value for query in queries])
+            both.wait()  # passes only where both devices run
+            return [-query.value for query in queries]
+
+        return {"meet": meet}
+
+    async def run():
+        bench = Bench(operations={})
+        bench.worker = BatchWorker([on("first"), on("second")], limits(max_batch_items=1), bench.recorder)
+        bench.worker.start()
+        tasks = [bench.submit(value, operation="meet") for value in (1, 2, 3, 4)]
+        async with asyncio.timeout(HANGS):
+            assert [await values(task) for task in tasks] == [[-1], [-2], [-3], [-4]]
+            await bench.worker.stop()
+        assert {len(batches) for batches in seen.values()} == {2}
 
     asyncio.run(run())
 
@@ -401,7 +426,7 @@ def test_a_tracer_sees_the_requests_of_each_batch():
 
     async def run():
         bench, tracer = Bench(), Tracer()
-        bench.worker = BatchWorker({"double": bench.double}, limits(), bench.recorder, tracer=tracer)
+        bench.worker = BatchWorker([{"double": bench.double}], limits(), bench.recorder, tracer=tracer)
         bench.worker.start()
         tasks = [bench.submit(1, 2), bench.submit(3)]
         assert [await values(task) for task in tasks] == [[2, 4], [6]]
