@@ -1,6 +1,7 @@
 """HTTP as a load test needs it: little processor time for a request, and a plain word for what went wrong."""
 
 import asyncio
+import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -113,6 +114,8 @@ def _kind(error: Exception) -> str:
         return "no secure connection"
     if isinstance(error, aiohttp.ClientResponseError):
         return "the answer is no HTTP"
+    if isinstance(error, ConnectionResetError):
+        return os.strerror(errno.ECONNRESET).lower()
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
     return type(error).__name__

@@ -30,6 +30,8 @@ _ROWS = {
 _BUSY = 0.9
 """Share of one processor from which on the client is what is measured."""
 _LATE_MS = 20.0
+_MANY = 0.02
+"""Share of the requests from which on what they did besides is worth a line."""
 
 
 def client_part(outcome: Outcome, texts: int) -> dict[str, Any]:
@@ -41,6 +43,7 @@ def client_part(outcome: Outcome, texts: int) -> dict[str, Any]:
         "requests": outcome.requests,
         "requests_per_second": rate,
         "texts_per_second": rate * texts,
+        "answered": len(outcome.answered),
         "answered_after": outcome.after,
         "latency_ms": _latency(outcome.answered),
         "statuses": {str(status): count for status, count in sorted(outcome.statuses.items())},
@@ -90,7 +93,7 @@ def _summary(found: Distribution, scale: float) -> dict[str, Any]:
 
 def show(console: Console, result: Mapping[str, Any]) -> None:
     """Prints a result: what was asked, what the client saw, what the server says."""
-    console.print(_headline(result), highlight=False, markup=False)
+    console.print(_headline(result), highlight=False, markup=False, soft_wrap=True)
     if not result["requests"]:
         console.print("no request came to an end in the measured time", style="bold red")
         return
@@ -98,14 +101,16 @@ def show(console: Console, result: Mapping[str, Any]) -> None:
     if result["latency_ms"] or result["refused"]["latency_ms"]:
         console.print(_latencies(result))
     for line in _remarks(result):
-        console.print(line, highlight=False, markup=False)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     server = result["server"]
     if "missing" in server:
-        console.print(f"no statistics of the server: {server['missing']}", highlight=False, markup=False)
+        console.print(
+            f"no statistics of the server: {server['missing']}", highlight=False, markup=False, soft_wrap=True
+        )
         return
     console.print(_server(server))
     for line in _server_lines(server):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def _headline(result: Mapping[str, Any]) -> str:
@@ -114,10 +119,12 @@ def _headline(result: Mapping[str, Any]) -> str:
         if result["rate"]
         else f"closed loop, {result['connections']} connections"
     )
+    kind = "image" if result["task"] == "image-classification" else "text"
+    inputs = f"{result['texts_per_request']} {kind}{'s' if result['texts_per_request'] > 1 else ''}"
     early = ", ended early" if result["interrupted"] else ""
     return (
         f"{result['model']}:{result['version']} ({result['task']}) at {result['url']}{result['endpoint']}\n"
-        f"{loop}, {result['texts_per_request']} a request, {result['texts']}; {result['seconds']:.1f} s{early}"
+        f"{loop}, {inputs} a request, {result['texts']}; {result['seconds']:.1f} s{early}"
     )
 
 
@@ -131,7 +138,7 @@ def _table(title: str, *columns: str) -> Table:
 
 def _requests(result: Mapping[str, Any]) -> Table:
     table = _table("Requests", "", "count", "a second")
-    answered = sum(count for status, count in result["statuses"].items() if status[0] == "2")
+    answered = result["answered"]
     table.add_row(
         "due" if result["rate"] else "sent", str(result["requests"]), f"{result['requests'] / result['seconds']:.1f}"
     )
@@ -157,7 +164,7 @@ def _latencies(result: Mapping[str, Any]) -> Table:
 
 def _remarks(result: Mapping[str, Any]) -> list[str]:
     said = [f"status {status} said: {detail}" for status, detail in result["details"].items()]
-    if result["answered_after"]:
+    if result["answered_after"] > _MANY * result["requests"]:
         said.append(f"{result['answered_after']} answers came after the measured time, and do not count in the rates")
     if result["refused"]["count"]:
         seen = ", ".join(f"{value} ({count} x)" for value, count in result["refused"]["retry_after"].items())

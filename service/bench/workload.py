@@ -32,7 +32,7 @@ _SIDE = 256
 
 
 class Workload:
-    """An endless row of requests for one model, the same in each run. Raises `UsageError` for what does not fit it."""
+    """An endless row of requests for one model. Raises `UsageError` for what does not fit it."""
 
     def __init__(self, model: Served, options: Load) -> None:
         self.path = _path_of(model, options)
@@ -84,8 +84,8 @@ def _path_of(model: Served, options: Load) -> str:
 
 
 def _built_in(model: Served) -> Iterator[str]:
-    """Sentences; of a language model words at random, for it would answer from its cache what comes again."""
-    generator = random.Random(0)
+    """Sentences; for a language model words at random, others in each run: it caches what it answered."""
+    generator = random.Random(None if model.task == "language-model" else 0)
     source = model.languages.source if model.languages else "en"
     sentences = GERMAN if source == "de" else ENGLISH
     words = " ".join(sentences).split()

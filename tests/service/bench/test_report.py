@@ -71,10 +71,10 @@ def shown(result):
     return output.getvalue()
 
 
-def row(text, name):
-    """Cells of the row of that name."""
-    (found,) = (line for line in text.splitlines() if line.startswith("│") and line[1:].strip().startswith(name))
-    return [cell.strip() for cell in found.strip("│").split("│")][1:]
+def row(text, name, table=0):
+    """Cells of the row of that name, in the table of that number among those that have it."""
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"]
+    return [found[1:] for found in cells if found[0] == name][table]
 
 
 def test_rates_count_what_came_in_time_and_percentiles_are_numpys(outcome):
@@ -111,8 +111,11 @@ def test_the_servers_part_by_hand(difference):
 def test_the_tables_say_it(outcome, difference):
     text = shown({**ASKED, **client_part(outcome, 3), "server": server_part(difference)})
     assert "some:2 (translation) at http://[::1]:80/v1/translate" in text
-    assert "closed loop, 4 connections, 3 a request, built-in texts; 2.0 s" in text
+    assert "closed loop, 4 connections, 3 texts a request, built-in texts; 2.0 s" in text
     assert row(text, "sent") == ["110", "55.0"]
+    assert row(text, "answered") == ["100", "45.0"]
+    assert row(text, "answered", table=1) == ["50.5", "50.5", "90.1", "95.0", "99.0", "100.0"]
+    assert row(text, "refused") == ["2.00"] * 6
     assert row(text, "texts answered") == ["300", "135.0"]
     assert row(text, "refused (429)") == ["5", ""]
     assert row(text, "status 422") == ["3", ""]

@@ -78,6 +78,22 @@ def test_scores(bench, address, tmp_path):
     assert result["requests"] > 0
 
 
+@pytest.mark.parametrize(
+    ("export", "path", "inputs"),
+    [("shapes_export", "/v1/classify", "2 images"), ("notes_export", "/v1/generate-text", "2 texts")],
+)
+def test_images_and_generators(bench, serving, tmp_path, request, export, path, inputs):
+    bundle = request.getfixturevalue(export).path
+    with serving(model_dirs=(bundle.parents[1],), models=()) as address:
+        status, result, out, _ = result_of(
+            bench, tmp_path, address, "--texts-per-request", 2, "--seconds", 0.5, "--warm-up", 0, "--connections", 2
+        )
+    assert status == 0
+    assert (result["model"], result["endpoint"]) == (bundle.parent.name, path)
+    assert result["answered"] == result["requests"] > 0
+    assert f"{inputs} a request" in out
+
+
 def test_refused_requests_are_no_errors(bench, serving, tmp_path):
     with serving(max_wait_ms=1e-3, max_queue_items=4, parallel_batches=1) as address:
         status, result, out, _ = result_of(

@@ -29,7 +29,8 @@ def test_next_words_are_asked_after_contexts_that_do_not_come_again():
     contexts = [body["context"][0] for body in found]
     assert len(set(contexts)) > 190
     lengths = {len(context.split()) for context in contexts}
-    assert (min(lengths), max(lengths)) == (1, 40)
+    assert min(lengths) >= 1
+    assert 20 < max(lengths) <= 40
 
 
 @pytest.mark.parametrize(
@@ -56,8 +57,9 @@ def test_a_translator_gets_texts_of_its_language():
     assert len({body["text"][0] for body in german}) > 10
 
 
-def test_two_runs_ask_the_same():
-    assert bodies("language-model") == bodies("language-model")
+def test_two_runs_ask_the_same_but_of_what_caches_its_answers():
+    assert bodies("translation") == bodies("translation")
+    assert bodies("language-model") != bodies("language-model")
 
 
 def test_a_file_is_sent_in_turn_and_again(tmp_path):
