@@ -1,5 +1,6 @@
 """The result of a load test, as JSON and as tables."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ _DURATIONS = {
     "inference": "inference_duration_seconds",
 }
 _BATCHES = {"batch_items": "batch_items", "batch_tokens": "batch_tokens", "padding_ratio": "batch_padding_ratio"}
+_WHOLE = {"batch_items", "batch_tokens"}
+"""What is counted: an interpolated number of these is rounded up, for a bucket does not hold its lower bound."""
 _ROWS = {
     "queue": ("waiting, a text", "ms"),
     "tokenize": ("tokenizing, a request", "ms"),
@@ -68,7 +71,7 @@ def server_part(difference: Difference) -> dict[str, Any]:
         for key, name in names.items():
             found = difference.distribution(name)
             if found.count > 0:
-                part[key if scale == 1.0 else f"{key}_ms"] = _summary(found, scale)
+                part[key if scale == 1.0 else f"{key}_ms"] = _summary(found, scale, whole=key in _WHOLE)
     part["refused"] = difference.by_label("rejected", "reason")
     part["prefix_cache"] = {kind: difference.counter(f"prefix_cache_{kind}") for kind in ("hits", "misses")}
     part["generated_tokens_per_second"] = difference.counter("generated_tokens") / difference.seconds
@@ -84,8 +87,10 @@ def _latency(seconds: Sequence[float]) -> dict[str, float] | None:
     return {"mean": float(values.mean()), **found, "max": float(values.max())}
 
 
-def _summary(found: Distribution, scale: float) -> dict[str, Any]:
+def _summary(found: Distribution, scale: float, *, whole: bool) -> dict[str, Any]:
     quantiles = {name: found.quantile(share) for name, share in (("p50", 0.5), ("p99", 0.99))}
+    if whole:
+        quantiles = {name: float(math.ceil(value)) for name, value in quantiles.items()}
     beyond = [name for name, value in quantiles.items() if value >= found.largest]
     scaled = {name: scale * value for name, value in {"mean": found.mean, **quantiles}.items()}
     return {"count": found.count, **scaled, **({"at_least": beyond} if beyond else {})}
@@ -183,7 +188,9 @@ def _remarks(result: Mapping[str, Any]) -> list[str]:
 
 
 def _server(server: Mapping[str, Any]) -> Table:
-    table = _table("The server's own statistics", "", "count", "mean", "p50", "p99")
+    table = _table(
+        "The server's own statistics; p50 and p99 are interpolated within buckets", "", "count", "mean", "p50", "p99"
+    )
     for key, (name, unit) in _ROWS.items():
         found = server.get(f"{key}_ms" if unit == "ms" else key)
         if found:

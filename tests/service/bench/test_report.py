@@ -101,6 +101,7 @@ def test_the_servers_part_by_hand(difference):
     assert part["padding_ratio"]["mean"] == 0.25
     assert "at_least" not in part["padding_ratio"]
     assert "inference_ms" not in part
+    assert (part["batch_items"]["mean"], part["batch_items"]["p50"], part["batch_items"]["p99"]) == (8, 6, 8)
     assert part["refused"] == {"overloaded": 5}
     assert part["prefix_cache"] == {"hits": 3, "misses": 1}
     assert part["generated_tokens_per_second"] == 25.0
@@ -125,6 +126,7 @@ def test_the_tables_say_it(outcome, difference):
     assert "Retry-After of the refused, in seconds: 1 (4 x), none (1 x)" in text
     assert row(text, "waiting, a text, ms") == ["3", "20002", "3.75", ">10000"]
     assert row(text, "padding in a batch, %")[:2] == ["1", "25.0"]
+    assert row(text, "texts in a batch") == ["1", "8.00", "6.00", "8.00"]
     assert "texts refused: 5 overloaded" in text
     assert "prefix cache: 75 % of 4 contexts hit" in text
     assert "tokens generated a second: 25.0" in text
