@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.errors import problem_response
 
-__all__ = ["ADMIN_PREFIX", "AuthMiddleware", "KeyFileError", "KeyRing"]
+__all__ = ["ADMIN_PREFIX", "AuthMiddleware", "KeyFileError", "KeyRing", "read_keys"]
 
 ADMIN_PREFIX = "/v1/admin/"
 """Paths that need an administrator's key."""
@@ -35,29 +35,34 @@ class KeyRing:
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
-        """A key a line; empty lines and those that begin with `#` do not count.
-
-        Raises `FileNotFoundError` for a missing file, `KeyFileError` for one without keys or with one that is too short
-        or not of visible ASCII characters. No error shows a key.
-        """
-        if not path.is_file():
-            raise FileNotFoundError(f"key file {path} does not exist")
-        try:
-            lines = [line.strip() for line in path.read_text(encoding="ascii").splitlines()]
-        except UnicodeDecodeError:
-            raise KeyFileError(f"key file {path}: keys are of ASCII characters") from None
-        keys = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
-        if not keys:
-            raise KeyFileError(f"key file {path} holds no key")
-        for number, key in keys:
-            if len(key) < _SHORTEST or not key.isprintable() or " " in key:
-                raise KeyFileError(f"key file {path}, line {number}: a key has {_SHORTEST} visible characters or more")
-        return cls(key for _, key in keys)
+        """The keys of a file; raises what `read_keys` raises."""
+        return cls(read_keys(path))
 
     def holds(self, key: str) -> bool:
         """Whether a key is one of these, in a time that says nothing of which, or of how nearly."""
         digest = _digest(key)
         return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0  # all of them
+
+
+def read_keys(path: Path) -> list[str]:
+    """A key a line; empty lines and those that begin with `#` do not count.
+
+    Raises `FileNotFoundError` for a missing file, `KeyFileError` for one without keys or with one that is too short
+    or not of visible ASCII characters. No error shows a key.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"key file {path} does not exist")
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="ascii").splitlines()]
+    except UnicodeDecodeError:
+        raise KeyFileError(f"key file {path}: keys are of ASCII characters") from None
+    keys = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
+    if not keys:
+        raise KeyFileError(f"key file {path} holds no key")
+    for number, key in keys:
+        if len(key) < _SHORTEST or not key.isprintable() or " " in key:
+            raise KeyFileError(f"key file {path}, line {number}: a key has {_SHORTEST} visible characters or more")
+    return [key for _, key in keys]
 
 
 def _digest(key: str) -> bytes:

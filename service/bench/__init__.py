@@ -1,0 +1,1 @@
+"""`softserve bench`: a model in this process, or a server under load."""

@@ -1,0 +1,47 @@
+"""A bar on standard error that says how far a load test is, where that is a terminal."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from service.bench.load import LoadTest
+from service.bench.options import Load
+
+__all__ = ["progress_of"]
+
+_SECONDS = 0.25
+"""Between two looks; what draws more often takes time from the server."""
+
+
+@contextlib.asynccontextmanager
+async def progress_of(test: LoadTest, options: Load, console: Console) -> AsyncIterator[None]:
+    """Shows a bar while its body runs; does nothing where the console is not a terminal."""
+    if not console.is_terminal:
+        yield
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[counts]}"))
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
+        drawing = asyncio.create_task(_draw(test, options, bar))
+        try:
+            yield
+        finally:
+            drawing.cancel()
+
+
+async def _draw(test: LoadTest, options: Load, bar: Progress) -> None:
+    began = time.perf_counter()
+    total = options.warm_up + options.seconds
+    task = bar.add_task("warming up", total=total, counts="")
+    while True:
+        seconds = time.perf_counter() - began
+        outcome = test.outcome
+        kinds = {"answered": len(outcome.answered), "refused": len(outcome.refused)}
+        kinds["failed"] = outcome.requests - sum(kinds.values())
+        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
+        what = "warming up" if seconds < options.warm_up else "measuring" if seconds < total else "last answers"
+        bar.update(task, description=what, completed=min(seconds, total), counts=counts, refresh=True)
+        await asyncio.sleep(_SECONDS)

@@ -1,0 +1,133 @@
+"""The server's own statistics over a run: the difference of two scrapes of `GET /metrics`."""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from prometheus_client.parser import text_string_to_metric_families
+
+__all__ = ["Difference", "Distribution", "Scrape", "ScrapeError"]
+
+_Series = tuple[str, frozenset[tuple[str, str]]]
+_CUMULATIVE = ("_total", "_bucket", "_count", "_sum")
+_CREATED = "_created"
+_PREFIX = "softserve_"
+
+
+class ScrapeError(ValueError):
+    """Why there are no statistics of the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """What a histogram observed: values, of which only their sum and how many are in each bucket is known."""
+
+    total: float
+    bounds: tuple[float, ...]
+    """Upper bounds of the buckets, ascending; the last is infinite."""
+    counts: tuple[float, ...]
+    """Values in each bucket."""
+
+    @property
+    def count(self) -> float:
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float:
+        """Of at least one value."""
+        return self.total / self.count
+
+    @property
+    def largest(self) -> float:
+        """The bound that a quantile which lies above it is given as."""
+        return max((bound for bound in self.bounds if math.isfinite(bound)), default=math.nan)
+
+    def quantile(self, share: float) -> float:
+        """Of at least one value, as if these were spread evenly in each bucket (Prometheus: `histogram_quantile`)."""
+        rank, below, lower = share * self.count, 0.0, 0.0
+        for bound, count in zip(self.bounds, self.counts, strict=True):
+            if count and below + count >= rank:
+                if math.isinf(bound):
+                    return self.largest
+                lower = min(lower, bound)
+                return lower + (bound - lower) * (rank - below) / count
+            below, lower = below + count, bound
+        return self.largest
+
+
+class Scrape:
+    """What `GET /metrics` said at one time."""
+
+    def __init__(self, series: Mapping[_Series, float], seconds: float) -> None:
+        self.series = series
+        self.seconds = seconds
+        """When, on a clock of one's own."""
+
+    @classmethod
+    def parse(cls, content: bytes, seconds: float) -> Self:
+        """Raises `ScrapeError` for what is not the text format of Prometheus, or not of this service."""
+        try:
+            families = list(text_string_to_metric_families(content.decode()))
+        except (ValueError, KeyError, IndexError):  # what the parser raises, and UnicodeDecodeError
+            raise ScrapeError("/metrics is not in the text format of Prometheus") from None
+        series = {
+            (sample.name, frozenset(sample.labels.items())): float(sample.value)
+            for family in families
+            for sample in family.samples
+        }
+        if not any(name.startswith(_PREFIX) for name, _ in series):
+            raise ScrapeError("/metrics has no metrics of Softserve")
+        return cls(series, seconds)
+
+
+class Difference:
+    """What one model did between two scrapes, whoever asked it to."""
+
+    def __init__(self, before: Scrape, after: Scrape, model: str) -> None:
+        if _restarted(before.series, after.series):
+            raise ScrapeError(
+                "its counters went back: the server restarted during the run, or several answer at this address"
+            )
+        self.seconds = after.seconds - before.seconds
+        self._before, self._after, self._model = before.series, after.series, model
+
+    def distribution(self, name: str) -> Distribution:
+        """Of the histogram `softserve_<name>`; empty where there is none."""
+        counts = {float(labels["le"]): value for labels, value in self._grown(f"{name}_bucket") if "le" in labels}
+        bounds = tuple(sorted(counts))
+        cumulative = [0.0, *(counts[bound] for bound in bounds)]
+        total = sum(value for _, value in self._grown(f"{name}_sum"))
+        return Distribution(total, bounds, tuple(b - a for a, b in itertools.pairwise(cumulative)))
+
+    def counter(self, name: str) -> float:
+        """How much the counter `softserve_<name>_total` grew."""
+        return sum(value for _, value in self._grown(f"{name}_total"))
+
+    def by_label(self, name: str, label: str) -> dict[str, float]:
+        """How much a counter grew, for each value of a label where it did."""
+        return {labels.get(label, ""): value for labels, value in self._grown(f"{name}_total") if value}
+
+    def gauge(self, name: str) -> float | None:
+        """A value without labels, of any name, in the later scrape."""
+        return self._after.get((name, frozenset()))
+
+    def _grown(self, name: str) -> list[tuple[dict[str, str], float]]:
+        own = ("model", self._model)
+        return [
+            (dict(labels), value - self._before.get((found, labels), 0.0))
+            for (found, labels), value in self._after.items()
+            if found == _PREFIX + name and own in labels
+        ]
+
+
+def _restarted(before: Mapping[_Series, float], after: Mapping[_Series, float]) -> bool:
+    """Whether anything that only grows is less than before, gone, or was created anew."""
+    for (name, labels), value in before.items():
+        if name.startswith(_PREFIX):
+            if name.endswith(_CREATED) and after.get((name, labels)) != value:
+                return True
+            if name.endswith(_CUMULATIVE) and after.get((name, labels), -1.0) < value:
+                return True
+    return False

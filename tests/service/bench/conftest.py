@@ -1,0 +1,110 @@
+"""Servers on free ports of this machine, and `softserve bench` run against them in this process."""
+
+import contextlib
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+from service.app import create_app
+from service.cli import main
+from service.settings import Settings
+
+
+@contextlib.contextmanager
+def _listening(app: Any, wait_until: Callable[..., None]) -> Iterator[str]:
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        wait_until(lambda: server.started or not thread.is_alive())
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture(scope="session")
+def listening(wait_until: Callable[..., None]) -> Callable[..., Any]:
+    """Serves an ASGI application while its body runs, and gives its address."""
+    return lambda app: _listening(app, wait_until)
+
+
+@pytest.fixture(scope="session")
+def serving(listening: Callable[..., Any], wait_until: Callable[..., None]) -> Callable[..., Any]:
+    """The service with those settings, ready, while its body runs; gives its address."""
+
+    @contextlib.contextmanager
+    def start(**settings: Any) -> Iterator[str]:
+        app = create_app(Settings(**{"threads": 1, "models": ("next-word",), **settings}))
+        with listening(app) as address:
+            wait_until(lambda: app.state.registry.ready)
+            yield address
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def address(serving: Callable[..., Any], _no_settings_from_outside: None) -> Iterator[str]:
+    """Of a service with a language model, a classifier and a translator."""
+    with serving(models=("de-en", "intents", "next-word")) as found:
+        yield found
+
+
+class Stub:
+    """An ASGI application that serves one classifier; each answer is what `answer` makes of its number of texts."""
+
+    def __init__(self, answer: Callable[[int], Any], metrics: Callable[[], bytes] = lambda: b"") -> None:
+        self.answer = answer
+        self.metrics = metrics
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[bytes, bytes]] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        if scope["path"] == "/metrics":
+            status, content, headers = 200, self.metrics(), {}
+        elif scope["path"] == "/v1/models":
+            model = {"name": "stub", "version": 1, "task": "text-classification", "limits": {}}
+            status, content, headers = 200, json.dumps({"models": [model]}).encode(), {}
+        else:
+            body = b""
+            while (message := await receive()).get("more_body"):
+                body += message["body"]
+            self.bodies.append(json.loads(body + message["body"]))
+            self.headers.append(dict(scope["headers"]))
+            status, content, headers = await self.answer(len(self.bodies[-1]["text"]))
+        await send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+            }
+        )
+        await send({"type": "http.response.body", "body": content})
+
+
+@pytest.fixture(scope="session")
+def stub() -> type[Stub]:
+    return Stub
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs `softserve bench`: exit status, standard output and standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["softserve", "bench", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "200")
+        with pytest.raises(SystemExit) as caught:
+            main()
+        printed = capsys.readouterr()
+        assert isinstance(caught.value.code, int), caught.value.code
+        return caught.value.code, printed.out, printed.err
+
+    return call

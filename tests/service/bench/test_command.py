@@ -1,0 +1,39 @@
+"""Tests of what the target decides."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["next-word", "--rate", "5"], "--rate is for the address of a server"),
+        (["--texts-per-request", "5"], "--texts-per-request is for the address of a server"),
+        (["http://127.0.0.1:9", "--rounds", "5"], "--rounds is for a model in this process"),
+        (["http://127.0.0.1:9", "--seconds", "-5"], "--seconds must be more than 0"),
+        (["https://", "--seconds", "5"], "https:// is no address"),
+    ],
+)
+def test_an_option_without_effect_or_sense_is_refused(bench, arguments, text):
+    status, out, err = bench(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("softserve: ")
+    assert text in err
+    assert err.count("\n") == 1
+
+
+def test_help_shows_both_kinds(bench):
+    status, out, _ = bench("--help")
+    assert status == 0
+    for text in ("--model-dir", "--rate", "--warm-up", "--api-key-file", "SOFTSERVE_BENCH_API_KEY", "exit status"):
+        assert text in out
+
+
+def test_the_other_commands_do_not_pay_for_the_http_client():
+    code = "import sys, service.cli; sys.exit(bool({'aiohttp', 'rich', 'yarl'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 0
