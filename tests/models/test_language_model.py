@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
 
-from models import QueryError, TextTooLongError
+from models import LanguageModel, QueryError, TextTooLongError
 from models.language_model import NextWord, SentenceScore, TokenScore
+from models.prefix_cache import PrefixCache, count, packed, unpacked
+from models.tokenization import WordTokenizer
 
 CLOSE = 1e-5
 TEXTS = ["", "thank you very", "a", "we had a very good time at the end of the day", "i do not zzyzx know , but ."]
@@ -264,6 +267,84 @@ def test_every_context_needs_its_prefix(model, count):
     prefix = model.next_words([""], 1)[0].prefix
     with pytest.raises(ValueError, match="zip"):
         model.next_words(["a"], after=[prefix] * count)
+
+
+# ---- going on from what a cache knows ----
+
+
+def asked(model, context, top_k, truncate, cache):
+    """What a query says of itself, whatever a cache knows; or how it is refused."""
+    try:
+        query = model.next_words_query(context, top_k, truncate=truncate, cache=cache)
+    except QueryError as error:
+        return type(error), str(error)
+    if query.known is None:
+        assert query.read == packed(unpacked(query.read)[: count(query.read) - query.length]) + packed(query.tokens)
+    (result,) = [query.known] if query.known else model.run_next_words([query])
+    if cache is not None and query.known is None:
+        model.remember(query, result, cache)
+    assert result.context == context
+    assert len(result.words) == top_k
+    return query.read, result
+
+
+WORDS = st.sampled_from(["a", "very", "Thank", "you", "zzyzx", "’", "\u0301", "Σ", "b.", "9", "\n", "", " ", "x" * 64])
+GROWING = st.lists(st.tuples(st.sampled_from([" ", " ", "", "\t"]), WORDS | st.text(max_size=3)), max_size=12)
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(GROWING, st.lists(st.tuples(st.integers(0, 12), st.sampled_from([1, 3]), st.booleans()), max_size=8))
+def test_a_cache_changes_no_answer(short_model, pieces, questions):
+    """Of texts that begin alike, are spelled alike, are too long, or are cut."""
+    cache = PrefixCache(1 << 20)
+    for length, top_k, truncate in questions:
+        context = "".join(space + word for space, word in pieces[:length])
+        known, plain = (asked(short_model, context, top_k, truncate, each) for each in (cache, None))
+        assert known[0] == plain[0]
+        if isinstance(plain[0], bytes):
+            assert_same_next_words(known[1], plain[1])
+        else:
+            assert known == plain
+
+
+def test_only_what_was_added_is_tokenized(model, monkeypatch):
+    cache, text, split = PrefixCache(1 << 20), f"{LONG} and", []
+    query = model.next_words_query(LONG, 3, cache=cache)
+    model.remember(query, model.run_next_words([query])[0], cache)
+    monkeypatch.setattr(WordTokenizer, "split", lambda self, text: split.append(text) or ([2], [text]))
+    query = model.next_words_query(text, 3, cache=cache)
+    assert (split, query.length, count(query.read)) == ([" and"], 1, 1 + 101)
+    model.next_words_query(f"{LONG}  ", 3, cache=cache)
+    assert split == [" and", "  "]
+
+
+def test_what_a_tokenizer_makes_of_spaces_has_to_be_known(model):
+    """`a b` is one word here, so that it does not begin with `a`."""
+    tiny = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2, "a b": 3}, unk_token="<unk>"))
+    odd = LanguageModel(model.manifest, WordTokenizer(tiny), model.backend)
+    cache = PrefixCache(1 << 20)
+    for text, token in (("a", 2), ("a b", 3), ("a b", 3)):
+        query = odd.next_words_query(text, 3, cache=cache)
+        assert query.tokens == (1, token)
+        odd.remember(query, model.next_words([text], 3)[0], cache)
+    assert query.known is not None
+
+
+def test_a_text_that_was_cut_is_no_beginning(short_model):
+    cache, text = PrefixCache(1 << 20), "b " * 9
+    (result,) = short_model.next_words([text], truncate=True)
+    short_model.remember(short_model.next_words_query(text, truncate=True, cache=cache), result, cache)
+    assert len(cache) == 1
+    assert cache.beginning(text) is None
+
+
+@pytest.mark.parametrize("context", ["a\udfffb", "thank you \udfff"])
+def test_half_a_surrogate_pair_is_found_behind_what_is_known(model, context):
+    cache = PrefixCache(1 << 20)
+    query = model.next_words_query("thank you", cache=cache)
+    model.remember(query, model.run_next_words([query])[0], cache)
+    with pytest.raises(QueryError, match="surrogate"):
+        model.next_words_query(context, cache=cache)
 
 
 # ---- scores ----
