@@ -22,7 +22,7 @@ from benchmarks.client import Connection
 from benchmarks.server import free_port, wait_until_ready
 from service.settings import BUNDLED
 
-_WORDS = ("we", "had", "a", "very", "good", "time", "at", "the", "end", "of", "last", "week", "and", "then", "i")
+WORDS = ("we", "had", "a", "very", "good", "time", "at", "the", "end", "of", "last", "week", "and", "then", "i")
 
 
 def main(
@@ -72,14 +72,14 @@ async def _type(port: int, length: int, clients: int, typed: int, seed: int) -> 
     texts = []
     for client in range(clients):
         generator = random.Random(f"{seed} {client} {length}")
-        texts.append(" ".join(generator.choices(_WORDS, k=length)))
+        texts.append(" ".join(generator.choices(WORDS, k=length)))
     for connection, text in zip(connections, texts, strict=True):  # so that their beginnings are known
         assert (await connection.post("/v1/next-word", {"context": text})).status == 200
 
     async def one(connection: Connection, text: str) -> None:
         generator = random.Random(text)
         for _ in range(typed):
-            text += f" {generator.choice(_WORDS)}"
+            text += f" {generator.choice(WORDS)}"
             answer = await connection.post("/v1/next-word", {"context": text, "top_k": 5})
             assert answer.status == 200, answer
 

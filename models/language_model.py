@@ -6,7 +6,7 @@ A text is read after a sentence end, from a zero state. All log-probabilities ar
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -20,6 +20,7 @@ from models.networks import LstmNetwork
 from models.prefix_cache import PrefixCache, count, packed, unpacked
 from models.texts import CHARACTERS_PER_TOKEN, checked_text, padded, several
 from models.tokenization import WordTokenizer
+from models.windows import windows
 
 __all__ = [
     "Component",
@@ -37,6 +38,8 @@ _WINDOW_STEPS = 32
 """Time steps a scoring run takes at once; longer texts go on from the state."""
 _WINDOW_POSITIONS = 1024
 """Positions a scoring run holds at once, which bounds its `[positions, V]` scores."""
+_GROUP = 1024
+"""Texts whose states are held at once."""
 _WORD_BYTES = 150
 """Of a next word that is kept, roughly."""
 
@@ -291,13 +294,10 @@ class LanguageModel:
         ]
 
     def run_score(self, queries: Sequence[ScoreQuery]) -> list[SentenceScore]:
-        """Results in the order of the queries; similar lengths are computed together."""
+        """Results in the order of the queries; what several texts begin with is computed once."""
         order = sorted(range(len(queries)), key=lambda index: -queries[index].length)
         scores: dict[int, list[float]] = {}
-        while order:
-            steps = min(queries[order[0]].length, _WINDOW_STEPS)
-            count = max(1, _WINDOW_POSITIONS // steps)
-            group, order = order[:count], order[count:]
+        for group in (order[first : first + _GROUP] for first in range(0, len(order), _GROUP)):
             scores |= dict(zip(group, self._score_group([queries[index] for index in group]), strict=True))
         return [self._sentence_score(query, scores[index]) for index, query in enumerate(queries)]
 
@@ -343,21 +343,33 @@ class LanguageModel:
     def _score_group(self, queries: Sequence[ScoreQuery]) -> list[list[float]]:
         """Scores of queries in descending order of length, a window of time steps at a time."""
         sequences = [(self._end, *query.tokens, self._end) for query in queries]
-        state = self._states([None] * len(queries))
+        state = self._states([None])
         scores: list[list[float]] = [[] for _ in queries]
-        for start in range(0, queries[0].length, _WINDOW_STEPS):
-            active = sum(query.length > start for query in queries)
-            windows = [sequence[start : start + _WINDOW_STEPS + 1] for sequence in sequences[:active]]
-            inputs = padded([window[:-1] for window in windows])
-            inputs["targets"] = padded([window[1:] for window in windows])["tokens"]
-            state = {name: np.ascontiguousarray(value[:, :active]) for name, value in state.items()}
-            values, hidden, cell = self.backend.run(
-                "score", {**inputs, **state}, ["log_probabilities", "next_hidden", "next_cell"]
+        for window in windows(sequences, _WINDOW_STEPS):
+            values, state = self._score_rows(
+                window.rows, {name: value[:, window.parents] for name, value in state.items()}
             )
-            state = {"hidden": hidden, "cell": cell}
-            for row, length in enumerate(inputs["lengths"].tolist()):
-                scores[row] += values[row, :length].tolist()
+            for index, row in window.places.items():
+                scores[index] += values[row]
         return scores
+
+    def _score_rows(
+        self, rows: Sequence[tuple[int, ...]], state: Mapping[str, Array]
+    ) -> tuple[list[list[float]], dict[str, Array]]:
+        """Scores of the targets of rows in descending order of length, and the states after them."""
+        scores: list[list[float]] = []
+        states = []
+        while len(scores) < len(rows):
+            first, steps = len(scores), len(rows[len(scores)]) - 1
+            some = slice(first, first + max(1, _WINDOW_POSITIONS // steps))
+            inputs = padded([row[:-1] for row in rows[some]])
+            inputs["targets"] = padded([row[1:] for row in rows[some]])["tokens"]
+            inputs |= {name: np.ascontiguousarray(value[:, some]) for name, value in state.items()}
+            values, *after = self.backend.run("score", inputs, ["log_probabilities", "next_hidden", "next_cell"])
+            states.append(after)
+            scores += [values[row, :length].tolist() for row, length in enumerate(inputs["lengths"].tolist())]
+        hidden, cell = (np.concatenate(parts, axis=1) for parts in zip(*states, strict=True))
+        return scores, {"hidden": hidden, "cell": cell}
 
     def _sentence_score(self, query: ScoreQuery, scores: Sequence[float]) -> SentenceScore:
         unknown, end = self.manifest.text.special_tokens.unknown, self._tokenizer.word(self._end)

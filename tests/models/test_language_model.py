@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
 from models import LanguageModel, QueryError, TextTooLongError
-from models.language_model import NextWord, SentenceScore, TokenScore
+from models.language_model import NextWord, ScoreQuery, SentenceScore, TokenScore
 from models.prefix_cache import PrefixCache, count, packed, unpacked
 from models.tokenization import WordTokenizer
 
@@ -130,8 +130,8 @@ def test_long_texts_are_read_in_windows_of_32_steps(counting, words):
 
 def test_many_texts_are_scored_1024_positions_at_a_time(counting):
     model, backend = counting
-    model.score(["a " * 40] * 33)
-    assert backend.shapes == [(32, 32), (32, 9), (1, 32), (1, 9)]
+    model.run_score([ScoreQuery("", (word, *[2] * 39), ("a",) * 40) for word in range(2, 35)])
+    assert backend.shapes == [(32, 32), (1, 32), (33, 9)]
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -142,6 +142,43 @@ def test_any_mix_of_lengths_is_scored_in_order_and_in_bounded_runs(counting, len
     results = model.score(["a " * length for length in lengths])
     assert [scores(result) for result in results] == [[-step for step in range(length + 1)] for length in lengths]
     assert all(rows * steps <= 1024 and steps <= 32 for rows, steps in backend.shapes)
+
+
+def test_the_hypotheses_of_a_list_share_their_beginning(counting):
+    model, backend = counting
+    texts = [f"{'a ' * 15}{last} a" for last in ("a", "b", "c", "very", "thank", "you", "zebra", "a", "")]
+    results = model.score(texts)
+    assert backend.shapes == [(1, 15), (8, 3)]
+    assert [scores(result) for result in results] == [[-step for step in range(18)]] * 8 + [
+        [-step for step in range(17)]
+    ]
+
+
+HYPOTHESES = st.lists(
+    st.tuples(st.integers(0, 40), st.lists(st.sampled_from(["a", "very", "Thank", "zzyzx", "</s>", "."]), max_size=6)),
+    max_size=12,
+).map(lambda pairs: [" ".join([*LONG.split()[:shared], *rest]) for shared, rest in pairs])
+
+
+class ChaoticBackend:
+    """Scores that depend on all that was read, in float64 and whatever else is in the batch."""
+
+    name, device = "onnx", "cpu"
+
+    def run(self, graph, inputs, outputs):
+        state, scores = inputs["hidden"].astype(np.float64), np.zeros(inputs["tokens"].shape)
+        for step in range(scores.shape[1]):
+            following = (state * 997 + inputs["tokens"][:, step, None] / 7 + 0.1) % 1
+            state = np.where(step < inputs["lengths"][:, None], following, state)
+            scores[:, step] = -((state[0, :, 0] * 31 + inputs["targets"][:, step] / 3) % 1)
+        return [scores, state, inputs["cell"]]
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=HYPOTHESES)
+def test_shared_beginnings_change_no_score(counting, tokenizer, texts):
+    model = LanguageModel(counting[0].manifest, tokenizer, ChaoticBackend())
+    assert model.score(texts) == [score for text in texts for score in model.score([text])]
 
 
 def test_a_score_query_is_as_long_as_its_words_and_the_end(counting):
@@ -370,6 +407,13 @@ def test_scores_of_mixed_lengths_equal_one_by_one(model):
     texts = [*TEXTS, LONG, *RUBBISH, LONG[:150]]
     for text, result in zip(texts, model.score(texts), strict=True):
         assert result.text == text
+        assert_same_score(result, model.score([text])[0])
+
+
+@quick
+@given(texts=HYPOTHESES)
+def test_scores_of_hypotheses_equal_one_by_one(model, texts):
+    for text, result in zip(texts, model.score(texts), strict=True):
         assert_same_score(result, model.score([text])[0])
 
 
