@@ -52,7 +52,7 @@ def main(
     try:
         wait_until_ready(port).close()
         for number in range(rounds + 1):
-            for length in words:
+            for length in words if number % 2 else reversed(words):
                 seconds = asyncio.run(_type(port, length, clients, typed, seed=number))
                 if number:
                     times[length].append(1000 * seconds / (clients * typed))
@@ -63,7 +63,8 @@ def main(
     medians = {length: statistics.median(values) for length, values in times.items()}
     for length, values in times.items():
         print(f"{length:>5} words: {medians[length]:.3f} ms a request, {min(values):.3f} to {max(values):.3f}")
-    print(f"ratio {medians[max(words)] / medians[min(words)]:.2f}")
+    ratios = [long / short for short, long in zip(times[min(words)], times[max(words)], strict=True)]
+    print(f"ratio {statistics.median(ratios):.2f}, {min(ratios):.2f} to {max(ratios):.2f} within a round")
 
 
 async def _type(port: int, length: int, clients: int, typed: int, seed: int) -> float:
