@@ -22,7 +22,7 @@ from benchmarks.client import Connection
 from benchmarks.server import free_port, wait_until_ready
 from service.settings import BUNDLED
 
-_WORDS = ("we", "had", "a", "very", "good", "time", "at", "the", "end", "of", "last", "week", "and", "then", "i")
+WORDS = ("we", "had", "a", "very", "good", "time", "at", "the", "end", "of", "last", "week", "and", "then", "i")
 
 
 def main(
@@ -52,7 +52,7 @@ def main(
     try:
         wait_until_ready(port).close()
         for number in range(rounds + 1):
-            for length in words:
+            for length in words if number % 2 else reversed(words):
                 seconds = asyncio.run(_type(port, length, clients, typed, seed=number))
                 if number:
                     times[length].append(1000 * seconds / (clients * typed))
@@ -63,7 +63,8 @@ def main(
     medians = {length: statistics.median(values) for length, values in times.items()}
     for length, values in times.items():
         print(f"{length:>5} words: {medians[length]:.3f} ms a request, {min(values):.3f} to {max(values):.3f}")
-    print(f"ratio {medians[max(words)] / medians[min(words)]:.2f}")
+    ratios = [long / short for short, long in zip(times[min(words)], times[max(words)], strict=True)]
+    print(f"ratio {statistics.median(ratios):.2f}, {min(ratios):.2f} to {max(ratios):.2f} within a round")
 
 
 async def _type(port: int, length: int, clients: int, typed: int, seed: int) -> float:
@@ -72,14 +73,14 @@ async def _type(port: int, length: int, clients: int, typed: int, seed: int) -> 
     texts = []
     for client in range(clients):
         generator = random.Random(f"{seed} {client} {length}")
-        texts.append(" ".join(generator.choices(_WORDS, k=length)))
+        texts.append(" ".join(generator.choices(WORDS, k=length)))
     for connection, text in zip(connections, texts, strict=True):  # so that their beginnings are known
         assert (await connection.post("/v1/next-word", {"context": text})).status == 200
 
     async def one(connection: Connection, text: str) -> None:
         generator = random.Random(text)
         for _ in range(typed):
-            text += f" {generator.choice(_WORDS)}"
+            text += f" {generator.choice(WORDS)}"
             answer = await connection.post("/v1/next-word", {"context": text, "top_k": 5})
             assert answer.status == 200, answer
 

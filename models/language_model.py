@@ -6,7 +6,7 @@ A text is read after a sentence end, from a zero state. All log-probabilities ar
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -17,9 +17,10 @@ from models.backend import Array, Backend
 from models.errors import BundleError, QueryError, TextTooLongError
 from models.manifest import Manifest
 from models.networks import LstmNetwork
-from models.prefix_cache import PrefixCache
+from models.prefix_cache import PrefixCache, count, packed, unpacked
 from models.texts import CHARACTERS_PER_TOKEN, checked_text, padded, several
 from models.tokenization import WordTokenizer
+from models.windows import windows
 
 __all__ = [
     "Component",
@@ -37,6 +38,8 @@ _WINDOW_STEPS = 32
 """Time steps a scoring run takes at once; longer texts go on from the state."""
 _WINDOW_POSITIONS = 1024
 """Positions a scoring run holds at once, which bounds its `[positions, V]` scores."""
+_GROUP = 1024
+"""Texts whose states are held at once."""
 _WORD_BYTES = 150
 """Of a next word that is kept, roughly."""
 
@@ -125,8 +128,11 @@ class NextWordsQuery:
     """What the network reads; never empty."""
     top_k: int
     after: Prefix | None = None
-    read: tuple[int, ...] = ()
-    """All that the network will have read then, from the start of the text; empty where a caller's prefix hides it."""
+    read: bytes = b""
+    """All that the network will have read then, from the start of the text, packed; empty where a caller's prefix hides
+    it."""
+    text: str | None = None
+    """What has those tokens, where the longer texts that begin with it are known to have them too."""
     known: NextWords | None = None
     """The result, where it was computed before."""
 
@@ -177,6 +183,12 @@ class LanguageModel:
     @property
     def vocab_size(self) -> int:
         return self.manifest.text.vocab_size
+
+    @property
+    def _limits(self) -> tuple[int, int]:
+        """Tokens and characters that a text may have."""
+        limit = self.manifest.text.max_tokens
+        return limit, limit * CHARACTERS_PER_TOKEN
 
     def next_words(
         self,
@@ -232,27 +244,25 @@ class LanguageModel:
         """
         if not 1 <= top_k <= self.vocab_size:
             raise QueryError(f"top_k must be between 1 and the vocabulary's {self.vocab_size}, not {top_k}")
-        tokens, _ = self._split(context, truncate, keep_end=True)
-        if after is None:
-            tokens.insert(0, self._end)
-        elif not tokens:
-            raise QueryError("a continuation needs at least one word; the prefix's own result says what follows it")
         if after is not None:
+            tokens, _ = self._split(context, truncate, keep_end=True)
+            if not tokens:
+                raise QueryError("a continuation needs at least one word; the prefix's own result says what follows it")
             return NextWordsQuery(context, tuple(tokens), top_k, after)
-        read = tuple(tokens)
+        read, text = self._read(context, truncate, cache)
         known = cache.get(read) if cache is not None else None
         if known is not None and len(known.words) >= top_k:
             same = replace(known, context=context, words=known.words[:top_k])
-            return NextWordsQuery(context, read, top_k, read=read, known=same)
+            return NextWordsQuery(context, unpacked(read), top_k, read=read, text=text, known=same)
         start, result = (cache.longest(read) if cache is not None else None) or (0, None)
-        return NextWordsQuery(context, read[start:], top_k, result.prefix if result else None, read)
+        return NextWordsQuery(context, unpacked(read, start), top_k, result.prefix if result else None, read, text)
 
     @staticmethod
     def remember(query: NextWordsQuery, result: NextWords, cache: PrefixCache[NextWords]) -> None:
         """Keeps a result for queries to come, unless it is not known what all was read."""
         if query.read:
             size = result.prefix.hidden.nbytes + result.prefix.cell.nbytes + _WORD_BYTES * len(result.words)
-            cache.put(query.read, result, size)
+            cache.put(query.read, replace(result, context=""), size, query.text)
 
     def score_query(self, text: str, *, truncate: bool = False) -> ScoreQuery:
         """Checks and tokenizes one sentence; see `score`."""
@@ -284,21 +294,34 @@ class LanguageModel:
         ]
 
     def run_score(self, queries: Sequence[ScoreQuery]) -> list[SentenceScore]:
-        """Results in the order of the queries; similar lengths are computed together."""
+        """Results in the order of the queries; what several texts begin with is computed once."""
         order = sorted(range(len(queries)), key=lambda index: -queries[index].length)
         scores: dict[int, list[float]] = {}
-        while order:
-            steps = min(queries[order[0]].length, _WINDOW_STEPS)
-            count = max(1, _WINDOW_POSITIONS // steps)
-            group, order = order[:count], order[count:]
+        for group in (order[first : first + _GROUP] for first in range(0, len(order), _GROUP)):
             scores |= dict(zip(group, self._score_group([queries[index] for index in group]), strict=True))
         return [self._sentence_score(query, scores[index]) for index, query in enumerate(queries)]
+
+    def _read(self, context: str, truncate: bool, cache: PrefixCache[NextWords] | None) -> tuple[bytes, str | None]:
+        """Packed ids that a context is read as, and the text by which a cache is to know them.
+
+        They are those of its beginning, where the cache knows one, and of the rest, within the limits; else all are
+        made anew.
+        """
+        limit, characters = self._limits
+        whole = self._tokenizer.parts_at_spaces and len(checked_text(context)) <= characters
+        if whole and cache is not None and (beginning := cache.beginning(context)) is not None:
+            length, read = beginning
+            read += packed(self._tokenizer.split(context[length:])[0])
+            if count(read) <= 1 + limit:
+                return read, context
+        tokens, _ = self._split(context, truncate, keep_end=True)
+        cut = not whole or (truncate and len(tokens) == limit)
+        return packed([self._end, *tokens]), None if cut else context
 
     def _split(self, text: str, truncate: bool, *, keep_end: bool) -> tuple[list[int], list[str]]:
         """Ids and words of a text within the limits."""
         text = checked_text(text)
-        limit = self.manifest.text.max_tokens
-        characters = limit * CHARACTERS_PER_TOKEN
+        limit, characters = self._limits
         if len(text) > characters:
             if not truncate:
                 raise TextTooLongError(len(text), characters, "characters")
@@ -320,21 +343,33 @@ class LanguageModel:
     def _score_group(self, queries: Sequence[ScoreQuery]) -> list[list[float]]:
         """Scores of queries in descending order of length, a window of time steps at a time."""
         sequences = [(self._end, *query.tokens, self._end) for query in queries]
-        state = self._states([None] * len(queries))
+        state = self._states([None])
         scores: list[list[float]] = [[] for _ in queries]
-        for start in range(0, queries[0].length, _WINDOW_STEPS):
-            active = sum(query.length > start for query in queries)
-            windows = [sequence[start : start + _WINDOW_STEPS + 1] for sequence in sequences[:active]]
-            inputs = padded([window[:-1] for window in windows])
-            inputs["targets"] = padded([window[1:] for window in windows])["tokens"]
-            state = {name: np.ascontiguousarray(value[:, :active]) for name, value in state.items()}
-            values, hidden, cell = self.backend.run(
-                "score", {**inputs, **state}, ["log_probabilities", "next_hidden", "next_cell"]
+        for window in windows(sequences, _WINDOW_STEPS):
+            values, state = self._score_rows(
+                window.rows, {name: value[:, window.parents] for name, value in state.items()}
             )
-            state = {"hidden": hidden, "cell": cell}
-            for row, length in enumerate(inputs["lengths"].tolist()):
-                scores[row] += values[row, :length].tolist()
+            for index, row in window.places.items():
+                scores[index] += values[row]
         return scores
+
+    def _score_rows(
+        self, rows: Sequence[tuple[int, ...]], state: Mapping[str, Array]
+    ) -> tuple[list[list[float]], dict[str, Array]]:
+        """Scores of the targets of rows in descending order of length, and the states after them."""
+        scores: list[list[float]] = []
+        states = []
+        while len(scores) < len(rows):
+            first, steps = len(scores), len(rows[len(scores)]) - 1
+            some = slice(first, first + max(1, _WINDOW_POSITIONS // steps))
+            inputs = padded([row[:-1] for row in rows[some]])
+            inputs["targets"] = padded([row[1:] for row in rows[some]])["tokens"]
+            inputs |= {name: np.ascontiguousarray(value[:, some]) for name, value in state.items()}
+            values, *after = self.backend.run("score", inputs, ["log_probabilities", "next_hidden", "next_cell"])
+            states.append(after)
+            scores += [values[row, :length].tolist() for row, length in enumerate(inputs["lengths"].tolist())]
+        hidden, cell = (np.concatenate(parts, axis=1) for parts in zip(*states, strict=True))
+        return scores, {"hidden": hidden, "cell": cell}
 
     def _sentence_score(self, query: ScoreQuery, scores: Sequence[float]) -> SentenceScore:
         unknown, end = self.manifest.text.special_tokens.unknown, self._tokenizer.word(self._end)

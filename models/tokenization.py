@@ -1,19 +1,23 @@
 """Tokenization shared by training and serving: text in, ids out, and back."""
 
+import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
-__all__ = ["END", "UNKNOWN", "EncoderTokenizer", "SubwordTokenizer", "WordTokenizer", "shortened"]
+__all__ = ["END", "UNKNOWN", "WORDS", "EncoderTokenizer", "SubwordTokenizer", "WordTokenizer", "shortened"]
 
 UNKNOWN = "<unk>"
 """Spelling of the unknown word in the vocabulary."""
 END = "</s>"
 """Spelling of the sentence end, which is also what a sentence starts after."""
+WORDS = r"\w+(?:['.]\w+)*|[^\w\s]"
+"""Words, contractions and numbers among them, and single punctuation marks."""
 
 _SUPERFLUOUS = re.compile(
     r"(?<=\w) (') (?=(?:s|t|re|ve|ll|d|m)\b)|(?<=\d)( ?[.,:]) (?=\d)|(?<=\w) (-) (?=\w)|(?<=[(\[]) | (?=[)\]:;%])"
@@ -64,6 +68,14 @@ class WordTokenizer(_Tokenizer):
     The sentence end is never the result of encoding text: a text that spells `</s>` holds an unknown word.
     """
 
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer)
+        self.parts_at_spaces = _parts_at_spaces(tokenizer)
+        """Whether a text has the ids of its parts where it is cut before a space, and spaces have none.
+
+        So it is with the tokenizers that `training` builds. False where it is not known.
+        """
+
     def encode(self, text: str) -> list[int]:
         """Ids of the words of `text`, without a sentence end."""
         return self._as_text(self._tokenizer.encode(text).ids)
@@ -80,6 +92,36 @@ class WordTokenizer(_Tokenizer):
 
     def _as_text(self, ids: list[int]) -> list[int]:
         return [self.unknown_id if token == self.end_id else token for token in ids]
+
+
+def _parts_at_spaces(tokenizer: Tokenizer) -> bool:
+    """No step may look across a space (U+0020), which Unicode's normal forms do not (UAX 15, section 9)."""
+    whole = (tokenizer.post_processor, tokenizer.truncation, tokenizer.padding)
+    if any(step is not None for step in whole) or tokenizer.get_added_tokens_decoder():
+        return False
+    if not isinstance(tokenizer.model, WordLevel) or tokenizer.pre_tokenizer is None:
+        return False
+    if tokenizer.normalizer is not None and not _normalizes_in_parts(_described(tokenizer.normalizer)):
+        return False
+    return _described(tokenizer.pre_tokenizer) in (
+        {"type": "WhitespaceSplit"},
+        {"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Removed", "invert": True},
+    )
+
+
+def _normalizes_in_parts(normalizer: Mapping[str, Any]) -> bool:
+    match normalizer:
+        case {"type": "Sequence", "normalizers": steps}:
+            return all(map(_normalizes_in_parts, steps))
+        case {"type": "Replace", "pattern": {"String": str(pattern)}}:
+            return pattern != "" and " " not in pattern
+        case {"type": "NFC" | "NFD" | "NFKC" | "NFKD" | "Lowercase"}:
+            return True
+    return False
+
+
+def _described(step: Any) -> Any:
+    return json.loads(step.__getstate__())
 
 
 class SubwordTokenizer(_Tokenizer):

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
 
-from models import QueryError, TextTooLongError
-from models.language_model import NextWord, SentenceScore, TokenScore
+from models import LanguageModel, QueryError, TextTooLongError
+from models.language_model import NextWord, ScoreQuery, SentenceScore, TokenScore
+from models.prefix_cache import PrefixCache, count, packed, unpacked
+from models.tokenization import WordTokenizer
 
 CLOSE = 1e-5
 TEXTS = ["", "thank you very", "a", "we had a very good time at the end of the day", "i do not zzyzx know , but ."]
@@ -127,8 +130,8 @@ def test_long_texts_are_read_in_windows_of_32_steps(counting, words):
 
 def test_many_texts_are_scored_1024_positions_at_a_time(counting):
     model, backend = counting
-    model.score(["a " * 40] * 33)
-    assert backend.shapes == [(32, 32), (32, 9), (1, 32), (1, 9)]
+    model.run_score([ScoreQuery("", (word, *[2] * 39), ("a",) * 40) for word in range(2, 35)])
+    assert backend.shapes == [(32, 32), (1, 32), (33, 9)]
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -139,6 +142,43 @@ def test_any_mix_of_lengths_is_scored_in_order_and_in_bounded_runs(counting, len
     results = model.score(["a " * length for length in lengths])
     assert [scores(result) for result in results] == [[-step for step in range(length + 1)] for length in lengths]
     assert all(rows * steps <= 1024 and steps <= 32 for rows, steps in backend.shapes)
+
+
+def test_the_hypotheses_of_a_list_share_their_beginning(counting):
+    model, backend = counting
+    texts = [f"{'a ' * 15}{last} a" for last in ("a", "b", "c", "very", "thank", "you", "zebra", "a", "")]
+    results = model.score(texts)
+    assert backend.shapes == [(1, 15), (8, 3)]
+    assert [scores(result) for result in results] == [[-step for step in range(18)]] * 8 + [
+        [-step for step in range(17)]
+    ]
+
+
+HYPOTHESES = st.lists(
+    st.tuples(st.integers(0, 40), st.lists(st.sampled_from(["a", "very", "Thank", "zzyzx", "</s>", "."]), max_size=6)),
+    max_size=12,
+).map(lambda pairs: [" ".join([*LONG.split()[:shared], *rest]) for shared, rest in pairs])
+
+
+class ChaoticBackend:
+    """Scores that depend on all that was read, in float64 and whatever else is in the batch."""
+
+    name, device = "onnx", "cpu"
+
+    def run(self, graph, inputs, outputs):
+        state, scores = inputs["hidden"].astype(np.float64), np.zeros(inputs["tokens"].shape)
+        for step in range(scores.shape[1]):
+            following = (state * 997 + inputs["tokens"][:, step, None] / 7 + 0.1) % 1
+            state = np.where(step < inputs["lengths"][:, None], following, state)
+            scores[:, step] = -((state[0, :, 0] * 31 + inputs["targets"][:, step] / 3) % 1)
+        return [scores, state, inputs["cell"]]
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=HYPOTHESES)
+def test_shared_beginnings_change_no_score(counting, tokenizer, texts):
+    model = LanguageModel(counting[0].manifest, tokenizer, ChaoticBackend())
+    assert model.score(texts) == [score for text in texts for score in model.score([text])]
 
 
 def test_a_score_query_is_as_long_as_its_words_and_the_end(counting):
@@ -266,6 +306,84 @@ def test_every_context_needs_its_prefix(model, count):
         model.next_words(["a"], after=[prefix] * count)
 
 
+# ---- going on from what a cache knows ----
+
+
+def asked(model, context, top_k, truncate, cache):
+    """What a query says of itself, whatever a cache knows; or how it is refused."""
+    try:
+        query = model.next_words_query(context, top_k, truncate=truncate, cache=cache)
+    except QueryError as error:
+        return type(error), str(error)
+    if query.known is None:
+        assert query.read == packed(unpacked(query.read)[: count(query.read) - query.length]) + packed(query.tokens)
+    (result,) = [query.known] if query.known else model.run_next_words([query])
+    if cache is not None and query.known is None:
+        model.remember(query, result, cache)
+    assert result.context == context
+    assert len(result.words) == top_k
+    return query.read, result
+
+
+WORDS = st.sampled_from(["a", "very", "Thank", "you", "zzyzx", "’", "\u0301", "Σ", "b.", "9", "\n", "", " ", "x" * 64])
+GROWING = st.lists(st.tuples(st.sampled_from([" ", " ", "", "\t"]), WORDS | st.text(max_size=3)), max_size=12)
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(GROWING, st.lists(st.tuples(st.integers(0, 12), st.sampled_from([1, 3]), st.booleans()), max_size=8))
+def test_a_cache_changes_no_answer(short_model, pieces, questions):
+    """Of texts that begin alike, are spelled alike, are too long, or are cut."""
+    cache = PrefixCache(1 << 20)
+    for length, top_k, truncate in questions:
+        context = "".join(space + word for space, word in pieces[:length])
+        known, plain = (asked(short_model, context, top_k, truncate, each) for each in (cache, None))
+        assert known[0] == plain[0]
+        if isinstance(plain[0], bytes):
+            assert_same_next_words(known[1], plain[1])
+        else:
+            assert known == plain
+
+
+def test_only_what_was_added_is_tokenized(model, monkeypatch):
+    cache, text, split = PrefixCache(1 << 20), f"{LONG} and", []
+    query = model.next_words_query(LONG, 3, cache=cache)
+    model.remember(query, model.run_next_words([query])[0], cache)
+    monkeypatch.setattr(WordTokenizer, "split", lambda self, text: split.append(text) or ([2], [text]))
+    query = model.next_words_query(text, 3, cache=cache)
+    assert (split, query.length, count(query.read)) == ([" and"], 1, 1 + 101)
+    model.next_words_query(f"{LONG}  ", 3, cache=cache)
+    assert split == [" and", "  "]
+
+
+def test_what_a_tokenizer_makes_of_spaces_has_to_be_known(model):
+    """`a b` is one word here, so that it does not begin with `a`."""
+    tiny = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2, "a b": 3}, unk_token="<unk>"))
+    odd = LanguageModel(model.manifest, WordTokenizer(tiny), model.backend)
+    cache = PrefixCache(1 << 20)
+    for text, token in (("a", 2), ("a b", 3), ("a b", 3)):
+        query = odd.next_words_query(text, 3, cache=cache)
+        assert query.tokens == (1, token)
+        odd.remember(query, model.next_words([text], 3)[0], cache)
+    assert query.known is not None
+
+
+def test_a_text_that_was_cut_is_no_beginning(short_model):
+    cache, text = PrefixCache(1 << 20), "b " * 9
+    (result,) = short_model.next_words([text], truncate=True)
+    short_model.remember(short_model.next_words_query(text, truncate=True, cache=cache), result, cache)
+    assert len(cache) == 1
+    assert cache.beginning(text) is None
+
+
+@pytest.mark.parametrize("context", ["a\udfffb", "thank you \udfff"])
+def test_half_a_surrogate_pair_is_found_behind_what_is_known(model, context):
+    cache = PrefixCache(1 << 20)
+    query = model.next_words_query("thank you", cache=cache)
+    model.remember(query, model.run_next_words([query])[0], cache)
+    with pytest.raises(QueryError, match="surrogate"):
+        model.next_words_query(context, cache=cache)
+
+
 # ---- scores ----
 
 
@@ -289,6 +407,13 @@ def test_scores_of_mixed_lengths_equal_one_by_one(model):
     texts = [*TEXTS, LONG, *RUBBISH, LONG[:150]]
     for text, result in zip(texts, model.score(texts), strict=True):
         assert result.text == text
+        assert_same_score(result, model.score([text])[0])
+
+
+@quick
+@given(texts=HYPOTHESES)
+def test_scores_of_hypotheses_equal_one_by_one(model, texts):
+    for text, result in zip(texts, model.score(texts), strict=True):
         assert_same_score(result, model.score([text])[0])
 
 

@@ -67,6 +67,17 @@ def test_a_sentence_with_an_impossible_word_is_impossible(sparse: LanguageModel,
     assert unlikely.perplexity == math.inf
 
 
+def test_impossible_words_are_so_after_a_shared_beginning_too(sparse: LanguageModel) -> None:
+    same = "One dog bites two cats . " * 3
+    texts = [same + rest for rest in ("", "One", "now now", "two One now", "cats", "zzz", "One dog draws", "cats")]
+    impossible = 0
+    for score, text in zip(sparse.score(texts), texts, strict=True):
+        got = [token.log_probability for token in score.tokens]
+        assert got == pytest.approx([token.log_probability for token in sparse.score([text])[0].tokens], abs=1e-4)
+        impossible += got.count(-math.inf)
+    assert impossible
+
+
 def test_a_result_does_not_depend_on_what_it_was_batched_with(sparse: LanguageModel) -> None:
     together = sparse.next_words(CONTEXTS, sparse.vocab_size)
     for context, expected in zip(CONTEXTS, together, strict=True):

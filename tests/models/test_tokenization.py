@@ -3,11 +3,14 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from models.tokenization import END, UNKNOWN, EncoderTokenizer, WordTokenizer
+from models.tokenization import END, UNKNOWN, WORDS, EncoderTokenizer, WordTokenizer
 
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0"
+MARKS = " \t\n\x85\xa0\u2003\u3000\u200d\ufe0f'.\u2019\u0301\u0308\u0345\u1161\u11a8\u0bd7ΣσςİıéAa9_"
+"""What joins, divides, composes and changes with its neighbours."""
+ANY_TEXT = st.text(st.sampled_from(MARKS) | st.characters(exclude_categories=["Cs"]), max_size=20)
 LATIN = st.text(st.characters(max_codepoint=0x17F), max_size=40)
 
 
@@ -123,6 +126,70 @@ def test_pieces_cover_all_that_is_no_space(tokenizer, text):
 def test_encoding_its_own_pieces_changes_nothing(tokenizer, text):
     ids, pieces = tokenizer.split(text)
     assert tokenizer.encode(" ".join(pieces)) == ids
+
+
+# ---- parts of texts ----
+
+
+def word_tokenizer(normalizer=None, pre_tokenizer=None):
+    vocabulary = {word: index for index, word in enumerate([UNKNOWN, END, "a", "b", "'", "9", "ς", "é"])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizer or pre_tokenizers.WhitespaceSplit()
+    return tokenizer
+
+
+def in_words():
+    return pre_tokenizers.Split(Regex(WORDS), behavior="removed", invert=True)
+
+
+IN_PARTS = [
+    word_tokenizer(),
+    word_tokenizer(None, in_words()),
+    *(
+        word_tokenizer(normalizers.Sequence([form, normalizers.Replace("’", "'"), normalizers.Lowercase()]), split)
+        for form in (normalizers.NFC(), normalizers.NFD(), normalizers.NFKC(), normalizers.NFKD())
+        for split in (None, in_words())
+    ),
+]
+
+
+@settings(deadline=None, max_examples=500)
+@given(ANY_TEXT, ANY_TEXT)
+def test_a_text_has_the_ids_of_its_parts(tokenizer, before, after):
+    for each in (tokenizer, *map(WordTokenizer, IN_PARTS)):
+        assert each.parts_at_spaces
+        parts = [part for text in (before, f" {after}") for part in each.split(text)[0]]
+        assert each.split(f"{before} {after}")[0] == parts
+        assert each.split(f"{before}  ")[0] == each.split(before)[0]
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "pre_tokenizer"),
+    [
+        (normalizers.Replace("a b", "c"), None),
+        (normalizers.Replace(Regex(r"\s+"), ""), None),
+        (normalizers.Sequence([normalizers.NFC(), normalizers.Prepend("_")]), None),
+        (normalizers.Strip(), None),
+        (None, pre_tokenizers.Split(Regex(r"\w+ \w+"), behavior="removed", invert=True)),
+        (None, pre_tokenizers.Split(Regex(WORDS), behavior="isolated")),
+        (None, pre_tokenizers.Metaspace()),
+    ],
+)
+def test_a_tokenizer_that_may_look_across_spaces_is_not_trusted(normalizer, pre_tokenizer):
+    assert not WordTokenizer(word_tokenizer(normalizer, pre_tokenizer)).parts_at_spaces
+
+
+def test_neither_is_one_that_adds_tokens_or_cuts():
+    added, framed, cut, padded, other, bare = (word_tokenizer() for _ in range(6))
+    added.add_tokens(["a b"])
+    framed.post_processor = processors.TemplateProcessing(single="</s> $A", special_tokens=[(END, 1)])
+    cut.enable_truncation(3)
+    padded.enable_padding()
+    other.model = models.WordPiece({UNKNOWN: 0, END: 1}, unk_token=UNKNOWN)
+    bare.pre_tokenizer = None
+    assert not any(WordTokenizer(each).parts_at_spaces for each in (added, framed, cut, padded, other, bare))
 
 
 # ---- an encoder's tokenizer -------------------------------------------------------------------------------

@@ -12,20 +12,18 @@ from tokenizers.normalizers import NFC, BertNormalizer, Lowercase, Replace, Sequ
 from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, PreTokenizer, Split, WhitespaceSplit
 from tokenizers.trainers import BpeTrainer, WordPieceTrainer
 
-from models.tokenization import END, UNKNOWN, EncoderTokenizer, SubwordTokenizer, WordTokenizer
+from models.tokenization import END, UNKNOWN, WORDS, EncoderTokenizer, SubwordTokenizer, WordTokenizer
 
 __all__ = ["WordStyle", "build_encoder_tokenizer", "build_subword_tokenizer", "build_word_tokenizer"]
 
 WordStyle = Literal["words", "whitespace"]
 """`words` separates punctuation and keeps contractions whole; `whitespace` is for text that is tokenized already."""
 
-_WORD = r"\w+(?:['.]\w+)*|[^\w\s]"
-
 
 def _pre_tokenizer(style: WordStyle) -> PreTokenizer:
     if style == "whitespace":
         return WhitespaceSplit()
-    return Split(Regex(_WORD), behavior="removed", invert=True)
+    return Split(Regex(WORDS), behavior="removed", invert=True)
 
 
 def build_word_tokenizer(

@@ -1,0 +1,83 @@
+"""How texts that begin alike are read together: what they share is read once.
+
+All are cut at the same places. Between two cuts, those that were the same so far, and are so up to the second, are one
+row, which goes on from the state of its row before.
+
+Shapes: `B` sequences, `C` places where they could be cut.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Window", "windows"]
+
+_RUN_COST = 8
+"""What a run of a model costs besides its positions, in positions; measured on the bundled model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The positions between two cuts, of all sequences that are long enough."""
+
+    rows: list[tuple[int, ...]]
+    """Tokens of each distinct row; the last one is a target only."""
+    parents: list[int]
+    """The row of the window before that each goes on from; 0 in the first window."""
+    places: dict[int, int]
+    """The row of each sequence, by its index."""
+
+
+def windows(sequences: Sequence[tuple[int, ...]], steps: int) -> Iterator[Window]:
+    """Windows of at most so many steps that read all sequences, each of two tokens or more.
+
+    A sequence of `n` tokens has `n - 1` positions: each but the last is read, each but the first is a target. Rows come
+    in the order of their first sequences.
+    """
+    places = dict.fromkeys(range(len(sequences)), 0)
+    for start, stop in itertools.pairwise(_cuts(sequences, steps)):
+        rows: dict[tuple[int, tuple[int, ...]], int] = {}
+        places = {
+            index: rows.setdefault((parent, sequences[index][start : stop + 1]), len(rows))
+            for index, parent in places.items()
+            if len(sequences[index]) - 1 > start
+        }
+        yield Window([tokens for _, tokens in rows], [parent for parent, _ in rows], places)
+
+
+def _cuts(sequences: Sequence[tuple[int, ...]], steps: int) -> list[int]:
+    """Where windows begin and end, so that they cost least (dynamic programming over the places where texts part).
+
+    Two texts whose first `n` tokens are the same part at position `n - 1`, which has two targets and is read for each.
+    """
+    ordered = sorted(sequences)
+    longest = max(map(len, sequences)) - 1
+    common = [0, *itertools.starmap(_common, itertools.pairwise(ordered))]
+    parting = [count - 1 for count, tokens in zip(common, ordered, strict=True) if 1 < count < len(tokens)]
+    if sum(parting) <= _RUN_COST:
+        return [*range(0, longest, steps), longest]
+    starts = sorted({0, *parting, longest})
+    lengths, shared = np.array([len(tokens) - 1 for tokens in ordered]), np.array(common)
+    costs, before = [0], [0]
+    for end in range(1, len(starts)):
+        first, stop = max(0, end - steps), starts[end]
+        distinct = np.minimum(stop, lengths)[shared <= np.minimum(stop, lengths)]
+        candidates = np.array(starts[first:end])
+        positions = np.maximum(0, distinct - candidates[:, None]).sum(axis=1)  # [C, B] -> [C]
+        runs = -((candidates - stop) // steps)
+        totals = np.array(costs[first:]) + positions + _RUN_COST * runs
+        costs.append(int(totals.min()))
+        before.append(first + int(totals.argmin()))
+    cuts, end = [starts[-1]], len(starts) - 1
+    while end:
+        cuts = [*range(starts[before[end]], starts[end], steps), *cuts]
+        end = before[end]
+    return cuts
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many first tokens are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
