@@ -6,6 +6,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from models import (
@@ -279,13 +280,15 @@ class Registry:
         )
 
     def _warm(self, model: Model) -> Model:
-        """Runs everything once, so that no request is the first."""
-        for count in (1, min(8, self._settings.max_batch_items)):
-            if isinstance(model, ImageClassifier):
-                model.classify([_BLACK] * count)
-                continue
-            for words in _warm_up_lengths(model):
-                _try(model, [" ".join(["a"] * words)] * count)
+        """Runs everything once, and batches beside each other, so that no request is the first."""
+        beside = self._settings.parallel_batches > 1 and not isinstance(model, SequenceToSequenceModel)
+        with ThreadPoolExecutor(2, initializer=give_way) as pool:
+            for count in (1, min(8, self._settings.max_batch_items)):
+                for words in _warm_up_lengths(model):
+                    texts = [" ".join(["a"] * words)] * count
+                    _try(model, texts)
+                    if beside and count > 1:
+                        list(pool.map(_try, [model] * 2, [texts] * 2))
         return model
 
     def _worker(self, replicas: Sequence[Model], observer: ModelObserver) -> Worker:
@@ -327,16 +330,20 @@ def _full_names(served: Iterable[Key]) -> list[str]:
 
 def _warm_up_lengths(model: Model) -> list[int]:
     """Words of texts before which nobody shall be the first; what is written from a text takes its time."""
+    if isinstance(model, ImageClassifier):
+        return [1]
     lengths = (1, 32) if isinstance(model, SequenceToSequenceModel) else (1, 8, 32, 128)
     return [length for length in lengths if length < model.manifest.text.max_tokens] or [1]
 
 
-def _try(model: LanguageModel | Translator | Generator | Classifier, texts: list[str]) -> None:
-    """Runs everything that the model can do; a word may be several tokens."""
+def _try(model: Model, texts: Sequence[str]) -> None:
+    """Runs everything that the model can do, on these texts or as many images; a word may be several tokens."""
     if isinstance(model, Translator):
         model.translate(texts, truncate=True)
     elif isinstance(model, Generator):
         model.generate(texts, truncate=True)
+    elif isinstance(model, ImageClassifier):
+        model.classify([_BLACK] * len(texts))
     elif isinstance(model, Classifier):
         model.classify(texts, truncate=True)
     else:

@@ -3,6 +3,7 @@ import hashlib
 import time
 
 import pytest
+from onnxruntime import InferenceSession
 
 from models import BundleError, ModelStore, UnknownModelError
 from service.engine.registry import NotReady, Registry
@@ -184,3 +185,22 @@ def test_several_devices_serve_one_model(library):
         assert b'device="cpu,cpu"' in registry._metrics.text()
 
     with_registry(scenario, device="cpu,cpu", max_batch_items=2)
+
+
+def test_batches_beside_each_other_are_warm_before_anybody_asks(monkeypatch):
+    ran = set()
+    session_of = InferenceSession.run
+
+    def run(session, *arguments):
+        ran.add(id(session))
+        return session_of(session, *arguments)
+
+    monkeypatch.setattr(InferenceSession, "run", run)
+    monkeypatch.setattr("models.backend.onnx.usable_cpus", lambda: 2)
+
+    async def scenario(registry):
+        backend = registry.find("intents", "text-classification").model.backend
+        assert backend._beside is not backend._sessions
+        assert {id(session) for table in (backend._sessions, backend._beside) for session in table.values()} <= ran
+
+    with_registry(scenario, models=("intents",), threads=None, parallel_batches=2)
