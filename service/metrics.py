@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from models import Manifest
@@ -21,6 +21,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
 
         def histogram(name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Histogram:
             return Histogram(f"softserve_{name}", text, labels, buckets=buckets, registry=registry)
@@ -29,7 +30,7 @@ class Metrics:
             "softserve_requests", "Answered requests", ["model", "endpoint", "status"], registry=registry
         )
         self.request_duration = histogram(
-            "request_duration_seconds", "From first byte read to last byte sent", ["endpoint"], _SECONDS
+            "request_duration_seconds", "From first byte read to last byte sent", ["model", "endpoint"], _SECONDS
         )
         self.tokenize_duration = histogram(
             "tokenize_duration_seconds", "Checking and tokenizing one request", ["model"], _SECONDS

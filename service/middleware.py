@@ -105,7 +105,7 @@ class RequestMiddleware:
         endpoint = endpoint_of(scope)
         model = scope["state"].get("model", "")
         self._metrics.requests.labels(model, endpoint, str(status)).inc()
-        self._metrics.request_duration.labels(endpoint).observe(seconds)
+        self._metrics.request_duration.labels(model, endpoint).observe(seconds)
         if self._access_log is not None:
             self._access_log.write(scope, status, seconds)
 

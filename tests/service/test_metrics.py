@@ -101,15 +101,21 @@ def test_two_applications_share_no_numbers(metrics, observer):
 def test_durations_are_told_apart_from_100_microseconds_up(metrics, observer, name):
     observer.tokenized(1e-4)
     observer.batch([1], [1e-4], 1e-4)
-    metrics.request_duration.labels("/livez").observe(1e-4)
-    labels = {"endpoint": "/livez"} if name == "request" else {"model": "next-word"}
+    metrics.request_duration.labels("next-word", "/v1/score").observe(1e-4)
+    labels = {"model": "next-word"} | ({"endpoint": "/v1/score"} if name == "request" else {})
     assert value(metrics, f"{name}_duration_seconds_bucket", **labels, le="0.0001") == 1
 
 
 def test_every_promised_metric_is_there_and_documented(metrics):
     families = {family.name: family for family in text_string_to_metric_families(metrics.text().decode())}
-    assert set(families) == {f"softserve_{name}" for name in METRICS}
+    assert {name for name in families if not name.startswith("process_")} == {f"softserve_{name}" for name in METRICS}
     assert all(family.documentation for family in families.values())
+
+
+def test_the_process_is_described(metrics):
+    families = {family.name: family for family in text_string_to_metric_families(metrics.text().decode())}
+    names = ("process_resident_memory_bytes", "process_start_time_seconds", "process_cpu_seconds")
+    assert all(families[name].samples[0].value > 0 for name in names)
 
 
 def test_labels_have_few_values(metrics):

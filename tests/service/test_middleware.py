@@ -154,7 +154,7 @@ def test_a_request_is_counted_by_route_not_by_path():
     call(app, metrics=metrics)
     assert counted(metrics, model="next-word", endpoint="/v1/models/{name}", status="200") == 1
     count = "softserve_request_duration_seconds_count"
-    assert metrics.registry.get_sample_value(count, {"endpoint": "/v1/models/{name}"}) == 1
+    assert metrics.registry.get_sample_value(count, {"model": "next-word", "endpoint": "/v1/models/{name}"}) == 1
 
 
 def test_what_has_no_route_is_counted_together():
