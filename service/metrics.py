@@ -42,6 +42,12 @@ class Metrics:
         self.padding_ratio = histogram("batch_padding_ratio", "Padded share of a batch", ["model"], _RATIOS)
         self.queue_items = Gauge("softserve_queue_items", "Texts waiting", ["model"], registry=registry)
         self.queue_tokens = Gauge("softserve_queue_tokens", "Tokens waiting", ["model"], registry=registry)
+        self.queue_limit_items = Gauge(
+            "softserve_queue_limit_items", "Texts that may wait", ["model"], registry=registry
+        )
+        self.queue_limit_tokens = Gauge(
+            "softserve_queue_limit_tokens", "Tokens that may wait", ["model"], registry=registry
+        )
         self.generated_tokens = Counter(
             "softserve_generated_tokens", "Tokens of finished translations, ends included", ["model"], registry=registry
         )
@@ -98,6 +104,11 @@ class ModelObserver:
         """No version of these labels is served any more."""
         with contextlib.suppress(KeyError):
             self._metrics.model_info.remove(*self._info)
+
+    def limited(self, items: int, tokens: int) -> None:
+        """How many texts and tokens may wait for the model."""
+        self._metrics.queue_limit_items.labels(self._model).set(items)
+        self._metrics.queue_limit_tokens.labels(self._model).set(tokens)
 
     def tokenized(self, seconds: float) -> None:
         self._tokenize_duration.observe(seconds)

@@ -240,6 +240,7 @@ class Registry:
         old = self._served.get(served.key)
         self._served[served.key] = served
         observer.loaded(time.monotonic() - started)
+        observer.limited(self._settings.max_queue_items, self._settings.max_queue_tokens)
         logger.info("loaded %s:%s in %.2f s", *served.key, time.monotonic() - started)
         if old is not None:
             self._retire(old)

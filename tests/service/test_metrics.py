@@ -16,6 +16,8 @@ METRICS = [
     "batch_padding_ratio",
     "queue_items",
     "queue_tokens",
+    "queue_limit_items",
+    "queue_limit_tokens",
     "rejected",
     "generated_tokens",
     "prefix_cache_hits",
@@ -66,6 +68,12 @@ def test_the_queue_is_shown_as_it_is_now(metrics, observer):
     observer.queued(2, 20)
     assert value(metrics, "queue_items", model="next-word") == 2
     assert value(metrics, "queue_tokens", model="next-word") == 20
+
+
+def test_a_queue_is_shown_beside_its_limits(metrics, observer):
+    observer.limited(1024, 131072)
+    assert value(metrics, "queue_limit_items", model="next-word") == 1024
+    assert value(metrics, "queue_limit_tokens", model="next-word") == 131072
 
 
 def test_refused_texts_are_counted_by_reason(metrics, observer):
