@@ -7,7 +7,10 @@ DATA ?= data
 BIN := .venv/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: serve test check bench clean
+LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock' \
+	--constraints constraints.txt --python-version 3.11 --python-platform linux
+
+.PHONY: serve test test-containers check bench lock clean
 
 serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 	@exec $(BIN)/softserve serve --host $(HOST) --port $(PORT)
@@ -22,6 +25,12 @@ check: .venv/.test  ## Lint, formatting and types.
 
 bench: .venv/.test  ## Measure next-word latency, in process and over HTTP.
 	$(BIN)/python -m benchmarks.next_word
+
+lock: .venv/.containers  ## Renew what the images install, after a change of dependencies or constraints.txt.
+	$(LOCK) pyproject.toml --extra otel --output-file docker/requirements-cpu.txt
+	echo onnxruntime | $(LOCK) pyproject.toml docker/requirements-gpu.in --extra otel --excludes - \
+		--output-file docker/requirements-gpu.txt
+	$(LOCK) docker/requirements-build.in --output-file docker/requirements-build.txt
 
 clean:  ## Remove the virtual environment and caches.
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
