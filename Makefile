@@ -8,7 +8,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
 LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock' \
-	--constraints constraints.txt --python-version 3.11 --python-platform linux
+	--constraints constraints.txt --python-version 3.11 --python-platform linux --excludes docker/not-installed.txt
 
 .PHONY: serve test test-containers check bench lock clean
 
@@ -18,17 +18,25 @@ serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 test: .venv/.test  ## Run every test.
 	$(BIN)/pytest
 
-check: .venv/.test  ## Lint, formatting and types.
+test-containers: .venv/.containers  ## Build the image and run compose.yaml, with podman; as root, takes minutes.
+	$(BIN)/pytest -m containers -s
+
+check: .venv/.test  ## Lint, formatting, types, Dockerfile, compose.yaml; Prometheus's rules where promtool is.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/hadolint docker/Dockerfile
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec compose.yaml
+	@command -v promtool >/dev/null || { echo "promtool is not installed: rules are not checked"; exit 0; }; \
+		promtool check config docker/prometheus/prometheus.yml && \
+		promtool test rules docker/prometheus/alerts.test.yml
 
 bench: .venv/.test  ## Measure next-word latency, in process and over HTTP.
 	$(BIN)/python -m benchmarks.next_word
 
 lock: .venv/.containers  ## Renew what the images install, after a change of dependencies or constraints.txt.
 	$(LOCK) pyproject.toml --extra otel --output-file docker/requirements-cpu.txt
-	echo onnxruntime | $(LOCK) pyproject.toml docker/requirements-gpu.in --extra otel --excludes - \
+	$(LOCK) pyproject.toml docker/requirements-gpu.in --extra otel --excludes docker/not-installed-gpu.txt \
 		--output-file docker/requirements-gpu.txt
 	$(LOCK) docker/requirements-build.in --output-file docker/requirements-build.txt
 
@@ -47,3 +55,7 @@ clean:  ## Remove the virtual environment and caches.
 	@echo "Installing the tests' needs into .venv, once; torch is the largest of them ..."
 	$(PIP) --editable '.[test]'
 	@touch $@ .venv/.serve
+
+.venv/.containers: pyproject.toml constraints.txt | .venv/.test
+	$(PIP) --editable '.[containers]'
+	@touch $@

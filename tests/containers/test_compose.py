@@ -1,5 +1,6 @@
 """compose.yaml and the Dockerfile: who may do what, and whether the tools find fault."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
 
 def tool(name):
     """A command of the environment that runs the tests, or of the machine."""
-    return shutil.which(name, path=f"{Path(sys.executable).parent}:{shutil.os.environ['PATH']}")
+    return shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 
 
 def checked(*command):
@@ -83,7 +84,9 @@ def test_on_a_gpu_the_other_image_answers_under_the_same_name():
 
 @pytest.mark.parametrize("name", ["softserve", "softserve-gpu"])
 def test_the_service_is_given_the_time_it_may_take_to_stop(name):
-    assert int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > Settings.model_fields["shutdown_timeout"].default
+    assert (
+        int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > Settings.model_fields["shutdown_timeout"].default
+    )
 
 
 @pytest.mark.parametrize("name", ["softserve", "softserve-gpu"])
