@@ -31,7 +31,7 @@ HOST_NETWORK = {
     }
 }
 GRAPHS = [
-    "sum by (model, status) (rate(softserve_requests_total[1m]))",
+    'sum by (model, status) (rate(softserve_requests_total{model!=""}[1m]))',
     'histogram_quantile(0.99, sum by (model, le) (rate(softserve_request_duration_seconds_bucket{model!=""}[1m])))',
     "sum by (model) (rate(softserve_batch_items_sum[1m])) / sum by (model) (rate(softserve_batch_items_count[1m]))",
 ]
@@ -113,13 +113,13 @@ def test_its_pages_show_the_load(up, tmp_path):
         pytest.skip("chromium is not installed")
     query = {f"g{number}.expr": expression for number, expression in enumerate(GRAPHS)}
     for number in range(len(GRAPHS)):
-        query |= {f"g{number}.tab": "0", f"g{number}.range_input": "5m", f"g{number}.stacked": "0"}
+        query |= {f"g{number}.tab": "0", f"g{number}.range_input": "2m", f"g{number}.stacked": "0"}
     picture = Path(os.environ.get("SCREENSHOT", tmp_path / "prometheus.png"))
     quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
     quiet += ["--disable-component-update", "--disable-sync"]
     with playwright.sync_playwright() as library:
         browser = library.chromium.launch(executable_path=chromium, args=quiet)
-        page = browser.new_page(viewport={"width": 1200, "height": 1700})
+        page = browser.new_page(viewport={"width": 1000, "height": 1700})
         page.goto(f"{URL}/graph?{urllib.parse.urlencode(query)}", wait_until="networkidle")
         page.wait_for_timeout(3000)
         page.screenshot(path=picture, full_page=True)
