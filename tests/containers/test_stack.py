@@ -119,7 +119,7 @@ def test_its_pages_show_the_load(up, tmp_path):
     quiet += ["--disable-component-update", "--disable-sync"]
     with playwright.sync_playwright() as library:
         browser = library.chromium.launch(executable_path=chromium, args=quiet)
-        page = browser.new_page(viewport={"width": 1000, "height": 1700})
+        page = browser.new_page(viewport={"width": 1300, "height": 1700})
         page.goto(f"{URL}/graph?{urllib.parse.urlencode(query)}", wait_until="networkidle")
         page.wait_for_timeout(3000)
         page.screenshot(path=picture, full_page=True)
