@@ -7,7 +7,10 @@ DATA ?= data
 BIN := .venv/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: serve test test-gpu check bench clean
+LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock' \
+	--constraints constraints.txt --python-version 3.11 --python-platform linux --excludes docker/not-installed.txt
+
+.PHONY: serve test test-gpu test-containers check bench lock clean
 
 serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 	@exec $(BIN)/softserve serve --host $(HOST) --port $(PORT)
@@ -18,13 +21,27 @@ test: .venv/.test  ## Run every test.
 test-gpu: .venv-gpu/.test  ## Run the tests of devices on an NVIDIA GPU; they fail where there is none.
 	SOFTSERVE_REQUIRE_GPU=1 .venv-gpu/bin/pytest tests/models/test_devices.py
 
-check: .venv/.test  ## Lint, formatting and types.
+test-containers: .venv/.containers  ## Build the image and run compose.yaml, with podman; as root, takes minutes.
+	$(BIN)/pytest -m containers -s
+
+check: .venv/.test  ## Lint, formatting, types, Dockerfile, compose.yaml; Prometheus's rules where promtool is.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/hadolint docker/Dockerfile
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec compose.yaml
+	@command -v promtool >/dev/null || { echo "promtool is not installed: rules are not checked"; exit 0; }; \
+		promtool check config docker/prometheus/prometheus.yml && \
+		promtool test rules docker/prometheus/alerts.test.yml
 
 bench: .venv/.test  ## Measure next-word latency, in process and over HTTP.
 	$(BIN)/python -m benchmarks.next_word
+
+lock: .venv/.containers  ## Renew what the images install, after a change of dependencies or constraints.txt.
+	$(LOCK) pyproject.toml --extra otel --output-file docker/requirements-cpu.txt
+	$(LOCK) pyproject.toml docker/requirements-gpu.in --extra otel --excludes docker/not-installed-gpu.txt \
+		--output-file docker/requirements-gpu.txt
+	$(LOCK) docker/requirements-build.in --output-file docker/requirements-build.txt
 
 clean:  ## Remove the virtual environment and caches.
 	rm -rf .venv .venv-gpu .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -49,4 +66,8 @@ clean:  ## Remove the virtual environment and caches.
 	.venv-gpu/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[test]'
 	.venv-gpu/bin/pip uninstall --quiet --yes onnxruntime
 	.venv-gpu/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt 'onnxruntime-gpu[cuda,cudnn]'
+	@touch $@
+
+.venv/.containers: pyproject.toml constraints.txt | .venv/.test
+	$(PIP) --editable '.[containers]'
 	@touch $@

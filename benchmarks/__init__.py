@@ -1,1 +1,5 @@
 """What produces the numbers in the README and the model cards."""
+
+import os
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports its use otherwise, from its import on

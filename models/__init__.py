@@ -1,5 +1,9 @@
 """Running trained models: from text in to result out. Without torch, unless a TorchScript file is loaded."""
 
+import os
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports its use otherwise, from its import on
+
 from models.classifier import Classifier
 from models.errors import (
     BundleError,

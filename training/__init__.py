@@ -1,0 +1,3 @@
+import os
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports its use otherwise, from its import on

@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -194,3 +197,16 @@ def test_a_run_beside_another_has_threads_of_its_own_and_gives_the_same(bundled,
 def test_there_is_one_copy_of_a_model_where_another_would_not_help(bundled, threads, parallel):
     backend = OnnxBackend(bundled, read_manifest(bundled), threads=threads, parallel=parallel)
     assert backend._beside is backend._sessions
+
+
+@pytest.mark.parametrize("module", ["models.backend.onnx", "training.export.calibration", "benchmarks.softmax"])
+def test_onnxruntime_is_told_to_report_nothing_before_it_is_loaded(module):
+    look = (
+        "import importlib, os, sys\n"
+        "class Look:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'onnxruntime': sys.exit(os.environ.get('ORT_DISABLE_TELEMETRY') != '1')\n"
+        f"sys.meta_path.insert(0, Look())\nimportlib.import_module({module!r})\nsys.exit(2)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    assert subprocess.run([sys.executable, "-c", look], env=environment, check=False).returncode == 0

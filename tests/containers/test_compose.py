@@ -1,0 +1,107 @@
+"""compose.yaml and the Dockerfile: who may do what, and whether the tools find fault."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.settings import Settings
+from tests.containers.files import COMPOSE, DOCKER, ROOT
+
+SERVICES = COMPOSE["services"]
+DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+
+
+def tool(name):
+    """A command of the environment that runs the tests, or of the machine."""
+    return shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+
+
+def checked(*command):
+    executable = tool(command[0])
+    if executable is None:
+        pytest.skip(f"{command[0]} is not installed")
+    finished = subprocess.run([executable, *command[1:]], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+def test_compose_follows_its_schema():
+    checked("check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml")
+
+
+def test_hadolint_finds_no_fault():
+    checked("hadolint", "docker/Dockerfile")
+
+
+def test_a_plain_up_starts_the_service_prometheus_and_grafana():
+    assert {name for name, service in SERVICES.items() if "profiles" not in service} == {
+        "softserve",
+        "prometheus",
+        "grafana",
+    }
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_container_may_more_than_it_must(name):
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not {"privileged", "cap_add", "user", "pid", "network_mode"} & service.keys()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_container_is_bounded_checked_and_restarted(name):
+    service = SERVICES[name]
+    assert {"cpus", "memory", "pids"} == service["deploy"]["resources"]["limits"].keys()
+    assert service["healthcheck"]["test"][0] == "CMD"
+    assert service["restart"] == "unless-stopped"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_ports_are_open_to_this_machine_alone(name):
+    assert all(port.startswith(("127.0.0.1:", "${BIND:-127.0.0.1}:")) for port in SERVICES[name]["ports"])
+
+
+@pytest.mark.parametrize("name", [name for name, service in SERVICES.items() if "build" not in service])
+def test_images_of_others_are_pinned(name):
+    tag = SERVICES[name]["image"].rpartition(":")[2]
+    assert tag.lstrip("v").replace(".", "").isdigit()
+    assert tag.count(".") == 2
+
+
+def test_on_a_gpu_the_other_image_answers_under_the_same_name():
+    service = SERVICES["softserve-gpu"]
+    assert service["profiles"] == ["gpu"]
+    assert service["build"]["target"] == "gpu"
+    assert service["networks"]["default"]["aliases"] == ["softserve"]
+    (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
+
+
+@pytest.mark.parametrize("name", ["softserve", "softserve-gpu"])
+def test_the_service_is_given_the_time_it_may_take_to_stop(name):
+    assert (
+        int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > Settings.model_fields["shutdown_timeout"].default
+    )
+
+
+@pytest.mark.parametrize("name", ["softserve", "softserve-gpu"])
+def test_what_compose_sets_is_a_setting(name):
+    settings = {f"SOFTSERVE_{field.upper()}" for field in Settings.model_fields}
+    assert SERVICES[name]["environment"].keys() <= settings
+
+
+def test_the_image_runs_as_nobody_in_particular():
+    final = DOCKERFILE.partition(" AS runtime\n")[2]
+    assert "\nUSER 65532:65532\n" in final
+    assert "HEALTHCHECK" in final
+    assert 'ENTRYPOINT ["softserve"]' in final  # no shell between it and SIGTERM
+    assert "ORT_DISABLE_TELEMETRY=1" in final
+
+
+def test_the_default_target_is_the_processor():
+    assert DOCKERFILE.rpartition("\nFROM ")[2].startswith("runtime AS cpu\n")

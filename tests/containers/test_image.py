@@ -1,0 +1,148 @@
+"""The image, built and run: bounded, read-only, as nobody. `make test-containers`."""
+
+import json
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from tests.containers import podman
+from tests.containers.load import Load
+
+pytestmark = pytest.mark.containers
+
+RESTRICTED = ["--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=65532", "--memory=1g"]
+
+
+class Container:
+    """The service in a container, ready."""
+
+    def __init__(self, image, *options):
+        self.port = podman.free_port()
+        environment = [f"--env=SOFTSERVE_PORT={self.port}", "--env=SOFTSERVE_HOST=127.0.0.1"]
+        started = time.monotonic()
+        self.id = podman.run("podman", "run", "--detach", *RESTRICTED, *environment, *options, image)
+        podman.wait_for(f"{self.url}/readyz", 60)
+        self.seconds = time.monotonic() - started
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def remove(self):
+        podman.run("podman", "rm", "--force", "--volumes", self.id)
+
+
+@pytest.fixture(scope="module")
+def start(image):
+    running = []
+
+    def started(*options):
+        running.append(Container(image, *options))
+        return running[-1]
+
+    yield started
+    for container in running:
+        container.remove()
+
+
+@pytest.fixture(scope="module")
+def container(start):
+    return start()
+
+
+def inspected(name, path):
+    return podman.run("podman", "inspect", "--format", path, name)
+
+
+def test_the_image_is_small(image):
+    size = int(inspected(image, "{{.Size}}")) / 1e6
+    base = int(inspected(podman.BASE, "{{.Size}}")) / 1e6
+    print(f"\nimage {size:.0f} MB, {base:.0f} MB of it the base")
+    assert size < 400
+
+
+def test_it_is_ready_within_five_seconds(start):
+    """The best of three, for the machine may be busy with other things."""
+    seconds = [start().seconds for _ in range(3)]
+    print("\nseconds to ready:", *(f"{each:.1f}" for each in seconds))
+    assert min(seconds) < 5
+
+
+def test_it_answers_with_every_bundled_model(container):
+    models = {model["name"] for model in json.loads(podman.ask(f"{container.url}/v1/models")[1])["models"]}
+    answers = [
+        podman.ask(f"{container.url}/v1/next-word", {"context": "thank you very"}),
+        podman.ask(f"{container.url}/v1/score", {"text": "see you tomorrow"}),
+        podman.ask(f"{container.url}/v1/translate", {"text": "Guten Morgen!"}),
+        podman.ask(f"{container.url}/v1/classify", {"text": "book a table for two"}),
+    ]
+    assert {status for status, _ in answers} == {200}
+    assert {json.loads(text)["model"] for _, text in answers} == models == {"next-word", "de-en", "intents"}
+    assert "much" in answers[0][1]
+    assert "orning" in answers[2][1]
+
+
+def test_it_is_healthy(container):
+    podman.run("podman", "healthcheck", "run", container.id)
+
+
+def test_a_stopped_service_is_not_healthy(start):
+    paused = start()
+    podman.run("podman", "kill", "--signal=STOP", paused.id)
+    checked = subprocess.run(["podman", "healthcheck", "run", paused.id], capture_output=True, text=True, timeout=60)
+    podman.run("podman", "kill", "--signal=CONT", paused.id)
+    assert checked.returncode == 1
+
+
+def test_it_runs_as_nobody_and_writes_nothing(container):
+    status = podman.run("podman", "exec", container.id, "cat", "/proc/1/status")
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert fields["Uid"].split() == ["65532"] * 4
+    assert fields["CapEff"].strip("0") == ""
+    assert fields["NoNewPrivs"] == "1"
+    with pytest.raises(RuntimeError, match=r"Read-only file system|Permission denied"):
+        podman.run("podman", "exec", container.id, "python", "-c", "open('/opt/softserve/written', 'w')")
+
+
+def test_it_has_one_onnxruntime_and_no_torch_and_no_pip(container):
+    code = "import importlib.metadata as m; print(*sorted(d.metadata['Name'] for d in m.distributions()))"
+    names = podman.run("podman", "exec", container.id, "/opt/softserve/bin/python", "-c", code).split()
+    assert {"onnxruntime", "softserve"} <= set(names)
+    assert not {"onnxruntime-gpu", "torch", "pip", "huggingface-hub"} & set(names)
+
+
+def test_prometheus_has_no_complaint_of_its_metrics(container):
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed (Debian: prometheus)")
+    text = podman.ask(f"{container.url}/metrics")[1]
+    assert podman.run("promtool", "check", "metrics", input=text) == ""
+
+
+def test_models_of_the_user_are_served_too(start, tmp_path):
+    source = podman.ROOT / "models/bundled/intents/1"
+    shutil.copytree(source, tmp_path / "my-intents" / "7")
+    manifest = tmp_path / "my-intents" / "7" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"name": "my-intents", "version": 7}))
+    for path in [tmp_path, *tmp_path.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    served = start(f"--volume={tmp_path}:/models:ro")
+    status, text = podman.ask(f"{served.url}/v1/classify", {"text": "book a table", "model": "my-intents"})
+    assert (status, json.loads(text)["version"]) == (200, 7)
+
+
+def test_sigterm_under_load_loses_no_answer(start):
+    """Whatever was sent a moment before the signal, or earlier, is answered, and the service ends with status 0."""
+    stopped = start()
+    with Load(stopped.port, clients=8) as load:
+        time.sleep(3)
+        signalled = time.monotonic()
+        podman.run("podman", "kill", "--signal=TERM", stopped.id)
+        status = podman.run("podman", "wait", stopped.id)
+        seconds = time.monotonic() - signalled
+    print(f"\n{len(load.answered)} answers, stopped after {seconds:.1f} s with status {status}")
+    assert len(load.answered) > 20
+    assert [what for sent, what in load.lost if sent < signalled] == []
+    assert 500 not in load.answered
+    assert status == "0"
