@@ -151,6 +151,8 @@ class Supervisor(Multiprocess):
         self._known: set[Process] = set()
         self._served = False
         self._pause, self._next_try = _SHORTEST_PAUSE, 0.0
+        for number in (signal.SIGINT, signal.SIGTERM):  # also while processes are being replaced
+            signal.signal(number, lambda *_: self.should_exit.set())
 
     def init_processes(self) -> None:
         self.processes = [self._started() for _ in range(self.processes_num)]
@@ -165,7 +167,8 @@ class Supervisor(Multiprocess):
             if not new.wait_until_ready(_LOADING, self.should_exit):
                 new.kill()
                 new.join()
-                logger.error("process %d did not get ready; process %d goes on", new.pid, old.pid)
+                if not self.should_exit.is_set():
+                    logger.error("process %d did not get ready; process %d goes on", new.pid, old.pid)
                 return
             old.terminate()
             old.join()
@@ -178,17 +181,15 @@ class Supervisor(Multiprocess):
 
     def keep_subprocess_alive(self) -> None:
         self._forget_replaced()
-        for index, process in enumerate(self.processes):
-            if process not in self._ended and self._is_well(process):
-                continue
+        ill = [process for process in self.processes if process in self._ended or not self._is_well(process)]
+        for process in ill:
             if process not in self._ended:
                 self._end(process)
             if not self._served:
                 self.failed = True
                 self.should_exit.set()
-                return
-            if time.monotonic() >= self._next_try:
-                self.processes[index] = self._started()
+            elif time.monotonic() >= self._next_try:
+                self.processes[self.processes.index(process)] = self._started()
 
     def _forget_replaced(self) -> None:
         """Takes gauges of processes that are gone out of the metrics, also of those that uvicorn replaced (SIGHUP)."""

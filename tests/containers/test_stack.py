@@ -4,11 +4,13 @@ Containers share the host's network here, where their names mean nothing, so `so
 hosts. Everything else is as compose.yaml says. `SCREENSHOT=docs/figures/prometheus.png` keeps a picture.
 """
 
+import contextlib
 import json
 import math
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import time
 import urllib.parse
@@ -19,7 +21,6 @@ import yaml
 
 from tests.containers import podman
 from tests.containers.files import expressions, rules
-from tests.containers.load import Load
 
 pytestmark = pytest.mark.containers
 
@@ -30,6 +31,12 @@ HOST_NETWORK = {
         "prometheus": {"network_mode": "host", "extra_hosts": ["softserve:127.0.0.1"]},
     }
 }
+LOADS = [
+    "--model next-word --connections 4",
+    "--model next-word --endpoint score --connections 2",
+    "--model de-en --connections 2",
+    "--model intents --rate 100 --texts-per-request 32",
+]
 GRAPHS = [
     'sum by (model, status) (rate(softserve_requests_total{model!=""}[1m]))',
     'histogram_quantile(0.99, sum by (model, le) (rate(softserve_request_duration_seconds_bucket{model!=""}[1m])))',
@@ -53,6 +60,20 @@ def value_of(expression):
     return found
 
 
+@contextlib.contextmanager
+def under_load(url):
+    """`softserve bench`, one for each of what a user might ask; the last one asks more than can be computed."""
+    command = [sys.executable, "-m", "service.cli", "bench", url, "--seconds", "600"]
+    loads = [subprocess.Popen([*command, *flags.split()], stdout=subprocess.DEVNULL) for flags in LOADS]
+    try:
+        yield
+        assert [load.poll() for load in loads] == [None] * len(loads), "a load test ended early"
+    finally:
+        for load in loads:
+            load.kill()
+            load.wait()
+
+
 @pytest.fixture(scope="module")
 def up(image, engine):
     """Service and Prometheus, a minute and a half under load."""
@@ -74,7 +95,7 @@ def up(image, engine):
         print(f"\nfrom `up` to ready: {time.monotonic() - started:.1f} s")
         print(podman.ask("http://127.0.0.1:8000/v1/translate", {"text": "Guten Morgen!"})[1])
         podman.wait_for(f"{URL}/-/ready", 60)
-        with Load(8000):
+        with under_load("http://127.0.0.1:8000"):
             time.sleep(90)
             yield
     finally:

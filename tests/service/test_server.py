@@ -152,6 +152,7 @@ def count_of(process, name):
 def loaded(process):
     """How often a model was loaded, all processes together."""
     time.sleep(0.2)
+    assert process.process.poll() is None, process.text
     with contextlib.suppress(OSError):
         return process.address and count_of(process, "softserve_model_load_duration_seconds_count")
     return 0
@@ -170,12 +171,12 @@ class Load:
 
     def __init__(self, process, clients=2):
         self.answers, self.errors, self.over = [], [], threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(process,)) for _ in range(clients)]
+        self._threads = [threading.Thread(target=self._ask, args=(process,), daemon=True) for _ in range(clients)]
         for thread in self._threads:
             thread.start()
 
     def _ask(self, process):
-        while not self.over.is_set():
+        while not self.over.is_set() and process.process.poll() is None:
             try:
                 self.answers.append(process.post("thank you very"))
             except OSError as error:
@@ -238,6 +239,12 @@ def test_sighup_replaces_the_processes_one_after_the_other(two, wait_until):
     load.end()
     assert (set(load.answers), load.errors) == ({"much"}, [])
     wait_until(lambda: count_of(two, "softserve_queue_limit_items") == 2 * 1024)
+    assert two.end() == 0
+
+
+def test_sigterm_while_processes_are_being_replaced(two, wait_until):
+    two.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: len(workers(two)) == 3)
     assert two.end() == 0
 
 
