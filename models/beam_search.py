@@ -259,7 +259,9 @@ class BeamSearch:
             # Always as many draws, so that neighbours that need more candidates change nothing.
             noise = sentence.generator.gumbel(size=(self.beam_size, sentence.options.sample_from))
             drawn = values[row, :, : noise.shape[1]]
-            choice = (drawn / sentence.options.temperature + noise[:, : drawn.shape[1]]).argmax(axis=1)
+            drawn = drawn - np.maximum(drawn.max(axis=1, keepdims=True), np.finfo(drawn.dtype).min)
+            with np.errstate(over="ignore"):  # at a temperature of almost 0 all but the best are minus infinity
+                choice = (drawn / sentence.options.temperature + noise[:, : drawn.shape[1]]).argmax(axis=1)
             order[row, : self.beam_size] = np.arange(self.beam_size) * values.shape[2] + choice
 
     def _finish_ended(self, ends: Array, scores: Array, origins: Array) -> None:

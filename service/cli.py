@@ -15,6 +15,7 @@ from service.bench.command import bench
 from service.bench.options import UsageError
 from service.server import serve
 from service.settings import Settings
+from service.workers import serve_beside
 
 __all__ = ["main"]
 
@@ -59,7 +60,7 @@ def main() -> None:
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         sys.exit("softserve: " + "; ".join(wrong))
-    except (ModelError, KeyFileError, FileNotFoundError, SettingsError) as error:
+    except (ModelError, KeyFileError, OSError, SettingsError) as error:
         sys.exit(f"softserve: {error}")
 
 
@@ -72,7 +73,7 @@ def _run(environment: Settings) -> int:
 
         Every flag has an environment twin: --max-queue-items is SOFTSERVE_MAX_QUEUE_ITEMS. Flags win.
         """
-        return serve(settings)
+        return serve(settings) if settings.workers == 1 else serve_beside(settings)
 
     app.command(inspect)
     app.command(bench)

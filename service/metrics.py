@@ -6,7 +6,7 @@ prometheus-client), and whichever is asked sums them up.
 
 import contextlib
 import functools
-import operator
+import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
@@ -22,8 +22,12 @@ from prometheus_client.samples import Sample
 from models import Manifest
 from models.backend import Backend
 
-__all__ = ["CONTENT_TYPE_LATEST", "Metrics", "ModelObserver"]
+__all__ = ["CONTENT_TYPE_LATEST", "PROCESSES", "Metrics", "ModelObserver"]
 
+PROCESSES = "processes.json"
+"""File beside those of prometheus-client: which processes there are."""
+
+_REPLACED, _REPLACED_TEXT = "softserve_workers_replaced", "Processes that ended and were replaced"
 _SECONDS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _COUNTS = tuple(float(2**power) for power in range(15))
 _RATIOS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -83,6 +87,7 @@ class Metrics:
         )
         if not self._several:
             ProcessCollector(registry=registry)
+            Counter(_REPLACED, _REPLACED_TEXT, registry=registry)  # there is nothing to replace
 
     def for_model(self, manifest: Manifest, backends: Sequence[Backend]) -> "ModelObserver":
         """Of a model that is held by one backend for each device."""
@@ -109,31 +114,43 @@ class Metrics:
 
 
 class _Processes(Collector):
-    """What prometheus-client tells of a process, summed over those that the supervisor started."""
+    """What prometheus-client tells of a process, summed over the supervisor and its processes.
+
+    Time that they computed stays when one ends, and the start is the supervisor's.
+    """
 
     def collect(self) -> Iterable[Metric]:
+        try:
+            known = json.loads((Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]) / PROCESSES).read_text(encoding="ascii"))
+        except OSError:  # another supervisor than ours
+            return
         sums: dict[str, Metric] = {}
-        for pid in _siblings():
+        for pid in (known["supervisor"], *known["workers"]):
             for family in ProcessCollector(pid=functools.partial(int, pid), registry=None).collect():
                 kept = sums.setdefault(family.name, family)
                 if kept is not family:
                     kept.samples = [_both(*pair) for pair in zip(kept.samples, family.samples, strict=True)]
-        return sums.values()
+        yield from (family for family in sums.values() if family.name != "process_cpu_seconds")
+        if "process_cpu_seconds" in sums:
+            (sample,) = sums["process_cpu_seconds"].samples
+            computed = sample.value + _ended(known["supervisor"])
+            yield CounterMetricFamily("process_cpu_seconds", sums["process_cpu_seconds"].documentation, computed)
+        yield CounterMetricFamily(_REPLACED, _REPLACED_TEXT, known["replaced"])
 
 
 def _both(one: Sample, other: Sample) -> Sample:
-    """A limit is the same for all, and the newest start tells of a process that was replaced."""
-    together = max if one.name in ("process_max_fds", "process_start_time_seconds") else operator.add
-    return one._replace(value=together(one.value, other.value))
+    """A limit is the same for all, and the first is the supervisor."""
+    kept = ("process_max_fds", "process_start_time_seconds")
+    return one if one.name in kept else one._replace(value=one.value + other.value)
 
 
-def _siblings() -> list[int]:
-    """Processes of the same supervisor, this one among them; it alone where the kernel does not say."""
-    parent = os.getppid()
+def _ended(pid: int) -> float:
+    """Seconds computed by children of a process that have ended (Linux: `cutime` and `cstime` of proc(5))."""
     try:
-        return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     except OSError:
-        return [os.getpid()]
+        return 0.0
+    return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
 
 class ModelObserver:

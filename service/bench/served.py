@@ -57,14 +57,14 @@ async def list_models(client: Client, base: str) -> list[Served]:
 
 
 def choose(models: Sequence[Served], name: str | None) -> Served:
-    """The newest of that name, or that name:version; without one the first that reads texts, else the first.
+    """The newest of that name, or that name:version; without one that of the first that reads texts, else of the first.
 
     Raises `UsageError` where there is none.
     """
     if not models:
         raise UsageError("the server has no model to ask: its models may still be loading")
     if name is None:
-        return next((model for model in models if model.task != "image-classification"), models[0])
+        name = next((model for model in models if model.task != "image-classification"), models[0]).name
     found = [model for model in models if name in (model.name, f"{model.name}:{model.version}")]
     if not found:
         known = ", ".join(f"{model.name}:{model.version}" for model in models)

@@ -40,7 +40,7 @@ class Workload:
         """Texts, or images, of each request."""
         self.described = "built-in texts" if options.file is None else f"texts of {options.file}, in turn"
         self._field = "context" if self.path == "/v1/next-word" else "text"
-        self._more: dict[str, object] = {"model": options.model or model.name}
+        self._more: dict[str, object] = {"model": f"{model.name}:{model.version}"}
         if options.beam_size is not None:
             if model.task not in _WRITES:
                 raise UsageError(f"--beam-size is for models that write texts; {model.name} is for {model.task}")

@@ -10,7 +10,7 @@ from models.beam_search import Hypothesis
 from models.decoding import Decoding
 from models.sequence_to_sequence import SourceQuery
 from service.engine.queue import Entry, Limits
-from service.engine.worker import DeadlineExceeded, Observer, Timing, Waiting, Worker, fail, succeed
+from service.engine.worker import PAUSE, DeadlineExceeded, Observer, Timing, Waiting, Worker, fail, succeed
 
 __all__ = ["DecodingWorker", "Start"]
 
@@ -73,6 +73,8 @@ class DecodingWorker(Worker):
                 finished = await loop.run_in_executor(self._thread, self._advance, device, new, gone)
             except Exception as error:  # the state of all decodings is unknown now
                 self._abort(device, error)
+                if len(self._devices) > 1:
+                    await asyncio.sleep(PAUSE)
                 continue
             seconds = time.monotonic() - started
             busy = max(1, sum(bool(each.running) for each in self._devices))

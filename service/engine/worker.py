@@ -17,6 +17,7 @@ from service.engine.drain import DrainRate
 from service.engine.queue import DEFAULT_URGENCY, BatchQueue, Entry, Limits, QueueFull
 
 __all__ = [
+    "PAUSE",
     "BatchWorker",
     "DeadlineExceeded",
     "Observer",
@@ -91,6 +92,9 @@ class Waiting:
     """The context of its request, where there is a tracer."""
 
 
+PAUSE = 1.0
+"""Seconds that a device gets nothing to do after a failure, where there are others: a broken one fails fast, and would
+take all there is."""
 _PREPARING = 2
 """Requests with heavy inputs that are made ready at once: an image of 16 megapixels takes some 150 MB meanwhile."""
 
@@ -247,10 +251,11 @@ class BatchWorker(Worker):
     ) -> None:
         """The operations of each device that holds the model; a device computes so many batches at once."""
         super().__init__(limits, observer, threads=parallel_batches * len(devices), tracer=tracer)
+        self._several = len(devices) > 1
         self._free: asyncio.Queue[Mapping[str, Operation]] = asyncio.Queue()
         for operations in [*devices] * parallel_batches:
             self._free.put_nowait(operations)
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[bool]] = set()
 
     async def _run(self) -> None:
         while await self._has_batch():
@@ -266,11 +271,15 @@ class BatchWorker(Worker):
         if self._running:
             await asyncio.wait(self._running)
 
-    def _computed(self, operations: Mapping[str, Operation], task: "asyncio.Task[None]") -> None:
+    def _computed(self, operations: Mapping[str, Operation], task: "asyncio.Task[bool]") -> None:
         self._running.discard(task)
-        self._free.put_nowait(operations)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
             logger.error("a batch was computed, and then: %r", error)
+        if self._several and not task.cancelled() and error is None and not task.result():
+            task.get_loop().call_later(PAUSE, self._free.put_nowait, operations)
+        else:
+            self._free.put_nowait(operations)
 
     async def _has_batch(self) -> bool:
         """Waits for a batch that is to run now; False where none came and none will."""
@@ -292,8 +301,8 @@ class BatchWorker(Worker):
         except TimeoutError:
             return
 
-    async def _compute(self, batch: Sequence[Entry[Waiting]], operations: Mapping[str, Operation]) -> None:
-        """Runs one batch; what it raises goes to the requests in it and to nobody else."""
+    async def _compute(self, batch: Sequence[Entry[Waiting]], operations: Mapping[str, Operation]) -> bool:
+        """Runs one batch; what it raises goes to the requests in it and to nobody else. Whether it raised nothing."""
         self._report_queue()
         self._batches += 1
         number, started, queries = self._batches, time.monotonic(), [entry.payload.query for entry in batch]
@@ -305,7 +314,7 @@ class BatchWorker(Worker):
         except Exception as error:
             for entry in batch:
                 fail(entry, error)
-            return
+            return False
         seconds = time.monotonic() - started
         self._drain.record(sum(entry.length for entry in batch), seconds / len(self._running))
         waits = [started - entry.arrived for entry in batch]
@@ -315,3 +324,4 @@ class BatchWorker(Worker):
         self._observer.batch(lengths, waits, seconds)
         if self._tracer is not None:
             self._tracer.batch(number, lengths, [entry.payload.trace for entry in batch], seconds)
+        return True

@@ -331,6 +331,13 @@ def test_sampling_from_one_token_is_greedy_search():
         assert log_probability == pytest.approx(greedy[0][1])
 
 
+@pytest.mark.parametrize("temperature", [1e-30, 1e-320])
+def test_a_temperature_of_almost_nothing_is_greedy_search(temperature):
+    greedy = found(made_up(3, 12), 1, 9)
+    for tokens, _, _ in found(made_up(3, 12), 2, 9, temperature=temperature, n_best=2):
+        assert tokens == greedy[0][0]
+
+
 def test_a_sample_keeps_its_prefix_and_its_neighbours_search_on():
     bench = Bench(4, 9)
     bench.add("sample", made_up(1, 9), 6, temperature=1.0, prefix=(3, 4), n_best=4)

@@ -55,6 +55,9 @@ def test_every_answer_is_as_documented(document, method, path, mode):
     @given(case=document[path][method].as_strategy(generation_mode=mode))
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     def ask(case):
-        case.validate_response(case.call(), checks=CHECKS)
+        response = case.call()
+        # Who asks for an answer within a millisecond is told that there was none: 504, as documented.
+        late = response.status_code == 504 and "x-request-timeout-ms" in {name.lower() for name in case.headers or {}}
+        case.validate_response(response, checks=[check for check in CHECKS if not late or check != not_a_server_error])
 
     ask()

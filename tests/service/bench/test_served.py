@@ -19,7 +19,7 @@ MODELS = [served("photos", task="image-classification"), served("a", 9), served(
 
 @pytest.mark.parametrize(
     ("name", "chosen"),
-    [(None, ("a", 9)), ("a", ("a", 10)), ("a:9", ("a", 9)), ("b", ("b", 1)), ("photos", ("photos", 1))],
+    [(None, ("a", 10)), ("a", ("a", 10)), ("a:9", ("a", 9)), ("b", ("b", 1)), ("photos", ("photos", 1))],
 )
 def test_the_choice(name, chosen):
     found = choose(MODELS, name)

@@ -39,7 +39,7 @@ class Countdown:
         if not self.left:
             return []
         self.kitchen.take_step(self)
-        if 0 in self.left.values():
+        if self.kitchen.breaks or 0 in self.left.values():
             raise ArithmeticError("bad luck")
         self.left = {key: steps - 1 for key, steps in self.left.items()}
         done = [key for key, steps in self.left.items() if steps == 0]
@@ -54,6 +54,7 @@ class Kitchen:
     def __init__(self):
         self.made, self.joined, self.steps, self.cancelled = [], [], [], 0
         self.threads = set()
+        self.breaks = False
         self.stepping, self.gate = threading.Event(), threading.Event()
         self.gate.set()
 
@@ -396,6 +397,17 @@ def test_what_breaks_on_one_device_harms_nothing_on_the_other():
             await bench.submit(0)
         kitchens[0].gate.set()
         assert len((await good)[0]) == 1
+
+    with_two_devices(scenario)
+
+
+def test_a_broken_device_does_not_take_all_there_is():
+    async def scenario(bench, kitchens):
+        kitchens[0].breaks = True
+        tasks = [bench.submit(1) for _ in range(10)]
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        failed = [answer for answer in answers if isinstance(answer, ArithmeticError)]
+        assert 1 <= len(failed) <= 4, "at most what it had taken at once"
 
     with_two_devices(scenario)
 

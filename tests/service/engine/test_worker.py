@@ -391,6 +391,27 @@ def test_devices_take_batches_from_one_queue():
     asyncio.run(run())
 
 
+def test_a_broken_device_does_not_take_all_there_is():
+    def break_down(queries):
+        raise ArithmeticError("the device is gone")
+
+    def compute(queries):
+        time.sleep(0.01)
+        return [-query.value for query in queries]
+
+    async def run():
+        bench = Bench(operations={})
+        bench.worker = BatchWorker([{"meet": break_down}, {"meet": compute}], limits(max_batch_items=1), bench.recorder)
+        bench.worker.start()
+        tasks = [bench.submit(value, operation="meet") for value in range(8)]
+        async with asyncio.timeout(HANGS):
+            answers = await asyncio.gather(*tasks, return_exceptions=True)
+            await bench.worker.stop()
+        assert sum(isinstance(answer, ArithmeticError) for answer in answers) == 1
+
+    asyncio.run(run())
+
+
 def test_no_more_batches_run_at_once_than_allowed():
     async def scenario(bench):
         await bench.block()

@@ -1,0 +1,320 @@
+"""Tests of `softserve serve --workers 2`: several processes beside each other."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from service.settings import Settings
+from service.workers import Supervisor
+
+
+def workers(process):
+    """Ids of the processes that serve."""
+    children = Path(f"/proc/{process.process.pid}/task/{process.process.pid}/children").read_text().split()
+    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
+    return {pid for pid, command in commands.items() if b"resource_tracker" not in command}
+
+
+def count_of(process, name):
+    return sum(float(line.rsplit(" ", 1)[1]) for line in process.get("/metrics").splitlines() if line.startswith(name))
+
+
+def loaded(process):
+    """How often a model was loaded, all processes together."""
+    time.sleep(0.2)
+    assert process.process.poll() is None, process.text
+    with contextlib.suppress(OSError):
+        return process.address and count_of(process, "softserve_model_load_duration_seconds_count")
+    return 0
+
+
+@pytest.fixture
+def two(start, wait_until):
+    """Two processes that both serve."""
+    process = start("--workers", "2", "--models", "next-word")
+    wait_until(lambda: process.ready() and loaded(process) == 2, 120)
+    return process
+
+
+class Load:
+    """Clients that open a connection for each request until they are told to stop."""
+
+    def __init__(self, process, clients=2):
+        self.answers, self.errors, self.over = [], [], threading.Event()
+        self._threads = [threading.Thread(target=self._ask, args=(process,), daemon=True) for _ in range(clients)]
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self, process):
+        while not self.over.is_set() and process.process.poll() is None:
+            try:
+                self.answers.append(process.post("thank you very"))
+            except OSError as error:
+                self.errors.append(error)
+
+    def end(self):
+        self.over.set()
+        for thread in self._threads:
+            thread.join(30)
+
+
+def test_a_killed_process_is_replaced_while_the_other_serves(two, wait_until):
+    before = workers(two)
+    load = Load(two)
+    wait_until(lambda: len(load.answers) > 20)
+    killed = min(before)
+    os.kill(killed, signal.SIGKILL)
+    answered = len(load.answers)
+    wait_until(lambda: len(load.answers) > answered + 20)
+    wait_until(lambda: loaded(two) == 3, 120)
+    assert len(workers(two)) == 2
+    assert killed not in workers(two)
+    load.end()
+    assert set(load.answers) == {"much"}
+    assert len(load.errors) <= 2, "only what the killed process had accepted is lost, one request a client"
+    assert f"process {killed} ended with status -9" in two.text
+    assert two.end() == 0
+
+
+def test_metrics_are_those_of_all_processes(two, wait_until):
+    for _ in range(30):
+        two.post("thank you very")
+    answered = 'softserve_requests_total{endpoint="/v1/next-word",model="next-word",status="200"}'
+    assert count_of(two, answered) == 30
+    (killed, kept) = workers(two)
+    computed = count_of(two, "process_cpu_seconds_total")
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: loaded(two) == 3, 120)
+    assert count_of(two, "process_cpu_seconds_total") > computed
+    assert count_of(two, "softserve_workers_replaced_total") == 1
+    assert count_of(two, answered) == 30, "what a process counted stays when it ends"
+    assert count_of(two, "softserve_queue_limit_items") == 2 * 1024
+    assert count_of(two, "softserve_model_info") == 1
+    one = int(Path(f"/proc/{kept}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    assert count_of(two, "process_resident_memory_bytes") > 1.5 * one
+
+
+def test_requests_in_flight_at_sigterm_are_answered_by_all_processes(start, wait_until):
+    process = start("--workers", "2", "--models", "next-word", "--max-delay-ms", "800")
+    wait_until(lambda: process.ready() and loaded(process) == 2, 120)
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(process.post, "thank you very") for _ in range(8)]
+        wait_until(lambda: count_of(process, "softserve_queue_items") > 0)
+        status = process.end()
+        assert [answer.result() for answer in answers] == ["much"] * 8
+    assert status == 0
+
+
+def test_sighup_replaces_the_processes_one_after_the_other(two, wait_until):
+    before, load = workers(two), Load(two)
+    two.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: loaded(two) == 4 and len(workers(two)) == 2 and not before & workers(two), 120)
+    load.end()
+    assert (set(load.answers), load.errors) == ({"much"}, [])
+    wait_until(lambda: count_of(two, "softserve_queue_limit_items") == 2 * 1024)
+    assert two.end() == 0
+
+
+def test_sigterm_while_processes_are_being_replaced(two, wait_until):
+    two.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: len(workers(two)) == 3)
+    assert two.end() == 0
+
+
+def test_processes_end_with_their_supervisor(two, wait_until):
+    left = workers(two)
+    two.process.kill()
+    two.process.wait(30)
+    wait_until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in left))
+
+
+def test_a_broken_bundle_ends_all_processes_with_a_message(start, broken_models):
+    process = start("--workers", "2", "--model-dirs", broken_models)
+    assert process.process.wait(30) == 1
+    assert "tokenizer.json does not match its checksum" in process.text
+    assert "Traceback" not in process.text
+
+
+def test_a_process_that_cannot_load_is_tried_again_while_the_others_serve(start, copied_models, wait_until):
+    process = start("--workers", "2", "--model-dirs", copied_models)
+    wait_until(lambda: process.ready() and loaded(process) == 2, 120)
+    (tokenizer,) = copied_models.glob("*/*/tokenizer.json")
+    shutil.move(tokenizer, copied_models / "kept")
+    os.kill(min(workers(process)), signal.SIGKILL)
+    wait_until(lambda: "ended with status 3" in process.text)
+    assert process.post("thank you very") == "much"
+    shutil.move(copied_models / "kept", tokenizer)
+    wait_until(lambda: loaded(process) == 3, 120)
+    assert process.end() == 0
+
+
+def test_a_taken_port_ends_several_processes_too(start):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = start("--workers", "2", "--port", taken.getsockname()[1])
+        assert process.process.wait(30) == 1
+    assert "address already in use" in process.text.lower()
+    assert "Traceback" not in process.text
+
+
+def test_a_missing_model_directory_is_said_once(start):
+    process = start("--workers", "2", "--model-dirs", "/nowhere")
+    assert process.process.wait(30) == 1
+    assert process.text.count("model directory /nowhere does not exist") == 1
+
+
+def test_no_connection_is_taken_while_processes_finish(start, wait_until):
+    process = start("--workers", "2", "--models", "next-word", "--max-delay-ms", "2000")
+    wait_until(lambda: process.ready() and loaded(process) == 2, 120)
+    host, port = process.address.removeprefix("http://").split(":")
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(process.post, "thank you very")
+        wait_until(lambda: count_of(process, "softserve_queue_items") > 0)
+        process.process.terminate()
+        time.sleep(0.7)
+        assert not answer.done()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)), timeout=10)
+        assert answer.result() == "much"
+    assert process.process.wait(30) == 0
+
+
+def test_a_process_that_hangs_does_not_keep_the_others_from_ending(start, wait_until):
+    process = start("--workers", "2", "--models", "next-word", "--shutdown-timeout", "1")
+    wait_until(lambda: process.ready() and loaded(process) == 2, 120)
+    os.kill(min(workers(process)), signal.SIGSTOP)
+    assert process.end() == 0
+
+
+def test_a_process_that_hangs_is_replaced(two, wait_until):
+    os.kill(min(workers(two)), signal.SIGSTOP)
+    wait_until(lambda: "ended with status -9" in two.text, 60)
+    wait_until(lambda: loaded(two) == 3, 120)
+
+
+# ---- the supervisor by itself ----
+
+
+class FakeWorker:
+    """A process that does what the test says."""
+
+    def __init__(self, supervisor, number):
+        self.number, self.ready, self.retired, self.over = number, False, False, False
+        self.process = SimpleNamespace(pid=1000 + number, exitcode=-9)
+
+    def listen(self):
+        pass
+
+    def retire(self):
+        self.retired = self.over = True
+
+    def bury(self):
+        pass
+
+
+@pytest.fixture
+def supervisor(monkeypatch, tmp_path):
+    """With fake processes, and a clock that stands still; `full` is whether the system has no room for any."""
+    made = Supervisor(Settings(workers=2), [], tmp_path)
+    made.full, made.now = False, 100.0
+
+    def worker(settings, sockets, number):
+        if made.full:
+            raise BlockingIOError("no more processes")
+        return FakeWorker(made, number)
+
+    monkeypatch.setattr("service.workers._Worker", worker)
+    monkeypatch.setattr("service.workers.time", SimpleNamespace(monotonic=lambda: made.now))
+    made._look()
+    return made
+
+
+def numbers(supervisor):
+    return [worker.number for worker in supervisor._workers]
+
+
+def serve_all(supervisor):
+    for worker in supervisor._workers:
+        worker.ready = True
+    supervisor._look()
+
+
+def test_a_number_is_used_again_once_its_process_is_gone(supervisor):
+    assert numbers(supervisor) == [0, 1]
+    serve_all(supervisor)
+    supervisor._workers[0].over = True
+    supervisor._look()
+    assert numbers(supervisor) == [1, 0]
+    assert not supervisor.failed
+
+
+def test_a_process_that_ends_before_any_serves_ends_all(supervisor):
+    supervisor._workers[0].over = True
+    supervisor._look()
+    assert supervisor.failed
+    assert numbers(supervisor) == [1], "and none is started any more"
+
+
+def test_where_there_is_no_room_for_processes_it_is_tried_again_less_and_less_often(supervisor):
+    serve_all(supervisor)
+    supervisor.full = True
+    supervisor._workers[0].over = True
+    supervisor._look()
+    assert numbers(supervisor) == [1]
+    supervisor.full = False
+    supervisor._look()
+    assert numbers(supervisor) == [1], "not at once"
+    supervisor.now += 1.5
+    supervisor._look()
+    assert numbers(supervisor) == [1, 0]
+    for _ in range(10):  # each ends before it serves
+        supervisor._workers[-1].over = True
+        supervisor._look()
+        supervisor.now += 31
+        supervisor._look()
+        assert len(numbers(supervisor)) == 2
+    assert supervisor._pause == 30.0
+
+
+def test_processes_are_renewed_one_by_one(supervisor):
+    serve_all(supervisor)
+    supervisor._note_signal(signal.SIGHUP, None)
+    supervisor._look()
+    assert numbers(supervisor) == [0, 1, 2]
+    supervisor._look()
+    assert not any(worker.retired for worker in supervisor._workers), "the new one is not ready"
+    for _ in range(6):
+        serve_all(supervisor)
+    assert len(numbers(supervisor)) == 2
+    assert {0, 1} != set(numbers(supervisor)) or supervisor._workers[0].number == 2
+    assert supervisor._outdated == []
+
+
+def test_where_a_renewal_does_not_serve_those_before_it_go_on(supervisor):
+    serve_all(supervisor)
+    before = list(supervisor._workers)
+    supervisor._note_signal(signal.SIGHUP, None)
+    supervisor._look()
+    supervisor._workers[-1].over = True
+    for _ in range(3):
+        supervisor._look()
+        supervisor.now += 31
+    assert supervisor._workers == before
+
+
+def test_nothing_is_started_once_it_is_to_stop(supervisor):
+    serve_all(supervisor)
+    supervisor._note_signal(signal.SIGTERM, None)
+    supervisor._workers[0].over = True
+    supervisor._look()
+    assert numbers(supervisor) == [1]
+    supervisor._stop()
+    assert all(worker.retired for worker in supervisor._workers)
