@@ -25,7 +25,7 @@ def bodies(task, options=None, count=50, **more):
 def test_next_words_are_asked_after_contexts_that_do_not_come_again():
     path, found = bodies("language-model", count=200)
     assert path == "/v1/next-word"
-    assert all(set(body) == {"context", "model", "truncate"} and body["model"] == "some" for body in found)
+    assert all(set(body) == {"context", "model", "truncate"} and body["model"] == "some:2" for body in found)
     contexts = [body["context"][0] for body in found]
     assert len(set(contexts)) > 190
     lengths = {len(context.split()) for context in contexts}
