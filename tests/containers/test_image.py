@@ -113,7 +113,9 @@ def test_it_has_one_onnxruntime_and_no_torch_and_no_pip(container):
     assert not {"onnxruntime-gpu", "torch", "pip", "huggingface-hub"} & set(names)
 
 
-def test_prometheus_has_no_complaint_of_its_metrics(container):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_prometheus_has_no_complaint_of_its_metrics(start, workers):
+    container = start(f"--env=SOFTSERVE_WORKERS={workers}", "--tmpfs=/tmp")
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed (Debian: prometheus)")
     text = podman.ask(f"{container.url}/metrics")[1]
@@ -132,9 +134,10 @@ def test_models_of_the_user_are_served_too(start, tmp_path):
     assert (status, json.loads(text)["version"]) == (200, 7)
 
 
-def test_sigterm_under_load_loses_no_answer(start):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_under_load_loses_no_answer(start, workers):
     """Whatever was sent a moment before the signal, or earlier, is answered, and the service ends with status 0."""
-    stopped = start()
+    stopped = start(f"--env=SOFTSERVE_WORKERS={workers}", "--tmpfs=/tmp")
     with Load(stopped.port, clients=8) as load:
         time.sleep(3)
         signalled = time.monotonic()
