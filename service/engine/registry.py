@@ -287,7 +287,7 @@ class Registry:
                 for words in _warm_up_lengths(model):
                     texts = [" ".join(["a"] * words)] * count
                     _try(model, texts)
-                    if beside and count > 1:
+                    if beside:
                         list(pool.map(_try, [model] * 2, [texts] * 2))
         return model
 
