@@ -187,6 +187,11 @@ class BeamSearch:
         self._count()
 
     @property
+    def longest(self) -> int:
+        """Output limit of the sentences that are not over, the largest, in tokens."""
+        return int(self._limits[self._live].max(initial=0))
+
+    @property
     def single(self) -> bool:
         """Whether all sentences are at their start with one hypothesis each, so that a step need read no other."""
         return self._plain and not self.lengths.any()

@@ -59,6 +59,11 @@ class ClassifyQuery:
     def length(self) -> int:
         return len(self.tokens)
 
+    @property
+    def result_items(self) -> int:
+        """Labels of the result, at most."""
+        return self.top_k
+
 
 class Classifier:
     """A loaded bundle that classifies texts. Safe to call from several threads.

@@ -7,13 +7,14 @@ Caches are written in place and never reordered: step t of a sentence fills the 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from models.backend import Array, Backend, Resident
 from models.beam_search import BeamSearch, Hypothesis, SearchOptions
 
-__all__ = ["Decoding"]
+__all__ = ["Decoding", "Footprint"]
 
 _FIRST_STEPS = 16
 """Steps that new caches have room for; the room doubles when it is used up."""
@@ -21,6 +22,31 @@ _SHRINK = 4
 """Room is given back when so many times as much is there as is needed."""
 _WIDTHS = 8
 """Room for sources grows in steps of this, where sentences join others."""
+_STEP_COPIES = 3
+"""Arrays of one size that a step holds at once, of attention scores and of log-probabilities."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Footprint:
+    """The sizes of a decoder that determine how much memory a decoding takes."""
+
+    layers: int
+    """Layers with a cache."""
+    heads: int
+    hidden_size: int
+    vocab_size: int
+
+    def bytes(self, *, beam_size: int, rows: int, steps: int, width: int) -> int:
+        """Return an upper bound of the memory of a decoding, in bytes.
+
+        `rows` sentences of up to `steps` output tokens a hypothesis and `width` source tokens. Counted are keys and
+        values of both in float32, one more array of them for the time in which buffers grow, attention scores and
+        log-probabilities of one step, and the mask.
+        """
+        positions = beam_size * steps + width
+        cached = (2 * self.layers + 1) * self.hidden_size * positions
+        scores = _STEP_COPIES * beam_size * (self.heads * positions + self.vocab_size)
+        return rows * (4 * (cached + scores) + 2 * beam_size * positions)
 
 
 class Decoding:
@@ -34,16 +60,14 @@ class Decoding:
         self,
         backend: Backend,
         *,
-        layers: int,
+        footprint: Footprint,
         beam_size: int,
         end_id: int,
-        vocab_size: int,
         idle_share: float,
     ) -> None:
         self._backend = backend
-        self._layers = layers
+        self._footprint = footprint
         self._end = end_id
-        self._vocab_size = vocab_size
         self.idle_share = idle_share
         """Places kept for sentences to come, as a share of all; they take part in every step."""
         self.search = BeamSearch(beam_size, end_id)
@@ -60,13 +84,39 @@ class Decoding:
         """Sentences that are not over."""
         return self.search.num_live
 
+    def reserved_bytes(self, joining: Sequence[tuple[int, int]] = ()) -> int:
+        """Return the memory that the decoding may come to take with its sentences and those that join, in bytes.
+
+        `joining` holds the source length (its end included) and the output limit of each sentence.
+        """
+        live = self.search.num_live
+        if not live and not joining:
+            return 0
+        rows = max(len(self.search), live + len(joining))
+        room, width, slots = self._room, *self._sizes
+        width = max([width, *(_rounded(length) for length, _ in joining)])
+        steps = max([slots // self.search.beam_size, self.search.longest + 1, *(limit + 1 for _, limit in joining)])
+        return self._footprint.bytes(
+            beam_size=self.search.beam_size, rows=max(room, _power(rows)), steps=steps, width=width
+        )
+
+    @property
+    def _room(self) -> int:
+        """Rows of the buffers."""
+        return len(self._memory["memory_keys_0"]) if self._memory else 0
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """Source tokens and slots of the buffers."""
+        return (self._memory["memory_keys_0"].shape[2] if self._memory else 0), self._visible.shape[2]
+
     def add(self, sources: Sequence[Sequence[int]], searches: Iterable[tuple[object, SearchOptions, int]]) -> None:
         """Reads sources (ids without ends); `searches` is what `BeamSearch.add` takes for each of them."""
         lengths = np.array([len(source) + 1 for source in sources])
         padded = np.full((len(sources), int(lengths.max())), self._end)
         for row, source in enumerate(sources):
             padded[row, : len(source)] = source
-        names = [f"memory_{part}_{layer}" for layer in range(self._layers) for part in ("keys", "values")]
+        names = [f"memory_{part}_{layer}" for layer in range(self._footprint.layers) for part in ("keys", "values")]
         written = self._backend.run("encode", {"source": padded, "source_lengths": lengths}, names)
         before = len(self.search)
         rows = np.array([self.search.add(*search) for search in searches])
@@ -86,8 +136,8 @@ class Decoding:
             self._caches = {name.removeprefix("memory_"): cache for name in memory}
         count, (room, _, width, _) = len(self.search), self._memory["memory_keys_0"].shape
         if needed > width:
-            width = -(-needed // _WIDTHS) * _WIDTHS
-        self._rebuild(before, max(room, 1 << (count - 1).bit_length()), width, self._visible.shape[2])
+            width = _rounded(needed)
+        self._rebuild(before, max(room, _power(count)), width, self._visible.shape[2])
         if count > before:
             self._settle()
             self._visible = _resized(self._visible, before, count, self._visible.shape[2])
@@ -97,10 +147,12 @@ class Decoding:
         """Buffers of other sizes, where these are not theirs: rows, source tokens and slots."""
         if self._memory["memory_keys_0"].shape[::2] != (room, width):
             self._settle()
-            self._memory = {name: _resized(array, count, room, width) for name, array in self._memory.items()}
+            for name in self._memory:  # one after the other, so that at most one is there twice
+                self._memory[name] = _resized(self._memory[name], count, room, width)
         if self._caches["keys_0"].shape[::2] != (room, slots):
             self._settle()
-            self._caches = {name: _resized(array, count, room, slots) for name, array in self._caches.items()}
+            for name in self._caches:
+                self._caches[name] = _resized(self._caches[name], count, room, slots)
 
     def _settle(self) -> None:
         """Ends the computation on the buffers as they are."""
@@ -128,7 +180,7 @@ class Decoding:
                 "positions": search.lengths,
                 "visible": np.ascontiguousarray(self._visible[:, :reading]),
                 "source_lengths": self._source_lengths,
-                "k": np.array(search.num_candidates(self._vocab_size)),
+                "k": np.array(search.num_candidates(self._footprint.vocab_size)),
             },
             ["log_probabilities", "candidates"],
         )
@@ -146,11 +198,11 @@ class Decoding:
         self._drop_idle()
 
     def _fit_slots(self) -> None:
-        """Doubles the caches when the next step would not fit, halves them when it needs far less."""
+        """Double the caches when the next step would not fit, up to the output limit; halve them at far less."""
         slots, count, beam = self._visible.shape[2], len(self.search), self.search.beam_size
         needed, wanted = (int(self.search.lengths.max()) + 1) * beam, slots
         if needed > slots:
-            wanted = 2 * slots
+            wanted = min(2 * slots, (self.search.longest + 1) * beam)
         elif slots >= _SHRINK * needed and slots > _FIRST_STEPS * beam:
             wanted = slots // 2
         if wanted != slots:
@@ -171,6 +223,18 @@ class Decoding:
         moved = np.flatnonzero(kept != np.arange(len(kept)))
         for array in (*self._caches.values(), *self._memory.values()):
             array[moved] = array[kept[moved]]
+        if self._room >= _SHRINK * len(kept):
+            self._rebuild(len(kept), _power(len(kept)), *self._sizes)
+
+
+def _rounded(width: int) -> int:
+    """Return the buffer width for a source of `width` tokens."""
+    return -(-width // _WIDTHS) * _WIDTHS
+
+
+def _power(count: int) -> int:
+    """Return the smallest power of two that is at least `count`."""
+    return 1 << (count - 1).bit_length()
 
 
 def _resized(array: Array, count: int, room: int, size: int) -> Array:

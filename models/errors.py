@@ -11,6 +11,9 @@ __all__ = [
     "UnsupportedDeviceError",
 ]
 
+_MAX_NAME = 80
+"""Characters of a name that an error shows."""
+
 
 class ModelError(Exception):
     """Base of the errors of this package."""
@@ -29,7 +32,8 @@ class UnknownModelError(ModelError, LookupError):
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         self.known = tuple(known)
-        super().__init__(f"unknown model {name!r}; known models: {', '.join(self.known) or 'none'}")
+        shown = name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…"
+        super().__init__(f"unknown model {shown!r}; known models: {', '.join(self.known) or 'none'}")
 
 
 class QueryError(ModelError, ValueError):

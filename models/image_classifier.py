@@ -46,6 +46,11 @@ class ImageQuery:
     length: int = 1
     """All images cost the same."""
 
+    @property
+    def result_items(self) -> int:
+        """Labels of the result, at most."""
+        return self.top_k
+
 
 class ImageClassifier:
     """A loaded bundle that classifies images. Safe to call from several threads.

@@ -36,12 +36,14 @@ __all__ = [
 
 _WINDOW_STEPS = 32
 """Time steps a scoring run takes at once; longer texts go on from the state."""
-_WINDOW_POSITIONS = 1024
-"""Positions a scoring run holds at once, which bounds its `[positions, V]` scores."""
+_WINDOW_POSITIONS = 256
+"""Positions a scoring run holds at once, which bounds its `[positions, V]` scores; more are no faster."""
 _GROUP = 1024
 """Texts whose states are held at once."""
 _WORD_BYTES = 150
 """Of a next word that is kept, roughly."""
+_CACHE_SHARE = 16
+"""A result keeps its words in the prefix cache where they take no more than 1 / 16 of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,11 @@ class NextWordsQuery:
     def length(self) -> int:
         return len(self.tokens)
 
+    @property
+    def result_items(self) -> int:
+        """Words of the result."""
+        return self.top_k
+
 
 @dataclass(frozen=True, slots=True)
 class ScoreQuery:
@@ -154,6 +161,11 @@ class ScoreQuery:
     @property
     def length(self) -> int:
         return len(self.tokens) + 1
+
+    @property
+    def result_items(self) -> int:
+        """Tokens of the result."""
+        return self.length
 
 
 class LanguageModel:
@@ -261,8 +273,11 @@ class LanguageModel:
     def remember(query: NextWordsQuery, result: NextWords, cache: PrefixCache[NextWords]) -> None:
         """Keeps a result for queries to come, unless it is not known what all was read."""
         if query.read:
-            size = result.prefix.hidden.nbytes + result.prefix.cell.nbytes + _WORD_BYTES * len(result.words)
-            cache.put(query.read, replace(result, context=""), size, query.text)
+            state = result.prefix.hidden.nbytes + result.prefix.cell.nbytes
+            most = (cache.max_bytes // _CACHE_SHARE - state) // _WORD_BYTES
+            words = result.words if len(result.words) <= most else ()  # the state alone saves most of the work
+            kept = replace(result, context="", words=words)
+            cache.put(query.read, kept, state + _WORD_BYTES * len(words), query.text)
 
     def score_query(self, text: str, *, truncate: bool = False) -> ScoreQuery:
         """Checks and tokenizes one sentence; see `score`."""

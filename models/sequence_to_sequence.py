@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from models.backend import Backend
 from models.beam_search import Hypothesis, SearchOptions
-from models.decoding import Decoding
+from models.decoding import Decoding, Footprint
 from models.errors import QueryError
 from models.manifest import Manifest
+from models.networks import TransformerNetwork, UnilmNetwork
 
 __all__ = ["BATCH_SOURCES", "MAX_BEAM_SIZE", "SequenceToSequenceModel", "SourceQuery", "checked_options"]
 
@@ -38,6 +39,11 @@ class SourceQuery:
         """Tokens that the encoder reads."""
         return len(self.tokens) + 1
 
+    @property
+    def result_items(self) -> int:
+        """Tokens that the outputs may have together."""
+        return self.options.n_best * self.max_tokens
+
 
 def checked_options(beam_size: int, options: SearchOptions | None) -> SearchOptions:
     """The options, or the usual ones; raises `QueryError` where the beam is out of range or too small for them."""
@@ -56,16 +62,22 @@ class SequenceToSequenceModel:
         """`layers` are those that a step has caches of."""
         self.manifest = manifest
         self.backend = backend
-        self._layers = layers
+        network = manifest.network
+        assert isinstance(network, TransformerNetwork | UnilmNetwork)
+        self._footprint = Footprint(
+            layers=layers,
+            heads=network.heads,
+            hidden_size=network.hidden_size,
+            vocab_size=manifest.text.vocab_size,
+        )
 
     def start(self, beam_size: int) -> Decoding:
         """An empty decoding, which sources can join."""
         return Decoding(
             self.backend,
-            layers=self._layers,
+            footprint=self._footprint,
             beam_size=beam_size,
             end_id=self.manifest.text.special_tokens.end,
-            vocab_size=self.manifest.text.vocab_size,
             idle_share=_IDLE_SHARE,
         )
 

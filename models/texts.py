@@ -3,6 +3,7 @@
 Shapes: `B` texts, `T` tokens.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,9 @@ from models.errors import QueryError
 
 __all__ = ["CHARACTERS_PER_TOKEN", "checked_text", "padded", "sentences_of", "several"]
 
+_BLOCK = 4000
+"""Characters that are cut into sentences at once: sentencex takes quadratic time for quotation marks, without releasing
+the interpreter lock, and loses line breaks from 10,000 on. A block without a boundary goes on in the next."""
 CHARACTERS_PER_TOKEN = 64
 """Texts of more characters than this times the token limit are refused before they are tokenized."""
 
@@ -37,12 +41,20 @@ def sentences_of(text: str, language: str) -> list[str]:
     """The sentences of a text (ISO 639-1 code of its language); joined they are the text, white space included."""
     # sentencex panics where white space beyond ASCII follows an initial ("A.\u00a0Merkel"), so it sees spaces instead.
     plain = "".join(" " if letter > "\x7f" and letter.isspace() else letter for letter in text)
-    sentences, start = [], 0
-    for piece in sentencex.segment(language, plain) if text else ():
-        sentences.append(text[start : start + len(piece)])
-        start += len(piece)
-    assert start == len(text), "a segmentation lost text"
-    return sentences
+    ends, start, goes_on = [0], 0, False
+    while start < len(text):
+        block = plain[start : start + _BLOCK]
+        lengths = [len(piece) for piece in sentencex.segment(language, block)]
+        assert sum(lengths) == len(block), "a segmentation lost text"
+        if goes_on:
+            ends.pop()
+        goes_on = len(lengths) == 1
+        if not goes_on and start + len(block) < len(text):
+            lengths.pop()  # the next block begins with what this one may have cut off
+        for length in lengths:
+            start += length
+            ends.append(start)
+    return [text[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def padded(sequences: Sequence[Sequence[int]]) -> dict[str, Array]:

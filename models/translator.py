@@ -16,10 +16,13 @@ from models.errors import BundleError, TextTooLongError
 from models.manifest import Manifest
 from models.networks import TransformerNetwork
 from models.sequence_to_sequence import BATCH_SOURCES, SequenceToSequenceModel, SourceQuery, checked_options
-from models.texts import checked_text, sentences_of, several
+from models.texts import CHARACTERS_PER_TOKEN, checked_text, sentences_of, several
 from models.tokenization import SubwordTokenizer
 
 __all__ = ["Translated", "Translation", "TranslationQuery", "Translator"]
+
+_TOKENIZED_TOGETHER = 64
+"""Sentences in one call of the tokenizer, whose encodings take some 400 bytes a token meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,11 @@ class TranslationQuery:
     options: SearchOptions
     max_target: int
     """No translation of a sentence has more tokens."""
+
+    @property
+    def white_space(self) -> int:
+        """Characters of white space, which every translation repeats."""
+        return sum(len(each.before) + len(each.after) for each in self.sentences)
 
     def parts(self) -> list[SourceQuery]:
         """What is to be decoded: the sentences that are more than white space."""
@@ -105,7 +113,7 @@ class Translator(SequenceToSequenceModel):
         truncate: bool = False,
         batch_sentences: int = BATCH_SOURCES,
     ) -> list[Translation]:
-        """Translates each text; `beam_size` 1 is greedy search.
+        """Translate each text; `beam_size` 1 is greedy search.
 
         `truncate` keeps the first tokens of too long a sentence. Raises `QueryError` for options out of range, and its
         `TextTooLongError`.
@@ -115,23 +123,46 @@ class Translator(SequenceToSequenceModel):
         return [self.joined(query, [next(found) for _ in query.parts()]) for query in queries]
 
     def query(
-        self, text: str, beam_size: int = 5, *, options: SearchOptions | None = None, truncate: bool = False
+        self,
+        text: str,
+        beam_size: int = 5,
+        *,
+        options: SearchOptions | None = None,
+        truncate: bool = False,
+        max_sentences: int | None = None,
     ) -> TranslationQuery:
-        """Checks and tokenizes one text; see `translate`."""
+        """Check and tokenize one text; see `translate`.
+
+        Raises `TextTooLongError` also where the text has more than `max_sentences`, before any is tokenized.
+        """
         options = checked_options(beam_size, options)
-        limit = self.manifest.text.max_tokens
         text = checked_text(text)
         pieces = sentences_of(text, self._language) or [""]
-        stripped = [piece.strip() for piece in pieces]
+        if max_sentences is not None and len(pieces) > max_sentences:
+            raise TextTooLongError(len(pieces), max_sentences, "sentences")
+        sentences: list[Sentence] = []
+        for first in range(0, len(pieces), _TOKENIZED_TOGETHER):
+            sentences += self._sentences(pieces[first : first + _TOKENIZED_TOGETHER], truncate)
+        return TranslationQuery(text, tuple(sentences), beam_size, options, self._max_target)
+
+    def _sentences(self, pieces: Sequence[str], truncate: bool) -> list[Sentence]:
+        """Tokenize sentences, each with the white space around it."""
+        limit = self.manifest.text.max_tokens
+        characters = limit * CHARACTERS_PER_TOKEN
+        cores = [piece.strip() for piece in pieces]
+        longest = max(map(len, cores))
+        if longest > characters and not truncate:
+            raise TextTooLongError(longest, characters, "characters in a sentence")
         sentences = []
-        for piece, core, tokens in zip(pieces, stripped, self._tokenizer.encode_batch(stripped), strict=True):
+        encoded = self._tokenizer.encode_batch([core[:characters] for core in cores])
+        for piece, core, tokens in zip(pieces, cores, encoded, strict=True):
             if len(tokens) > limit:
                 if not truncate:
                     raise TextTooLongError(len(tokens), limit, "tokens in a sentence")
                 tokens = tokens[:limit]
             start = piece.index(core)
             sentences.append(Sentence(piece[:start], tuple(tokens if core else ()), piece[start + len(core) :]))
-        return TranslationQuery(text, tuple(sentences), beam_size, options, self._max_target)
+        return sentences
 
     def joined(self, query: TranslationQuery, found: Sequence[Sequence[Hypothesis]]) -> Translation:
         """The translations of a text from the hypotheses of its `parts`, the i-th best from the i-th best of each.

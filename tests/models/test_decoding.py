@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from models.beam_search import SearchOptions
-from models.decoding import Decoding
+from models.decoding import Decoding, Footprint
 from tests.models.reference_search import best
 
 END = 1
 LIMIT = 34
+FOOTPRINT = Footprint(layers=2, heads=2, hidden_size=16, vocab_size=270)
 
 
 def source_of(seed, length=None):
@@ -141,7 +142,7 @@ class Counting:
 
 def decoding_of(translator, **options):
     counting = Counting(translator.backend)
-    return counting, Decoding(counting, layers=2, end_id=END, vocab_size=270, **options)
+    return counting, Decoding(counting, footprint=FOOTPRINT, end_id=END, **options)
 
 
 def test_a_sentence_that_takes_a_place_moves_no_other(babblers):

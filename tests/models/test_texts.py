@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -43,6 +45,21 @@ def test_one_string_is_not_a_list_of_letters():
 )
 def test_sentences_by_hand(text, sentences):
     assert sentences_of(text, "de") == sentences
+
+
+def test_long_texts_are_cut_where_short_ones_are():
+    sentence = 'Frau Dr. A. Merkel sagte: "Das ist gut." Sie ging.\n\n'
+    assert sentences_of(sentence * 600, "de") == sentences_of(sentence, "de") * 600
+
+
+@pytest.mark.parametrize("text", ["\n" * 20_481, "a\n\n" * 7000, "«" * 100_000, "Wort " * 5000, "ab" * 6000 + ". Ja."])
+def test_long_texts_without_boundaries_are_kept_whole_and_cut_in_little_time(text):
+    started = time.process_time()
+    sentences = sentences_of(text, "de")
+    assert "".join(sentences) == text
+    assert time.process_time() - started < 1.0
+    if text.startswith(("«", "W")):
+        assert sentences == [text]
 
 
 @given(text=st.text(LETTERS, max_size=30) | st.text(max_size=30), language=st.sampled_from(["de", "en", "zh", "xx"]))

@@ -10,7 +10,7 @@ import torch
 
 from models.backend import Backend
 from models.beam_search import SearchOptions
-from models.decoding import Decoding
+from models.decoding import Decoding, Footprint
 from models.manifest import Manifest
 from models.sequence_to_sequence import SourceQuery
 from training.export.calibration import RangeRecorder
@@ -59,15 +59,21 @@ class SequenceExport(abc.ABC):
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
         """Int8 products, by the ranges that activations have while a beam of 4 writes of training texts."""
         recorder, queries = RangeRecorder(models), self.calibration()
-        layers = sum(tensor.name.startswith("memory_keys") for tensor in self.graphs["encode"].contract.outputs)
+        keys = [each for each in self.graphs["encode"].contract.outputs if each.name.startswith("memory_keys")]
+        heads, size = (axis for axis in keys[0].shape if isinstance(axis, int))
+        footprint = Footprint(
+            layers=len(keys),
+            heads=heads,
+            hidden_size=heads * size,
+            vocab_size=self.network().output_layer.weight.shape[0],
+        )
         for first in range(0, len(queries), _CALIBRATION_BATCH):
             group = queries[first : first + _CALIBRATION_BATCH]
             decoding = Decoding(
                 recorder,
-                layers=layers,
+                footprint=footprint,
                 beam_size=_CALIBRATION_BEAM,
                 end_id=self.end_id(),
-                vocab_size=self.network().output_layer.weight.shape[0],
                 idle_share=0.0,  # what sentences that are over compute would count too
             )
             searches = [(index, SearchOptions(), query.max_tokens) for index, query in enumerate(group)]
