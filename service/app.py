@@ -16,6 +16,7 @@ from service.api import admin, classify, generate, health, models, native, trans
 from service.api.route import ShortWay
 from service.auth import AuthMiddleware, KeyRing
 from service.engine.registry import Registry
+from service.engine.resources import Resources
 from service.errors import Problem, install_error_handlers
 from service.metrics import Metrics
 from service.middleware import RequestMiddleware
@@ -35,7 +36,8 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     """
     settings = settings or Settings()
     metrics = Metrics()
-    registry = Registry(settings, metrics)
+    resources = Resources(settings)
+    registry = Registry(settings, metrics, resources)
     app = FastAPI(
         title="Softserve",
         summary="Models whose output layer is not a plain softmax: next words, scores, translations, texts, classes",
@@ -45,6 +47,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
         telemetry={"tracing": settings.tracing, "auto_configure": settings.tracing, "metrics": False, "logs": False},
     )
     app.state.settings, app.state.metrics, app.state.registry = settings, metrics, registry
+    app.state.resources = resources
     app.state.load_first = load_first
     parts = (native, classify, translate, generate, models)
     if not settings.tracing:  # FastAPI's spans learn their route from its router
@@ -88,6 +91,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         running.cancel()
         await asyncio.wait([running])
         await registry.stop()
+        app.state.resources.close()
 
 
 async def _run(registry: Registry, watch_seconds: float) -> None:

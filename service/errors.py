@@ -1,7 +1,7 @@
 """Errors as RFC 9457 problem details (`application/problem+json`)."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -12,15 +12,28 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from models import QueryError, UnknownModelError
+from service.engine.budget import OverBudget
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
-from service.engine.worker import DeadlineExceeded, Stopped
+from service.engine.worker import DeadlineExceeded, EngineFailed, Stopped
 
-__all__ = ["PROBLEM_RESPONSES", "Problem", "install_error_handlers", "problem_of", "problem_response", "problem_schema"]
+__all__ = [
+    "MAX_ERRORS",
+    "PROBLEM_RESPONSES",
+    "Problem",
+    "install_error_handlers",
+    "problem_of",
+    "problem_response",
+    "problem_schema",
+]
 
 
 _LONGEST_RETRY = 60
-"""Seconds; nobody comes back after more."""
+"""Seconds; the largest `Retry-After`."""
+MAX_ERRORS = 10
+"""Fields that a 422 names at most."""
+_MAX_DETAIL, _MAX_NAME = 1000, 80
+"""Characters of a problem's detail and of one name in it, which may be a client's."""
 
 
 class Problem(BaseModel):
@@ -46,6 +59,7 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def problem_response(request_id: str, status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
+    detail = _shortened(detail, _MAX_DETAIL)
     problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, request_id=request_id)
     return JSONResponse(problem.model_dump(), status, headers, media_type="application/problem+json")
 
@@ -67,7 +81,7 @@ def problem_of(request: Request, error: Exception) -> Response | None:
     return handler(request, error) if handler else None
 
 
-def _says(status: int, detail: str | None = None, headers: dict[str, str] | None = None) -> Handler:
+def problem_handler(status: int, detail: str | None = None, headers: dict[str, str] | None = None) -> Handler:
     def handle(request: Request, error: Exception) -> Response:
         return problem_response(request.state.request_id, status, detail or str(error), headers)
 
@@ -91,10 +105,17 @@ def _invalid(request: Request, error: Exception) -> Response:
     malformed = [e for e in errors if e["type"] == "json_invalid" or e["loc"] == ("body",)]
     if malformed:
         return problem_response(request.state.request_id, 400, _malformed(request, malformed[0]))
-    wrong = [
-        f"{'.'.join(str(part) for part in e['loc'][1:])}: {e['msg'].removeprefix('Value error, ')}" for e in errors
-    ]
+    wrong = [f"{_place(each['loc'])}: {each['msg'].removeprefix('Value error, ')}" for each in errors[:MAX_ERRORS]]
     return problem_response(request.state.request_id, 422, "; ".join(wrong))
+
+
+def _place(location: Sequence[str | int]) -> str:
+    """Return where an error is; names that are a client's are shortened, and lone surrogates are replaced."""
+    return ".".join(_shortened(str(part), _MAX_NAME) for part in location[1:]).encode("utf-8", "replace").decode()
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _malformed(request: Request, error: dict[str, Any]) -> str:
@@ -122,11 +143,13 @@ def _bug(request: Request, error: Exception) -> Response:
 
 
 _HANDLERS: Mapping[type[Exception], Handler] = {
-    UnknownModelError: _says(404),
-    QueryError: _says(422),
-    DeadlineExceeded: _says(504, "the deadline passed before the request was computed"),
-    NotReady: _says(503, headers={"Retry-After": "1"}),
-    Stopped: _says(503, "the service is shutting down", {"Connection": "close"}),
+    UnknownModelError: problem_handler(404),
+    QueryError: problem_handler(422),
+    DeadlineExceeded: problem_handler(504, "the deadline passed before the request was computed"),
+    NotReady: problem_handler(503, headers={"Retry-After": "1"}),
+    Stopped: problem_handler(503, "the service is shutting down", {"Connection": "close"}),
+    EngineFailed: problem_handler(503, "the model's engine has failed; it must be loaded again", {"Retry-After": "5"}),
+    OverBudget: problem_handler(422),
     QueueFull: _queue_full,
     RequestValidationError: _invalid,
     HTTPException: _http,

@@ -69,6 +69,9 @@ class Metrics:
         self.generated_tokens = Counter(
             "softserve_generated_tokens", "Tokens of finished translations, ends included", ["model"], registry=registry
         )
+        self.engine_failures = Counter(
+            "softserve_engine_failures", "Engine tasks that died", ["model"], registry=registry
+        )
         self.rejected = Counter("softserve_rejected", "Refused texts", ["model", "reason"], registry=registry)
         self.prefix_hits = Counter(
             "softserve_prefix_cache_hits",
@@ -189,14 +192,18 @@ class ModelObserver:
         self._queue_items.set(items)
         self._queue_tokens.set(tokens)
 
-    def batch(self, lengths: Sequence[int], waits: Sequence[float], seconds: float) -> None:
+    def batch(self, lengths: Sequence[int], waits: Sequence[float]) -> None:
+        """Note a batch: the texts that are computed together, or that join a decoding in one step."""
         tokens, padded = sum(lengths), max(lengths) * len(lengths)
-        self._inference_duration.observe(seconds)
         self._batch_items.observe(len(lengths))
         self._batch_tokens.observe(tokens)
         self._padding_ratio.observe(1 - tokens / padded)
         for wait in waits:
             self._queue_duration.observe(wait)
+
+    def computed(self, seconds: float) -> None:
+        """Note how long a batch took; of sequences that are decoded, each one from joining to its end."""
+        self._inference_duration.observe(seconds)
 
     def prefixes(self, hits: int, misses: int) -> None:
         self._metrics.prefix_hits.labels(self._model).inc(hits)
@@ -204,6 +211,10 @@ class ModelObserver:
 
     def rejected(self, reason: str, items: int) -> None:
         self._metrics.rejected.labels(self._model, reason).inc(items)
+
+    def failed(self) -> None:
+        """Note that the engine task of the model has died."""
+        self._metrics.engine_failures.labels(self._model).inc()
 
     def generated(self, tokens: int) -> None:
         self._metrics.generated_tokens.labels(self._model).inc(tokens)

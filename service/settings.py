@@ -51,8 +51,8 @@ class Settings(BaseSettings):
     than 1 takes the memory of another copy of the model. What writes texts takes its steps together instead."""
     max_batch_items: Annotated[int, Field(ge=1)] = 32
     """Texts in one batch at most. Raise it for throughput on a GPU."""
-    max_batch_tokens: Annotated[int, Field(ge=1)] = 4096
-    """Longest text times number of texts in one batch at most. Lower it where memory is short."""
+    max_batch_tokens: Annotated[int, Field(ge=1)] = 1024
+    """Longest text times number of texts in one batch at most. A CPU computes more no faster; raise it on a GPU."""
     batch_cost: Annotated[int, Field(ge=0)] = 16
     """What a batch costs besides its tokens, in tokens: a text joins a batch where it causes no more padding."""
     max_delay_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
@@ -61,14 +61,23 @@ class Settings(BaseSettings):
     """Megabytes for what a language model computed after recent texts, so that typing on costs one step; 0 is none."""
     max_overtaken_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2000.0
     """How long requests may be overtaken by more urgent ones (header Priority)."""
-    max_wait_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1000.0
-    """Requests that would wait longer than that, by the speed measured so far, are refused with 429."""
+    max_wait_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Longest expected wait, by the speed measured so far, with which a request is admitted; others are refused with
+    429. Without it a request is admitted where its own deadline can be met. Lower it to keep latency low."""
+    max_result_items: Annotated[int, Field(ge=1)] = 100_000
+    """Words, labels or tokens that the results of one request may have, such as texts x top_k or sentences x n_best x
+    output tokens; more are refused with 422. Requests in flight share as many, and wait for one another."""
+    decoding_cache_mb: Annotated[int, Field(ge=1)] = 128
+    """Megabytes of the caches of sequences that are being translated or generated, of all models: beam size x (source +
+    output) tokens each. A sequence that exceeds it alone is refused with 422, what does not fit now waits."""
     max_queue_items: Annotated[int, Field(ge=1)] = 1024
     """Texts that may wait for one model; more are refused with 429."""
     max_queue_tokens: Annotated[int, Field(ge=1)] = 131072
     """Tokens that may wait for one model; more are refused with 429."""
     request_timeout_ms: Annotated[int, Field(ge=1)] = 30000
     """Deadline of a request that names none in X-Request-Timeout-Ms."""
+    max_request_timeout_ms: Annotated[int, Field(ge=1)] = 120_000
+    """Longest deadline; what a request asks for beyond it is shortened to it."""
     api_keys: Path | None = None
     """File with a key a line that requests must carry one of; anybody may ask without it."""
     admin_keys: Path | None = None

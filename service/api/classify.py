@@ -8,8 +8,9 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from models import QueryError
-from models.classifier import Classification, Classifier, ClassifyQuery, Label
+from models.classifier import Classification, Classifier, ClassifyQuery
 from models.image_classifier import ImageClassification, ImageClassifier, ImageQuery
+from service.api.answer import Answer
 from service.api.requests import (
     Body,
     Deadline,
@@ -21,6 +22,7 @@ from service.api.requests import (
     find,
     note_timing,
     queries_of,
+    reserve_results,
     urgency_of,
 )
 from service.api.route import ModelRoute
@@ -67,28 +69,27 @@ class ClassifyResponse(BaseModel):
     results: list[ClassifyResult]
 
 
-@router.post("/classify", response_model_exclude_none=True, responses=PROBLEM_RESPONSES)
+@router.post(
+    "/classify", response_model=ClassifyResponse, response_model_exclude_none=True, responses=PROBLEM_RESPONSES
+)
 async def classify(
     body: ClassifyRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
-) -> ClassifyResponse:
+) -> Answer:
     """The most probable classes of each text or image."""
     if (body.text is None) == (body.image is None):
         raise QueryError("give either text or image")
     served = find(request, body.model, "text-classification" if body.image is None else "image-classification")
     deadline = deadline_of(request, timeout_ms)
     inputs = body.text or body.image or ()
-    queries, tokenized = await queries_of(served, _query(served, body), inputs, deadline, heavy=body.image is not None)
+    assert served.manifest.classes is not None
+    items = len(inputs) * min(body.top_k, served.manifest.classes.count)
+    await reserve_results(request, items, deadline)
+    images = body.image is not None
+    queries, tokenized = await queries_of(request, served, _query(served, body), inputs, deadline, images=images)
     found, timing = await served.worker.submit("classify", queries, deadline, urgency_of(priority))
     note_timing(request, tokenized, timing)
     results: Sequence[Classification | ImageClassification] = found
-    return ClassifyResponse(
-        model=served.manifest.name,
-        version=served.manifest.version,
-        results=[
-            ClassifyResult(text=each.text if isinstance(each, Classification) else None, labels=_labels(each.labels))
-            for each in results
-        ],
-    )
+    return Answer(served, map(_result, results), items)
 
 
 def _query(served: ServedModel, body: ClassifyRequest) -> Callable[[str], ClassifyQuery | ImageQuery]:
@@ -107,5 +108,6 @@ def _bytes(image: str) -> bytes:
         raise QueryError("the image is not base64") from None
 
 
-def _labels(labels: Sequence[Label]) -> list[LabelProbability]:
-    return [LabelProbability(label=each.label, probability=each.probability) for each in labels]
+def _result(found: Classification | ImageClassification) -> ClassifyResult:
+    labels = [LabelProbability(label=each.label, probability=each.probability) for each in found.labels]
+    return ClassifyResult(text=found.text if isinstance(found, Classification) else None, labels=labels)

@@ -7,7 +7,17 @@ from pydantic import BaseModel, Field
 
 from models import Generator
 from models.generator import Generation
-from service.api.requests import Deadline, Priority, deadline_of, find, note_timing, queries_of, urgency_of
+from service.api.answer import Answer
+from service.api.requests import (
+    Deadline,
+    Priority,
+    deadline_of,
+    find,
+    note_timing,
+    queries_of,
+    reserve_results,
+    urgency_of,
+)
 from service.api.route import ModelRoute
 from service.api.search import ScoredText, SearchBody
 from service.errors import PROBLEM_RESPONSES
@@ -41,10 +51,10 @@ class GenerateResponse(BaseModel):
     results: list[GenerateResult]
 
 
-@router.post("/generate-text", responses=PROBLEM_RESPONSES)
+@router.post("/generate-text", response_model=GenerateResponse, responses=PROBLEM_RESPONSES)
 async def generate_text(
     body: GenerateRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
-) -> GenerateResponse:
+) -> Answer:
     """Writes a text from each text, independently of the others and of other requests."""
     served = find(request, body.model, "text-generation")
     model = served.model
@@ -52,6 +62,7 @@ async def generate_text(
     deadline = deadline_of(request, timeout_ms)
     options = body.options()
     queries, tokenized = await queries_of(
+        request,
         served,
         lambda text: model.query(
             text,
@@ -63,12 +74,13 @@ async def generate_text(
         body.text,
         deadline,
     )
-    found, timing = await served.worker.submit(
-        str(body.beam_size), [query.source for query in queries], deadline, urgency_of(priority)
-    )
+    sources = [query.source for query in queries]
+    items = sum(source.result_items for source in sources)
+    await reserve_results(request, items, deadline)
+    found, timing = await served.worker.submit(str(body.beam_size), sources, deadline, urgency_of(priority))
     note_timing(request, tokenized, timing)
-    results = [_result(model.written(*pair)) for pair in zip(queries, found, strict=True)]
-    return GenerateResponse(model=served.manifest.name, version=served.manifest.version, results=results)
+    results = (_result(model.written(*pair)) for pair in zip(queries, found, strict=True))
+    return Answer(served, results, items)
 
 
 def _result(generation: Generation) -> GenerateResult:

@@ -38,7 +38,10 @@ async def readyz(request: Request) -> Ready | Response:
     registry: Registry = request.app.state.registry
     if registry.ready:
         return Ready()
-    detail = f"a model failed to load: {registry.failure}" if registry.failure else "models are being loaded"
+    if registry.failed_engines:
+        detail = f"the engine has failed of {', '.join(registry.failed_engines)}"
+    else:
+        detail = f"a model failed to load: {registry.failure}" if registry.failure else "models are being loaded"
     return problem_response(request.state.request_id, 503, detail, {"Retry-After": "1"})
 
 

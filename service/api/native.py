@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from models import LanguageModel
 from models.language_model import NextWords, SentenceScore
+from service.api.answer import Answer
 from service.api.requests import (
     Body,
     Deadline,
@@ -19,6 +20,7 @@ from service.api.requests import (
     find,
     note_timing,
     queries_of,
+    reserve_results,
     urgency_of,
 )
 from service.api.route import ModelRoute
@@ -112,15 +114,20 @@ class ScoreResponse(BaseModel):
     results: list[ScoreResult]
 
 
-@router.post("/next-word", response_model_exclude_none=True, responses=PROBLEM_RESPONSES)
+@router.post(
+    "/next-word", response_model=NextWordResponse, response_model_exclude_none=True, responses=PROBLEM_RESPONSES
+)
 async def next_word(
     body: NextWordRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
-) -> NextWordResponse:
+) -> Answer:
     """The most probable next words after each context."""
     served, model = _find(request, body.model)
     deadline = deadline_of(request, timeout_ms)
     cache = served.prefixes
+    items = len(body.context) * min(body.top_k, model.vocab_size)
+    await reserve_results(request, items, deadline)
     queries, tokenized = await queries_of(
+        request,
         served,
         lambda text: model.next_words_query(text, body.top_k, truncate=body.truncate, cache=cache),
         body.context,
@@ -136,26 +143,22 @@ async def next_word(
         served.observer.prefixes(hits, len(queries) - hits)
     rest = iter(found)
     results = [query.known or next(rest) for query in queries]
-    name, version = served.manifest.name, served.manifest.version
-    return NextWordResponse(
-        model=name, version=version, results=[_next_word_result(result, body.explain) for result in results]
-    )
+    return Answer(served, (_next_word_result(result, body.explain) for result in results), items)
 
 
-@router.post("/score", responses=PROBLEM_RESPONSES)
-async def score(
-    body: ScoreRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
-) -> ScoreResponse:
+@router.post("/score", response_model=ScoreResponse, responses=PROBLEM_RESPONSES)
+async def score(body: ScoreRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None) -> Answer:
     """Log-probability and perplexity of each text, word by word."""
     served, model = _find(request, body.model)
     deadline = deadline_of(request, timeout_ms)
     queries, tokenized = await queries_of(
-        served, lambda text: model.score_query(text, truncate=body.truncate), body.text, deadline
+        request, served, lambda text: model.score_query(text, truncate=body.truncate), body.text, deadline
     )
+    items = sum(query.result_items for query in queries)
+    await reserve_results(request, items, deadline)
     results, timing = await served.worker.submit("score", queries, deadline, urgency_of(priority))
     note_timing(request, tokenized, timing)
-    name, version = served.manifest.name, served.manifest.version
-    return ScoreResponse(model=name, version=version, results=[_score_result(result) for result in results])
+    return Answer(served, map(_score_result, results), items)
 
 
 def _find(request: Request, name: str | None) -> tuple[ServedModel, LanguageModel]:

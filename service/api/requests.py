@@ -1,17 +1,20 @@
 """What the native endpoints share: how texts come in, and how a request is computed."""
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
 
 from fastapi import Header, Request
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, WithJsonSchema
 
 from models import QueryError
+from service.engine.preparation import Preparation
 from service.engine.queue import DEFAULT_URGENCY
 from service.engine.registry import Registry, ServedModel
+from service.engine.resources import Resources
 from service.engine.worker import DeadlineExceeded, Timing
 from service.settings import Settings
 from service.tracing import trace_request
@@ -29,14 +32,19 @@ __all__ = [
     "find",
     "note_timing",
     "queries_of",
+    "reserve_results",
+    "resources_of",
     "server_timing",
     "urgency_of",
 ]
 
 QueryT = TypeVar("QueryT")
 
-_INLINE_CHARACTERS = 20_000
-"""Longer requests are tokenized on another thread, so that they do not hold up everybody else's."""
+
+class _FailFast(FailFast):
+    """Stop at the first wrong item of a list. Hashable, so that the annotation can be part of a union."""
+
+    __hash__ = object.__hash__
 
 
 def _no_surrogates(text: str) -> str:
@@ -58,6 +66,7 @@ def _as_list(value: object) -> object:
 Text = Annotated[str, AfterValidator(_no_surrogates)]
 Texts = Annotated[
     list[Text],
+    _FailFast(),
     BeforeValidator(_as_list),
     Field(min_length=1),
     WithJsonSchema(
@@ -68,11 +77,12 @@ Texts = Annotated[
 """One text or a list of them."""
 
 ModelName = Annotated[
-    Text | None, Field(description='Such as "next-word" or "next-word:1"; optional where one model serves the task.')
+    Text | None,
+    Field(description='Such as "next-word" or "next-word:1"; optional where one model serves the task.'),
 ]
 Truncate = Annotated[bool, Field(description="Cut a text that is too long instead of refusing it.")]
 TIMEOUT_HEADER = "X-Request-Timeout-Ms"
-Timeout = Annotated[int, Field(ge=1, le=3_600_000)]
+Timeout = Annotated[int, Field(ge=1)]
 Deadline = Annotated[Timeout | None, Header(alias=TIMEOUT_HEADER, description="Deadline in milliseconds.")]
 
 Priority = Annotated[
@@ -87,48 +97,65 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+def resources_of(request: Request) -> contextlib.ExitStack:
+    """Return what is released once the request is over and its answer sent."""
+    state = request.scope["state"]
+    if "resources" not in state:
+        state["resources"] = contextlib.ExitStack()
+        state["release"] = state["resources"].close  # the middleware calls it
+    resources: contextlib.ExitStack = state["resources"]
+    return resources
+
+
 def find(request: Request, name: str | None, task: str) -> ServedModel:
-    """The model that a request is for, which its metrics are counted under; held until the request is over."""
+    """Return the model that a request is for, which its metrics are counted under; held until the request is over."""
     registry: Registry = request.app.state.registry
     served = registry.find(name, task)
     request.state.model = served.manifest.name
     served.hold()
-    request.state.release = served.release  # the middleware calls it
+    resources_of(request).callback(served.release)
     return served
 
 
-async def queries_of(
-    served: ServedModel, query: Callable[[str], QueryT], texts: Sequence[str], deadline: float, *, heavy: bool = False
-) -> tuple[list[QueryT], float]:
-    """The texts checked and tokenized, and the seconds that took.
+async def reserve_results(request: Request, items: int, deadline: float) -> None:
+    """Reserve room for the results of a request until its answer is sent.
 
-    `heavy` ones, that is images, are always decoded on another thread, some requests at a time. Raises `QueryError`,
-    `QueueFull` where there is no room for so many texts, and `DeadlineExceeded`.
+    Raises `OverBudget` where they are more than any request may have, `DeadlineExceeded` where others hold the room.
+    """
+    shared: Resources = request.app.state.resources
+    budget = shared.results.of(items)
+    try:
+        async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+            await budget.reserve(items)
+    except TimeoutError:
+        raise DeadlineExceeded from None
+    resources_of(request).callback(budget.release, items)
+
+
+async def queries_of(
+    request: Request,
+    served: ServedModel,
+    query: Callable[[str], QueryT],
+    inputs: Sequence[str],
+    deadline: float,
+    *,
+    images: bool = False,
+) -> tuple[list[QueryT], float]:
+    """Return the texts checked and tokenized, or the images decoded, and the seconds that took.
+
+    Raises `QueryError`, `QueueFull` where there is no room for so many inputs, and `DeadlineExceeded`.
     """
     started = time.monotonic()
-    served.worker.admit(len(texts))
-
-    def checked() -> list[QueryT]:
-        queries: list[QueryT] = []
-        for text in texts:
-            if queries and time.monotonic() > deadline:
-                raise DeadlineExceeded
-            queries.append(query(text))
-        return queries
-
+    preparation: Preparation = request.app.state.resources.preparation
+    prepare = preparation.images if images else preparation.texts
     try:
-        if heavy:
-            async with served.worker.preparing:
-                queries = await asyncio.to_thread(checked)
-        elif sum(map(len, texts)) <= _INLINE_CHARACTERS:
-            queries = checked()
-        else:
-            queries = await asyncio.to_thread(checked)
+        with served.worker.preparing(len(inputs), deadline):
+            queries = await prepare(query, inputs, deadline)
     except DeadlineExceeded:
-        served.observer.rejected("expired", len(texts))
+        served.observer.rejected("expired", len(inputs))
         raise
     except QueryError:
-        served.observer.rejected("invalid", len(texts))
+        served.observer.rejected("invalid", len(inputs))
         raise
     seconds = time.monotonic() - started
     served.observer.tokenized(seconds)
@@ -136,9 +163,9 @@ async def queries_of(
 
 
 def deadline_of(request: Request, timeout_ms: int | None) -> float:
-    """On the clock of `time.monotonic`; the server's default where the request has none."""
+    """Return the deadline on the clock of `time.monotonic`: what the request asks for, or the server's default."""
     settings: Settings = request.app.state.settings
-    return time.monotonic() + (timeout_ms or settings.request_timeout_ms) / 1000
+    return time.monotonic() + min(timeout_ms or settings.request_timeout_ms, settings.max_request_timeout_ms) / 1000
 
 
 def urgency_of(priority: str | None) -> int:

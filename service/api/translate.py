@@ -3,15 +3,29 @@
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
-from models import Translator
+from models import TextTooLongError, Translator
 from models.beam_search import Hypothesis
 from models.translator import Translation, TranslationQuery
-from service.api.requests import Deadline, Priority, deadline_of, find, note_timing, queries_of, urgency_of
+from service.api.answer import Answer
+from service.api.requests import (
+    Deadline,
+    Priority,
+    deadline_of,
+    find,
+    note_timing,
+    queries_of,
+    reserve_results,
+    urgency_of,
+)
 from service.api.route import ModelRoute
 from service.api.search import ScoredText, SearchBody
+from service.engine.queue import QueueFull
 from service.errors import PROBLEM_RESPONSES
 
 __all__ = ["router"]
+
+_CHARACTERS_PER_ITEM = 8
+"""White space counts as a token for so many characters."""
 
 router = APIRouter(prefix="/v1", tags=["native"], route_class=ModelRoute)
 
@@ -35,28 +49,42 @@ class TranslateResponse(BaseModel):
     results: list[TranslateResult]
 
 
-@router.post("/translate", responses=PROBLEM_RESPONSES)
+@router.post("/translate", response_model=TranslateResponse, responses=PROBLEM_RESPONSES)
 async def translate(
     body: TranslateRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
-) -> TranslateResponse:
+) -> Answer:
     """Translates each text. Its sentences are translated independently of each other and of other requests."""
     served = find(request, body.model, "translation")
     model = served.model
     assert isinstance(model, Translator)
     deadline = deadline_of(request, timeout_ms)
     options = body.options()
+
+    def query(text: str) -> TranslationQuery:
+        most = served.worker.limits.max_queue_items
+        try:
+            return model.query(text, body.beam_size, options=options, truncate=body.truncate, max_sentences=most)
+        except TextTooLongError as error:
+            if error.unit == "sentences":
+                raise QueueFull(never=True) from error
+            raise
+
     queries, tokenized = await queries_of(
+        request,
         served,
-        lambda text: model.query(text, body.beam_size, options=options, truncate=body.truncate),
+        query,
         body.text,
         deadline,
     )
     parts = [part for query in queries for part in query.parts()]
+    white_space = sum(query.white_space for query in queries)
+    items = sum(part.result_items for part in parts) + body.n_best * white_space // _CHARACTERS_PER_ITEM
+    await reserve_results(request, items, deadline)
     found, timing = await served.worker.submit(str(body.beam_size), parts, deadline, urgency_of(priority))
     note_timing(request, tokenized, timing)
     rest = iter(found)
-    results = [_result(model, query, [next(rest) for _ in query.parts()]) for query in queries]
-    return TranslateResponse(model=served.manifest.name, version=served.manifest.version, results=results)
+    results = (_result(model, query, [next(rest) for _ in query.parts()]) for query in queries)
+    return Answer(served, results, items)
 
 
 def _result(model: Translator, query: TranslationQuery, found: list[list[Hypothesis]]) -> TranslateResult:

@@ -1,6 +1,7 @@
-"""Continuous batching: sentences join running translations at the next step, finished ones leave at once."""
+"""Continuous batching: sequences join running decodings at the next step, finished ones leave at once."""
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -9,20 +10,44 @@ from dataclasses import dataclass, field
 from models.beam_search import Hypothesis
 from models.decoding import Decoding
 from models.sequence_to_sequence import SourceQuery
-from service.engine.queue import Entry, Limits
-from service.engine.worker import PAUSE, DeadlineExceeded, Observer, Timing, Waiting, Worker, fail, succeed
+from service.engine.budget import Budget
+from service.engine.queue import DEFAULT_URGENCY, Entry, Limits
+from service.engine.worker import (
+    PAUSE,
+    DeadlineExceeded,
+    Observer,
+    Query,
+    Timing,
+    Tracer,
+    Waiting,
+    Worker,
+    fail,
+    succeed,
+)
 
 __all__ = ["DecodingWorker", "Start"]
+
+_STEPS = (128, 512)
+"""Output limits up to which sequences share a decoding: its buffers are as long as its longest sequence may become."""
+
+
+@dataclass(eq=False, slots=True)
+class _Batch:
+    """The sequences that joined in one step, as metrics and spans count them."""
+
+    number: int
+    started: float
+    entries: list[Entry[Waiting]]
+    open: int
+    """Those that are not finished."""
 
 
 @dataclass(eq=False, slots=True)
 class _Running:
-    """A sentence that takes steps."""
+    """A sequence that takes decoder steps."""
 
     entry: Entry[Waiting]
-    joined: float
-    batch: int
-    """Number of those it joined with."""
+    batch: _Batch
 
 
 Start = Callable[[int], Decoding]
@@ -31,66 +56,154 @@ Start = Callable[[int], Decoding]
 
 @dataclass(eq=False, slots=True)
 class _Device:
-    """What decodes, by itself, some of the sentences."""
+    """A device that holds the model and the decodings that it runs, by their group of queries."""
 
     start: Start
     running: set[_Running] = field(default_factory=set)
-    decodings: dict[int, Decoding] = field(default_factory=dict)
+    decodings: dict[str, Decoding] = field(default_factory=dict)
+    reserved: int = 0
+    """Bytes of the cache budget."""
 
 
 class DecodingWorker(Worker):
-    """Decodes the sentences of one model. Sentences of different beam sizes take their steps in turn."""
+    """Decodes the sequences of one model. Sequences of different beam sizes or length classes take turns in steps.
 
-    def __init__(self, starts: Sequence[Start], limits: Limits, observer: Observer) -> None:
-        """A `start` for each device that holds the model; they take from one queue."""
-        super().__init__(limits, observer, threads=len(starts))
+    What a decoding may come to take is reserved in the cache budget before a sequence joins, so that one that has
+    joined always finishes.
+    """
+
+    def __init__(
+        self,
+        starts: Sequence[Start],
+        limits: Limits,
+        observer: Observer,
+        *,
+        cache: Budget | None = None,
+        tracer: Tracer | None = None,
+    ) -> None:
+        """A `start` for each device that holds the model; they take from one queue. `cache` is in bytes."""
+        super().__init__(limits, observer, threads=len(starts), tracer=tracer)
         self._most = limits.max_batch_items
+        self._cache = Budget(1 << 62, "bytes") if cache is None else cache
         self._devices = [_Device(start) for start in starts]
+        self._empty: dict[int, Decoding] = {}
+
+    async def submit(
+        self, operation: str, queries: Sequence[Query], deadline: float, urgency: int = DEFAULT_URGENCY
+    ) -> tuple[list[list[Hypothesis]], Timing]:
+        """Return the hypotheses of each query; raises `OverBudget` where one does not fit into the cache alone."""
+        for query in queries:
+            self._cache.check(self._bytes(None, [_source(query)]))
+        return await super().submit(operation, queries, deadline, urgency)
+
+    def _group(self, operation: str, query: Query) -> str:
+        """Beam size and length class."""
+        source = _source(query)
+        return f"{source.beam_size}/{sum(source.max_tokens > most for most in _STEPS)}"
 
     async def _run(self) -> None:
-        await asyncio.gather(*map(self._run_on, self._devices))
+        async with asyncio.TaskGroup() as devices:
+            for device in self._devices:
+                devices.create_task(self._run_on(device))
 
     async def _run_on(self, device: _Device) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             self._drop_expired()
             if not device.running and not len(self._queue):
+                self._release_cache(device)
                 if not await self._sleep():
                     return
                 continue
             gone = self._abandoned(device)
-            new = [
-                _Running(entry, time.monotonic(), self._batches + 1)
-                for entry in self._queue.next_joining(time.monotonic(), self._room(device))
-            ]
-            device.running.update(new)
-            self._batches += bool(new)
+            new = self._joining(device)
             self._report_queue()
-            if not device.running and not gone:
-                continue
-            started = time.monotonic()
-            try:
-                finished = await loop.run_in_executor(self._thread, self._advance, device, new, gone)
-            except Exception as error:  # the state of all decodings is unknown now
-                self._abort(device, error)
-                if len(self._devices) > 1:
-                    await asyncio.sleep(PAUSE)
-                continue
-            seconds = time.monotonic() - started
-            busy = max(1, sum(bool(each.running) for each in self._devices))
-            self._drain.record(sum(_running(key).entry.length for key, _ in finished), seconds / busy)
-            if new:
-                lengths, waits = [each.entry.length for each in new], [each.joined - each.entry.arrived for each in new]
-                self._observer.batch(lengths, waits, seconds)
-            self._deliver(device, finished)
+            if device.running or gone:
+                await self._step(device, new, gone)
+            elif len(self._queue):
+                await self._wait_for_cache(device)
+
+    async def _step(self, device: _Device, new: Sequence[_Running], gone: Sequence[_Running]) -> None:
+        started = time.monotonic()
+        loop = asyncio.get_running_loop()
+        try:
+            finished = await loop.run_in_executor(self._thread, self._advance, device, new, gone)
+        except Exception as error:  # the state of all decodings is unknown now
+            self._abort(device, error)
+            if len(self._devices) > 1:
+                await asyncio.sleep(PAUSE)
+            return
+        finally:
+            self._release_cache(device)
+        seconds = time.monotonic() - started
+        busy = max(1, sum(bool(each.running) for each in self._devices))
+        self._drain.record(sum(_running(key).entry.cost for key, _ in finished), seconds / busy)
+        self._deliver(device, finished)
+
+    def _joining(self, device: _Device) -> list[_Running]:
+        """Take out of the queue what joins at the next step, and reserve its share of the cache."""
+        now = time.monotonic()
+        entries = self._queue.next_joining(now, self._room(device), lambda some: self._fits(device, some))
+        if not entries:
+            return []
+        more = self._missing(device, entries)
+        reserved = self._cache.try_reserve(more)
+        assert reserved, "next_joining took what does not fit"
+        device.reserved += more
+        group = entries[0].operation
+        if group not in device.decodings:
+            device.decodings[group] = device.start(_source(entries[0].payload.query).beam_size)
+        self._batches += 1
+        batch = _Batch(self._batches, now, entries, len(entries))
+        new = [_Running(entry, batch) for entry in entries]
+        device.running.update(new)
+        self._observer.batch([entry.length for entry in entries], [now - entry.arrived for entry in entries])
+        return new
 
     def _room(self, device: _Device) -> int:
-        """Sentences that may join: the device's share of those that wait."""
+        """Return how many sequences may join: the device's share of those that wait."""
         share = math.ceil(len(self._queue) / len(self._devices))
         return min(share, self._most - len(device.running))
 
+    def _fits(self, device: _Device, entries: Sequence[Entry[Waiting]]) -> bool:
+        missing = self._missing(device, entries)
+        if not self._cache.try_reserve(missing):
+            return False
+        self._cache.release(missing)
+        return True
+
+    def _missing(self, device: _Device, entries: Sequence[Entry[Waiting]]) -> int:
+        """Return the bytes that are still to be reserved for entries of one group to join."""
+        group, sources = entries[0].operation, [_source(entry.payload.query) for entry in entries]
+        needed = sum(each.reserved_bytes() for key, each in device.decodings.items() if key != group)
+        return max(0, needed + self._bytes(device.decodings.get(group), sources) - device.reserved)
+
+    def _bytes(self, decoding: Decoding | None, joining: Sequence[SourceQuery]) -> int:
+        """Return the bytes that a decoding may come to take once others join; an empty one where there is none."""
+        if decoding is None:
+            beam_size = joining[0].beam_size
+            if beam_size not in self._empty:
+                self._empty[beam_size] = self._devices[0].start(beam_size)
+            decoding = self._empty[beam_size]
+        return decoding.reserved_bytes([(source.length, source.max_tokens) for source in joining])
+
+    async def _wait_for_cache(self, device: _Device) -> None:
+        """Wait in line while the decodings of other models take the room that the head of the queue needs."""
+        missing = self._missing(device, [self._queue.head(time.monotonic())])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PAUSE):
+                await self._cache.reserve(missing)
+            device.reserved += missing
+
+    def _release_cache(self, device: _Device) -> None:
+        """Release what the decodings of a device do not need any more."""
+        for key in [key for key, decoding in device.decodings.items() if not decoding.reserved_bytes()]:
+            del device.decodings[key]
+        needed = min(device.reserved, sum(decoding.reserved_bytes() for decoding in device.decodings.values()))
+        self._cache.release(device.reserved - needed)
+        device.reserved = needed
+
     def _abandoned(self, device: _Device) -> list[_Running]:
-        """Takes out the sentences that nobody waits for any more, or whose deadline has passed."""
+        """Take out the sequences whose requests are cancelled, or whose deadline has passed."""
         now = time.monotonic()
         late = [each for each in device.running if each.entry.deadline <= now and not each.entry.payload.future.done()]
         if late:
@@ -99,20 +212,21 @@ class DecodingWorker(Worker):
             fail(each.entry, DeadlineExceeded())
         gone = [each for each in device.running if each.entry.payload.future.done()]
         device.running.difference_update(gone)
+        for each in gone:
+            self._finish(each.batch)
         return gone
 
     def _advance(
         self, device: _Device, new: Sequence[_Running], gone: Sequence[_Running]
     ) -> list[tuple[object, list[Hypothesis]]]:
-        """Lets sentences join and leave, and takes a step. Called on the worker's thread."""
+        """Let sequences join and leave, and take a step. Called on the worker's thread."""
         for decoding in device.decodings.values() if gone else ():
             decoding.cancel(gone)
         if new:
-            queries = [_query(each) for each in new]
-            beam_size = queries[0].beam_size  # next_joining gives entries of one operation, which is the beam size
-            decoding = device.decodings.setdefault(beam_size, device.start(beam_size))
-            searches = [(each, query.options, query.max_tokens) for each, query in zip(new, queries, strict=True)]
-            decoding.add([query.tokens for query in queries], searches)
+            sources = [_source(each.entry.payload.query) for each in new]
+            decoding = device.decodings[new[0].entry.operation]
+            searches = [(each, source.options, source.max_tokens) for each, source in zip(new, sources, strict=True)]
+            decoding.add([source.tokens for source in sources], searches)
         return [result for decoding in device.decodings.values() for result in decoding.step()]
 
     def _deliver(self, device: _Device, finished: Sequence[tuple[object, list[Hypothesis]]]) -> None:
@@ -120,9 +234,19 @@ class DecodingWorker(Worker):
         for key, hypotheses in finished:
             running = _running(key)
             device.running.discard(running)
+            entry, batch = running.entry, running.batch
             self._observer.generated(sum(len(hypothesis.tokens) + 1 for hypothesis in hypotheses))
-            waited, computed = running.joined - running.entry.arrived, now - running.joined
-            succeed(running.entry, hypotheses, Timing(waited, computed, running.batch))
+            self._observer.computed(now - batch.started)
+            succeed(entry, hypotheses, Timing(batch.started - entry.arrived, now - batch.started, batch.number))
+            self._finish(batch)
+
+    def _finish(self, batch: _Batch) -> None:
+        """Note that a sequence has left; the span of a batch ends with its last one."""
+        batch.open -= 1
+        if self._tracer is not None and not batch.open:
+            lengths = [entry.length for entry in batch.entries]
+            contexts = [entry.payload.trace for entry in batch.entries]
+            self._tracer.batch(batch.number, lengths, contexts, time.monotonic() - batch.started)
 
     def _abort(self, device: _Device, error: Exception) -> None:
         for each in device.running:
@@ -136,7 +260,6 @@ def _running(key: object) -> _Running:
     return key
 
 
-def _query(running: _Running) -> SourceQuery:
-    query = running.entry.payload.query
+def _source(query: Query) -> SourceQuery:
     assert isinstance(query, SourceQuery)
     return query

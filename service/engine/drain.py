@@ -1,22 +1,25 @@
-"""How fast a queue drains, measured: what `Retry-After` says."""
+"""How fast a queue drains, measured: the expected wait, which admission and `Retry-After` go by."""
+
+import math
 
 __all__ = ["DrainRate"]
 
-_MEMORY = 0.9
-"""What a run weighs against the one after it."""
+_MEMORY = 10.0
+"""Seconds of work after which a measurement has 1 / e of its weight."""
 
 
 class DrainRate:
-    """Tokens that a model finishes in a second of work, the latest runs weighing most."""
+    """The cost that a model finishes in a second of work, recent work weighing most."""
 
     def __init__(self) -> None:
-        self._tokens = self._seconds = 0.0
+        self._cost = self._seconds = 0.0
 
-    def record(self, tokens: int, seconds: float) -> None:
-        """A run that finished entries of so many tokens."""
-        self._tokens = _MEMORY * self._tokens + tokens
-        self._seconds = _MEMORY * self._seconds + seconds
+    def record(self, cost: int, seconds: float) -> None:
+        """Note work of so many seconds, which finished entries of this cost in tokens; none for a decoding step."""
+        kept = math.exp(-seconds / _MEMORY)
+        self._cost = kept * self._cost + cost
+        self._seconds = kept * self._seconds + seconds
 
-    def seconds(self, tokens: int) -> float:
-        """How long so many tokens take; 0 before anything was measured."""
-        return tokens * self._seconds / self._tokens if self._tokens else 0.0
+    def seconds(self, cost: int) -> float:
+        """Return how long such a cost takes; 0 before anything was finished."""
+        return cost * self._seconds / self._cost if self._cost else 0.0

@@ -5,7 +5,7 @@ being a batch. The oldest of the most urgent entries leads the next batch, or th
 long, so that nothing starves. What waits beside it is split into the batches that cost least together; its own goes.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -14,7 +14,10 @@ __all__ = ["DEFAULT_URGENCY", "BatchQueue", "Entry", "Limits", "QueueFull"]
 T = TypeVar("T")
 
 DEFAULT_URGENCY = 3
-"""Of requests that say nothing (RFC 9218, section 4.1)."""
+"""Urgency of requests that state none (RFC 9218, section 4.1)."""
+
+_ITEMS_PER_TOKEN = 64
+"""Result items whose objects and JSON take as long as a token takes in a model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +34,7 @@ class Limits:
     max_overtaken: float
     """How long more urgent entries may go before an entry."""
     max_wait: float
-    """How long what waits already may take, for more to be let in."""
+    """Longest expected wait with which a request is admitted, besides its own deadline; infinite for none."""
     max_queue_items: int
     max_queue_tokens: int
 
@@ -44,11 +47,18 @@ class Entry(Generic[T]):
     """Only entries of one operation share a batch."""
     length: int
     """Tokens."""
+    result_items: int = 0
+    """Words, labels or tokens that its result may have."""
     arrived: float
     deadline: float
     urgency: int = DEFAULT_URGENCY
     """From 0, the most urgent, to 7."""
     payload: T
+
+    @property
+    def cost(self) -> int:
+        """What it costs to compute and to answer, in tokens."""
+        return self.length + self.result_items // _ITEMS_PER_TOKEN
 
 
 class QueueFull(Exception):
@@ -67,7 +77,7 @@ class BatchQueue(Generic[T]):
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._entries: list[Entry[T]] = []
-        self._tokens = 0
+        self._tokens = self._cost = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -76,6 +86,11 @@ class BatchQueue(Generic[T]):
     def tokens(self) -> int:
         """Summed lengths of what waits."""
         return self._tokens
+
+    @property
+    def cost(self) -> int:
+        """Summed costs of what waits, in tokens."""
+        return self._cost
 
     def push(self, entries: Sequence[Entry[T]]) -> None:
         """Appends all entries of a request, or none and raises `QueueFull`."""
@@ -86,12 +101,14 @@ class BatchQueue(Generic[T]):
             raise QueueFull(never=False)
         self._entries += entries
         self._tokens += tokens
+        self._cost += sum(entry.cost for entry in entries)
 
     def remove(self, entries: Collection[Entry[T]]) -> None:
         """Takes out those of the entries that still wait."""
         gone = set(map(id, entries))
         self._entries = [entry for entry in self._entries if id(entry) not in gone]
         self._tokens = sum(entry.length for entry in self._entries)
+        self._cost = sum(entry.cost for entry in self._entries)
 
     def expired(self, now: float) -> list[Entry[T]]:
         """Takes out the entries whose deadline has passed."""
@@ -105,41 +122,56 @@ class BatchQueue(Generic[T]):
         if not self._entries:
             return None
         oldest, limits = self._entries[0].arrived, self.limits
+        # At half of the time that an entry has, so that the rest is left to compute it.
+        soonest = min((entry.arrived + entry.deadline) / 2 for entry in self._entries)
         full = len(self) >= limits.max_batch_items or self._tokens >= limits.max_batch_tokens
         if full:
             return oldest
-        return max(oldest, min(oldest + limits.max_delay, *(entry.deadline for entry in self._entries)))
+        return max(oldest, min(oldest + limits.max_delay, soonest))
 
     def next_batch(self, now: float) -> list[Entry[T]]:
-        """Takes out the next batch, its leader first; empty where nothing waits."""
+        """Takes out the next batch, its head first; empty where nothing waits."""
         if not self._entries:
             return []
-        lead, limits = self._lead(now), self.limits
-        others = [entry for entry in self._entries if entry is not lead and entry.operation == lead.operation]
-        others.sort(key=lambda entry: (entry.urgency, abs(entry.length - lead.length)))
-        equals = [entry for entry in others if entry.urgency == lead.urgency][: _CONSIDERED * limits.max_batch_items]
-        batch = _cheapest_with(lead, equals, limits)
+        head, limits = self.head(now), self.limits
+        others = [entry for entry in self._entries if entry is not head and entry.operation == head.operation]
+        others.sort(key=lambda entry: (entry.urgency, abs(entry.length - head.length)))
+        equals = [entry for entry in others if entry.urgency == head.urgency][: _CONSIDERED * limits.max_batch_items]
+        batch = _cheapest_with(head, equals, limits)
         if len(equals) < len(others):  # whoever is more or less urgent takes what room is left
-            _fill(batch, (entry for entry in others if entry.urgency != lead.urgency), limits)
+            _fill(batch, (entry for entry in others if entry.urgency != head.urgency), limits)
         self.remove(batch)
         return batch
 
-    def next_joining(self, now: float, room: int) -> list[Entry[T]]:
-        """Takes out at most `room` entries for a batch that is running, most urgent and then closest lengths first.
+    def next_joining(
+        self, now: float, room: int, fits: Callable[[Sequence[Entry[T]]], bool] = lambda batch: True
+    ) -> list[Entry[T]]:
+        """Take out at most `room` entries for a batch that is running, most urgent and then closest lengths first.
 
-        They are padded only once, so their padding does not count.
+        They are padded only once, so their padding does not count. Only entries join that together `fits` accepts. A
+        head that it does not accept is passed over by others until it has waited for `max_overtaken`.
         """
         if not self._entries or room < 1:
             return []
-        lead = self._lead(now)
-        company = [entry for entry in self._entries if entry is not lead and entry.operation == lead.operation]
-        company.sort(key=lambda entry: (entry.urgency, abs(entry.length - lead.length)))
-        batch = [lead]
-        _fill(batch, company, replace(self.limits, max_batch_items=room, batch_cost=self.limits.max_batch_tokens))
+        head = self.head(now)
+        if not fits([head]):
+            if now - head.arrived >= self.limits.max_overtaken:
+                return []
+            others = sorted((entry for entry in self._entries if entry is not head), key=lambda entry: entry.urgency)
+            fitting = next((entry for entry in others if fits([entry])), None)
+            if fitting is None:
+                return []
+            head = fitting
+        candidates = [entry for entry in self._entries if entry is not head and entry.operation == head.operation]
+        candidates.sort(key=lambda entry: (entry.urgency, abs(entry.length - head.length)))
+        batch = [head]
+        limits = replace(self.limits, max_batch_items=room, batch_cost=self.limits.max_batch_tokens)
+        _fill(batch, candidates, limits, fits)
         self.remove(batch)
         return batch
 
-    def _lead(self, now: float) -> Entry[T]:
+    def head(self, now: float) -> Entry[T]:
+        """Return the entry that goes first: the oldest of the most urgent, or one that was overtaken for too long."""
         oldest = self._entries[0]
         if now - oldest.arrived >= self.limits.max_overtaken:
             return oldest
@@ -150,13 +182,13 @@ _CONSIDERED = 4
 """Of how many full batches the entries are looked at to find the next one."""
 
 
-def _cheapest_with(lead: Entry[T], others: Sequence[Entry[T]], limits: Limits) -> list[Entry[T]]:
-    """The batch that the lead is in where all are split into batches that together cost least.
+def _cheapest_with(head: Entry[T], others: Sequence[Entry[T]], limits: Limits) -> list[Entry[T]]:
+    """The batch that the head is in where all are split into batches that together cost least.
 
     Batches hold neighbours in the order of lengths. The least cost of the first `n` is that of fewer and of one more
     batch, whichever split is best (dynamic programming, `others` times `max_batch_items` steps).
     """
-    entries = sorted([lead, *others], key=lambda entry: -entry.length)
+    entries = sorted([head, *others], key=lambda entry: -entry.length)
     lengths = [entry.length for entry in entries]
     overhead = limits.batch_cost + 1e-6  # where it makes no difference, in fewer batches
     costs, starts = [0.0], [0]
@@ -170,19 +202,24 @@ def _cheapest_with(lead: Entry[T], others: Sequence[Entry[T]], limits: Limits) -
                 best, start = costs[first] + overhead + tokens, first
         costs.append(best)
         starts.append(start)
-    place, end = next(place for place, entry in enumerate(entries) if entry is lead), len(entries)
+    place, end = next(place for place, entry in enumerate(entries) if entry is head), len(entries)
     while starts[end] > place:
         end = starts[end]
-    return [lead, *(entry for entry in entries[starts[end] : end] if entry is not lead)]
+    return [head, *(entry for entry in entries[starts[end] : end] if entry is not head)]
 
 
-def _fill(batch: list[Entry[T]], company: Iterable[Entry[T]], limits: Limits) -> None:
-    """Lets those join for whom there is room and who each cause no more padding than a batch costs."""
+def _fill(
+    batch: list[Entry[T]],
+    candidates: Iterable[Entry[T]],
+    limits: Limits,
+    accepts: Callable[[Sequence[Entry[T]]], bool] = lambda batch: True,
+) -> None:
+    """Add the candidates that fit and that each cause no more padding than a batch costs."""
     longest = max(entry.length for entry in batch)
-    for entry in company:
+    for entry in candidates:
         wider, count = max(longest, entry.length), len(batch) + 1
         padding = wider * count - longest * len(batch) - entry.length
         fits = count <= limits.max_batch_items and wider * count <= limits.max_batch_tokens
-        if fits and padding <= limits.batch_cost:
+        if fits and padding <= limits.batch_cost and accepts([*batch, entry]):
             batch.append(entry)
             longest = wider

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import gc
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,8 +26,10 @@ from models.prefix_cache import PrefixCache
 from models.sequence_to_sequence import SequenceToSequenceModel
 from models.store import Model
 from service.engine.decoding import DecodingWorker
+from service.engine.priority import lower_thread_priority as give_way
 from service.engine.queue import Limits
-from service.engine.worker import BatchWorker, Operation, Worker, give_way
+from service.engine.resources import Resources
+from service.engine.worker import BatchWorker, Operation, Worker
 from service.memory import give_back
 from service.metrics import Metrics, ModelObserver
 from service.settings import Settings
@@ -109,17 +112,17 @@ class ServedModel:
 class Registry:
     """Every served model by name and version. Requests find their model here."""
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, resources: Resources | None = None) -> None:
         """Raises `FileNotFoundError` for a missing model directory, `UnknownModelError` for a name nobody has."""
         self._settings = settings
         self._metrics = metrics
+        self._resources = resources or Resources(settings)
         self._store = ModelStore(*settings.model_dirs)
         self._paths = self._wanted()
         self._served: dict[Key, ServedModel] = {}
         self._changing = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
-        self.ready = False
-        """Whether every model that was configured has been loaded and warmed up."""
+        self._loaded = False
         self.failure: Exception | None = None
         """What kept a configured model from loading."""
         self.on_failure: Callable[[], object] = lambda: None
@@ -144,7 +147,17 @@ class Registry:
             self.failure = error
             self.on_failure()
             raise
-        self.ready = True
+        self._loaded = True
+
+    @property
+    def ready(self) -> bool:
+        """Whether every model that was configured is loaded and warmed up, and none of their engines has failed."""
+        return self._loaded and not self.failed_engines
+
+    @property
+    def failed_engines(self) -> list[str]:
+        """Models whose engine task has died, by their full names."""
+        return _full_names(key for key, served in self._served.items() if served.worker.failure is not None)
 
     async def stop(self) -> None:
         """Lets every model finish what it accepted."""
@@ -163,7 +176,7 @@ class Registry:
             found = max((key for key in fitting if name in _names(key)), default=None)
         if found is not None:
             return fitting[found]
-        if not self.ready:
+        if not self._loaded:
             raise NotReady("a model failed to load") if self.failure else NotReady
         raise UnknownModelError(name or f"(none named, and {len(fitting)} serve {task})", _full_names(fitting))
 
@@ -294,9 +307,10 @@ class Registry:
     def _worker(self, replicas: Sequence[Model], observer: ModelObserver) -> Worker:
         """What runs a model, given on each device."""
         starts = [model.start for model in replicas if isinstance(model, SequenceToSequenceModel)]
-        if starts:
-            return DecodingWorker(starts, self._limits(), observer)
         tracer = BatchTracer(replicas[0].manifest.name) if self._settings.tracing else None
+        if starts:
+            cache = self._resources.decoding_cache
+            return DecodingWorker(starts, self._limits(), observer, cache=cache, tracer=tracer)
         parallel = self._settings.parallel_batches
         tables = [operations(model) for model in replicas if not isinstance(model, SequenceToSequenceModel)]
         return BatchWorker(tables, self._limits(), observer, parallel_batches=parallel, tracer=tracer)
@@ -309,7 +323,7 @@ class Registry:
             batch_cost=settings.batch_cost,
             max_delay=settings.max_delay_ms / 1000,
             max_overtaken=settings.max_overtaken_ms / 1000,
-            max_wait=settings.max_wait_ms / 1000,
+            max_wait=math.inf if settings.max_wait_ms is None else settings.max_wait_ms / 1000,
             max_queue_items=settings.max_queue_items,
             max_queue_tokens=settings.max_queue_tokens,
         )

@@ -2,24 +2,25 @@
 
 import abc
 import asyncio
+import contextlib
 import functools
 import logging
-import os
-import sys
-import threading
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from service.engine.drain import DrainRate
+from service.engine.priority import lower_thread_priority
 from service.engine.queue import DEFAULT_URGENCY, BatchQueue, Entry, Limits, QueueFull
 
 __all__ = [
     "PAUSE",
     "BatchWorker",
     "DeadlineExceeded",
+    "EngineFailed",
     "Observer",
     "Operation",
     "Stopped",
@@ -38,18 +39,29 @@ Operation = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class DeadlineExceeded(Exception):
-    """A request whose deadline passed while it waited."""
+    """A request whose deadline passed before its result was there."""
 
 
 class Stopped(Exception):
-    """A request that came while the worker stops."""
+    """A request that arrived while the worker stops."""
+
+
+class EngineFailed(Exception):
+    """A request to a model whose engine task has ended by an error; only loading the model again mends it."""
 
 
 class Query(Protocol):
     """What an operation computes on."""
 
     @property
-    def length(self) -> int: ...
+    def length(self) -> int:
+        """Tokens."""
+        ...
+
+    @property
+    def result_items(self) -> int:
+        """Words, labels or tokens that the result may have."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +79,15 @@ class Observer(Protocol):
 
     def queued(self, items: int, tokens: int) -> None: ...
 
-    def batch(self, lengths: Sequence[int], waits: Sequence[float], seconds: float) -> None: ...
+    def batch(self, lengths: Sequence[int], waits: Sequence[float]) -> None: ...
+
+    def computed(self, seconds: float) -> None: ...
 
     def rejected(self, reason: str, items: int) -> None: ...
 
     def generated(self, tokens: int) -> None: ...
+
+    def failed(self) -> None: ...
 
 
 class Tracer(Protocol):
@@ -95,8 +111,9 @@ class Waiting:
 PAUSE = 1.0
 """Seconds that a device gets nothing to do after a failure, where there are others: a broken one fails fast, and would
 take all there is."""
-_PREPARING = 2
-"""Requests with heavy inputs that are made ready at once: an image of 16 megapixels takes some 150 MB meanwhile."""
+_MARGIN = 0.8
+"""A request is admitted where it is expected to wait for no more than this fraction of the time to its deadline: the
+rest is for its own computation and for the error of the estimate."""
 
 
 class Worker(abc.ABC):
@@ -105,70 +122,72 @@ class Worker(abc.ABC):
     def __init__(self, limits: Limits, observer: Observer, *, threads: int = 1, tracer: Tracer | None = None) -> None:
         self.limits = limits
         self._tracer = tracer
-        self.preparing = asyncio.Semaphore(_PREPARING)
-        """Held while a request's heavy inputs, such as images, are made ready for the model."""
         self._queue: BatchQueue[Waiting] = BatchQueue(limits)
         self._observer = observer
         self._drain = DrainRate()
         self._batches = 0
         self._wake = asyncio.Event()
         self._stopping = False
-        self._thread = ThreadPoolExecutor(threads, "softserve-model", initializer=give_way)
+        self._preparing = 0
+        self._submitted: set[asyncio.Future[tuple[Any, Timing]]] = set()
+        self._thread = ThreadPoolExecutor(threads, "softserve-model", initializer=lower_thread_priority)
         self._task: asyncio.Task[None] | None = None
+        self.failure: BaseException | None = None
+        """What ended the engine task, after which nothing is computed any more."""
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """Fail everything that is pending where the engine task did not end by `stop`."""
+        if self._stopping and not task.cancelled() and task.exception() is None:
+            return
+        self.failure = asyncio.CancelledError() if task.cancelled() else task.exception() or RuntimeError("it returned")
+        logger.critical("an engine task has died; its model answers nothing any more: %r", self.failure)
+        self._observer.failed()
+        for future in self._submitted:
+            if not future.done():
+                future.set_exception(EngineFailed())
 
     async def stop(self) -> None:
-        """Refuses what comes from now on and returns when all that waits is computed."""
+        """Refuse new requests and return when all that waits is computed."""
         self._stopping = True
         self._wake.set()
         if self._task is not None:
-            await self._task
-        self._thread.shutdown()
+            await asyncio.wait([self._task])
+        self._thread.shutdown(wait=self.failure is None)
 
     async def submit(
         self, operation: str, queries: Sequence[Query], deadline: float, urgency: int = DEFAULT_URGENCY
     ) -> tuple[list[Any], Timing]:
-        """Results of the queries in order; `deadline` is on the clock of `time.monotonic`, `urgency` 0 the greatest.
+        """Return the results of the queries in order.
 
-        Only queries of one operation are computed together.
+        `deadline` is on the clock of `time.monotonic`, `urgency` 0 is the greatest. Only queries of one operation are
+        computed together.
 
-        Raises `QueueFull` at once where there is no room, `DeadlineExceeded` where the deadline passed before the
-        work began, `Stopped`, and what the operation raises. A cancelled call takes its queries out of the queue, and
-        out of a running decoding at its next step.
+        Raises `QueueFull` at once where there is no room, `DeadlineExceeded` at the deadline, `Stopped`,
+        `EngineFailed`, and what the operation raises. A call that is cancelled or expires takes its queries out of the
+        queue, and out of a running decoding at its next step; a batch that holds them is finished for the others.
         """
-        if self._stopping:
-            raise Stopped
-        self.admit(len(queries))
-        loop, now = asyncio.get_running_loop(), time.monotonic()
-        context = self._tracer.context() if self._tracer else None
-        entries = [
-            Entry(
-                operation=operation,
-                length=query.length,
-                arrived=now,
-                deadline=deadline,
-                urgency=urgency,
-                payload=Waiting(query, loop.create_future(), context),
-            )
-            for query in queries
-        ]
+        self.admit(len(queries), deadline)
+        entries = self._entries(operation, queries, deadline, urgency)
+        futures = [entry.payload.future for entry in entries]
         self._push(entries)
+        self._submitted.update(futures)
         self._wake.set()
+        timer = asyncio.timeout(deadline - time.monotonic())
         try:
-            if len(entries) == 1:
-                answers = [await entries[0].payload.future]
-            else:
-                answers = await asyncio.gather(*(entry.payload.future for entry in entries))
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError):
-                self._observer.rejected("cancelled", sum(entry.payload.future.cancelled() for entry in entries))
-            for entry in entries:  # where one failed, nobody waits for the others
-                entry.payload.future.cancel()
-            self._queue.remove(entries)
-            self._report_queue()
+            async with timer:
+                answers = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
+        except BaseException:
+            expired = timer.expired()
+            self._give_up(entries, "expired" if expired else "cancelled")
+            if expired:
+                raise DeadlineExceeded from None
             raise
+        finally:
+            self._submitted.difference_update(futures)
         timing = Timing(
             max((timing.queue for _, timing in answers), default=0.0),
             max((timing.inference for _, timing in answers), default=0.0),
@@ -176,23 +195,69 @@ class Worker(abc.ABC):
         )
         return [result for result, _ in answers], timing
 
-    def admit(self, items: int) -> None:
-        """Raises `QueueFull` where so many queries have no room, or what waits already takes too long.
+    def _entries(self, operation: str, queries: Sequence[Query], deadline: float, urgency: int) -> list[Entry[Waiting]]:
+        loop, now = asyncio.get_running_loop(), time.monotonic()
+        context = self._tracer.context() if self._tracer else None
+        return [
+            Entry(
+                operation=self._group(operation, query),
+                length=query.length,
+                result_items=query.result_items,
+                arrived=now,
+                deadline=deadline,
+                urgency=urgency,
+                payload=Waiting(query, loop.create_future(), context),
+            )
+            for query in queries
+        ]
 
-        `submit` asks too, of their lengths as well; whoever asks before spares itself the work of making them.
+    def _group(self, operation: str, query: Query) -> str:
+        """Return what the queries of one batch must have in common."""
+        return operation
+
+    def _give_up(self, entries: Sequence[Entry[Waiting]], reason: str) -> None:
+        """Take the entries of a request out of the queue; nothing waits for their results any more."""
+        if cancelled := sum(entry.payload.future.cancelled() for entry in entries):
+            self._observer.rejected(reason, cancelled)
+        for entry in entries:
+            entry.payload.future.cancel()
+        self._queue.remove(entries)
+        self._report_queue()
+
+    def admit(self, items: int, deadline: float = math.inf) -> None:
+        """Raise `QueueFull` where so many queries have no room, or are not expected to be computed by their deadline.
+
+        `submit` calls it too; a caller that does so before it makes the queries saves that work. Raises `Stopped` and
+        `EngineFailed` where nothing is accepted any more.
         """
+        if self.failure is not None:
+            raise EngineFailed
+        if self._stopping:
+            raise Stopped
         never = items > self.limits.max_queue_items
-        wait = self._drain.seconds(self._queue.tokens)
-        if never or len(self._queue) + items > self.limits.max_queue_items or wait > self.limits.max_wait:
+        wait = self._drain.seconds(self._queue.cost)
+        full = len(self._queue) + self._preparing + items > self.limits.max_queue_items
+        late = wait > min(self.limits.max_wait, _MARGIN * (deadline - time.monotonic()))
+        if never or full or (late and len(self._queue)):
             self._observer.rejected("overloaded", items)
             raise QueueFull(never=never, retry_after=wait)
+
+    @contextlib.contextmanager
+    def preparing(self, items: int, deadline: float) -> Iterator[None]:
+        """Admit queries that are still to be made, and count them as if they waited; raises what `admit` raises."""
+        self.admit(items, deadline)
+        self._preparing += items
+        try:
+            yield
+        finally:
+            self._preparing -= items
 
     def _push(self, entries: Sequence[Entry[Waiting]]) -> None:
         try:
             self._queue.push(entries)
         except QueueFull as error:
             self._observer.rejected("overloaded", len(entries))
-            raise QueueFull(never=error.never, retry_after=self._drain.seconds(self._queue.tokens)) from error
+            raise QueueFull(never=error.never, retry_after=self._drain.seconds(self._queue.cost)) from error
         self._report_queue()
 
     def _report_queue(self) -> None:
@@ -211,18 +276,13 @@ class Worker(abc.ABC):
         return True
 
     def _drop_expired(self) -> None:
+        """Fail what has waited in the queue beyond its deadline."""
         expired = self._queue.expired(time.monotonic())
         if expired:
             self._observer.rejected("expired", len(expired))
             self._report_queue()
         for entry in expired:
             fail(entry, DeadlineExceeded())
-
-
-def give_way() -> None:
-    """Lets this thread, and those it starts, compute only where nobody wants to be answered (Linux: their niceness)."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
 
 
 def fail(entry: Entry[Waiting], error: Exception) -> None:
@@ -316,12 +376,13 @@ class BatchWorker(Worker):
                 fail(entry, error)
             return False
         seconds = time.monotonic() - started
-        self._drain.record(sum(entry.length for entry in batch), seconds / len(self._running))
+        self._drain.record(sum(entry.cost for entry in batch), seconds / len(self._running))
         waits = [started - entry.arrived for entry in batch]
         for entry, result, wait in zip(batch, results, waits, strict=True):
             succeed(entry, result, Timing(wait, seconds, number))
         lengths = [entry.length for entry in batch]
-        self._observer.batch(lengths, waits, seconds)
+        self._observer.batch(lengths, waits)
+        self._observer.computed(seconds)
         if self._tracer is not None:
             self._tracer.batch(number, lengths, [entry.payload.trace for entry in batch], seconds)
         return True

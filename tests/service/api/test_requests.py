@@ -1,6 +1,7 @@
 """What the endpoints share, without an application."""
 
 import asyncio
+import contextlib
 import math
 import threading
 import time
@@ -12,6 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from models import QueryError
 from service.api.requests import Body, ModelName, Texts, deadline_of, note_timing, queries_of, server_timing, urgency_of
+from service.engine.budget import ResultBudget
+from service.engine.preparation import Preparation
 from service.engine.queue import QueueFull
 from service.engine.worker import DeadlineExceeded, Timing
 from service.settings import Settings
@@ -35,11 +38,21 @@ class Recorder:
 
 @pytest.fixture
 def served():
-    def admit(items):
+    @contextlib.contextmanager
+    def preparing(items, deadline):
         if items > 3:
             raise QueueFull(never=True)
+        yield
 
-    return SimpleNamespace(observer=Recorder(), worker=SimpleNamespace(admit=admit, preparing=asyncio.Semaphore(2)))
+    return SimpleNamespace(observer=Recorder(), worker=SimpleNamespace(preparing=preparing))
+
+
+@pytest.fixture
+def request_():
+    resources = SimpleNamespace(preparation=Preparation(), results=ResultBudget(100))
+    state = SimpleNamespace(resources=resources, settings=Settings())
+    yield SimpleNamespace(app=SimpleNamespace(state=state), scope={"state": {}})
+    resources.preparation.close()
 
 
 def asked(default_ms):
@@ -89,37 +102,37 @@ def test_timing_is_said_in_milliseconds():
 @pytest.mark.parametrize(
     ("texts", "inline"), [(["a", "b"], True), (["a" * 20_000], True), (["a" * 20_000, "b"], False)]
 )
-def test_long_texts_are_tokenized_on_another_thread(served, texts, inline):
+def test_long_texts_are_tokenized_on_another_thread(request_, served, texts, inline):
     threads = []
 
     def query(text):
         threads.append(threading.get_ident())
         return len(text)
 
-    queries, seconds = asyncio.run(queries_of(served, query, texts, math.inf))
+    queries, seconds = asyncio.run(queries_of(request_, served, query, texts, math.inf))
     assert queries == [len(text) for text in texts]
     assert (set(threads) == {threading.get_ident()}) == inline
     assert served.observer.seconds == [seconds]
 
 
 @pytest.mark.parametrize("long", [False, True])
-def test_refused_texts_are_counted(served, long):
+def test_refused_texts_are_counted(request_, served, long):
     def query(text):
         raise QueryError("no")
 
     with pytest.raises(QueryError, match="no"):
-        asyncio.run(queries_of(served, query, ["a" * 30_000 if long else "a", "b"], math.inf))
+        asyncio.run(queries_of(request_, served, query, ["a" * 30_000 if long else "a", "b"], math.inf))
     assert served.observer.rejections == [("invalid", 2)]
     assert served.observer.seconds == []
 
 
-def test_more_than_could_ever_wait_is_refused_before_it_is_read(served):
+def test_more_than_could_ever_wait_is_refused_before_it_is_read(request_, served):
     with pytest.raises(QueueFull) as caught:
-        asyncio.run(queries_of(served, pytest.fail, ["a"] * 4, math.inf))
+        asyncio.run(queries_of(request_, served, pytest.fail, ["a"] * 4, math.inf))
     assert caught.value.never
 
 
-def test_the_deadline_holds_while_texts_are_read(served):
+def test_the_deadline_holds_while_texts_are_read(request_, served):
     read = []
 
     def query(text):
@@ -127,12 +140,12 @@ def test_the_deadline_holds_while_texts_are_read(served):
         time.sleep(0.05)
 
     with pytest.raises(DeadlineExceeded):
-        asyncio.run(queries_of(served, query, ["a", "b", "c"], time.monotonic() + 0.02, heavy=True))
+        asyncio.run(queries_of(request_, served, query, ["a", "b", "c"], time.monotonic() + 0.02, images=True))
     assert read == ["a"]
     assert served.observer.rejections == [("expired", 3)]
 
 
-def test_heavy_inputs_are_read_elsewhere_some_requests_at_a_time(served):
+def test_heavy_inputs_are_read_elsewhere_some_requests_at_a_time(request_, served):
     threads, running, most = set(), [], []
 
     def query(text):
@@ -143,7 +156,7 @@ def test_heavy_inputs_are_read_elsewhere_some_requests_at_a_time(served):
         running.pop()
 
     async def all_at_once():
-        await asyncio.gather(*(queries_of(served, query, ["a"], math.inf, heavy=True) for _ in range(6)))
+        await asyncio.gather(*(queries_of(request_, served, query, ["a"], math.inf, images=True) for _ in range(6)))
 
     asyncio.run(all_at_once())
     assert threading.get_ident() not in threads

@@ -32,6 +32,9 @@ class Countdown:
             self.left[key] = steps
         self.kitchen.joined.append((self.beam_size, [steps for (steps,) in sources]))
 
+    def reserved_bytes(self, joining=()):
+        return self.beam_size * (len(self.left) + len(joining))
+
     def cancel(self, keys):
         self.kitchen.cancelled += len([self.left.pop(key) for key in keys if key in self.left])
 
@@ -74,13 +77,19 @@ class Recorder:
     """Keeps what a worker reports."""
 
     def __init__(self):
-        self.queues, self.batches, self.rejections, self.tokens = [], [], [], []
+        self.queues, self.batches, self.rejections, self.tokens, self.seconds = [], [], [], [], []
 
     def queued(self, items, tokens):
         self.queues.append((items, tokens))
 
-    def batch(self, lengths, waits, seconds):
-        self.batches.append((lengths, waits, seconds))
+    def batch(self, lengths, waits):
+        self.batches.append((lengths, waits))
+
+    def computed(self, seconds):
+        self.seconds.append(seconds)
+
+    def failed(self):
+        raise AssertionError
 
     def rejected(self, reason, items):
         self.rejections.append((reason, items))
@@ -347,7 +356,8 @@ def test_the_observer_hears_of_what_joins_waits_and_comes_out():
         assert bench.recorder.queues[-1] == (2, 4)
         bench.kitchen.gate.set()
         (_, ran), (_, waited) = await running, await waiting
-        assert [lengths for lengths, _, _ in bench.recorder.batches] == [[2], [2, 2]]
+        assert [lengths for lengths, _ in bench.recorder.batches] == [[2], [2, 2]]
+        assert bench.recorder.seconds == pytest.approx([ran.inference, waited.inference, waited.inference], abs=0.01)
         assert all(0.02 <= wait < HANGS for wait in bench.recorder.batches[1][1])
         assert waited.queue >= 0.02 > ran.queue
         assert ran.inference >= 0.02 > waited.inference

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from service.engine.queue import Limits, QueueFull
-from service.engine.worker import BatchWorker, DeadlineExceeded, Stopped
+from service.engine.worker import BatchWorker, DeadlineExceeded, EngineFailed, Stopped
 
 HANGS = 6.0
 
@@ -19,6 +20,7 @@ HANGS = 6.0
 class Query:
     value: int
     length: int = 1
+    result_items: int = 0
 
 
 class Double:
@@ -42,13 +44,19 @@ class Recorder:
     """Keeps what a worker reports."""
 
     def __init__(self):
-        self.queues, self.batches, self.rejections = [], [], []
+        self.queues, self.batches, self.rejections, self.failures = [], [], [], 0
 
     def queued(self, items, tokens):
         self.queues.append((items, tokens))
 
-    def batch(self, lengths, waits, seconds):
-        self.batches.append((lengths, waits, seconds))
+    def batch(self, lengths, waits):
+        self.batches.append((lengths, waits))
+
+    def computed(self, seconds):
+        self.batches[-1] += (seconds,)
+
+    def failed(self):
+        self.failures += 1
 
     def rejected(self, reason, items):
         self.rejections.append((reason, items))
@@ -236,14 +244,79 @@ def test_a_deadline_in_the_past_is_never_computed():
     with_bench(scenario)
 
 
-def test_a_deadline_while_computing_does_not_matter():
+def test_a_deadline_holds_while_a_batch_is_computed_which_is_finished_for_its_neighbours():
     async def scenario(bench):
-        bench.double.gate.clear()
-        task = bench.submit(1, seconds=0.2)
-        assert await asyncio.to_thread(bench.double.running.wait, 10)
-        await asyncio.sleep(0.25)
+        blocking = await bench.block()
+        hurried, patient = bench.submit(1, seconds=0.5), bench.submit(2)
+        await asyncio.sleep(0.05)
         bench.double.gate.set()
-        assert await values(task) == [2]
+        await blocking
+        bench.double.gate.clear()
+        started = time.monotonic()
+        with pytest.raises(DeadlineExceeded):
+            await hurried
+        assert time.monotonic() - started < 1.0
+        bench.double.gate.set()
+        assert await values(patient) == [4]
+        assert bench.recorder.rejections == [("expired", 1)]
+
+    with_bench(scenario)
+
+
+def test_an_engine_task_that_dies_fails_all_that_is_pending(caplog):
+    async def scenario(bench):
+        blocking = await bench.block()
+        waiting = bench.submit(1, 2)
+        await asyncio.sleep(0.02)
+
+        def broken(now):
+            raise ArithmeticError("a bug in the policy")
+
+        bench.worker._queue.next_batch = broken
+        bench.double.gate.set()
+        assert await values(blocking) == [0]
+        for task in (waiting, bench.submit(3)):
+            with pytest.raises(EngineFailed):
+                await task
+        assert isinstance(bench.worker.failure, ArithmeticError)
+        assert bench.recorder.failures == 1
+
+    with_bench(scenario)
+    assert "a bug in the policy" in caplog.text
+
+
+def test_an_idle_engine_starts_before_the_deadline_although_the_delay_is_longer():
+    async def scenario(bench):
+        assert await values(bench.submit(1, seconds=0.4)) == [2]
+
+    with_bench(scenario, max_delay=5.0)
+
+
+def test_what_its_own_deadline_cannot_meet_is_refused_and_what_it_can_is_not():
+    async def scenario(bench):
+        bench.worker._drain.record(10, 1.0)  # a tenth of a second a token
+        blocking = await bench.block()
+        waiting = [bench.submit(value) for value in range(1, 11)]
+        await asyncio.sleep(0.02)  # a second of work waits
+        with pytest.raises(QueueFull) as caught:
+            await bench.submit(11, seconds=1.1)
+        assert (caught.value.never, round(caught.value.retry_after, 1)) == (False, 1.0)
+        accepted = bench.submit(12, seconds=1.5)
+        await asyncio.sleep(0.02)
+        bench.double.gate.set()
+        await asyncio.gather(blocking, accepted, *waiting)
+
+    with_bench(scenario, max_wait=math.inf)
+
+
+def test_what_is_being_prepared_counts_as_if_it_waited():
+    async def scenario(bench):
+        with bench.worker.preparing(15, math.inf):
+            with pytest.raises(QueueFull), bench.worker.preparing(2, math.inf):
+                pass
+            assert await values(bench.submit(1)) == [2]
+        with bench.worker.preparing(16, math.inf):
+            pass
 
     with_bench(scenario)
 
