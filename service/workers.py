@@ -29,7 +29,7 @@ from models.backend.cpus import usable_cpus
 from service.app import create_app
 from service.engine.registry import Registry
 from service.metrics import PROCESSES
-from service.server import Server, configuration, prepare
+from service.server import Server, prepare
 from service.settings import Settings
 
 __all__ = ["Supervisor", "serve_beside"]
@@ -57,7 +57,7 @@ def serve_beside(settings: Settings) -> int:
     with tempfile.TemporaryDirectory(prefix="softserve-metrics-") as directory:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory  # for the processes to come
         try:
-            supervisor = Supervisor(settings, [configuration(settings, app).bind_socket()], Path(directory))
+            supervisor = Supervisor(settings, [Server(settings, app).config.bind_socket()], Path(directory))
             supervisor.run()
         except SystemExit:  # how uvicorn says that it could not listen, after it logged why
             return 1
@@ -246,7 +246,7 @@ def _work(settings: Settings, sockets: list[socket.socket], pipe: Connection, nu
     threads = settings.threads or max(1, usable_cpus() // settings.workers)
     app = create_app(settings.model_copy(update={"threads": threads}), load_first=True)
     app.state.registry.on_failure = partial(_give_up, app.state.registry)
-    server = Server(configuration(settings, app))
+    server = Server(settings, app)
     threading.Thread(target=_say, args=(pipe, server), daemon=True).start()
     server.run(sockets)
 
