@@ -185,6 +185,19 @@ def test_a_refused_request_is_counted_under_the_route_that_it_would_have_had(cli
     assert metric(client, "softserve_requests_total", **labels) == before + 1
 
 
+def test_a_body_that_is_too_large_is_counted_under_its_route(client, metric):
+    labels = {"endpoint": "/v1/next-word", "status": "413"}
+    before = metric(client, "softserve_requests_total", **labels)
+    response = client.post("/v1/next-word", content=b"a" * (1 << 21), headers={"X-API-Key": USER})
+    assert (response.status_code, response.headers["connection"]) == (413, "close")
+    assert metric(client, "softserve_requests_total", **labels) == before + 1
+
+
+def test_a_refusal_before_the_body_closes_the_connection(client):
+    assert client.post("/v1/next-word", json=BODY).headers["connection"] == "close"
+    assert "connection" not in client.get("/v1/models").headers
+
+
 def test_what_has_no_application_and_no_route_is_unmatched():
     assert endpoint_of({}) == "unmatched"
 
