@@ -8,13 +8,9 @@ import sys
 from starlette.types import Scope
 
 from service.engine.worker import Timing
+from service.routes import endpoint_of
 
-__all__ = ["AccessLog", "endpoint_of"]
-
-
-def endpoint_of(scope: Scope) -> str:
-    """The route's template, not the path, which holds what clients send."""
-    return getattr(scope.get("route"), "path", "unmatched")
+__all__ = ["AccessLog"]
 
 
 class AccessLog:

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from fastapi import FastAPI, Security
+from fastapi import Depends, FastAPI, Security
 from fastapi.responses import RedirectResponse
 from fastapi.security import HTTPBearer
 
 from service.access_log import AccessLog
 from service.api import admin, classify, generate, health, models, native, translate
-from service.api.route import ShortWay
-from service.auth import AuthMiddleware, KeyRing
+from service.api.route import RouterBypass
+from service.auth import AuthMiddleware, KeyRing, require_administrator
 from service.engine.registry import Registry
 from service.engine.resources import Resources
 from service.errors import Problem, install_error_handlers
@@ -51,19 +51,20 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     app.state.load_first = load_first
     parts = (native, classify, translate, generate, models)
     if not settings.tracing:  # FastAPI's spans learn their route from its router
-        app.add_middleware(ShortWay, routes=[route for part in parts for route in part.router.routes])
+        app.add_middleware(RouterBypass, routes=[route for part in parts for route in part.router.routes])
     app.add_middleware(AuthMiddleware, users=_keys(settings.api_keys), administrators=_keys(settings.admin_keys))
     app.add_middleware(
         RequestMiddleware,
         metrics=metrics,
         max_body_bytes=settings.max_body_bytes,
+        body_timeout=settings.body_timeout,
         access_log=AccessLog() if settings.access_log else None,
     )
     install_error_handlers(app)
     for part in parts:
         app.include_router(part.router, dependencies=[_SHOWN_KEY] if settings.api_keys else [])
     if settings.admin_keys:
-        app.include_router(admin.router, dependencies=[_SHOWN_KEY])
+        app.include_router(admin.router, dependencies=[_SHOWN_KEY, Depends(require_administrator)])
     app.include_router(health.router)
     app.add_api_route("/", _documentation, include_in_schema=False)
     return app

@@ -1,4 +1,4 @@
-"""Who may ask: keys from files, compared in constant time."""
+"""API-key authentication: keys from files, compared in constant time."""
 
 import hashlib
 import hmac
@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
+from fastapi import HTTPException, Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.errors import problem_response
+from service.routes import route_path
 
-__all__ = ["ADMIN_PREFIX", "AuthMiddleware", "KeyFileError", "KeyRing", "read_keys"]
+__all__ = ["ADMIN_PREFIX", "AuthMiddleware", "KeyFileError", "KeyRing", "read_keys", "require_administrator"]
 
 ADMIN_PREFIX = "/v1/admin/"
 """Paths that need an administrator's key."""
@@ -69,11 +71,18 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
+_ADMINISTRATOR = "administrator"
+"""Key of a request's state that is set where the request carries an administrator's key."""
+_DETAIL = "a valid key is needed: Authorization: Bearer KEY, or X-API-Key: KEY"
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+
+
 class AuthMiddleware:
     """Answers 401 to requests without a key that opens their path, before anything of their body is read.
 
-    A key comes as `Authorization: Bearer KEY` (RFC 6750) or as `X-API-Key: KEY`. Without `users` everybody may ask;
-    paths of administration, where there are any, always need a key of `administrators`, which open the others too.
+    A key comes as `Authorization: Bearer KEY` (RFC 6750) or as `X-API-Key: KEY`. Without `users` no key is needed;
+    administrative paths, where there are any, always need a key of `administrators`, which open the others too.
+    The path is the one that the router matches; paths that are not known to be open are closed.
     """
 
     def __init__(self, app: ASGIApp, *, users: KeyRing | None, administrators: KeyRing | None) -> None:
@@ -82,21 +91,38 @@ class AuthMiddleware:
         self._administrators = administrators
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._may(scope):
-            detail = "a valid key is needed: Authorization: Bearer KEY, or X-API-Key: KEY"
-            response = problem_response(scope["state"]["request_id"], 401, detail, {"WWW-Authenticate": "Bearer"})
+        if scope["type"] == "lifespan" or self._is_allowed(scope):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            response = problem_response(scope["state"]["request_id"], 401, _DETAIL, _CHALLENGE)
             await response(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        else:  # refuses the handshake of a WebSocket (ASGI specification, "Close - send event")
+            await send({"type": "websocket.close", "code": 1008})
 
-    def _may(self, scope: Scope) -> bool:
-        path = scope["path"]
-        administrates = self._administrators is not None and path.startswith(ADMIN_PREFIX)
-        if not administrates and (self._users is None or path in _OPEN):
+    def _is_allowed(self, scope: Scope) -> bool:
+        state = scope.setdefault("state", {})
+        state.pop(_ADMINISTRATOR, None)  # an application around this one may have set it
+        if self._users is None and self._administrators is None:
             return True
-        rings = [self._administrators] if administrates else [self._users, self._administrators]
         key = _key(Headers(scope=scope))
-        return key is not None and sum(ring.holds(key) for ring in rings if ring is not None) > 0
+        administrator, user = (
+            key is not None and ring is not None and ring.holds(key) for ring in (self._administrators, self._users)
+        )
+        if administrator:
+            state[_ADMINISTRATOR] = True
+        path = route_path(scope)
+        if self._administrators is not None and path.startswith(ADMIN_PREFIX):
+            return administrator
+        return administrator or user or self._users is None or path in _OPEN
+
+
+async def require_administrator(request: Request) -> None:
+    """Refuse a request that `AuthMiddleware` has not found an administrator's key in: a dependency of admin routes.
+
+    It holds even where a path reaches such a route that the middleware does not know to be administrative.
+    """
+    if not request.scope.get("state", {}).get(_ADMINISTRATOR):
+        raise HTTPException(401, _DETAIL, _CHALLENGE)
 
 
 def _key(headers: Headers) -> str | None:

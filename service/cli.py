@@ -15,7 +15,7 @@ from service.bench.command import bench
 from service.bench.options import UsageError
 from service.server import serve
 from service.settings import Settings
-from service.workers import serve_beside
+from service.workers import serve_multiprocess
 
 __all__ = ["main"]
 
@@ -73,7 +73,7 @@ def _run(environment: Settings) -> int:
 
         Every flag has an environment twin: --max-queue-items is SOFTSERVE_MAX_QUEUE_ITEMS. Flags win.
         """
-        return serve(settings) if settings.workers == 1 else serve_beside(settings)
+        return serve(settings) if settings.workers == 1 else serve_multiprocess(settings)
 
     app.command(inspect)
     app.command(bench)

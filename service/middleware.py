@@ -1,7 +1,8 @@
-"""What happens around every request: an id, a bound on the body, an end where the client leaves, a count."""
+"""What happens around every request: an id, bounds on the body, cancellation on disconnect, a count."""
 
 import asyncio
 import contextlib
+import math
 import os
 import re
 import time
@@ -9,9 +10,10 @@ from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.access_log import AccessLog, endpoint_of
+from service.access_log import AccessLog
 from service.errors import problem_response
 from service.metrics import Metrics
+from service.routes import endpoint_of
 
 __all__ = ["DRAINING", "RequestMiddleware"]
 
@@ -19,36 +21,46 @@ DRAINING = "draining"
 """Key of a request's state (ASGI lifespan) that is set where the server is about to stop."""
 
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+_BODY_TIMEOUT = 30.0
+"""Seconds; the default of `Settings.body_timeout`."""
 
 
-class _BodyTooLarge(Exception):
-    pass
+class _BodyRefused(Exception):
+    """The body is too large or too slow."""
 
 
-class _ClientLeft(Exception):
+class _ClientDisconnected(Exception):
     pass
 
 
 def _nothing() -> None:
-    """What a request without a model leaves to be done."""
+    """Stand in for `release` in the state of a request without a model."""
 
 
 _CLIENT_CLOSED_REQUEST = 499
-"""The status that such a request is counted under (nginx's); nobody is there to read it."""
+"""The status that a request is counted under whose client disconnected (nginx's); it is never sent."""
 
 
 class RequestMiddleware:
     """Plain ASGI, so that it costs microseconds and never buffers a body.
 
-    `X-Request-Id` is echoed where it is 1 to 128 visible ASCII characters, and made otherwise.
+    `X-Request-Id` is echoed where it is 1 to 128 visible ASCII characters, and made otherwise. An answer that is sent
+    before the body was read to its end closes the connection, so that the rest need not be received.
     """
 
     def __init__(
-        self, app: ASGIApp, *, metrics: Metrics, max_body_bytes: int, access_log: AccessLog | None = None
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        max_body_bytes: int,
+        body_timeout: float = _BODY_TIMEOUT,
+        access_log: AccessLog | None = None,
     ) -> None:
         self._app = app
         self._metrics = metrics
         self._max_body_bytes = max_body_bytes
+        self._body_timeout = body_timeout
         self._access_log = access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,6 +70,8 @@ class RequestMiddleware:
         started, headers = time.monotonic(), dict(scope["headers"])
         request_id = _request_id(headers)
         scope.setdefault("state", {})["request_id"] = request_id.decode()
+        scope.pop("route", None)  # of an application that this one is mounted in
+        body = _Body(receive, headers, self._max_body_bytes, self._body_timeout)
         status = 500
 
         async def send_with_id(message: Message) -> None:
@@ -65,47 +79,37 @@ class RequestMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 added = [(b"x-request-id", request_id)]
-                if DRAINING in scope["state"]:
+                if DRAINING in scope["state"] or not body.complete:
                     added.append((b"connection", b"close"))
                 message["headers"] = [*message.get("headers", ()), *added]
             await send(message)
 
         try:
-            await self._bounded(scope, receive, send_with_id, headers)
-        except _ClientLeft:
+            await self._run(scope, body, send_with_id)
+        except _ClientDisconnected:
             status = _CLIENT_CLOSED_REQUEST
         finally:
             scope["state"].pop("release", _nothing)()  # the server keeps the scope for a while
             self._count(scope, status, time.monotonic() - started)
 
-    async def _bounded(self, scope: Scope, receive: Receive, send: Send, headers: Mapping[bytes, bytes]) -> None:
-        """Runs the application on a body that is refused as soon as it is seen to be too large."""
-        limit, read = self._max_body_bytes, 0
+    async def _run(self, scope: Scope, body: "_Body", send: Send) -> None:
+        """Run the application, and answer for it where the body is refused."""
+        answered = False
 
-        async def bounded_receive() -> Message:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > limit:
-                raise _BodyTooLarge
-            return message
-
-        async def bounded_send(message: Message) -> None:
-            if read <= limit:  # the application may take the refusal for a parse error and answer that
+        async def send_unless_refused(message: Message) -> None:
+            nonlocal answered
+            if body.refusal is None:  # the application may take the refusal for a parse error and answer that
+                answered = True
                 await send(message)
 
-        declared = headers.get(b"content-length", b"0")
-        if declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
-            read = limit + 1
-        else:
-            with contextlib.suppress(_BodyTooLarge):
-                handler = asyncio.current_task()
-                assert handler is not None
-                await _Connection(bounded_receive, bounded_send, handler).run(self._app, scope)
-        if read > limit:
-            detail = f"the body is larger than the {limit} bytes this service accepts"
-            response = problem_response(scope["state"]["request_id"], 413, detail, {"Connection": "close"})
-            await response(scope, receive, send)
+        if body.refusal is None:
+            handler = asyncio.current_task()
+            assert handler is not None
+            with contextlib.suppress(_BodyRefused):
+                await _Connection(body.receive, send_unless_refused, handler).run(self._app, scope)
+        if body.refusal is not None and not answered:
+            response = problem_response(scope["state"]["request_id"], *body.refusal)
+            await response(scope, body.receive, send)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         endpoint = endpoint_of(scope)
@@ -121,8 +125,51 @@ def _request_id(headers: Mapping[bytes, bytes]) -> bytes:
     return given if _REQUEST_ID.fullmatch(given) else os.urandom(16).hex().encode()
 
 
+class _Body:
+    """The body of a request, which is refused as soon as it is seen to be too large, or is not complete in time."""
+
+    def __init__(self, receive: Receive, headers: Mapping[bytes, bytes], limit: int, timeout: float) -> None:
+        self.complete = headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers
+        """Whether nothing of it is left to be read."""
+        self.refusal: tuple[int, str] | None = None
+        """Status and detail of the answer."""
+        self._receive, self._limit, self._timeout = receive, limit, timeout
+        self._read, self._deadline, self._ended = 0, math.inf, False
+        declared = headers.get(b"content-length", b"0")
+        if declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
+            self._refuse_size()
+
+    async def receive(self) -> Message:
+        """Return the next message; raise `_BodyRefused`."""
+        if self.refusal is not None:
+            raise _BodyRefused
+        if self._ended:  # what comes then is the end of the connection
+            return await self._receive()
+        message = await self._receive_in_time()
+        self._read += len(message.get("body", b""))
+        if self._read > self._limit:
+            self._refuse_size()
+            raise _BodyRefused
+        self.complete = self._ended = not message.get("more_body", False)
+        return message
+
+    async def _receive_in_time(self) -> Message:
+        """Bound the time for the whole body, not that between two parts, from when the application begins to read."""
+        now = asyncio.get_running_loop().time()
+        self._deadline = min(self._deadline, now + self._timeout)
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await self._receive()
+        except TimeoutError:
+            self.refusal = (408, f"the body did not arrive within {self._timeout:g} seconds")
+            raise _BodyRefused from None
+
+    def _refuse_size(self) -> None:
+        self.refusal = (413, f"the body is larger than the {self._limit} bytes this service accepts")
+
+
 class _Connection:
-    """A request whose handler is cancelled where the client leaves before there is an answer.
+    """A request whose handler is cancelled where the client disconnects before there is an answer.
 
     The connection is watched from the end of the body on.
     """
@@ -130,17 +177,17 @@ class _Connection:
     def __init__(self, receive: Receive, send: Send, handler: "asyncio.Task[None]") -> None:
         self._receive, self._send, self._handler = receive, send, handler
         self._watcher: asyncio.Task[None] | None = None
-        self._answered = self._left = False
+        self._answered = self._disconnected = False
 
     async def run(self, app: ASGIApp, scope: Scope) -> None:
-        """Runs an application; raises `_ClientLeft` where it was cancelled."""
+        """Runs an application; raises `_ClientDisconnected` where it was cancelled."""
         try:
             await app(scope, self.receive, self.send)
         except asyncio.CancelledError:
-            if not self._left:
+            if not self._disconnected:
                 raise
             self._handler.uncancel()
-            raise _ClientLeft from None
+            raise _ClientDisconnected from None
         finally:
             if self._watcher is not None:
                 self._watcher.cancel()
@@ -162,5 +209,5 @@ class _Connection:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         if not self._answered:
-            self._left = True
+            self._disconnected = True
             self._handler.cancel()

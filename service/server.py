@@ -1,35 +1,67 @@
-"""Runs the service in one process until it is told to stop."""
+"""Run the service in one process until it is told to stop."""
 
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 from types import FrameType
+from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
 
 from service.app import create_app
+from service.connections import Connections
 from service.memory import use_few_arenas
+from service.metrics import Metrics
 from service.middleware import DRAINING
+from service.protocol import BoundedProtocol
 from service.settings import Settings
 
-__all__ = ["Server", "configuration", "prepare", "serve"]
+__all__ = ["Server", "prepare", "serve"]
+
+logger = logging.getLogger("softserve")
 
 _KEEP_ALIVE = 75
 """Seconds; longer than load balancers keep connections, so that these end them."""
 _LINGER = 0.5
 """Seconds in which a client that has just connected, or had an answer, sends its request."""
+_OTHER_FILES = 512
+"""Files that a process has open besides its connections: models, pipes, metrics, connections that are being closed."""
 
 
 class Server(uvicorn.Server):
-    """Ends with the exit status of an orderly stop after SIGTERM and SIGINT; uvicorn's own dies of the signal.
+    """uvicorn with bounds on connections, and an orderly stop after SIGTERM and SIGINT, which its own server dies of.
 
     Connections that are open then get answers to what they still send, each with the advice to close.
     """
+
+    def __init__(self, settings: Settings, app: FastAPI) -> None:
+        metrics: Metrics = app.state.metrics
+        self._connections = Connections(
+            limit=settings.limit_connections,
+            header_timeout=settings.header_timeout,
+            send_timeout=settings.send_timeout,
+            count_refusal=lambda status: metrics.requests.labels("", "unmatched", str(status)).inc(),
+        )
+        config = uvicorn.Config(
+            app,
+            host=settings.host,
+            port=settings.port,
+            log_level=settings.log_level,
+            log_config=None,
+            access_log=False,
+            http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, shared=self._connections)),
+            ws="none",
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=settings.shutdown_timeout,
+        )
+        super().__init__(config)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -43,6 +75,14 @@ class Server(uvicorn.Server):
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.handle_exit(number, frame)
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        opened = cast("set[Any]", self.server_state.connections)
+        expiring = asyncio.create_task(self._connections.expire(opened))
+        try:
+            await super().serve(sockets)
+        finally:
+            expiring.cancel()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()
@@ -54,33 +94,31 @@ class Server(uvicorn.Server):
 
 
 def prepare(settings: Settings) -> None:
-    """What every process does first."""
+    """Do what every process does first."""
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     use_few_arenas()
+    _allow_open_files(settings.limit_connections + _OTHER_FILES)
 
 
-def configuration(settings: Settings, app: FastAPI) -> uvicorn.Config:
-    """How uvicorn runs the service."""
-    return uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        log_level=settings.log_level,
-        log_config=None,
-        access_log=False,
-        timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=settings.shutdown_timeout,
-    )
+def _allow_open_files(number: int) -> None:
+    """Raise the limit of open files as far as the system allows, so that connections do not exhaust it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= number:
+        return
+    wanted = number if hard == resource.RLIM_INFINITY else min(number, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if wanted < number:
+        logger.warning("only %d files can be open, too few for this limit_connections: lower it", wanted)
 
 
 def serve(settings: Settings) -> int:
-    """Runs the service in this process; 0 after an orderly stop, 1 where it could not start.
+    """Run the service in this process; return 0 after an orderly stop, 1 where it could not start.
 
     Raises what `create_app` does.
     """
     prepare(settings)
     app = create_app(settings)
-    server = Server(configuration(settings, app))
+    server = Server(settings, app)
     app.state.registry.on_failure = lambda: setattr(server, "should_exit", True)
     try:
         server.run()

@@ -84,6 +84,17 @@ class Settings(BaseSettings):
     """File with a key a line that open /v1/admin/, where models are loaded and unloaded; there is none without it."""
     max_body_bytes: Annotated[int, Field(ge=1)] = 1 << 20
     """Larger request bodies are refused with 413 before they are read to the end."""
+    limit_connections: Annotated[int, Field(ge=1)] = 1000
+    """Open connections of one process. Beyond it the one that has been idle for longest is closed for a new one; where
+    all have a request in progress, the new one is answered 503."""
+    header_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
+    """Seconds in which the headers of a request must arrive: from the connection, or from the request's first byte."""
+    body_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 30.0
+    """Seconds in which the whole body of a request must arrive; later ones are refused with 408."""
+    send_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0
+    """Seconds in which a client must read what it was answered; its connection is aborted after them."""
+    heartbeat_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
+    """Seconds without a heartbeat of its event loop after which one of several processes is replaced."""
     shutdown_timeout: Annotated[int, Field(ge=1)] = 30
     """Seconds that accepted requests have to finish after SIGTERM."""
     access_log: bool = False

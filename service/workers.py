@@ -1,9 +1,10 @@
-"""Several processes that serve beside each other, and what keeps them going.
+"""Several processes that serve one port, and the supervisor that replaces them.
 
 They accept connections from one socket. Each has a number, by which prometheus-client names the files of its metrics; a
 number is used again once its process is gone, so that there are no more files than processes.
 """
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -12,7 +13,6 @@ import os
 import signal
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 
-import uvicorn
+from fastapi import FastAPI
 from prometheus_client import values
 from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.config import STARTUP_FAILURE
@@ -29,26 +29,30 @@ from models.backend.cpus import usable_cpus
 from service.app import create_app
 from service.engine.registry import Registry
 from service.metrics import PROCESSES
-from service.server import Server, configuration, prepare
+from service.server import Server, prepare
 from service.settings import Settings
 
-__all__ = ["Supervisor", "serve_beside"]
+__all__ = ["Supervisor", "send_heartbeat", "serve_multiprocess"]
 
 logger = logging.getLogger("softserve")
 
 _SPAWN = multiprocessing.get_context("spawn")
 _TICK = 0.1
 """Seconds between two looks at the processes."""
-_SILENCE, _LOADING_SILENCE = 10.0, 60.0
-"""Seconds after which a process that says nothing is replaced; while it loads, whole seconds may pass in one call."""
+_HEARTBEAT_INTERVAL = 1.0
+"""Longest time in seconds between two heartbeats of a process."""
+_LOADING_HEARTBEAT_TIMEOUT = 60.0
+"""Least seconds without a heartbeat after which a loading process is replaced: one call may block for whole seconds."""
+_LOADING, _SERVING = b"l", b"s"
+"""Heartbeats."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 """Seconds after a process that did not get so far as to serve; doubled from try to try."""
 _GRACE = 5.0
 """Seconds beyond the time to shut down after which a process is killed."""
 
 
-def serve_beside(settings: Settings) -> int:
-    """Runs the service in several processes; 0 after an orderly stop, 1 where it could not start.
+def serve_multiprocess(settings: Settings) -> int:
+    """Run the service in several processes; return 0 after an orderly stop, 1 where it could not start.
 
     Raises what `create_app` does.
     """
@@ -57,7 +61,7 @@ def serve_beside(settings: Settings) -> int:
     with tempfile.TemporaryDirectory(prefix="softserve-metrics-") as directory:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory  # for the processes to come
         try:
-            supervisor = Supervisor(settings, [configuration(settings, app).bind_socket()], Path(directory))
+            supervisor = Supervisor(settings, [Server(settings, app).config.bind_socket()], Path(directory))
             supervisor.run()
         except SystemExit:  # how uvicorn says that it could not listen, after it logged why
             return 1
@@ -67,40 +71,49 @@ def serve_beside(settings: Settings) -> int:
 
 
 class _Worker:
-    """A process, as its supervisor sees it. Raises `OSError` where the system has no room for it."""
+    """A process, as its supervisor sees it. The constructor raises `OSError` where the system has no room for it."""
 
     def __init__(self, settings: Settings, sockets: Sequence[socket.socket], number: int) -> None:
         self.number = number
-        self.ready = self.retired = False
-        self._heard = time.monotonic()
-        self._patience = settings.shutdown_timeout + _GRACE
+        self.ready = self.draining = False
+        self._last_heartbeat = time.monotonic()
+        self._drain_timeout = settings.shutdown_timeout + _GRACE
+        self._heartbeat_timeout = settings.heartbeat_timeout
         self._pipe, theirs = _SPAWN.Pipe(duplex=False)
+        os.set_blocking(self._pipe.fileno(), False)
         self.process = _SPAWN.Process(target=_work, args=(settings, list(sockets), theirs, number), daemon=True)
         try:
             self.process.start()
         finally:
             theirs.close()
 
-    def listen(self) -> None:
-        """Takes note of what the process says."""
-        with contextlib.suppress(EOFError, OSError):
-            while not self.retired and self._pipe.poll():
-                self.ready = self._pipe.recv() or self.ready
-                self._heard = time.monotonic()
+    def read_heartbeats(self) -> None:
+        """Take note of the heartbeats that the process has sent."""
+        if self.draining:
+            return
+        with contextlib.suppress(BlockingIOError):  # there is none
+            if heartbeats := os.read(self._pipe.fileno(), 1 << 16):
+                self.ready = self.ready or _SERVING in heartbeats
+                self._last_heartbeat = time.monotonic()
 
     @property
     def over(self) -> bool:
         """Whether it ended, or hangs."""
-        patience = self._patience if self.retired else _SILENCE if self.ready else _LOADING_SILENCE
-        return not self.process.is_alive() or time.monotonic() - self._heard > patience
+        return not self.process.is_alive() or time.monotonic() - self._last_heartbeat > self._timeout
 
-    def retire(self) -> None:
-        """Lets it finish what it accepted."""
-        self.retired, self._heard = True, time.monotonic()
+    @property
+    def _timeout(self) -> float:
+        if self.draining:
+            return self._drain_timeout
+        return self._heartbeat_timeout if self.ready else max(self._heartbeat_timeout, _LOADING_HEARTBEAT_TIMEOUT)
+
+    def drain(self) -> None:
+        """Let it finish what it accepted, and end."""
+        self.draining, self._last_heartbeat = True, time.monotonic()
         self.process.terminate()
 
-    def bury(self) -> None:
-        """Ends what is left of it. What it counted stays, what it was like goes."""
+    def reap(self) -> None:
+        """End what is left of it. Its counters stay, its gauges go."""
         self.process.kill()
         self.process.join()
         self._pipe.close()
@@ -147,22 +160,22 @@ class Supervisor:
 
     def _look(self) -> None:
         for worker in self._workers:
-            worker.listen()
+            worker.read_heartbeats()
         if any(worker.ready for worker in self._workers):
             self._served = True
         for worker in [worker for worker in self._workers if worker.over]:
-            self._bury(worker)
+            self._reap(worker)
         if signal.SIGHUP in self._signals:
             self._signals.remove(signal.SIGHUP)
-            self._outdated = [worker for worker in self._workers if not worker.retired]
+            self._outdated = [worker for worker in self._workers if not worker.draining]
         self._renew()
         self._fill_up()
 
-    def _bury(self, worker: _Worker) -> None:
+    def _reap(self, worker: _Worker) -> None:
         self._workers.remove(worker)
-        worker.bury()
+        worker.reap()
         self._tell_processes()
-        if worker.retired or self._stopping:
+        if worker.draining or self._stopping:
             return
         logger.error("process %d ended with status %s", worker.process.pid, worker.process.exitcode)
         self._replaced += 1
@@ -173,7 +186,7 @@ class Supervisor:
             self._wait()
 
     def _renew(self) -> None:
-        """Replaces what SIGHUP found, each by one that is ready."""
+        """Replace the processes that SIGHUP found, each by one that is ready."""
         self._outdated = [worker for worker in self._outdated if worker in self._workers]
         fresh = self._fresh
         if fresh is None:
@@ -184,12 +197,12 @@ class Supervisor:
         elif fresh.ready:
             self._fresh = None
             if len(self._serving) > self._settings.workers:
-                (self._outdated.pop(0) if self._outdated else fresh).retire()
+                (self._outdated.pop(0) if self._outdated else fresh).drain()
 
     @property
     def _serving(self) -> list[_Worker]:
-        """Those that are meant to stay."""
-        return [worker for worker in self._workers if not worker.retired and worker is not self._fresh]
+        """Processes that are meant to stay."""
+        return [worker for worker in self._workers if not worker.draining and worker is not self._fresh]
 
     def _fill_up(self) -> None:
         missing = self._settings.workers - len(self._serving)
@@ -216,7 +229,7 @@ class Supervisor:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _tell_processes(self) -> None:
-        """Leaves for the metrics which processes there are."""
+        """Write which processes there are to the file that the metrics read."""
         known = {
             "supervisor": os.getpid(),
             "workers": [worker.process.pid for worker in self._workers],
@@ -227,41 +240,63 @@ class Supervisor:
         draft.replace(self._directory / PROCESSES)
 
     def _stop(self) -> None:
-        """Takes no connections any more, and lets all processes finish what they accepted."""
+        """Accept no more connections, and let all processes finish what they accepted."""
         for listener in self._sockets:
             listener.close()
         for worker in self._workers:
-            if not worker.retired:
-                worker.retire()
+            if not worker.draining:
+                worker.drain()
         while not all(worker.over for worker in self._workers):
             time.sleep(_TICK)
         for worker in self._workers:
-            worker.bury()
+            worker.reap()
 
 
 def _work(settings: Settings, sockets: list[socket.socket], pipe: Connection, number: int) -> None:
-    """What one of several processes does, with its share of the processors."""
+    """Run one of several processes, with its share of the processors."""
     values.ValueClass = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
     prepare(settings)
     threads = settings.threads or max(1, usable_cpus() // settings.workers)
     app = create_app(settings.model_copy(update={"threads": threads}), load_first=True)
     app.state.registry.on_failure = partial(_give_up, app.state.registry)
-    server = Server(configuration(settings, app))
-    threading.Thread(target=_say, args=(pipe, server), daemon=True).start()
-    server.run(sockets)
+    _WorkerServer(settings, app, pipe).run(sockets)
+
+
+class _WorkerServer(Server):
+    """Sends heartbeats from the event loop, so that a process whose loop is blocked sends none."""
+
+    def __init__(self, settings: Settings, app: FastAPI, pipe: Connection) -> None:
+        super().__init__(settings, app)
+        self._pipe = pipe
+        self._interval = min(_HEARTBEAT_INTERVAL, settings.heartbeat_timeout / 4)
+        os.set_blocking(pipe.fileno(), False)
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        beating = asyncio.create_task(self._send_heartbeats())
+        try:
+            await super().serve(sockets)
+        finally:
+            beating.cancel()
+
+    async def _send_heartbeats(self) -> None:
+        while send_heartbeat(self._pipe.fileno(), self.started):
+            await asyncio.sleep(self._interval if self.started else min(_TICK, self._interval))
+        os.kill(os.getpid(), signal.SIGTERM)  # there is no supervisor any more, which would end this process
+
+
+def send_heartbeat(descriptor: int, serving: bool) -> bool:
+    """Write a heartbeat to a pipe that does not block; return whether the other end is still open."""
+    try:
+        os.write(descriptor, _SERVING if serving else _LOADING)
+    except BlockingIOError:
+        pass  # the pipe is full of heartbeats that the supervisor has yet to read
+    except OSError:
+        return False
+    return True
 
 
 def _give_up(registry: Registry) -> None:
-    """Ends a process that serves nothing yet."""
+    """End a process that serves nothing yet."""
     logger.error("a model failed to load: %s", registry.failure)
     logging.shutdown()
     os._exit(STARTUP_FAILURE)
-
-
-def _say(pipe: Connection, server: uvicorn.Server) -> None:
-    """Tells the supervisor again and again that this process runs, and whether it serves."""
-    with contextlib.suppress(OSError):
-        while True:
-            pipe.send(server.started)
-            time.sleep(_TICK if not server.started else 1.0)
-    os.kill(os.getpid(), signal.SIGTERM)  # there is no supervisor any more, which would end this process

@@ -1,4 +1,4 @@
-"""How requests reach the endpoints that run models: on the shortest way.
+"""The fast path of requests to the endpoints that run models, past the router.
 
 FastAPI finds a route by matching patterns one after the other, and resolves what an endpoint takes by a general
 procedure; together that costs several times what a small model does. These endpoints all take a JSON body and two
@@ -25,9 +25,10 @@ from service.api.requests import TIMEOUT_HEADER, Timeout, resources_of, server_t
 from service.engine.budget import Budget
 from service.engine.queue import QueueFull
 from service.errors import MAX_ERRORS, problem_of
+from service.routes import route_path
 from service.settings import Settings
 
-__all__ = ["ModelRoute", "ShortWay"]
+__all__ = ["ModelRoute", "RouterBypass"]
 
 _SMALL_BODY = 1 << 16
 """Bytes up to which bodies do not count: a connection buffers as many."""
@@ -90,15 +91,15 @@ class ModelRoute(APIRoute):
         return model
 
 
-class ShortWay:
-    """Middleware that leads `POST` requests on the paths of model routes to these, past the router."""
+class RouterBypass:
+    """Middleware that passes `POST` requests on the paths of model routes to these, past the router."""
 
     def __init__(self, app: ASGIApp, *, routes: Iterable[BaseRoute]) -> None:
         self._app = app
         self._routes = {route.path: route for route in routes if isinstance(route, ModelRoute)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self._routes.get(scope["path"]) if scope.get("method") == "POST" else None
+        route = self._routes.get(route_path(scope)) if scope.get("method") == "POST" else None
         if route is None:
             await self._app(scope, receive, send)
             return

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from service.access_log import AccessLog, endpoint_of
+from service.access_log import AccessLog
 
 
 @pytest.fixture
@@ -65,7 +65,3 @@ def test_a_handler_is_made_once_and_writes_plain_lines(capsys):
         assert json.loads(line)["seconds"] == 0.25
     finally:
         logger.handlers = kept
-
-
-def test_what_has_no_route_is_unmatched():
-    assert endpoint_of({}) == "unmatched"

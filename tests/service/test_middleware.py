@@ -295,3 +295,91 @@ def test_a_request_that_is_cancelled_by_the_server_stays_cancelled():
 @pytest.mark.parametrize(("state", "advice"), [({}, None), ({DRAINING: True}, "close")])
 def test_answers_advise_to_close_where_the_server_is_about_to_stop(state, advice):
     assert call(state=state).headers.get("connection") == advice
+
+
+# ---- bodies that are late ----
+
+
+def late_body(app, delays, timeout=0.2, metrics=None):
+    """Sends a body in parts after some seconds each; returns the answer and the seconds it took."""
+    sent, parts = [], list(delays)
+
+    async def receive():
+        await asyncio.sleep(parts.pop(0))
+        return {"type": "http.request", "body": b"a", "more_body": bool(parts)}
+
+    async def send(message):
+        sent.append(message)
+
+    async def run():
+        middleware = RequestMiddleware(app, metrics=metrics or Metrics(), max_body_bytes=100, body_timeout=timeout)
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"transfer-encoding", b"chunked")]}
+        started = asyncio.get_running_loop().time()
+        await middleware(scope, receive, send)
+        return asyncio.get_running_loop().time() - started
+
+    seconds = asyncio.run(run())
+    return Answer(sent, 0), seconds
+
+
+@pytest.mark.parametrize("delays", [[0, 5], [0.05] * 50], ids=["silence", "trickle"])
+@pytest.mark.parametrize("app", [echo, forgiving])
+def test_a_body_that_does_not_arrive_in_time_is_refused(app, delays):
+    metrics = Metrics()
+    answer, seconds = late_body(app, delays, metrics=metrics)
+    problem = json.loads(answer.body)
+    assert (answer.status, problem["detail"]) == (408, "the body did not arrive within 0.2 seconds")
+    assert problem["request_id"] == answer.headers["x-request-id"]
+    assert answer.headers["connection"] == "close"
+    assert seconds < 0.5
+    assert counted(metrics, model="", endpoint="unmatched", status="408") == 1
+
+
+def test_a_body_that_arrives_in_time_passes_however_long_the_answer_takes():
+    async def slow(scope, receive, send):
+        while (await receive())["more_body"]:
+            pass
+        await asyncio.sleep(0.3)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    answer, _ = late_body(slow, [0.05, 0.05])
+    assert (answer.status, "connection" in answer.headers) == (200, False)
+
+
+def test_the_time_counts_from_when_the_application_begins_to_read():
+    async def busy(scope, receive, send):
+        await asyncio.sleep(0.3)
+        await echo(scope, receive, send)
+
+    answer, _ = late_body(busy, [0.05, 0.05])
+    assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "advice"),
+    [
+        ([], None),
+        ([(b"content-length", b"0")], None),
+        ([(b"content-length", b"5")], "close"),
+        ([(b"transfer-encoding", b"chunked")], "close"),
+    ],
+)
+def test_an_answer_before_the_end_of_the_body_closes_the_connection(headers, advice):
+    async def refuses(scope, receive, send):
+        await send({"type": "http.response.start", "status": 401, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    answer = call(refuses, headers=headers)
+    assert (answer.status, answer.headers.get("connection")) == (401, advice)
+    assert "connection" not in call(echo, chunks=[b"a" * 5], headers=headers).headers
+
+
+def test_nothing_more_is_sent_where_an_answer_has_begun_when_the_body_is_refused():
+    async def streams(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            await send({"type": "http.response.body", "body": (await receive())["body"], "more_body": True})
+
+    answer = call(streams, chunks=[b"a" * 60] * 3)
+    assert (answer.status, answer.body) == (200, b"a" * 60)

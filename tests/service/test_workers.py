@@ -1,4 +1,4 @@
-"""Tests of `softserve serve --workers 2`: several processes beside each other."""
+"""Tests of `softserve serve --workers 2`: several processes that serve one port."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from service.settings import Settings
-from service.workers import Supervisor
+from service.workers import Supervisor, send_heartbeat
 
 
 def workers(process):
@@ -200,6 +200,61 @@ def test_a_process_that_hangs_is_replaced(two, wait_until):
     wait_until(lambda: loaded(two) == 3, 120)
 
 
+FREEZE = """
+import signal, time
+signal.signal(signal.SIGUSR1, lambda *_: time.sleep(600))
+"""
+
+
+def test_a_process_whose_event_loop_is_blocked_is_replaced(start, wait_until, tmp_path, monkeypatch):
+    """Its other threads go on, for a signal's handler runs in the event loop's and sleeps there."""
+    (tmp_path / "sitecustomize.py").write_text(FREEZE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process = start("--workers", "2", "--models", "next-word", "--heartbeat-timeout", "2")
+    wait_until(lambda: process.ready() and loaded(process) == 2, 120)
+    frozen = min(workers(process))
+    os.kill(frozen, signal.SIGUSR1)
+    began = time.monotonic()
+    wait_until(lambda: f"process {frozen} ended with status -9" in process.text, 10)
+    assert time.monotonic() - began < 4
+    wait_until(lambda: loaded(process) == 3, 120)
+    assert process.end() == 0
+
+
+# ---- heartbeats ----
+
+
+@pytest.fixture
+def pipe():
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    yield reading, writing
+    for descriptor in (reading, writing):
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def test_a_heartbeat_says_whether_the_process_serves(pipe):
+    reading, writing = pipe
+    assert send_heartbeat(writing, False)
+    assert send_heartbeat(writing, True)
+    assert os.read(reading, 10) == b"ls"
+
+
+def test_a_heartbeat_does_not_wait_for_room_in_the_pipe(pipe):
+    reading, writing = pipe
+    began = time.monotonic()
+    assert all(send_heartbeat(writing, True) for _ in range(100_000))
+    assert time.monotonic() - began < 5
+    assert 0 < len(os.read(reading, 1 << 20)) < 100_000
+
+
+def test_a_heartbeat_finds_out_that_the_supervisor_is_gone(pipe):
+    reading, writing = pipe
+    os.close(reading)
+    assert not send_heartbeat(writing, True)
+
+
 # ---- the supervisor by itself ----
 
 
@@ -207,16 +262,16 @@ class FakeWorker:
     """A process that does what the test says."""
 
     def __init__(self, supervisor, number):
-        self.number, self.ready, self.retired, self.over = number, False, False, False
+        self.number, self.ready, self.draining, self.over = number, False, False, False
         self.process = SimpleNamespace(pid=1000 + number, exitcode=-9)
 
-    def listen(self):
+    def read_heartbeats(self):
         pass
 
-    def retire(self):
-        self.retired = self.over = True
+    def drain(self):
+        self.draining = self.over = True
 
-    def bury(self):
+    def reap(self):
         pass
 
 
@@ -291,7 +346,7 @@ def test_processes_are_renewed_one_by_one(supervisor):
     supervisor._look()
     assert numbers(supervisor) == [0, 1, 2]
     supervisor._look()
-    assert not any(worker.retired for worker in supervisor._workers), "the new one is not ready"
+    assert not any(worker.draining for worker in supervisor._workers), "the new one is not ready"
     for _ in range(6):
         serve_all(supervisor)
     assert len(numbers(supervisor)) == 2
@@ -318,4 +373,4 @@ def test_nothing_is_started_once_it_is_to_stop(supervisor):
     supervisor._look()
     assert numbers(supervisor) == [1]
     supervisor._stop()
-    assert all(worker.retired for worker in supervisor._workers)
+    assert all(worker.draining for worker in supervisor._workers)

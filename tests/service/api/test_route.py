@@ -1,4 +1,4 @@
-"""Endpoints that run models, reached on the short way and through the router: the same answers."""
+"""Endpoints that run models, reached past the router and through it: the same answers."""
 
 import asyncio
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from models import QueryError
 from service.api.requests import Body, Deadline, Priority
-from service.api.route import ModelRoute, ShortWay
+from service.api.route import ModelRoute, RouterBypass
 from service.engine.resources import Resources
 from service.errors import install_error_handlers
 from service.metrics import Metrics
@@ -49,11 +49,11 @@ async def brief(body: Question, request: Request, timeout_ms: Deadline = None, p
     return Answer(number=body.number, timeout_ms=timeout_ms)
 
 
-@pytest.fixture(params=[True, False], ids=["short way", "router"])
+@pytest.fixture(params=[True, False], ids=["bypass", "router"])
 def client(request):
     app = FastAPI()
     if request.param:
-        app.add_middleware(ShortWay, routes=router.routes)
+        app.add_middleware(RouterBypass, routes=router.routes)
     app.add_middleware(RequestMiddleware, metrics=Metrics(), max_body_bytes=1000)
     install_error_handlers(app)
     app.state.settings = settings = Settings(max_body_bytes=1000)

@@ -1,0 +1,229 @@
+"""HTTP/1.1 connections with bounds on headers, trailers and pipelines, besides those on the time that clients take.
+
+uvicorn's protocol bounds none of these: a client could hold connections open, and memory without end, by sending its
+headers slowly or not at all, by headers, trailers or a pipeline of any length, or by not reading its answers.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any, NoReturn
+
+import httptools
+from uvicorn import Config
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from service.connections import Connections, refusal
+from service.timed_protocol import NEVER, TimedProtocol
+
+__all__ = ["MAX_HEADER_FIELDS", "MAX_HEAD_BYTES", "MAX_WAITING_BYTES", "MAX_WAITING_REQUESTS", "BoundedProtocol"]
+
+MAX_HEAD_BYTES = 32 << 10
+"""Bytes of a request's target, headers and trailers."""
+MAX_HEADER_FIELDS = 128
+"""Headers of a request: each takes some 200 bytes of memory however short it is."""
+MAX_WAITING_REQUESTS = 8
+"""Requests of one connection that wait for the answers to earlier ones (pipelining)."""
+MAX_WAITING_BYTES = 64 << 10
+"""Bytes of these requests, headers and bodies."""
+
+_PIECE = 16 << 10
+"""Bytes that are parsed at once. The parser says nothing of a header before its end, so that up to as many more than
+`MAX_HEAD_BYTES` may be held."""
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+
+class _Refused(Exception):
+    """Stops the parser; the protocol knows why."""
+
+
+class BoundedProtocol(TimedProtocol):
+    """uvicorn's protocol with deadlines and with bounds on what a client may send.
+
+    A request that exceeds a bound is answered with a problem (RFC 9457) where no other answer is due before it on its
+    connection; there the earlier requests are answered. In both cases the connection is closed then.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        shared: Connections,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop, shared=shared)
+        self._head_bytes = self._unseen_bytes = 0
+        self._called = False  # whether the parser has called back since data was last given to it
+        self._refusal: tuple[int, str] | None = None
+        self._waiting: deque[int] = deque()  # bytes of each request in the pipeline, in its order
+        self._upgrade_framing = b""  # headers that say how long the body of a request for an upgrade is
+        self._muted = False
+
+    # ---- data ----
+
+    def data_received(self, data: bytes) -> None:
+        if self._discarding:
+            return
+        self._unset_keepalive_if_required()
+        if not self._in_body and self._head_deadline == NEVER and not self._busy:
+            self._await_head()
+        if len(data) <= _PIECE:
+            self._feed(data)
+            return
+        view = memoryview(data)
+        for start in range(0, len(data), _PIECE):
+            self._feed(view[start : start + _PIECE])
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        if self._discarding:
+            return
+        self._called = False
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade()
+            self._feed(data[upgrade.args[0] :])
+            return
+        except httptools.HttpParserError:
+            self._refuse(*(self._refusal or (400, "the request is not valid HTTP")))
+            return
+        # The parser holds what it has not called back with: part of a header.
+        self._unseen_bytes = 0 if self._called else self._unseen_bytes + len(data)
+        if self._head_bytes + self._unseen_bytes > MAX_HEAD_BYTES:
+            self._refuse(431, f"the headers are larger than the {MAX_HEAD_BYTES} bytes this service accepts")
+
+    def _ignore_upgrade(self) -> None:
+        """Go on as if no upgrade had been asked for (RFC 9110, 7.8), with the body, which the parser would skip.
+
+        Clients that offer HTTP/2 ask for one with requests of all kinds; the body must not be taken for a request.
+        """
+        framing, self._upgrade_framing = self._upgrade_framing, b""
+        if framing:
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self._muted = True
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n")
+
+    # ---- parser ----
+
+    def on_message_begin(self) -> None:
+        if self._muted:
+            return
+        self._called = self._in_head = True
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if self._muted:
+            return
+        self._called = True
+        self._head_bytes += len(url)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._fail(414, f"the request target is larger than the {MAX_HEAD_BYTES} bytes this service accepts")
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take note of a header; trailers are counted and dropped, for they are no headers (RFC 9110, 6.5.1)."""
+        if self._muted:
+            return
+        self._called = True
+        self._head_bytes += len(name) + len(value) + 4  # the colon, a space and the end of the line
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._fail(431, f"the headers are larger than the {MAX_HEAD_BYTES} bytes this service accepts")
+        if self._in_head:
+            if len(self.headers) == MAX_HEADER_FIELDS:
+                self._fail(431, f"the request has more than the {MAX_HEADER_FIELDS} headers this service accepts")
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self._muted:
+            self._muted = False
+            return
+        self._called = True
+        waits = self._busy
+        if waits and len(self.pipeline) == MAX_WAITING_REQUESTS:
+            self._fail(503, "too many requests wait on the connection")
+        super().on_headers_complete()
+        self._in_head, self._in_body, self._head_deadline = False, True, NEVER
+        self._shared.idle.pop(self, None)
+        if waits:
+            self._waiting.appendleft(self._head_bytes)
+            self._check_waiting()
+        if self.parser.should_upgrade():
+            headers = [(name, value) for name, value in self.headers if name in _FRAMING and value != b"0"]
+            self._upgrade_framing = b"".join(b"%s: %s\r\n" % header for header in headers)
+
+    def on_body(self, body: bytes) -> None:
+        self._called = True
+        if self.cycle is not self._running:
+            self._waiting[0] += len(body)
+            self._check_waiting()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._called = True
+        if self._upgrade_framing:
+            return
+        self._in_head = self._in_body = False  # the part of a request that comes next
+        super().on_message_complete()
+
+    def _check_waiting(self) -> None:
+        if sum(self._waiting) > MAX_WAITING_BYTES:
+            self._fail(503, "too many bytes wait on the connection")
+
+    def _fail(self, status: int, detail: str) -> NoReturn:
+        self._refusal = status, detail
+        raise _Refused
+
+    # ---- requests ----
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if self._waiting:
+            self._waiting.pop()
+        self._running = cycle
+        cycle.transport = self._answer_transport  # type: ignore[assignment]
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        if self._lingering:
+            self.server_state.total_requests += 1
+            return
+        super().on_response_complete()
+        if self._busy or self.transport.is_closing():
+            return
+        self._shared.idle[self] = None
+        if self._in_body:  # which would otherwise be received, however long
+            self._linger()
+        elif self._in_head or self._unseen_bytes:
+            self._unset_keepalive_if_required()
+            self._await_head()
+
+    def _refuse(self, status: int, detail: str, headers: dict[str, str] | None = None) -> None:
+        """Answer the request that is being received with a problem, and close the connection."""
+        self._discarding = True
+        in_body = self._in_body
+        if in_body and self.cycle is not self._running:
+            self.pipeline.popleft()
+            self._waiting.popleft()
+        if self._busy and (not in_body or self.cycle is not self._running):
+            last = self.pipeline[0][0] if self.pipeline else self._running
+            assert last is not None
+            last.keep_alive = False
+            return
+        if in_body and self._running is not None:
+            if self._running.response_started:
+                self.transport.close()
+                return
+            self._disconnect(self._running)
+        else:
+            self._shared.count_refusal(status)
+        response = refusal(status, detail, headers)
+        head = [b"%s: %s\r\n" % header for header in [*self.server_state.default_headers, *response.raw_headers]]
+        self.transport.write(b"".join([STATUS_LINE[status], *head, b"\r\n", response.body]))
+        self._linger()

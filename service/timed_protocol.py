@@ -1,0 +1,156 @@
+"""HTTP/1.1 connections with bounds on the time that clients take to send headers and to read answers."""
+
+import abc
+import asyncio
+import math
+from typing import Any
+
+from uvicorn import Config
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from service.connections import Connections
+
+__all__ = ["NEVER", "TimedProtocol"]
+
+NEVER = math.inf
+"""The time of a deadline that is not set."""
+_LINGER = 2.0
+"""Seconds in which a client whose connection is being closed may read the answer. What it sends is discarded; without
+that the system would reset the connection, and clients that are still sending would not see the answer."""
+
+
+class _AnswerTransport:
+    """The transport, as a request's cycle sees it: one that closes without cutting off clients that are still sending.
+
+    A cycle closes it as soon as its answer is written.
+    """
+
+    __slots__ = ("_protocol", "_transport", "write")
+
+    def __init__(self, protocol: "TimedProtocol", transport: asyncio.Transport) -> None:
+        self._protocol, self._transport, self.write = protocol, transport, transport.write
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._protocol.close_after_answer()
+
+
+class TimedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with deadlines; `Connections` calls `expire` again and again."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        shared: Connections,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._shared = shared
+        self._in_head = self._in_body = False  # the part of a request that comes next
+        self._running: RequestResponseCycle | None = None
+        self._discarding = self._lingering = False
+        self._head_deadline = self._send_deadline = self._linger_deadline = NEVER
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._answer_transport = _AnswerTransport(self, transport)
+        transport.set_write_buffer_limits(high=HIGH_WATER_LIMIT, low=0)  # low: so that time counts until all is sent
+        if self._shared.admit(self, len(self.connections)):
+            self._await_head()
+        else:
+            self._refuse(503, "too many connections", {"Retry-After": "1"})
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._shared.forget(self)
+        if self._running is not None and not self._running.response_complete:
+            self._disconnect(self._running)  # uvicorn tells the last request of the pipeline only
+        self.pipeline.clear()
+        self._discarding = True
+
+    def shutdown(self) -> None:
+        if self._lingering:
+            self.transport.close()
+        else:
+            super().shutdown()
+
+    def evict(self) -> None:
+        """Close an idle connection to make room for a new one."""
+        if self._in_head:
+            self._refuse(408, "the connection was closed for a new one before the headers were complete")
+        else:
+            self.transport.close()
+
+    def expire(self, now: float) -> None:
+        """Close the connection where the client has taken more time than it has."""
+        if now >= self._head_deadline:
+            self._head_deadline = NEVER
+            if self._in_head:
+                self._refuse(408, f"the headers did not arrive within {self._shared.header_timeout:g} seconds")
+            else:
+                self.transport.close()
+        if self.transport.get_write_buffer_size() == 0:
+            self._send_deadline = NEVER
+            if now >= self._linger_deadline:
+                self.transport.close()
+        elif now >= self._send_deadline:
+            self.transport.abort()
+        elif self._send_deadline == NEVER:
+            self.loop.call_soon(self._await_sent)  # then what was written just now is sent, if it can be
+
+    def _await_sent(self) -> None:
+        """Bound the time of an answer that is too small for the transport to call `pause_writing`."""
+        if self._send_deadline == NEVER and self.transport.get_write_buffer_size() > 0:
+            self._send_deadline = self.loop.time() + self._shared.send_timeout
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_sent()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._send_deadline = NEVER
+
+    def close_after_answer(self) -> None:
+        """Close the connection once what is written is sent, and the client has had time to read it."""
+        if self._in_head or self._in_body or self._discarding:
+            self._linger()
+        else:
+            self.transport.close()
+
+    def _linger(self) -> None:
+        self._discarding = True
+        self._head_deadline = NEVER
+        self._unset_keepalive_if_required()
+        if self.transport.is_closing() or not self.transport.can_write_eof() or not self._shared.may_linger(self):
+            self.transport.close()
+            return
+        self._lingering = True
+        self._linger_deadline = self.loop.time() + _LINGER
+        self.transport.write_eof()
+        self.flow.resume_reading()  # else the end of the connection would not be seen
+
+    def _await_head(self) -> None:
+        self._head_deadline = self.loop.time() + self._shared.header_timeout
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._running is not None and not self._running.response_complete
+
+    @staticmethod
+    def _disconnect(cycle: RequestResponseCycle) -> None:
+        cycle.disconnected = True
+        cycle.message_event.set()
+
+    @abc.abstractmethod
+    def _refuse(self, status: int, detail: str, headers: dict[str, str] | None = None) -> None:
+        """Answer the request that is being received with a problem, and close the connection."""
