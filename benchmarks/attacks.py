@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tyro
 
-from benchmarks.hostile.attack import Attack, Outcome, measure, violations
+from benchmarks.hostile.attack import Attack, Outcome, delays, measure, violations
 from benchmarks.hostile.bodies import BODIES
 from benchmarks.hostile.connections import CONNECTIONS, SLOW
 from benchmarks.hostile.deadlines import DEADLINES
@@ -27,6 +27,18 @@ from benchmarks.limited_server import LimitedServer
 from benchmarks.probe import LoopProbe
 from service.settings import BUNDLED
 
+_COLUMNS = (
+    "attack",
+    "slowest answer",
+    "loop blocked",
+    "answers",
+    "largest",
+    "memory",
+    "peak",
+    "after",
+    "next request",
+    "verdict",
+)
 FAMILIES: dict[str, Sequence[Attack]] = {
     "bodies": BODIES,
     "texts": TEXTS,
@@ -58,8 +70,8 @@ def main(
     attacks = [attack for family in families for attack in FAMILIES[family] if re.search(only, attack.name)]
     arguments = ["--model-dirs", *model_dirs, *options.split()]
     print(f"{platform.machine()}, {os.cpu_count()} processors, {memory_mb} MB; time in s, memory in MB")
-    print("| attack | slowest answer | loop blocked | answers | largest | memory | peak | after | next request | verdict |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    print(f"| {' | '.join(_COLUMNS)} |")
+    print("| --- " * len(_COLUMNS) + "|", flush=True)
     failed = 0
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "server.log"
@@ -69,7 +81,7 @@ def main(
             probe = LoopProbe(server.port)
             for attack in attacks:
                 outcome = measure(server, probe, attack)
-                found = violations(attack, outcome)
+                found = violations(attack, outcome) + delays(attack, outcome)
                 failed += bool(found)
                 print(_row(attack, outcome, found), flush=True)
                 if outcome.ended or outcome.recovery > 2:

@@ -18,7 +18,15 @@ from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.memory_limit import MEGABYTE, MemoryGroup, MemoryWatch, reset_peak, resident, resident_peak
+from benchmarks.memory_limit import (
+    MEGABYTE,
+    MemoryGroup,
+    MemoryWatch,
+    reset_peak,
+    resident,
+    resident_peak,
+    status_field,
+)
 
 __all__ = ["CLOSED", "SILENT", "Answer", "LimitedServer", "json_of", "read_answer"]
 
@@ -52,8 +60,9 @@ class LimitedServer:
     whether more was held.
     """
 
-    def __init__(self, megabytes: int, *arguments: object, log: Path) -> None:
+    def __init__(self, megabytes: int, *arguments: object, log: Path, processors: int | None = None) -> None:
         self.megabytes = megabytes
+        self._processors = processors
         self._arguments = list(map(str, arguments))
         self._log = log
         self.group: MemoryGroup | None = None
@@ -72,6 +81,8 @@ class LimitedServer:
     def start(self) -> None:
         """Start the process; raises `RuntimeError` with its output where it ends or is not ready in a minute."""
         command = [sys.executable, "-m", "service.cli", "serve", "--host", "127.0.0.1", "--port", "0", *self._arguments]
+        if self._processors is not None and self._processors < (os.cpu_count() or 1):
+            command = ["taskset", "--cpu-list", f"0-{self._processors - 1}", *command]
         self.group = MemoryGroup.create(self.megabytes)
         if self.group is not None:
             command = self.group.joining(command)
@@ -120,6 +131,10 @@ class LimitedServer:
 
     def reset_peak(self) -> None:
         reset_peak(self.pid)
+
+    def memory_by_kind(self) -> dict[str, float]:
+        """Return the megabytes of the heap and of mapped files (proc(5), RssAnon and RssFile)."""
+        return {"heap": status_field(self.pid, "RssAnon"), "files": status_field(self.pid, "RssFile")}
 
     @property
     def over_limit(self) -> bool:

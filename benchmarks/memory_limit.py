@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["MEGABYTE", "MemoryGroup", "MemoryWatch", "reset_peak", "resident", "resident_peak"]
+__all__ = ["MEGABYTE", "MemoryGroup", "MemoryWatch", "reset_peak", "resident", "resident_peak", "status_field"]
 
 MEGABYTE = 1 << 20
 _ROOT = Path("/sys/fs/cgroup")
@@ -140,12 +140,12 @@ class MemoryWatch:
 
 def resident(pid: int) -> float:
     """Return the megabytes that a process and its children hold now (VmRSS); 0 once they are gone."""
-    return sum(_status(each, "VmRSS") for each in _family(pid))
+    return sum(status_field(each, "VmRSS") for each in _family(pid))
 
 
 def resident_peak(pid: int) -> float:
     """Return the most megabytes that the process and its children held, each at its own time (VmHWM)."""
-    return sum(_status(each, "VmHWM") for each in _family(pid))
+    return sum(status_field(each, "VmHWM") for each in _family(pid))
 
 
 def reset_peak(pid: int) -> None:
@@ -155,7 +155,8 @@ def reset_peak(pid: int) -> None:
             Path(f"/proc/{each}/clear_refs").write_text("5", encoding="ascii")
 
 
-def _status(pid: int, field: str) -> float:
+def status_field(pid: int, field: str) -> float:
+    """Return a field of `/proc/PID/status` in megabytes; 0 once the process is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     except OSError:

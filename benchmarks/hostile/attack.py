@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from benchmarks.limited_server import Answer, LimitedServer
 from benchmarks.probe import LoopProbe, Stalls
 
-__all__ = ["OVERLOADED", "REFUSED", "Attack", "Outcome", "at_once", "measure", "violations"]
+__all__ = ["OVERLOADED", "REFUSED", "Attack", "Outcome", "at_once", "delays", "measure", "violations"]
 
 REFUSED = frozenset({400, 404, 405, 413, 414, 415, 422, 431})
 """Statuses of requests that are wrong by themselves."""
@@ -20,6 +20,8 @@ _SMALL_ANSWER = 20_000
 _MEMORY_SLACK = 20.0
 """Megabytes that may be missing some seconds after an attack."""
 _MEMORY_SECONDS = 5.0
+_RECOVERY = 0.2
+"""Seconds that a normal request may take within a second of an attack."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,7 @@ def _settled(server: LimitedServer, before: float) -> float:
 
 
 def violations(attack: Attack, outcome: Outcome) -> list[str]:
-    """Return what the server did not keep to, timings last."""
+    """Return the bounds that were broken, whatever else the machine was doing: statuses, sizes, memory, the process."""
     if outcome.ended:
         return ["the server ended"]
     refusals = [answer for answer in outcome.answers if answer.status != 200]
@@ -103,10 +105,16 @@ def violations(attack: Attack, outcome: Outcome) -> list[str]:
         found += [f"a refusal of {each.size} bytes" for each in refusals if each.size > attack.max_answer][:3]
     if attack.memory_back and outcome.after > outcome.before + _MEMORY_SLACK:
         found.append(f"{outcome.before:.0f} MB before, {outcome.after:.0f} MB after")
+    return found
+
+
+def delays(attack: Attack, outcome: Outcome) -> list[str]:
+    """Return the bounds of time that were broken, which other work on the machine may cause too."""
+    found = []
     if attack.max_stall is not None and outcome.stalls.longest > attack.max_stall:
         found.append(f"event loop blocked for {outcome.stalls.longest:.3f} s")
     if attack.max_seconds is not None and outcome.seconds > attack.max_seconds:
         found.append(f"took {outcome.seconds:.2f} s")
-    if outcome.recovery > 0.2:
+    if outcome.recovery > _RECOVERY:
         found.append(f"a normal request took {outcome.recovery:.2f} s afterwards")
     return found

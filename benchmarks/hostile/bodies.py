@@ -42,7 +42,24 @@ _VALID: Mapping[str, Mapping[str, object]] = {
     "/v1/classify": {"text": "a", "image": None, "top_k": 1, "truncate": False, "model": None},
     "/v1/generate-text": {"text": "a", "beam_size": 1, "max_output_tokens": 1, "model": None},
 }
-_WRONG = (-1, 0, 2**70, 1.5, "x", "", "\ud800", [], [[]], [None], {}, {"a": 1}, True, 1e308, "9" * 20_000, [0] * 20_000)
+_WRONG: tuple[object, ...] = (
+    -1,
+    0,
+    2**70,
+    1.5,
+    "x",
+    "",
+    "\ud800",
+    [],
+    [[]],
+    [None],
+    {},
+    {"a": 1},
+    True,
+    1e308,
+    "9" * 20_000,
+    [0] * 20_000,
+)
 _JSON = {"Content-Type": "application/json"}
 _LETTERS = string.ascii_letters + string.digits
 
@@ -135,9 +152,7 @@ def _duplicate_keys(server: LimitedServer) -> list[Answer]:
 def _wrong_headers(server: LimitedServer) -> list[Answer]:
     values = ("0", "-1", "abc", "1.5", "9" * 5000, "nan", "1e3", " ")
     body = json_of({"context": "a"})
-    return [
-        server.request("POST", "/v1/next-word", body, {**_JSON, "X-Request-Timeout-Ms": value}) for value in values
-    ]
+    return [server.request("POST", "/v1/next-word", body, {**_JSON, "X-Request-Timeout-Ms": value}) for value in values]
 
 
 @functools.cache
@@ -183,4 +198,3 @@ BODIES: tuple[Attack, ...] = (
     ),
 )
 """All of them are small enough to be read."""
-

@@ -22,7 +22,9 @@ def _contexts(count: int, words: int = 1) -> list[str]:
     return [" ".join([f"x{number}", *["the"] * (words - 1)]) for number in range(count)]
 
 
-def _once(path: str, body: Callable[[], object], timeout_ms: int = _DEADLINE) -> Callable[[LimitedServer], list[Answer]]:
+def _once(
+    path: str, body: Callable[[], object], timeout_ms: int = _DEADLINE
+) -> Callable[[LimitedServer], list[Answer]]:
     return lambda server: [server.post(path, body(), timeout_ms)]
 
 
@@ -99,48 +101,56 @@ RESULTS: tuple[Attack, ...] = (
         run=_once("/v1/score", lambda: {"text": _contexts(1024, 120)}),
         statuses=_EITHER,
         max_stall=_LEGAL_STALL,
+        memory_back=False,
     ),
     Attack(
         name="score: 1,024 texts of 90 words",
         run=_once("/v1/score", lambda: {"text": _contexts(1024, 90)}),
         statuses=_EITHER,
         max_stall=_LEGAL_STALL,
+        memory_back=False,
     ),
     Attack(
         name="score: 90 texts of 1,000 words",
         run=_once("/v1/score", lambda: {"text": _contexts(90, 1000)}),
         statuses=_EITHER,
         max_stall=_LEGAL_STALL,
+        memory_back=False,
     ),
     Attack(
         name="score: eight clients x 1,000 texts of one word",
         run=_several(8, "/v1/score", lambda n: {"text": [f"y{n} {c}" for c in _contexts(1000)]}),
         statuses=_LEGAL,
         max_stall=None,
+        memory_back=False,
     ),
     Attack(
         name="classify: 1,024 texts x top_k 150",
         run=_once("/v1/classify", lambda: {"text": _contexts(1024), "top_k": 150}),
         statuses=_EITHER,
         max_stall=_LEGAL_STALL,
+        memory_back=False,
     ),
     Attack(
         name="classify: 600 texts x top_k 1,000,000",
         run=_once("/v1/classify", lambda: {"text": _contexts(600), "top_k": 1_000_000}),
         statuses=_EITHER,
         max_stall=_LEGAL_STALL,
+        memory_back=False,
     ),
     Attack(
         name="classify: 1,000 texts of 120 words",
         run=_once("/v1/classify", lambda: {"text": _contexts(1000, 120)}),
         statuses=_EITHER,
         max_stall=_LEGAL_STALL,
+        memory_back=False,
     ),
     Attack(
         name="classify: eight clients x 32 texts of 120 words",
         run=_several(8, "/v1/classify", lambda n: {"text": [f"y{n} {c}" for c in _contexts(32, 100)]}),
         statuses=_LEGAL,
         max_stall=None,
+        memory_back=False,
     ),
 )
 """The vocabulary, the classes and the result budget are those of the defaults."""

@@ -1,4 +1,4 @@
-"""Texts of up to 1 MB that tokenizers and sentence splitters find hard: one word, one character, white space, initials."""
+"""Texts of 1 MB that tokenizers and sentence splitters find hard: one word, one character, white space, initials."""
 
 import json
 from collections.abc import Iterator

@@ -19,7 +19,8 @@ _SENTENCES = (
     "Wir haben gestern einen langen Film gesehen.",
     "Das Buch liegt auf dem Tisch neben der Lampe.",
 )
-_WORDS = "der alte Mann und die junge Frau gehen am Abend durch den kalten Park zu dem kleinen Haus am See".split()
+_TEXT = "der alte Mann und die junge Frau gehen am Abend durch den kalten Park zu dem kleinen Haus am See"
+_WORDS = _TEXT.split()
 
 
 def _long(words: int, number: int = 0) -> str:
@@ -74,6 +75,7 @@ TRANSLATIONS: tuple[Attack, ...] = (
         run=_once(text=_texts(16, 90), beam_size=32, n_best=32),
         statuses=_EITHER,
         max_stall=_STALL,
+        memory_back=False,
     ),
     Attack(
         name="translate: 32 texts of 900 words, beam 32",
@@ -85,28 +87,42 @@ TRANSLATIONS: tuple[Attack, ...] = (
         run=_once(text=_texts(32, 300), beam_size=8),
         statuses=_EITHER,
         max_stall=_STALL,
+        memory_back=False,
     ),
     Attack(
         name="translate: 1,000 texts of one word, beam 32, n_best 32",
         run=_once(text=["Hallo"] * 1000, beam_size=32, n_best=32),
         statuses=_EITHER,
         max_stall=_STALL,
+        memory_back=False,
     ),
     Attack(
         name="translate: 140 texts of 900 words, greedy",
         run=_once(text=_texts(140, 900), beam_size=1),
         statuses=_EITHER,
         max_stall=_STALL,
+        memory_back=False,
     ),
-    Attack(name="translate: a text of 1,500 sentences", run=_once(text="Ja. " * 1500), statuses=_EITHER),
+    Attack(
+        name="translate: a text of 1,500 sentences", run=_once(text="Ja. " * 1500), statuses=_EITHER, memory_back=False
+    ),
     Attack(
         name="translate: samples of a temperature, beam 32",
         run=_once(text=_texts(8, 60), beam_size=32, n_best=32, temperature=100.0),
         statuses=_EITHER,
         max_stall=_STALL,
+        memory_back=False,
     ),
-    Attack(name="translate: all beam sizes at once", run=_every_beam, statuses=_EITHER, max_stall=None),
-    Attack(name="translate: short texts beside the longest", run=_mixed, statuses=_EITHER, max_stall=None),
+    Attack(
+        name="translate: all beam sizes at once", run=_every_beam, statuses=_EITHER, max_stall=None, memory_back=False
+    ),
+    Attack(
+        name="translate: short texts beside the longest",
+        run=_mixed,
+        statuses=_EITHER,
+        max_stall=None,
+        memory_back=False,
+    ),
     Attack(
         name="translate: eight clients x four texts of 90 words, beam 16",
         run=lambda server: at_once(
@@ -114,6 +130,7 @@ TRANSLATIONS: tuple[Attack, ...] = (
         ),
         statuses=_EITHER,
         max_stall=None,
+        memory_back=False,
     ),
 )
 """Deadlines are short, so that what is admitted does not take minutes."""
