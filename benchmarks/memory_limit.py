@@ -66,8 +66,8 @@ class MemoryGroup:
     @property
     def hits(self) -> int:
         """How often the limit was reached, whether or not reclaiming the page cache then sufficed."""
-        if self.version == 1:
-            return self._number("memory.failcnt", "")
+        if self.version == 1:  # with a limit of swap too, that one may be reached first
+            return self._number("memory.failcnt", "") + self._number("memory.memsw.failcnt", "")
         return self._event("memory.events", "max")
 
     @property

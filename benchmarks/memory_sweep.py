@@ -16,6 +16,7 @@ import platform
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -58,6 +59,7 @@ def main(
     seed: int = 1,
     first: int = 0,
     processors: int = 2,
+    max_clients: int = 64,
     model_dirs: tuple[Path, ...] = (BUNDLED,),
     options: str = "",
 ) -> None:
@@ -68,6 +70,7 @@ def main(
         memory_mb: Limit of the server's memory.
         seed: Of the mixtures.
         first: Number of the first mixture.
+        max_clients: Requests in flight at most.
         processors: Those that the server runs on.
         model_dirs: Directories of bundles; images are sent where one of them classifies images.
         options: Further flags of `softserve serve`.
@@ -77,7 +80,7 @@ def main(
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "server.log"
         with LimitedServer(memory_mb, *arguments, log=log, processors=processors) as server:
-            sweep = _sweep(server, minutes, seed, first)
+            sweep = _sweep(server, minutes, first, mixtures(seed, images=_has_images(server), max_clients=max_clients))
             failures = _failures(server, sweep)
     print(f"{sweep.mixtures} mixtures, {sum(sweep.statuses.values())} requests: {dict(sweep.statuses.most_common())}")
     print(f"at most {sweep.peak:.0f} MB resident; the heaviest mixtures:")
@@ -88,9 +91,9 @@ def main(
     raise SystemExit(bool(failures))
 
 
-def _sweep(server: LimitedServer, minutes: float, seed: int, first: int) -> Sweep:
+def _sweep(server: LimitedServer, minutes: float, first: int, sent: Iterator[Mixture]) -> Sweep:
     sweep, started, shown, peak = Sweep(), time.monotonic(), 0, 0.0
-    for mixture in islice(mixtures(seed, images=_has_images(server)), first, None):
+    for mixture in islice(sent, first, None):
         server.reset_peak()
         statuses = _send(server, mixture)
         held = server.peak()

@@ -110,6 +110,8 @@ def violations(attack: Attack, outcome: Outcome) -> list[str]:
 
 def delays(attack: Attack, outcome: Outcome) -> list[str]:
     """Return the bounds of time that were broken, which other work on the machine may cause too."""
+    if outcome.ended:
+        return []
     found = []
     if attack.max_stall is not None and outcome.stalls.longest > attack.max_stall:
         found.append(f"event loop blocked for {outcome.stalls.longest:.3f} s")

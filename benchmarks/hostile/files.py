@@ -44,7 +44,7 @@ def chunk_bomb(kind: bytes, prefix: bytes, size: int = 400_000_000) -> bytes:
 def jpeg(mode: str, *, progressive: bool = False, side: int = SIDE) -> bytes:
     """Return a JPEG file of one colour."""
     file = io.BytesIO()
-    Image.new(mode, (side, side)).save(file, "JPEG", quality=1, progressive=progressive)
+    Image.new(mode, (side, side)).save(file, "JPEG", quality=1, progressive=progressive, optimize=True)
     return file.getvalue()
 
 

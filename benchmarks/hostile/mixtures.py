@@ -54,12 +54,12 @@ class Mixture:
         return ", ".join(f"{kind} x {sum(client.kind == kind for client in self.clients)}" for kind in kinds)
 
 
-def mixtures(seed: int, *, images: bool) -> Iterator[Mixture]:
+def mixtures(seed: int, *, images: bool, max_clients: int = 64) -> Iterator[Mixture]:
     """Yield mixtures without end; each depends on the seed and its number only."""
     number = 0
     while True:
         generator = random.Random(f"{seed} {number}")
-        concurrency = generator.choice((1, 1, 2, 4, 8, 16, 32, 64, 64))
+        concurrency = min(max_clients, generator.choice((1, 1, 2, 4, 8, 16, 32, 64, 64)))
         kinds = [kind for kind in _MAKERS if images or kind != "image"]
         some = generator.sample(kinds, generator.randint(1, len(kinds)))  # at times one kind alone
         clients = [_client(generator, generator.choice(some)) for _ in range(concurrency * generator.randint(1, 3))]
