@@ -52,7 +52,11 @@ _words = st.lists(
     st.sampled_from(["we", "had", "Guten", "Morgen", "please", "</s>", "[SEP]", "zzzq", "."]), max_size=40
 )
 _repeated = st.builds(lambda text, count: (text * count)[:100_000], st.text(max_size=4), st.integers(0, 100_000))
-_text = st.integers(0, 9).flatmap(lambda choice: _repeated if choice == 0 else st.one_of(_words.map(" ".join), _plain))
+_units = st.sampled_from(["\n", "a\n\n", "«", "`", "A. ", "z.B. ", "\u0301", "\U0001f600", " ", "\0", "1.", "中"])
+_special = st.builds(lambda unit, count: unit * count, _units, st.integers(0, 30_000))
+"""What tokenizers and sentence splitters find hard."""
+_odd_text = st.one_of(_repeated, _special, st.text(st.characters(), max_size=20))
+_text = st.integers(0, 9).flatmap(lambda choice: _odd_text if choice == 0 else st.one_of(_words.map(" ".join), _plain))
 _texts = st.one_of(_text, st.lists(_text, max_size=6), st.builds(lambda t, n: [t] * n, _plain, st.integers(0, 2000)))
 _odd = st.one_of(st.integers(), st.floats(), st.sampled_from([0, -1, 32, 33, 7729, 7730, 2**63]))
 _number = st.integers(0, 19).flatmap(lambda choice: _odd if choice == 0 else st.integers(1, 9))
@@ -70,7 +74,7 @@ _FIELDS: Mapping[str, tuple[dict[str, SearchStrategy[object]], dict[str, SearchS
         {"text": _texts},
         {
             "beam_size": _number,
-            "n_best": st.just(1) | _number,
+            "n_best": st.integers(0, 5).flatmap(lambda choice: _number if choice == 0 else st.just(1)),
             "length_penalty": _number,
             "temperature": st.none() | _number,
             "seed": _number,
@@ -79,7 +83,10 @@ _FIELDS: Mapping[str, tuple[dict[str, SearchStrategy[object]], dict[str, SearchS
             "model": _model,
         },
     ),
-    "/v1/classify": ({}, {"text": _texts, "image": _texts, "top_k": _number, "truncate": _flag, "model": _model}),
+    "/v1/classify": (
+        {"text": _texts},
+        {"image": st.none() | _texts, "top_k": _number, "truncate": _flag, "model": _model},
+    ),
     "/v1/generate-text": ({"text": _texts}, {"beam_size": _number, "max_output_tokens": _number, "model": _model}),
 }
 
