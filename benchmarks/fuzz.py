@@ -35,6 +35,7 @@ _MAX_LAG = 0.1
 _SHARE = 0.999
 _TIMEOUT = 60.0
 _SHOWN = 10
+_SHOWN_BYTES = 400
 
 
 @dataclass
@@ -44,6 +45,10 @@ class Findings:
     statuses: Counter[tuple[str, int]] = field(default_factory=Counter)
     largest: int = 0
     violations: list[str] = field(default_factory=list)
+    in_flight: dict[int, Request] = field(default_factory=dict)
+    """By client."""
+    ended: bool = False
+    """Whether the server is gone; nothing more is sent then."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, request: Request, status: int, size: int) -> None:
@@ -53,7 +58,18 @@ class Findings:
             self.largest = max(self.largest, size)
             wrong = _wrong(request, status, size)
             if wrong:
-                self.violations.append(f"{wrong}: {request.wire()[:400]!r}")
+                self.violations.append(f"{wrong}: {_shown(request)}")
+
+    def end(self, cause: str) -> None:
+        """Keep what was in flight when the server ended."""
+        with self.lock:
+            if not self.ended:
+                self.ended = True
+                self.violations.insert(0, f"{cause}; in flight were {', '.join(map(_shown, self.in_flight.values()))}")
+
+
+def _shown(request: Request) -> str:
+    return repr(request.wire()[:_SHOWN_BYTES])
 
 
 def main(
@@ -87,7 +103,6 @@ def main(
                 findings.violations += [] if lag is None or lag <= _MAX_LAG else [f"event loop lag {lag} s"]
             else:
                 lag = None
-                findings.violations.append(f"the server ended: {server.output[-2000:]}")
             print(f"{platform.machine()}, {os.cpu_count()} processors, {memory_mb} MB, seed {seed}")
             print(f"{requests} requests in {seconds:.0f} s")
             _print_statuses(findings)
@@ -142,8 +157,14 @@ def _fuzz(server: LimitedServer, count: int, number: int, clients: int) -> Findi
 def _client(server: LimitedServer, waiting: "queue.Queue[Request | None]", findings: Findings) -> None:
     connection: socket.socket | None = None
     while (request := waiting.get()) is not None:
+        if findings.ended:
+            continue
+        findings.in_flight[threading.get_ident()] = request
         connection, status, size = _exchange(server, connection, request)
-        findings.add(request, status, size)
+        if status == CLOSED and server.gone():
+            findings.end(f"the server ended, {'killed for its memory' if server.over_limit else 'of itself'}")
+        else:
+            findings.add(request, status, size)
     if connection is not None:
         connection.close()
 

@@ -116,6 +116,12 @@ class LimitedServer:
     def alive(self) -> bool:
         return self._process.poll() is None
 
+    def gone(self, within: float = 1.0) -> bool:
+        """Return whether the process has ended; after a connection broke it may take a moment."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(within)
+        return not self.alive
+
     @property
     def output(self) -> str:
         """All that the server wrote."""

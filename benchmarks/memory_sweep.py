@@ -114,7 +114,7 @@ def _sweep(server: LimitedServer, minutes: float, first: int, sent: Iterator[Mix
 
 def _failures(server: LimitedServer, sweep: Sweep) -> list[str]:
     if not server.alive:
-        return [f"the server ended: {server.output[-1000:]}"]
+        return ["the server was killed for its memory" if server.over_limit else f"it ended: {server.output[-1000:]}"]
     found = ["the memory limit was not kept"] if server.over_limit else []
     found += [f"{sweep.statuses[status]} answers of {status}" for status in ("500", "502") if sweep.statuses[status]]
     if server.recovery(within=5.0) > 0.2:

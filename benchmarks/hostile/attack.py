@@ -34,6 +34,8 @@ class Attack:
     """An answer of another status is a violation."""
     max_answer: int | None = _SMALL_ANSWER
     """Bytes of a refusal; answers with 200 may be larger where they were asked for."""
+    max_result: int | None = None
+    """Bytes of an answer with 200, where nothing that was asked for explains more."""
     max_stall: float | None = 0.1
     """Seconds that the event loop may be blocked."""
     max_seconds: float | None = None
@@ -103,6 +105,8 @@ def violations(attack: Attack, outcome: Outcome) -> list[str]:
     found = [f"status {answer.status}" for answer in outcome.answers if answer.status not in attack.statuses][:3]
     if attack.max_answer is not None:
         found += [f"a refusal of {each.size} bytes" for each in refusals if each.size > attack.max_answer][:3]
+    if attack.max_result is not None:
+        found += [f"an answer of {each.size} bytes" for each in outcome.answers if each.size > attack.max_result][:3]
     if attack.memory_back and outcome.after > outcome.before + _MEMORY_SLACK:
         found.append(f"{outcome.before:.0f} MB before, {outcome.after:.0f} MB after")
     return found

@@ -174,6 +174,7 @@ def _attacks() -> Iterator[Attack]:
         "headers: one that never ends": _endless(b"GET /livez HTTP/1.1\r\nX: ", b"a"),
         "headers: a path of 1 MB": _raw(b"GET /v1/models/" + b"m" * (1 << 20) + b" HTTP/1.1\r\nHost: x\r\n\r\n"),
         "headers: a query that never ends": _endless(b"GET /livez?", b"a=1&"),
+        "headers: a model's path of 60 kB": _raw(b"GET /v1/models/" + b"m" * 60_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n"),
         "chunks: trailers that never end": _endless(_CHUNKED + _TRAILERS, b"X-Trailer: value\r\n"),
         "chunks: a trailer that never ends": _endless(_CHUNKED + _TRAILERS + b"X: ", b"a"),
         "chunks: an extension that never ends": _endless(_CHUNKED + b"1;x=", b"a"),
@@ -187,7 +188,7 @@ def _attacks() -> Iterator[Attack]:
         statuses = {*_REFUSED, SILENT} if "extension" in name else _REFUSED
         yield Attack(name=name, run=run, statuses=statuses)
     yield Attack(
-        name="headers: a model's path of 50 kB",
+        name="headers: an escaped model's path of 50 kB",
         run=_raw(b"GET /v1/models/" + b"%41" * 16_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n"),
         statuses=_REFUSED,
     )

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from benchmarks.hostile.attack import OVERLOADED, REFUSED, Attack
 from benchmarks.hostile.bodies import sent
-from benchmarks.limited_server import json_of
 
 __all__ = ["TEXTS"]
 
@@ -39,8 +38,7 @@ _UNITS = {
 
 def _attacks() -> Iterator[Attack]:
     for name, unit in _UNITS.items():
-        # JSON writes controls as six characters, and newlines as two.
-        width = len(json_of([unit]).decode()) - 4 if unit < " " else len(unit.encode())
+        width = len(_utf8(unit)) - 2  # JSON writes controls as up to six characters
         text = unit * (_SIZE // width)
         for path, field in _ENDPOINTS:
             for truncate in (False, True):
@@ -57,8 +55,8 @@ def _attacks() -> Iterator[Attack]:
 _HEADERS = {"Content-Type": "application/json", "X-Request-Timeout-Ms": "2000"}
 
 
-def _utf8(fields: dict[str, object]) -> bytes:
-    return json.dumps(fields, ensure_ascii=False).encode()
+def _utf8(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
 
 
 TEXTS: tuple[Attack, ...] = tuple(_attacks())

@@ -115,6 +115,19 @@ TRANSLATIONS: tuple[Attack, ...] = (
         name="translate: a text of 1,500 sentences", run=_once(text="Ja. " * 1500), statuses=_EITHER, memory_back=False
     ),
     Attack(
+        name="translate: 1,000,000 spaces behind a word, n_best 32",
+        run=_once(text="Hallo" + " " * 1_000_000, beam_size=32, n_best=32),
+        statuses=_EITHER,
+        max_result=4_000_000,  # the text comes back, but not with every one of its translations
+        max_stall=_STALL,
+        memory_back=False,
+    ),
+    Attack(
+        name="translate: 19,000 guillemets, few enough to be split on the event loop",
+        run=_once(text="«" * 19_000),
+        statuses=_EITHER,
+    ),
+    Attack(
         name="translate: samples of a temperature, beam 32",
         run=_once(text=_texts(8, 60), beam_size=32, n_best=32, temperature=100.0),
         statuses=_EITHER,
