@@ -89,10 +89,9 @@ def _slow_readers(readers: int) -> Callable[[LimitedServer], list[Answer]]:
 
     def run(server: LimitedServer) -> list[Answer]:
         opened: list[socket.socket] = []
+        body = json.dumps({"context": [f"s {n}" for n in range(_NEAR_LIMIT)], "top_k": 7729}).encode()
         try:
-            for number in range(readers):
-                words = {"context": [f"s{number} {n}" for n in range(_NEAR_LIMIT)], "top_k": 7729}
-                body = json.dumps(words).encode()
+            for _ in range(readers):
                 connection = server.connect(10.0, receive_buffer=4096)
                 opened.append(connection)
                 connection.sendall(_HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
@@ -110,9 +109,9 @@ def _slow_readers(readers: int) -> Callable[[LimitedServer], list[Answer]]:
     return run
 
 
-def _hang_up(sent: bytes, pause: float, *, reset: bool) -> Callable[[LimitedServer], list[Answer]]:
+def _hang_up(sent: bytes, pause: float, times: int, *, reset: bool) -> Callable[[LimitedServer], list[Answer]]:
     def run(server: LimitedServer) -> list[Answer]:
-        for _ in range(20):
+        for _ in range(times):
             with server.connect() as connection:
                 if reset:
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -199,17 +198,21 @@ def _attacks() -> Iterator[Attack]:
     yield Attack(name="idle: 500 connections", run=_idle(b""), statuses={200, 503})
     yield Attack(name="idle: 500 halves of headers", run=_idle(_HEAD), statuses={200, 503})
     yield Attack(
-        name="readers: 40 that read nothing of 8 MB each",
-        run=_slow_readers(40),
+        name="readers: 32 that read nothing of 8 MB each",
+        run=_slow_readers(32),
         statuses={200, *OVERLOADED},
         max_stall=None,
         memory_back=False,
     )
     for phase, content, pause in _phases():
         for reset in (False, True):
-            name = f"hang-up{' with a reset' if reset else ''}: {phase}, 20 times"
+            times = 8 if pause else 20
             yield Attack(
-                name=name, run=_hang_up(content, pause, reset=reset), statuses=(), max_stall=0.2, memory_back=not pause
+                name=f"hang-up{' with a reset' if reset else ''}: {phase}, {times} times",
+                run=_hang_up(content, pause, times, reset=reset),
+                statuses=(),
+                max_stall=0.2,
+                memory_back=not pause,
             )
 
 

@@ -49,6 +49,7 @@ def _attacks() -> Iterator[Attack]:
                     name=f"{path.removeprefix('/v1/')}: 1 MB of {name}{', truncated' if truncate else ''}",
                     run=sent(path, lambda fields=fields: _utf8(fields), _HEADERS),  # type: ignore[misc]
                     statuses={200, *REFUSED, *OVERLOADED},
+                    memory_back=not truncate,
                 )
 
 
