@@ -1,4 +1,4 @@
-"""Tests of requests that are short to send and long to compute, or large to answer, and of deadlines they cannot meet."""
+"""Tests of requests that are short to send and long to compute or large to answer, and of deadlines."""
 
 import pytest
 
