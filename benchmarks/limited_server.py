@@ -187,7 +187,7 @@ class LimitedServer:
         path: str,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        timeout: float = 60.0,
+        timeout: float = 30.0,
     ) -> Answer:
         """Return the answer, `CLOSED` where the connection ended without one, `SILENT` where none came in time."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
