@@ -1,0 +1,64 @@
+"""Texts of 1 MB that tokenizers and sentence splitters find hard: one word, one character, white space, initials."""
+
+import json
+from collections.abc import Iterator
+
+from benchmarks.hostile.attack import OVERLOADED, REFUSED, Attack
+from benchmarks.hostile.bodies import sent
+
+__all__ = ["TEXTS"]
+
+_ENDPOINTS = (("/v1/next-word", "context"), ("/v1/score", "text"), ("/v1/translate", "text"), ("/v1/classify", "text"))
+_SIZE = 1_000_000
+"""Bytes of UTF-8, which leaves room for the rest of the body."""
+_UNITS = {
+    "a single word": "a",
+    "sentences of one letter": "A. ",
+    "question marks": "? ",
+    "abbreviations": "z.B. Dr. ",
+    "numbers with points": "1.",
+    "paragraphs of one letter": "a\n\n",
+    "opening guillemets": "«",
+    "closing guillemets": "»",
+    "back quotes": "`",
+    "apostrophes": "'",
+    "words of one letter": "a ",
+    "combining marks": "\u0301",
+    "emoji": "\U0001f600",
+    "a family of emoji": "\U0001f468\u200d\U0001f469\u200d",
+    "Chinese without spaces": "\u4e2d",
+    "spaces": " ",
+    "newlines": "\n",
+    "no-break spaces": "\u00a0",
+    "right-to-left marks": "\u202e",
+    "NUL characters": "\0",
+    "special tokens": "</s>[SEP]<unk>",
+}
+
+
+def _attacks() -> Iterator[Attack]:
+    for name, unit in _UNITS.items():
+        width = len(_utf8(unit)) - 2  # JSON writes controls as up to six characters
+        text = unit * (_SIZE // width)
+        for path, field in _ENDPOINTS:
+            for truncate in (False, True):
+                if truncate and name not in ("a single word", "sentences of one letter", "spaces", "emoji"):
+                    continue  # the same work again
+                fields = {field: text, "truncate": truncate}
+                yield Attack(
+                    name=f"{path.removeprefix('/v1/')}: 1 MB of {name}{', truncated' if truncate else ''}",
+                    run=sent(path, lambda fields=fields: _utf8(fields), _HEADERS),  # type: ignore[misc]
+                    statuses={200, *REFUSED, *OVERLOADED},
+                    memory_back=not truncate,
+                )
+
+
+_HEADERS = {"Content-Type": "application/json", "X-Request-Timeout-Ms": "2000"}
+
+
+def _utf8(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+TEXTS: tuple[Attack, ...] = tuple(_attacks())
+"""Most are refused for their length; those that are truncated may be answered."""

@@ -1,0 +1,90 @@
+"""A server under a memory limit of 512 MB that all attacks of a module are made on."""
+
+import json
+import shutil
+
+import pytest
+
+from benchmarks.hostile.attack import delays, measure, violations
+from benchmarks.limited_server import LimitedServer
+from benchmarks.probe import LoopProbe
+from service.settings import BUNDLED, Settings
+
+MEMORY_MB = 512
+ATTEMPTS = 3
+"""Other work on the machine delays the server too, so the bounds of time must hold in one attempt of these."""
+MAX_PIXELS = 1 << 24
+
+
+@pytest.fixture(scope="session")
+def large_images(shapes_export, tmp_path_factory):
+    """The directory of an image classifier that accepts images of 16 megapixels."""
+    directory = tmp_path_factory.mktemp("large-images")
+    bundle = shutil.copytree(shapes_export.path, directory / "shapes" / "1")
+    manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
+    manifest["limits"]["max_pixels"] = MAX_PIXELS
+    (bundle / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def flags(large_images):
+    """Flags of the server: the defaults, with an image classifier beside the bundled models."""
+    return ["--model-dirs", BUNDLED, large_images]
+
+
+class Target:
+    """A server and the probe of its event loop; one that an attack ended is started again for the other attacks."""
+
+    def __init__(self, server):
+        self.server = server
+        self.starts = 0
+        self.start()
+
+    def start(self):
+        self.server.start()
+        self.probe = LoopProbe(self.server.port)
+        self.starts += 1
+
+    def stop(self):
+        self.probe.close()
+        self.server.stop()
+
+    def withstand(self, attack):
+        """Makes an attack and checks all bounds, those of time in the best of some attempts."""
+        if not self.server.alive:
+            self.stop()
+            self.start()
+        for _ in range(ATTEMPTS):
+            outcome = measure(self.server, self.probe, attack)
+            assert not violations(attack, outcome), outcome.statuses
+            late = delays(attack, outcome)
+            if not late:
+                return
+        pytest.fail("; ".join(late))
+
+
+@pytest.fixture(scope="module")
+def target(flags, tmp_path_factory):
+    target = Target(LimitedServer(MEMORY_MB, *flags, log=tmp_path_factory.mktemp("server") / "log"))
+    yield target
+    server = target.server
+    alive, over_limit, recovery = server.alive, server.over_limit, server.recovery()
+    target.stop()
+    assert (alive, target.starts, over_limit) == (True, 1, False), "an attack ended the server"
+    assert recovery < 0.2
+
+
+@pytest.fixture
+def withstand(target):
+    return target.withstand
+
+
+@pytest.fixture(scope="session")
+def timeouts():
+    """Flags that set the timeouts of headers and bodies to a second, by whatever unit their names end in."""
+    found = []
+    for name in Settings.model_fields:
+        if "timeout" in name and ("body" in name or "header" in name):
+            found += [f"--{name.replace('_', '-')}", 1000 if name.endswith("_ms") else 1]
+    return found

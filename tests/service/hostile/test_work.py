@@ -1,0 +1,12 @@
+"""Tests of requests that are short to send and long to compute or large to answer, and of deadlines."""
+
+import pytest
+
+from benchmarks.hostile.deadlines import DEADLINES
+from benchmarks.hostile.results import RESULTS
+from benchmarks.hostile.translations import TRANSLATIONS
+
+
+@pytest.mark.parametrize("attack", [*DEADLINES, *RESULTS, *TRANSLATIONS], ids=lambda attack: attack.name)
+def test_the_server_withstands(attack, withstand):
+    withstand(attack)
