@@ -51,8 +51,8 @@ class Settings(BaseSettings):
     than 1 takes the memory of another copy of the model. What writes texts takes its steps together instead."""
     max_batch_items: Annotated[int, Field(ge=1)] = 32
     """Texts in one batch at most. Raise it for throughput on a GPU."""
-    max_batch_tokens: Annotated[int, Field(ge=1)] = 1024
-    """Longest text times number of texts in one batch at most. A CPU computes more no faster; raise it on a GPU."""
+    max_batch_tokens: Annotated[int, Field(ge=1)] = 4096
+    """Longest text times number of texts in one batch at most. Lower it where memory is short."""
     batch_cost: Annotated[int, Field(ge=0)] = 16
     """What a batch costs besides its tokens, in tokens: a text joins a batch where it causes no more padding."""
     max_delay_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0

@@ -1,5 +1,6 @@
 """The ONNX Runtime backend."""
 
+import functools
 import os
 import re
 import threading
@@ -37,8 +38,22 @@ def _default_threads() -> int:
     return 0 if usable >= (os.cpu_count() or 1) else usable
 
 
+@functools.cache
+def _share_arena() -> None:
+    """Register one arena for the CPU memory of all sessions of the process.
+
+    An arena never shrinks, so that each session would keep what its largest run took, for every model.
+    """
+    memory = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(0, -1, -1, -1))
+
+
 def _options(threads: int) -> onnxruntime.SessionOptions:
+    _share_arena()
     options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.use_env_allocators", "1")
     options.log_severity_level = 3  # its warnings are for who writes graphs
     options.intra_op_num_threads = threads
     # Idle pool threads must not spin on the cores that answer HTTP.

@@ -5,7 +5,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from models.beam_search import Hypothesis
 from models.decoding import Decoding
@@ -29,6 +29,8 @@ __all__ = ["DecodingWorker", "Start"]
 
 _STEPS = (128, 512)
 """Output limits up to which sequences share a decoding: its buffers are as long as its longest sequence may become."""
+_ENCODED_TOKENS = 1024
+"""Source tokens that are encoded together, unless one sequence has more: attention scores grow with their square."""
 
 
 @dataclass(eq=False, slots=True)
@@ -82,6 +84,7 @@ class DecodingWorker(Worker):
         tracer: Tracer | None = None,
     ) -> None:
         """A `start` for each device that holds the model; they take from one queue. `cache` is in bytes."""
+        limits = replace(limits, max_batch_tokens=min(limits.max_batch_tokens, _ENCODED_TOKENS))
         super().__init__(limits, observer, threads=len(starts), tracer=tracer)
         self._most = limits.max_batch_items
         self._cache = Budget(1 << 62, "bytes") if cache is None else cache
