@@ -34,8 +34,8 @@ class Budget:
             raise OverBudget(f"the request needs {amount} {self._unit}; the limit is {self.total}")
 
     def try_reserve(self, amount: int) -> bool:
-        """Reserve an amount if it fits now and no other reservation is waiting."""
-        if self._waiting or self.used + amount > self.total:
+        """Reserve an amount if it fits now and no other reservation is waiting; nothing always fits."""
+        if amount and (self._waiting or self.used + amount > self.total):
             return False
         self.used += amount
         return True

@@ -257,3 +257,27 @@ def test_samples_do_not_depend_on_neighbours(translator):
     ours, theirs = run(alone)[source_of(1)], run(among)[source_of(1)]
     assert_same(ours, [(each.tokens, each.log_probability, each.score) for each in theirs])
     assert len({each.tokens for each in ours}) == 3
+
+
+def test_what_a_decoding_reserves_covers_its_buffers_until_the_next_sequence_joins(babblers):
+    _, decoding = decoding_of(babblers["onnx"], beam_size=4, idle_share=0.5)
+    joins = [[(5, 30)] * 3, [(40, 150)], [(2, 12)] * 5]
+    assert decoding.reserved_bytes() == 0
+    reserved, name = 0, 0
+    for joining in joins:
+        planned = decoding.reserved_bytes([(length, limit) for length, limit in joining])
+        decoding.add(
+            [source_of(length, length - 1) for length, _ in joining],
+            [(name := name + 1, SearchOptions(), limit) for _, limit in joining],
+        )
+        assert decoding.reserved_bytes() <= planned
+        reserved = planned
+        for _ in range(20):
+            decoding.step()
+            buffers = (*decoding._caches.values(), *decoding._memory.values(), decoding._visible)
+            assert sum(array.nbytes for array in buffers) <= decoding.reserved_bytes() <= reserved
+            reserved = decoding.reserved_bytes()
+    while len(decoding):
+        decoding.step()
+        assert decoding.reserved_bytes() <= reserved
+    assert decoding.reserved_bytes() == 0

@@ -9,6 +9,7 @@ import pytest
 
 from models.beam_search import Hypothesis, SearchOptions
 from models.sequence_to_sequence import SourceQuery
+from service.engine.budget import Budget, OverBudget
 from service.engine.decoding import DecodingWorker
 from service.engine.queue import Limits, QueueFull
 from service.engine.worker import DeadlineExceeded, Stopped
@@ -430,3 +431,100 @@ def test_all_devices_finish_before_the_end():
         assert all([len((await task)[0]) == 1 for task in tasks])
 
     with_two_devices(scenario)
+
+
+# ---- the cache budget ----
+
+
+def with_cache(scenario, total, **changes):
+    """Runs a scenario on a worker whose cache holds `total` sequences of beam 1, see `Countdown.reserved_bytes`."""
+
+    async def run():
+        bench = Bench(**changes)
+        bench.worker = DecodingWorker([bench.kitchen.start], bench.worker.limits, bench.recorder, cache=total)
+        bench.worker.start()
+        try:
+            async with asyncio.timeout(HANGS):
+                await scenario(bench)
+        finally:
+            bench.kitchen.gate.set()
+            await bench.worker.stop()
+
+    asyncio.run(run())
+
+
+def test_sequences_wait_until_the_cache_has_room_for_them():
+    cache = Budget(3, "bytes")
+
+    async def scenario(bench):
+        running = await bench.hold(3, 3)
+        large, small = bench.submit(1, beam_size=3), bench.submit(1)
+        await asyncio.sleep(0.02)
+        assert cache.used == 2
+        bench.kitchen.gate.set()
+        await asyncio.gather(running, large, small)
+        assert bench.kitchen.joined == [(1, [3, 3]), (1, [1]), (3, [1])]  # the small one takes the room that is left
+        await asyncio.sleep(0.02)
+        assert cache.used == 0
+
+    with_cache(scenario, cache)
+
+
+def test_one_that_was_passed_over_for_too_long_is_passed_over_no_more():
+    cache = Budget(3, "bytes")
+
+    async def scenario(bench):
+        running = await bench.hold(3, 3)
+        large = bench.submit(1, beam_size=3)
+        await asyncio.sleep(0.1)
+        small = bench.submit(1)
+        bench.kitchen.gate.set()
+        await asyncio.gather(running, large, small)
+        assert bench.kitchen.joined == [(1, [3, 3]), (3, [1]), (1, [1])]
+
+    with_cache(scenario, cache, max_overtaken=0.05)
+
+
+def test_what_the_whole_cache_cannot_hold_is_refused():
+    cache = Budget(3, "bytes of the cache")
+
+    async def scenario(bench):
+        with pytest.raises(OverBudget, match="needs 4 bytes of the cache; the limit is 3"):
+            await bench.submit(1, beam_size=4)
+        await bench.submit(1, beam_size=3)
+
+    with_cache(scenario, cache)
+
+
+def test_models_share_the_cache_and_wait_in_line_for_it():
+    cache = Budget(3, "bytes")
+
+    async def scenario(bench):
+        other = Bench()
+        other.worker = DecodingWorker([other.kitchen.start], bench.worker.limits, other.recorder, cache=cache)
+        other.worker.start()
+        running = await bench.hold(2, 2)
+        large = other.submit(1, beam_size=3)
+        await asyncio.sleep(0.02)
+        later = bench.submit(1)  # it would fit, but the other model waits
+        await asyncio.sleep(0.02)
+        bench.kitchen.gate.set()
+        await asyncio.gather(running, large, later)
+        assert bench.kitchen.joined == [(1, [2, 2]), (1, [1])]
+        await other.worker.stop()
+        assert cache.used == 0
+
+    with_cache(scenario, cache)
+
+
+def test_the_cache_is_free_again_after_a_failure():
+    cache = Budget(3, "bytes")
+
+    async def scenario(bench):
+        with pytest.raises(ArithmeticError):
+            await bench.submit(0, beam_size=3)
+        await bench.submit(1, beam_size=3)
+        await asyncio.sleep(0.02)
+        assert cache.used == 0
+
+    with_cache(scenario, cache)

@@ -1,0 +1,86 @@
+"""Queries are made on threads of their own, within the deadline, and not for requests that are over."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from service.engine.preparation import Preparation
+from service.engine.worker import DeadlineExceeded
+
+
+@pytest.fixture
+def preparation():
+    preparation = Preparation()
+    yield preparation
+    preparation.close()
+
+
+def soon(seconds=20.0):
+    return time.monotonic() + seconds
+
+
+def test_an_expired_request_is_not_begun(preparation):
+    for prepare in (preparation.texts, preparation.images):
+        with pytest.raises(DeadlineExceeded):
+            asyncio.run(prepare(pytest.fail, ["a"], soon(-1)))
+
+
+def test_the_deadline_holds_while_a_request_waits_for_a_thread(preparation):
+    opened = threading.Event()
+
+    async def run():
+        blocking = [asyncio.create_task(preparation.images(lambda _: opened.wait(10), ["a"], soon())) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        started = time.monotonic()
+        with pytest.raises(DeadlineExceeded):
+            await preparation.images(pytest.fail, ["b"], soon(0.1))
+        assert time.monotonic() - started < 1
+        opened.set()
+        await asyncio.gather(*blocking)
+
+    asyncio.run(run())
+
+
+def test_a_request_that_is_cancelled_ends_before_its_next_input(preparation):
+    seen, entered, opened = [], threading.Event(), threading.Event()
+
+    def query(text):
+        seen.append(text)
+        entered.set()
+        opened.wait(10)
+
+    async def run():
+        task = asyncio.create_task(preparation.images(query, ["a", "b"], soon()))
+        await asyncio.to_thread(entered.wait, 10)
+        task.cancel()
+        await asyncio.wait([task])
+        opened.set()
+        await preparation.images(lambda _: None, ["c", "d"], soon())
+        await asyncio.sleep(0.05)
+
+    asyncio.run(run())
+    assert seen == ["a"]
+
+
+def test_no_more_requests_than_threads_are_decoded_at_a_time_although_clients_leave(preparation):
+    running, most, opened = [], [], threading.Event()
+
+    def query(text):
+        running.append(text)
+        most.append(len(running))
+        opened.wait(5)
+        running.pop()
+
+    async def run():
+        tasks = [asyncio.create_task(preparation.images(query, ["a"], soon())) for _ in range(6)]
+        await asyncio.sleep(0.1)
+        for task in tasks[:4]:
+            task.cancel()
+        await asyncio.sleep(0.1)
+        opened.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(run())
+    assert max(most) <= 2
