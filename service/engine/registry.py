@@ -25,8 +25,9 @@ from models.prefix_cache import PrefixCache
 from models.sequence_to_sequence import SequenceToSequenceModel
 from models.store import Model
 from service.engine.decoding import DecodingWorker
+from service.engine.priority import lower_thread_priority
 from service.engine.queue import Limits
-from service.engine.worker import BatchWorker, Operation, Worker, give_way
+from service.engine.worker import BatchWorker, Operation, Worker
 from service.memory import give_back
 from service.metrics import Metrics, ModelObserver
 from service.settings import Settings
@@ -118,6 +119,7 @@ class Registry:
         self._served: dict[Key, ServedModel] = {}
         self._changing = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
+        self._loader = ThreadPoolExecutor(1, "softserve-load", initializer=lower_thread_priority)
         self.ready = False
         """Whether every model that was configured has been loaded and warmed up."""
         self.failure: Exception | None = None
@@ -148,6 +150,7 @@ class Registry:
 
     async def stop(self) -> None:
         """Lets every model finish what it accepted."""
+        self._loader.shutdown(wait=False, cancel_futures=True)
         await asyncio.gather(*(served.worker.stop() for served in self._served.values()), *self._retiring)
 
     def find(self, name: str | None, task: str) -> ServedModel:
@@ -231,7 +234,7 @@ class Registry:
 
     async def _load(self, path: Path) -> ServedModel:
         started = time.monotonic()
-        replicas = await asyncio.to_thread(self._load_and_warm_up, path)
+        replicas = await asyncio.get_running_loop().run_in_executor(self._loader, self._load_and_warm_up, path)
         model = replicas[0]
         observer = self._metrics.for_model(model.manifest, [replica.backend for replica in replicas])
         worker = self._worker(replicas, observer)
@@ -264,7 +267,6 @@ class Registry:
 
     def _load_and_warm_up(self, path: Path) -> list[Model]:
         """The model on each device."""
-        give_way()
         settings = self._settings
         return [self._warm(self._load_on(device, path)) for device in settings.device.split(",")]
 
@@ -282,7 +284,7 @@ class Registry:
     def _warm(self, model: Model) -> Model:
         """Runs everything once, and batches beside each other, so that no request is the first."""
         beside = self._settings.parallel_batches > 1 and not isinstance(model, SequenceToSequenceModel)
-        with ThreadPoolExecutor(2, initializer=give_way) as pool:
+        with ThreadPoolExecutor(2, initializer=lower_thread_priority) as pool:
             for count in (1, min(8, self._settings.max_batch_items)):
                 for words in _warm_up_lengths(model):
                     texts = [" ".join(["a"] * words)] * count

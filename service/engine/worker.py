@@ -4,9 +4,6 @@ import abc
 import asyncio
 import functools
 import logging
-import os
-import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from service.engine.drain import DrainRate
+from service.engine.priority import lower_thread_priority
 from service.engine.queue import DEFAULT_URGENCY, BatchQueue, Entry, Limits, QueueFull
 
 __all__ = [
@@ -113,7 +111,7 @@ class Worker(abc.ABC):
         self._batches = 0
         self._wake = asyncio.Event()
         self._stopping = False
-        self._thread = ThreadPoolExecutor(threads, "softserve-model", initializer=give_way)
+        self._thread = ThreadPoolExecutor(threads, "softserve-model", initializer=lower_thread_priority)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -217,12 +215,6 @@ class Worker(abc.ABC):
             self._report_queue()
         for entry in expired:
             fail(entry, DeadlineExceeded())
-
-
-def give_way() -> None:
-    """Lets this thread, and those it starts, compute only where nobody wants to be answered (Linux: their niceness)."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
 
 
 def fail(entry: Entry[Waiting], error: Exception) -> None:
