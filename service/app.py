@@ -17,6 +17,7 @@ from service.api.route import ShortWay
 from service.auth import AuthMiddleware, KeyRing
 from service.engine.registry import Registry
 from service.errors import Problem, install_error_handlers
+from service.loop_lag import measure_loop_lag
 from service.metrics import Metrics
 from service.middleware import RequestMiddleware
 from service.settings import Settings
@@ -78,16 +79,20 @@ def _keys(path: Path | None) -> KeyRing | None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     registry: Registry = app.state.registry
     settings: Settings = app.state.settings
-    if app.state.load_first:
-        await registry.load()
-    running = asyncio.create_task(_run(registry, settings.watch_seconds))
-    running.add_done_callback(_log_failure)
+    measuring = asyncio.create_task(measure_loop_lag(app.state.metrics.loop_lag))
     try:
-        yield
+        if app.state.load_first:
+            await registry.load()
+        running = asyncio.create_task(_run(registry, settings.watch_seconds))
+        running.add_done_callback(_log_failure)
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+            await registry.stop()
     finally:
-        running.cancel()
-        await asyncio.wait([running])
-        await registry.stop()
+        measuring.cancel()
 
 
 async def _run(registry: Registry, watch_seconds: float) -> None:

@@ -1,7 +1,6 @@
 """The models a service serves: loading, warming up, finding by name, stopping."""
 
 import asyncio
-import base64
 import gc
 import logging
 import time
@@ -11,12 +10,10 @@ from pathlib import Path
 
 from models import (
     Classifier,
-    Generator,
     ImageClassifier,
     LanguageModel,
     Manifest,
     ModelStore,
-    Translator,
     UnknownModelError,
 )
 from models.language_model import NextWords
@@ -27,6 +24,7 @@ from models.store import Model
 from service.engine.decoding import DecodingWorker
 from service.engine.priority import lower_thread_priority
 from service.engine.queue import Limits
+from service.engine.warm_up import warm_up
 from service.engine.worker import BatchWorker, Operation, Worker
 from service.memory import give_back
 from service.metrics import Metrics, ModelObserver
@@ -36,12 +34,6 @@ from service.tracing import BatchTracer
 __all__ = ["Key", "NotReady", "Registry", "ServedModel"]
 
 logger = logging.getLogger("softserve")
-
-_BLACK = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
-)
-"""A PNG file of one pixel."""
-
 
 Key = tuple[str, int]
 """Name and version."""
@@ -116,6 +108,7 @@ class Registry:
         self._metrics = metrics
         self._store = ModelStore(*settings.model_dirs)
         self._paths = self._wanted()
+        self._expected = {_key(path) for path in self._paths}
         self._served: dict[Key, ServedModel] = {}
         self._changing = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
@@ -137,6 +130,7 @@ class Registry:
 
     async def load(self) -> None:
         """Loads and warms up every configured model, one after the other; remembers and raises what goes wrong."""
+        self._report()
         gc.collect()
         gc.freeze()  # modules live as long as the process: to look at them in a collection takes 0.1 s
         try:
@@ -177,7 +171,10 @@ class Registry:
         after which the old one still serves.
         """
         async with self._changing:
-            return await self._load(await asyncio.to_thread(self._store.path, name))
+            served = await self._load(await asyncio.to_thread(self._store.path, name))
+            self._expected.add(served.key)
+            self._report()
+            return served
 
     async def remove(self, name: str) -> list[Key]:
         """Stops serving a model, all its versions or `"name:version"`; requests that hold it are still answered.
@@ -190,6 +187,8 @@ class Registry:
                 raise UnknownModelError(name, _full_names(self._served))
             for key in gone:
                 self._retire(self._served.pop(key))
+                self._expected.discard(key)
+            self._report()
             return gone
 
     async def watch(self, seconds: float) -> None:
@@ -247,17 +246,22 @@ class Registry:
         observer.limited(self._settings.max_queue_items, self._settings.max_queue_tokens)
         observer.loaded(time.monotonic() - started)
         logger.info("loaded %s:%s in %.2f s", *served.key, time.monotonic() - started)
+        self._report()
         if old is not None:
             self._retire(old)
         return served
+
+    def _report(self) -> None:
+        """Show how many models are to be served, and how many of these are."""
+        self._metrics.models_expected.set(len(self._expected))
+        self._metrics.models_ready.set(len(self._expected & self._served.keys()))
 
     def _retire(self, served: ServedModel) -> None:
         """Ends a model that requests no longer find, once those that hold it are answered."""
 
         async def retire() -> None:
             await served.retire()
-            if served.key not in self._served:
-                served.observer.unloaded()
+            served.observer.unloaded()
             logger.info("unloaded %s:%s", *served.key)
 
         task = asyncio.create_task(retire())
@@ -268,7 +272,10 @@ class Registry:
     def _load_and_warm_up(self, path: Path) -> list[Model]:
         """The model on each device."""
         settings = self._settings
-        return [self._warm(self._load_on(device, path)) for device in settings.device.split(",")]
+        models = [self._load_on(device, path) for device in settings.device.split(",")]
+        for model in models:
+            warm_up(model, max_batch_items=settings.max_batch_items, parallel_batches=settings.parallel_batches)
+        return models
 
     def _load_on(self, device: str, path: Path) -> Model:
         settings = self._settings
@@ -280,18 +287,6 @@ class Registry:
             threads=settings.threads,
             parallel=settings.parallel_batches,
         )
-
-    def _warm(self, model: Model) -> Model:
-        """Runs everything once, and batches beside each other, so that no request is the first."""
-        beside = self._settings.parallel_batches > 1 and not isinstance(model, SequenceToSequenceModel)
-        with ThreadPoolExecutor(2, initializer=lower_thread_priority) as pool:
-            for count in (1, min(8, self._settings.max_batch_items)):
-                for words in _warm_up_lengths(model):
-                    texts = [" ".join(["a"] * words)] * count
-                    _try(model, texts)
-                    if beside:
-                        list(pool.map(_try, [model] * 2, [texts] * 2))
-        return model
 
     def _worker(self, replicas: Sequence[Model], observer: ModelObserver) -> Worker:
         """What runs a model, given on each device."""
@@ -321,6 +316,11 @@ def _signature(bundle: Path) -> Signature:
     return frozenset((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in bundle.iterdir())
 
 
+def _key(bundle: Path) -> Key:
+    """Return the name and version that a bundle's directory stands for."""
+    return bundle.parent.name, int(bundle.name)
+
+
 def _names(key: Key) -> tuple[str, str]:
     """What a request may call a model."""
     return key[0], f"{key[0]}:{key[1]}"
@@ -328,29 +328,6 @@ def _names(key: Key) -> tuple[str, str]:
 
 def _full_names(served: Iterable[Key]) -> list[str]:
     return sorted(_names(key)[1] for key in served)
-
-
-def _warm_up_lengths(model: Model) -> list[int]:
-    """Words of texts before which nobody shall be the first; what is written from a text takes its time."""
-    if isinstance(model, ImageClassifier):
-        return [1]
-    lengths = (1, 32) if isinstance(model, SequenceToSequenceModel) else (1, 8, 32, 128)
-    return [length for length in lengths if length < model.manifest.text.max_tokens] or [1]
-
-
-def _try(model: Model, texts: Sequence[str]) -> None:
-    """Runs everything that the model can do, on these texts or as many images; a word may be several tokens."""
-    if isinstance(model, Translator):
-        model.translate(texts, truncate=True)
-    elif isinstance(model, Generator):
-        model.generate(texts, truncate=True)
-    elif isinstance(model, ImageClassifier):
-        model.classify([_BLACK] * len(texts))
-    elif isinstance(model, Classifier):
-        model.classify(texts, truncate=True)
-    else:
-        model.next_words(texts)
-        model.score(texts)
 
 
 def operations(model: LanguageModel | Classifier | ImageClassifier) -> dict[str, Operation]:

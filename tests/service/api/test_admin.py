@@ -79,6 +79,7 @@ def test_what_is_not_served_says_so_in_the_metrics(start, metric, wait_until):
     assert metric(client, "softserve_model_info", model="next-word") == 1
     admin(client, "next-word/unload")
     wait_until(lambda: metric(client, "softserve_model_info", model="next-word") == 0)
+    assert "next-word" not in client.get("/metrics").text
 
 
 @pytest.mark.parametrize("name", ["nope", "next-word:7", "..", "..%2F..%2Fetc", "next-word%2F1", "%00"])

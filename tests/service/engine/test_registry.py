@@ -204,3 +204,31 @@ def test_batches_beside_each_other_are_warm_before_anybody_asks(monkeypatch):
         assert {id(session) for table in (backend._sessions, backend._beside) for session in table.values()} <= ran
 
     with_registry(scenario, models=("intents",), threads=None, parallel_batches=2)
+
+
+def counts(registry):
+    """Models that are expected, and those of them that are ready."""
+    read = registry._metrics.registry.get_sample_value
+    return read("softserve_models_expected"), read("softserve_models_ready")
+
+
+def test_expected_and_ready_models_are_counted(quick, two_versions):
+    async def scenario(registry):
+        assert counts(registry) == (1, 1)
+        await registry.add("next-word:8")
+        assert counts(registry) == (2, 2)
+        await registry.remove("next-word:9")
+        assert counts(registry) == (1, 1)
+
+    with_registry(scenario, model_dirs=(two_versions,))
+
+
+def test_a_model_that_does_not_load_is_expected_and_not_ready(broken_models):
+    async def run():
+        registry = Registry(Settings(model_dirs=(broken_models,)), Metrics())
+        with pytest.raises(BundleError):
+            await registry.load()
+        await registry.stop()
+        return counts(registry)
+
+    assert asyncio.run(run()) == (1, 0)
