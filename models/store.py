@@ -45,6 +45,10 @@ class ModelStore:
             found.setdefault(name, []).append(version)
         return found
 
+    def paths(self) -> list[Path]:
+        """Directories of all bundles, as they are on disk now."""
+        return list(self._bundles().values())
+
     def manifest(self, name: str, version: int | None = None) -> Manifest:
         """The manifest of a model, its files unchecked."""
         return read_manifest(self.path(name, version))

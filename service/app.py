@@ -17,6 +17,7 @@ from service.api.route import ShortWay
 from service.auth import AuthMiddleware, KeyRing
 from service.engine.registry import Registry
 from service.errors import Problem, install_error_handlers
+from service.exposition import Exposition
 from service.loop_lag import measure_loop_lag
 from service.metrics import Metrics
 from service.middleware import RequestMiddleware
@@ -46,6 +47,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
         telemetry={"tracing": settings.tracing, "auto_configure": settings.tracing, "metrics": False, "logs": False},
     )
     app.state.settings, app.state.metrics, app.state.registry = settings, metrics, registry
+    app.state.exposition = Exposition(metrics.text)
     app.state.load_first = load_first
     parts = (native, classify, translate, generate, models)
     if not settings.tracing:  # FastAPI's spans learn their route from its router

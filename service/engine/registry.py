@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar, TypeVarTuple
 
 from models import (
     Classifier,
@@ -34,6 +35,9 @@ from service.tracing import BatchTracer
 __all__ = ["Key", "NotReady", "Registry", "ServedModel"]
 
 logger = logging.getLogger("softserve")
+
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
 
 Key = tuple[str, int]
 """Name and version."""
@@ -109,6 +113,12 @@ class Registry:
         self._store = ModelStore(*settings.model_dirs)
         self._paths = self._wanted()
         self._expected = {_key(path) for path in self._paths}
+        self._pinned: set[Key] = set()
+        """Models that an administrator loaded, which stay although a newer version appears."""
+        self._dismissed: set[Key] = set()
+        """Models that an administrator unloaded, which are not missed."""
+        self._tried: dict[Path, Signature] = {}
+        """Files of each bundle when it was last loaded, whether it did load or not."""
         self._served: dict[Key, ServedModel] = {}
         self._changing = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
@@ -171,7 +181,8 @@ class Registry:
         after which the old one still serves.
         """
         async with self._changing:
-            served = await self._load(await asyncio.to_thread(self._store.path, name))
+            served = await self._load(await self._off_loop(self._store.path, name))
+            self._pinned.add(served.key)
             self._expected.add(served.key)
             self._report()
             return served
@@ -187,62 +198,77 @@ class Registry:
                 raise UnknownModelError(name, _full_names(self._served))
             for key in gone:
                 self._retire(self._served.pop(key))
-                self._expected.discard(key)
+            self._pinned -= set(gone)
+            self._dismissed |= set(gone)
+            self._expected -= set(gone)
             self._report()
             return gone
 
     async def watch(self, seconds: float) -> None:
-        """Looks every so often for what is to be served, and serves it: forever, until it is cancelled.
+        """Look every so often for what is to be served, and serve it: forever, until it is cancelled.
 
         Bundles that are new or have changed are loaded, and then those unloaded that are not to be served any more. One
-        that does not load, perhaps because it is still being copied, is tried again when its files have changed. Where
-        no bundle at all is found, what is served stays: a disk is more often lost than emptied.
+        that does not load, perhaps because it is still being copied, is tried again when its files have changed. What
+        an administrator loaded stays until an administrator unloads it or its files are gone. Where no bundle at all
+        is found, what is served stays: a disk is more often lost than emptied.
         """
-        tried, trouble = {path: _signature(path) for path in self._paths}, ""
+        trouble = ""
         while True:
             await asyncio.sleep(seconds)
             try:
                 async with self._changing:
-                    await self._follow(tried)
+                    await self._follow()
                 trouble = ""
             except Exception as error:  # an unreadable disk must not end the watch
                 if str(error) != trouble:
                     logger.warning("model directories cannot be read: %s", error)
                 trouble = str(error)
 
-    async def _follow(self, tried: dict[Path, Signature]) -> None:
-        wanted = {path: _signature(path) for path in await asyncio.to_thread(self._wanted)}
-        if not wanted:
-            raise FileNotFoundError("they hold no bundle")
-        for path, signature in wanted.items():
-            if signature == tried.get(path):
+    async def _follow(self) -> None:
+        wanted, pinned = await self._off_loop(self._look)
+        for path, signature in (wanted | pinned).items():
+            if signature == self._tried.get(path):
                 continue
-            tried[path] = signature
             try:
                 await self._load(path)
             except Exception as error:
                 logger.error("%s does not load: %s", path, error)
-        loaded = {(path.parent.name, int(path.name)) for path in wanted} & self._served.keys()
-        names = {name for name, _ in loaded}
-        for key in [key for key in self._served if key not in loaded]:
-            # The last version stays until another one is there, or its files are gone.
-            if key[0] in names or not any(path.parent.name == key[0] for path in wanted):
+        self._unload_others({_key(path) for path in wanted}, {_key(path) for path in pinned})
+        for path in self._tried.keys() - wanted.keys() - pinned.keys():
+            del self._tried[path]
+
+    def _look(self) -> tuple[dict[Path, Signature], dict[Path, Signature]]:
+        """Return the bundles to be served, and those of pinned models, as they are on disk now."""
+        wanted = {path: _signature(path) for path in self._wanted()}
+        if not wanted:
+            raise FileNotFoundError("they hold no bundle")
+        pinned = {path: _signature(path) for path in self._store.paths() if _key(path) in self._pinned}
+        return wanted, pinned
+
+    def _unload_others(self, wanted: set[Key], pinned: set[Key]) -> None:
+        """Unload what is not to be served any more. The newest version stays until the one after it has loaded."""
+        self._pinned = pinned
+        replaced = {name for name, _ in wanted & self._served.keys()}
+        waiting = {name for name, _ in wanted} - replaced
+        for key in self._served.keys() - wanted - pinned:
+            if key[0] not in waiting:
                 self._retire(self._served.pop(key))
-        for path in tried.keys() - wanted.keys():
-            del tried[path]
+        self._expected = wanted - self._dismissed | pinned
+        self._report()
 
     async def _load(self, path: Path) -> ServedModel:
         started = time.monotonic()
-        replicas = await asyncio.get_running_loop().run_in_executor(self._loader, self._load_and_warm_up, path)
+        replicas, digest = await self._off_loop(self._load_and_warm_up, path)
         model = replicas[0]
         observer = self._metrics.for_model(model.manifest, [replica.backend for replica in replicas])
         worker = self._worker(replicas, observer)
         worker.start()
         size = self._settings.prefix_cache_mb * _MEGABYTE
         prefixes = PrefixCache[NextWords](size) if size and isinstance(model, LanguageModel) else None
-        served = ServedModel(model, worker, observer, sha256_of(path / MANIFEST), prefixes)
+        served = ServedModel(model, worker, observer, digest, prefixes)
         old = self._served.get(served.key)
         self._served[served.key] = served
+        self._dismissed.discard(served.key)
         observer.limited(self._settings.max_queue_items, self._settings.max_queue_tokens)
         observer.loaded(time.monotonic() - started)
         logger.info("loaded %s:%s in %.2f s", *served.key, time.monotonic() - started)
@@ -269,13 +295,19 @@ class Registry:
         task.add_done_callback(self._retiring.discard)
         task.add_done_callback(lambda task: task.get_loop().call_later(1.0, give_back))
 
-    def _load_and_warm_up(self, path: Path) -> list[Model]:
-        """The model on each device."""
+    async def _off_loop(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        """Run what reads files on the loader's thread, since a disk may take seconds to answer."""
+        return await asyncio.get_running_loop().run_in_executor(self._loader, function, *arguments)
+
+    def _load_and_warm_up(self, path: Path) -> tuple[list[Model], str]:
+        """Return the model on each device and the digest of its manifest."""
         settings = self._settings
+        self._tried[path] = _signature(path)  # before files are read: a change from now on is noticed
+        digest = sha256_of(path / MANIFEST)
         models = [self._load_on(device, path) for device in settings.device.split(",")]
         for model in models:
             warm_up(model, max_batch_items=settings.max_batch_items, parallel_batches=settings.parallel_batches)
-        return models
+        return models, digest
 
     def _load_on(self, device: str, path: Path) -> Model:
         settings = self._settings
