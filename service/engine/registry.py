@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
 from models import (
+    BundleError,
     Classifier,
     ImageClassifier,
     LanguageModel,
@@ -300,13 +301,19 @@ class Registry:
         return await asyncio.get_running_loop().run_in_executor(self._loader, function, *arguments)
 
     def _load_and_warm_up(self, path: Path) -> tuple[list[Model], str]:
-        """Return the model on each device and the digest of its manifest."""
+        """Return the model on each device and the digest of its manifest; any failure is a `ModelError`."""
         settings = self._settings
-        self._tried[path] = _signature(path)  # before files are read: a change from now on is noticed
-        digest = sha256_of(path / MANIFEST)
-        models = [self._load_on(device, path) for device in settings.device.split(",")]
-        for model in models:
-            warm_up(model, max_batch_items=settings.max_batch_items, parallel_batches=settings.parallel_batches)
+        try:
+            self._tried[path] = _signature(path)  # before files are read: a change from now on is noticed
+            digest = sha256_of(path / MANIFEST)
+            models = [self._load_on(device, path) for device in settings.device.split(",")]
+        except OSError as error:
+            raise BundleError(str(path), [f"it cannot be read: {error}"]) from error
+        try:
+            for model in models:
+                warm_up(model, max_batch_items=settings.max_batch_items, parallel_batches=settings.parallel_batches)
+        except Exception as error:  # a graph that loads may fail when it runs, with whatever its runtime raises
+            raise BundleError(str(path), [f"its warm-up failed: {type(error).__name__}: {error}"]) from error
         return models, digest
 
     def _load_on(self, device: str, path: Path) -> Model:
