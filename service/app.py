@@ -47,6 +47,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
         telemetry={"tracing": settings.tracing, "auto_configure": settings.tracing, "metrics": False, "logs": False},
     )
     app.state.settings, app.state.metrics, app.state.registry = settings, metrics, registry
+    app.state.heap_trimmer = registry.heap_trimmer
     app.state.exposition = Exposition(metrics.text)
     app.state.load_first = load_first
     parts = (native, classify, translate, generate, models)

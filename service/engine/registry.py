@@ -28,7 +28,7 @@ from service.engine.priority import lower_thread_priority
 from service.engine.queue import Limits
 from service.engine.warm_up import warm_up
 from service.engine.worker import BatchWorker, Operation, Worker
-from service.memory import give_back
+from service.memory import HeapTrimmer
 from service.metrics import Metrics, ModelObserver
 from service.settings import Settings
 from service.tracing import BatchTracer
@@ -124,6 +124,8 @@ class Registry:
         self._changing = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
         self._loader = ThreadPoolExecutor(1, "softserve-load", initializer=lower_thread_priority)
+        self.heap_trimmer = HeapTrimmer()
+        """Asked where much memory was freed."""
         self.ready = False
         """Whether every model that was configured has been loaded and warmed up."""
         self.failure: Exception | None = None
@@ -157,6 +159,7 @@ class Registry:
         """Lets every model finish what it accepted."""
         self._loader.shutdown(wait=False, cancel_futures=True)
         await asyncio.gather(*(served.worker.stop() for served in self._served.values()), *self._retiring)
+        await self.heap_trimmer.stop()
 
     def find(self, name: str | None, task: str) -> ServedModel:
         """The model of that name (`"name"`: its newest version, or `"name:version"`) and task.
@@ -289,12 +292,12 @@ class Registry:
         async def retire() -> None:
             await served.retire()
             served.observer.unloaded()
+            self.heap_trimmer.request()
             logger.info("unloaded %s:%s", *served.key)
 
         task = asyncio.create_task(retire())
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
-        task.add_done_callback(lambda task: task.get_loop().call_later(1.0, give_back))
 
     async def _off_loop(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         """Run what reads files on the loader's thread, since a disk may take seconds to answer."""

@@ -238,6 +238,18 @@ def test_a_model_that_does_not_load_is_expected_and_not_ready(broken_models):
     assert asyncio.run(run()) == (1, 0)
 
 
+def test_the_heap_is_trimmed_when_a_model_is_gone(quick, two_versions, monkeypatch):
+    asked = []
+
+    async def scenario(registry):
+        monkeypatch.setattr(registry.heap_trimmer, "request", lambda: asked.append(dict(registry.served)))
+        await registry.remove("next-word")
+        await until(lambda: asked)
+
+    with_registry(scenario, model_dirs=(two_versions,))
+    assert asked == [{}]
+
+
 # ---- watching ----
 
 
