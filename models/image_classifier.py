@@ -3,26 +3,21 @@
 Shapes: `B` images, `S` height and width, `k` classes asked for.
 """
 
-import io
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
 
 from models.backend import Array, Backend
 from models.classifier import Label, best_labels, read_labels
 from models.errors import QueryError
+from models.image_decoding import decoded
 from models.manifest import Manifest
 from models.networks import ImageNetwork
 
-__all__ = ["ImageClassification", "ImageClassifier", "ImageQuery", "decoded"]
-
-# On sizes, which are checked here, and on harmless metadata.
-warnings.filterwarnings("ignore", module=r"PIL\.")
+__all__ = ["ImageClassification", "ImageClassifier", "ImageQuery"]
 
 _BATCH_IMAGES = 32
 """Images that `classify` computes together."""
@@ -97,37 +92,3 @@ class ImageClassifier:
         values, classes = self.backend.run("classify", inputs, ["log_probabilities", "classes"])
         rows = best_labels(self.labels, values, classes, [query.top_k for query in queries])
         return [ImageClassification(row) for row in rows]
-
-
-def decoded(image: bytes, size: int, max_pixels: int) -> Array:
-    """The pixels of a PNG or JPEG file, the right way up, on white, brought to `[size, size, 3]`, uint8.
-
-    Raises `QueryError` where it is no such file, is damaged, or has more than `max_pixels`, which is seen before
-    anything is decoded.
-    """
-    try:
-        with Image.open(io.BytesIO(image), formats=("PNG", "JPEG")) as opened:
-            width, height = opened.size
-            if width * height > max_pixels:
-                raise QueryError(f"the image has {width * height} pixels; the model's limit is {max_pixels}")
-            small = _coloured(opened).resize((size, size), Image.Resampling.BILINEAR)
-            return np.asarray(ImageOps.exif_transpose(small))
-    except (QueryError, MemoryError):
-        raise
-    except Image.DecompressionBombError:
-        raise QueryError(f"the image has far more than {max_pixels} pixels, the model's limit") from None
-    except UnidentifiedImageError:
-        raise QueryError("the image is neither a PNG nor a JPEG file") from None
-    except Exception as error:  # what a damaged file makes a decoder raise is in no specification
-        raise QueryError(f"the image is damaged: {error}") from None
-
-
-def _coloured(image: Image.Image) -> Image.Image:
-    """Red, green and blue of 8 bits each; 16 bits are scaled, not cut off, and what is transparent becomes white."""
-    if image.mode.startswith("I"):
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
-    if image.mode == "RGB" and "transparency" not in image.info:
-        return image.convert("RGB")
-    layered = image.convert("RGBA")
-    ground = Image.new("RGBA", layered.size, "white")
-    return Image.alpha_composite(ground, layered).convert("RGB")

@@ -352,8 +352,28 @@ def _file_problems(bundle: Path, manifest: Manifest) -> Iterator[str]:
     if bundle.parent.name != manifest.name:
         yield f"model {manifest.name!r} lies in a directory named {bundle.parent.name!r}"
     for name, expected in manifest.files.items():
-        path = bundle / name
+        yield from _checksum_problems(bundle / name, expected)
+    yield from _unlisted(bundle, manifest)
+
+
+def _checksum_problems(path: Path, expected: str) -> Iterator[str]:
+    try:
         if not path.is_file():
-            yield f"{name} is missing"
+            yield f"{path.name} is missing"
         elif sha256_of(path) != expected:
-            yield f"{name} does not match its checksum"
+            yield f"{path.name} does not match its checksum"
+    except OSError as error:
+        yield f"{path.name} cannot be read: {error.strerror}"
+
+
+def _unlisted(bundle: Path, manifest: Manifest) -> Iterator[str]:
+    """Yield what lies in the directory and has no checksum.
+
+    A graph names files of weights that the manifest does not, so an unlisted file may change what a model answers. So
+    may one in a sub-directory, which `files` cannot list. A symbolic link is listed and checked like the file that
+    it leads to.
+    """
+    for path in sorted(bundle.iterdir()):
+        if path.name != MANIFEST and path.name not in manifest.files:
+            kind = "is a directory, which a bundle must not have" if path.is_dir() else "has no checksum in files"
+            yield f"{path.name} {kind}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from models.backend import Backend, BackendName
 from models.classifier import Classifier
-from models.errors import UnknownModelError, UnsupportedDeviceError
+from models.errors import BundleError, ModelError, UnknownModelError, UnsupportedDeviceError
 from models.generator import Generator
 from models.image_classifier import ImageClassifier
 from models.language_model import LanguageModel
@@ -44,6 +44,10 @@ class ModelStore:
         for name, version in sorted(self._bundles()):
             found.setdefault(name, []).append(version)
         return found
+
+    def paths(self) -> list[Path]:
+        """Directories of all bundles, as they are on disk now."""
+        return list(self._bundles().values())
 
     def manifest(self, name: str, version: int | None = None) -> Manifest:
         """The manifest of a model, its files unchecked."""
@@ -100,10 +104,15 @@ def load_bundle(
     all. Raises `BundleError` naming everything that is wrong with it, `UnsupportedDeviceError` for a backend or device
     that is not available here.
     """
-    manifest = load_manifest(path)
-    if manifest.task in _SEARCHES:
-        parallel = 1
-    return _TASKS[manifest.task](path, manifest, _backend(backend, path, manifest, device, threads, parallel))
+    try:
+        manifest = load_manifest(path)
+        if manifest.task in _SEARCHES:
+            parallel = 1
+        return _TASKS[manifest.task](path, manifest, _backend(backend, path, manifest, device, threads, parallel))
+    except ModelError:
+        raise
+    except Exception as error:  # what files that are whole and wrong make a library raise is in no specification
+        raise BundleError(str(path), [f"it does not load: {type(error).__name__}: {error}"]) from error
 
 
 def _backend(

@@ -18,6 +18,8 @@ from service.auth import AuthMiddleware, KeyRing, require_administrator
 from service.engine.registry import Registry
 from service.engine.resources import Resources
 from service.errors import Problem, install_error_handlers
+from service.exposition import Exposition
+from service.loop_lag import measure_loop_lag
 from service.metrics import Metrics
 from service.middleware import RequestMiddleware
 from service.settings import Settings
@@ -48,6 +50,8 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     )
     app.state.settings, app.state.metrics, app.state.registry = settings, metrics, registry
     app.state.resources = resources
+    app.state.heap_trimmer = registry.heap_trimmer
+    app.state.exposition = Exposition(metrics.text)
     app.state.load_first = load_first
     parts = (native, classify, translate, generate, models)
     if not settings.tracing:  # FastAPI's spans learn their route from its router
@@ -82,16 +86,20 @@ def _keys(path: Path | None) -> KeyRing | None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     registry: Registry = app.state.registry
     settings: Settings = app.state.settings
-    if app.state.load_first:
-        await registry.load()
-    running = asyncio.create_task(_run(registry, settings.watch_seconds))
-    running.add_done_callback(_log_failure)
+    measuring = asyncio.create_task(measure_loop_lag(app.state.metrics.loop_lag))
     try:
-        yield
+        if app.state.load_first:
+            await registry.load()
+        running = asyncio.create_task(_run(registry, settings.watch_seconds))
+        running.add_done_callback(_log_failure)
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+            await registry.stop()
     finally:
-        running.cancel()
-        await asyncio.wait([running])
-        await registry.stop()
+        measuring.cancel()
         app.state.resources.close()
 
 

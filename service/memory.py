@@ -1,12 +1,14 @@
-"""How memory of models that are gone goes back to the system.
+"""Returning freed memory to the operating system.
 
-Both functions do nothing where glibc is not the C library.
+Nothing here has an effect where glibc is not the C library.
 """
 
+import asyncio
 import contextlib
 import ctypes
+import math
 
-__all__ = ["give_back", "use_few_arenas"]
+__all__ = ["HeapTrimmer", "trim_heap", "use_few_arenas"]
 
 _M_ARENA_MAX = -8
 """Of glibc's `mallopt`."""
@@ -19,7 +21,49 @@ def use_few_arenas() -> None:
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
 
 
-def give_back() -> None:
-    """Returns what has been freed; without it glibc keeps much of that for later."""
+def trim_heap() -> None:
+    """Return freed memory; without it glibc keeps much of that for later. Takes milliseconds, outside the GIL."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+class HeapTrimmer:
+    """Trims the heap some time after it was last asked to, on another thread. Use from one event loop.
+
+    By then the memory of a large request is freed, and requests that follow each other are worth one run. Under steady
+    load, where there is no pause between them, it runs all the same, so that memory returns within seconds.
+    """
+
+    def __init__(self, delay: float = 1.0, longest_wait: float = 3.0) -> None:
+        """`delay` in seconds after the last request, and at least between two runs; `longest_wait` after the first."""
+        self._delay, self._longest_wait = delay, longest_wait
+        self._latest = 0.0
+        self._running: asyncio.Task[None] | None = None
+
+    def request(self) -> None:
+        """Ask for the heap to be trimmed. Costs next to nothing; does not wait."""
+        self._latest = asyncio.get_running_loop().time()
+        if self._running is None:
+            self._running = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Forget what was asked for, e.g. where the application ends."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
+
+    async def _run(self) -> None:
+        loop, trimmed = asyncio.get_running_loop(), -math.inf
+        try:
+            while self._latest >= trimmed:
+                await self._settle(loop)
+                trimmed = loop.time()
+                await asyncio.to_thread(trim_heap)
+        finally:
+            self._running = None
+
+    async def _settle(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Return when there was no request for a while, or the first was long ago."""
+        latest_end = loop.time() + self._longest_wait
+        while (wait := min(self._latest + self._delay, latest_end) - loop.time()) > 0:
+            await asyncio.sleep(wait)

@@ -4,16 +4,16 @@ Where several processes serve, each writes its numbers into files of a directory
 prometheus-client), and whichever is asked sums them up.
 """
 
-import contextlib
 import functools
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -31,6 +31,10 @@ _REPLACED, _REPLACED_TEXT = "softserve_workers_replaced", "Processes that ended 
 _SECONDS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _COUNTS = tuple(float(2**power) for power in range(15))
 _RATIOS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_OverProcesses = Literal["livesum", "livemax", "livemin"]
+
+_INFO = ("model", "version", "task", "backend", "device")
+"""Labels of `softserve_model_info`, of which all series of a model have the first two."""
 
 
 class Metrics:
@@ -43,68 +47,86 @@ class Metrics:
         def histogram(name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Histogram:
             return Histogram(f"softserve_{name}", text, labels, buckets=buckets, registry=registry)
 
-        def gauge(
-            name: str, text: str, labels: Sequence[str], over_processes: Literal["livesum", "livemax"] = "livesum"
-        ) -> Gauge:
+        def gauge(name: str, text: str, labels: Sequence[str], over_processes: _OverProcesses = "livesum") -> Gauge:
             return Gauge(f"softserve_{name}", text, labels, multiprocess_mode=over_processes, registry=registry)
 
-        self.requests = Counter(
-            "softserve_requests", "Answered requests", ["model", "endpoint", "status"], registry=registry
-        )
+        def counter(name: str, text: str, labels: Sequence[str]) -> Counter:
+            return Counter(f"softserve_{name}", text, labels, registry=registry)
+
+        by_endpoint, by_model = ("model", "endpoint"), ("model", "version")
+        self.requests = counter("requests", "Answered requests", (*by_endpoint, "status"))
         self.request_duration = histogram(
-            "request_duration_seconds", "From first byte read to last byte sent", ["model", "endpoint"], _SECONDS
+            "request_duration_seconds", "From first byte read to last byte sent", by_endpoint, _SECONDS
         )
         self.tokenize_duration = histogram(
-            "tokenize_duration_seconds", "Checking and tokenizing one request", ["model"], _SECONDS
+            "tokenize_duration_seconds", "Checking and tokenizing one request", by_model, _SECONDS
         )
-        self.queue_duration = histogram("queue_duration_seconds", "Waiting time of one text", ["model"], _SECONDS)
-        self.inference_duration = histogram("inference_duration_seconds", "One batch", ["model"], _SECONDS)
-        self.batch_items = histogram("batch_items", "Texts in a batch", ["model"], _COUNTS)
-        self.batch_tokens = histogram("batch_tokens", "Tokens in a batch, without padding", ["model"], _COUNTS)
-        self.padding_ratio = histogram("batch_padding_ratio", "Padded share of a batch", ["model"], _RATIOS)
-        self.queue_items = gauge("queue_items", "Texts waiting", ["model"])
-        self.queue_tokens = gauge("queue_tokens", "Tokens waiting", ["model"])
-        self.queue_limit_items = gauge("queue_limit_items", "Texts that may wait", ["model"])
-        self.queue_limit_tokens = gauge("queue_limit_tokens", "Tokens that may wait", ["model"])
-        self.generated_tokens = Counter(
-            "softserve_generated_tokens", "Tokens of finished translations, ends included", ["model"], registry=registry
-        )
-        self.engine_failures = Counter(
-            "softserve_engine_failures", "Engine tasks that died", ["model"], registry=registry
-        )
-        self.rejected = Counter("softserve_rejected", "Refused texts", ["model", "reason"], registry=registry)
-        self.prefix_hits = Counter(
-            "softserve_prefix_cache_hits",
-            "Contexts that went on from what was read before",
-            ["model"],
-            registry=registry,
-        )
-        self.prefix_misses = Counter(
-            "softserve_prefix_cache_misses", "Contexts that were read from the start", ["model"], registry=registry
-        )
-        self.model_info = gauge(
-            "model_info", "1 for each loaded model", ["model", "version", "task", "backend", "device"], "livemax"
-        )
+        self.queue_duration = histogram("queue_duration_seconds", "Waiting time of one text", by_model, _SECONDS)
+        self.inference_duration = histogram("inference_duration_seconds", "One batch", by_model, _SECONDS)
+        self.batch_items = histogram("batch_items", "Texts in a batch", by_model, _COUNTS)
+        self.batch_tokens = histogram("batch_tokens", "Tokens in a batch, without padding", by_model, _COUNTS)
+        self.padding_ratio = histogram("batch_padding_ratio", "Padded share of a batch", by_model, _RATIOS)
+        self.queue_items = gauge("queue_items", "Texts waiting", by_model)
+        self.queue_tokens = gauge("queue_tokens", "Tokens waiting", by_model)
+        self.queue_limit_items = gauge("queue_limit_items", "Texts that may wait", by_model)
+        self.queue_limit_tokens = gauge("queue_limit_tokens", "Tokens that may wait", by_model)
+        self.generated_tokens = counter("generated_tokens", "Tokens of finished translations, ends included", by_model)
+        self.rejected = counter("rejected", "Refused texts", (*by_model, "reason"))
+        self.engine_failures = counter("engine_failures", "Engine tasks that died", by_model)
+        self.prefix_hits = counter("prefix_cache_hits", "Contexts that went on from what was read before", by_model)
+        self.prefix_misses = counter("prefix_cache_misses", "Contexts that were read from the start", by_model)
         self.load_duration = histogram(
-            "model_load_duration_seconds", "Loading and warming up", ["model"], (*_SECONDS, 30.0, 60.0)
+            "model_load_duration_seconds", "Loading and warming up", by_model, (*_SECONDS, 30.0, 60.0)
+        )
+        self.model_info = gauge("model_info", "1 for each loaded model", _INFO, "livemax")
+        self.models_expected = gauge("models_expected", "Models that are to be served", (), "livemax")
+        self.models_ready = gauge("models_ready", "Models of these that are loaded and warmed up", (), "livemin")
+        self.loop_lag = histogram("event_loop_lag_seconds", "Delay of a timer of the event loop", (), _SECONDS)
+        self._current: dict[tuple[str, str], ModelObserver] = {}
+        self._by_model = (
+            *(self.tokenize_duration, self.queue_duration, self.inference_duration, self.load_duration),
+            *(self.batch_items, self.batch_tokens, self.padding_ratio, self.generated_tokens),
+            *(self.queue_items, self.queue_tokens, self.queue_limit_items, self.queue_limit_tokens),
+            *(self.rejected, self.engine_failures, self.prefix_hits, self.prefix_misses),
         )
         if not self._several:
             ProcessCollector(registry=registry)
             Counter(_REPLACED, _REPLACED_TEXT, registry=registry)  # there is nothing to replace
 
     def for_model(self, manifest: Manifest, backends: Sequence[Backend]) -> "ModelObserver":
-        """Of a model that is held by one backend for each device."""
-        devices = ",".join(backend.device for backend in backends)
-        labels = (manifest.name, str(manifest.version), manifest.task, backends[0].name, devices)
-        return ModelObserver(self, manifest.name, labels)
+        """Return the observer of a model that one backend for each device holds.
 
-    def forget(self, info: Sequence[str]) -> None:
-        """A model is not loaded any more. Where processes share their files, nothing can be taken out of these."""
-        if self._several:
-            self.model_info.labels(*info).set(0)
-        else:
-            with contextlib.suppress(KeyError):
-                self.model_info.remove(*info)
+        It takes over the series of the observer that the same name and version had before.
+        """
+        devices = ",".join(backend.device for backend in backends)
+        info = (manifest.name, str(manifest.version), manifest.task, backends[0].name, devices)
+        observer = self._current[info[:2]] = ModelObserver(self, info)
+        return observer
+
+    def forget(self, observer: "ModelObserver") -> None:
+        """Remove the series of a model that is unloaded, except those that an observer after it took over.
+
+        Series by endpoint go with the last version of a name. Where processes share their files nothing can be removed
+        from these: gauges are set to 0 there, and counters and histograms stay as they are.
+        """
+        current = self._current.get(observer.key)
+        taken_over = current is not None and current is not observer
+        if current is None or current is observer or current.info != observer.info:
+            self._remove([self.model_info], _labels(observer.info))
+        if taken_over:
+            return
+        self._current.pop(observer.key, None)
+        self._remove(self._by_model, _labels(observer.key))
+        name = observer.key[0]
+        if all(name != known for known, _ in self._current):
+            self._remove([self.requests, self.request_duration], {"model": name})
+
+    def _remove(self, metrics: Iterable[MetricWrapperBase], labels: Mapping[str, str]) -> None:
+        for metric in metrics:
+            if not self._several:
+                metric.remove_by_labels(dict(labels))
+            elif isinstance(metric, Gauge):
+                metric.labels(**labels).set(0)
 
     def text(self) -> bytes:
         """The exposition format (Prometheus text format)."""
@@ -156,37 +178,44 @@ def _ended(pid: int) -> float:
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
 
+def _labels(values: Sequence[str]) -> dict[str, str]:
+    """Return the labels that an observer's `key` or `info` stands for."""
+    return dict(zip(_INFO, values, strict=False))
+
+
 class ModelObserver:
     """The metrics of one model; the `Observer` of its worker."""
 
-    def __init__(self, metrics: Metrics, model: str, info: Sequence[str]) -> None:
+    def __init__(self, metrics: Metrics, info: Sequence[str]) -> None:
+        """`info` has the labels of `model_info`: name, version, task, backend and device."""
         self._metrics = metrics
-        self._model = model
-        self._info = info
-        self._tokenize_duration = metrics.tokenize_duration.labels(model)
-        self._queue_duration = metrics.queue_duration.labels(model)
-        self._inference_duration = metrics.inference_duration.labels(model)
-        self._batch_items = metrics.batch_items.labels(model)
-        self._batch_tokens = metrics.batch_tokens.labels(model)
-        self._padding_ratio = metrics.padding_ratio.labels(model)
-        self._queue_items = metrics.queue_items.labels(model)
-        self._queue_tokens = metrics.queue_tokens.labels(model)
+        self.info = tuple(info)
+        self.key = key = info[0], info[1]
+        self._tokenize_duration = metrics.tokenize_duration.labels(*key)
+        self._queue_duration = metrics.queue_duration.labels(*key)
+        self._inference_duration = metrics.inference_duration.labels(*key)
+        self._batch_items = metrics.batch_items.labels(*key)
+        self._batch_tokens = metrics.batch_tokens.labels(*key)
+        self._padding_ratio = metrics.padding_ratio.labels(*key)
+        self._queue_items = metrics.queue_items.labels(*key)
+        self._queue_tokens = metrics.queue_tokens.labels(*key)
+        self._failures = metrics.engine_failures.labels(*key)
 
     def loaded(self, seconds: float) -> None:
-        self._metrics.load_duration.labels(self._model).observe(seconds)
-        self._metrics.model_info.labels(*self._info).set(1)
+        self._metrics.load_duration.labels(*self.key).observe(seconds)
+        self._metrics.model_info.labels(*self.info).set(1)
 
     def unloaded(self) -> None:
-        """No version of these labels is served any more."""
-        self._metrics.forget(self._info)
+        """Remove what is shown of the model, except what belongs to a model loaded in its place."""
+        self._metrics.forget(self)
 
     def tokenized(self, seconds: float) -> None:
         self._tokenize_duration.observe(seconds)
 
     def limited(self, items: int, tokens: int) -> None:
-        """What may wait at most."""
-        self._metrics.queue_limit_items.labels(self._model).set(items)
-        self._metrics.queue_limit_tokens.labels(self._model).set(tokens)
+        """Report how many texts and tokens may wait."""
+        self._metrics.queue_limit_items.labels(*self.key).set(items)
+        self._metrics.queue_limit_tokens.labels(*self.key).set(tokens)
 
     def queued(self, items: int, tokens: int) -> None:
         self._queue_items.set(items)
@@ -205,16 +234,16 @@ class ModelObserver:
         """Note how long a batch took; of sequences that are decoded, each one from joining to its end."""
         self._inference_duration.observe(seconds)
 
+    def failed(self) -> None:
+        """Count an engine task that has died."""
+        self._failures.inc()
+
     def prefixes(self, hits: int, misses: int) -> None:
-        self._metrics.prefix_hits.labels(self._model).inc(hits)
-        self._metrics.prefix_misses.labels(self._model).inc(misses)
+        self._metrics.prefix_hits.labels(*self.key).inc(hits)
+        self._metrics.prefix_misses.labels(*self.key).inc(misses)
 
     def rejected(self, reason: str, items: int) -> None:
-        self._metrics.rejected.labels(self._model, reason).inc(items)
-
-    def failed(self) -> None:
-        """Note that the engine task of the model has died."""
-        self._metrics.engine_failures.labels(self._model).inc()
+        self._metrics.rejected.labels(*self.key, reason).inc(items)
 
     def generated(self, tokens: int) -> None:
-        self._metrics.generated_tokens.labels(self._model).inc(tokens)
+        self._metrics.generated_tokens.labels(*self.key).inc(tokens)

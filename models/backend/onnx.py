@@ -4,7 +4,7 @@ import functools
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -13,8 +13,9 @@ import onnxruntime
 
 from models.backend import Array, BackendName
 from models.backend.cpus import usable_cpus
+from models.backend.signature import FoundTensor, mismatches
 from models.errors import BundleError, UnsupportedDeviceError
-from models.manifest import Manifest
+from models.manifest import Graph, Manifest
 
 __all__ = ["OnnxBackend", "OnnxResident"]
 
@@ -81,12 +82,16 @@ class OnnxBackend:
         What TensorRT cannot compute, CUDA does.
 
         Raises `UnsupportedDeviceError` where the device is unknown or its provider did not load (never a silent
-        fall back), `BundleError` where a graph has no ONNX file or is not one.
+        fall back), `BundleError` where a graph has no ONNX file, is not one, or has other inputs or outputs than the
+        manifest says.
         """
         _refuse_two_runtimes()
         self._kind, self._number = _parsed(device)
         self.device = device
         self._sessions = self._beside = self._load(bundle, manifest, _options(threads or _default_threads()))
+        problems = [problem for name, graph in manifest.graphs.items() for problem in self._mismatches(name, graph)]
+        if problems:
+            raise BundleError(str(bundle), problems)
         most = threads or usable_cpus()
         if parallel > 1 and most > 1 and self._kind == "cpu":
             self._beside = self._load(bundle, manifest, _options(max(1, most // parallel)))
@@ -122,6 +127,11 @@ class OnnxBackend:
         if wanted not in session.get_providers():
             raise UnsupportedDeviceError(f"{wanted} was asked for but did not load")
         return session
+
+    def _mismatches(self, name: str, graph: Graph) -> Iterator[str]:
+        session = self._sessions[name]
+        yield from mismatches(f"graphs.{name}.inputs", graph.inputs, map(_found, session.get_inputs()))
+        yield from mismatches(f"graphs.{name}.outputs", graph.outputs, map(_found, session.get_outputs()))
 
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         with self._count:
@@ -219,6 +229,12 @@ class OnnxResident:
 def _value(array: Array, memory: tuple[str, int]) -> onnxruntime.OrtValue:
     """On the CPU the value shares the memory of the array, which is contiguous."""
     return onnxruntime.OrtValue.ortvalue_from_numpy(array, *memory)
+
+
+def _found(tensor: onnxruntime.NodeArg) -> FoundTensor:
+    """Return what a session declares of an input or output, under numpy's name of its type."""
+    kind = tensor.type.removeprefix("tensor(").removesuffix(")")
+    return FoundTensor(tensor.name, {"float": "float32"}.get(kind, kind), tensor.shape)
 
 
 def _parsed(device: str) -> tuple[str, int]:

@@ -1,13 +1,13 @@
 """The TorchScript backend. The only place outside `training` that imports torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
 from models.backend import Array, BackendName
 from models.errors import BundleError, UnsupportedDeviceError
-from models.manifest import Manifest
+from models.manifest import Graph, Manifest
 
 __all__ = ["TorchScriptBackend", "TorchScriptResident"]
 
@@ -20,7 +20,8 @@ class TorchScriptBackend:
     def __init__(self, bundle: Path, manifest: Manifest, *, device: str = "cpu", threads: int | None = None) -> None:
         """`device` is a name of torch's, or `auto`.
 
-        Raises `UnsupportedDeviceError` for a device it lacks, `BundleError` where a graph has no such file.
+        Raises `UnsupportedDeviceError` for a device it lacks, `BundleError` where a graph has no such file, or another
+        number of inputs or outputs than the manifest says: TorchScript keeps neither names nor types nor shapes.
         """
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -37,6 +38,9 @@ class TorchScriptBackend:
             raise BundleError(str(bundle), missing)
         files = {graph.torchscript for graph in self._graphs.values() if graph.torchscript}
         self._modules = {file: self._load(bundle, file) for file in files}
+        problems = [problem for name, graph in self._graphs.items() for problem in self._mismatches(name, graph)]
+        if problems:
+            raise BundleError(str(bundle), problems)
 
     def _load(self, bundle: Path, file: str) -> torch.jit.ScriptModule:
         try:
@@ -44,6 +48,21 @@ class TorchScriptBackend:
         except (RuntimeError, ValueError) as error:
             raise BundleError(str(bundle), [f"{file} does not load: {error}"]) from error
         return module
+
+    def _mismatches(self, name: str, graph: Graph) -> Iterator[str]:
+        method = getattr(self._modules[graph.torchscript or ""], name, None)
+        schema = getattr(method, "schema", None)
+        if schema is None:
+            yield f"{graph.torchscript} has no method {name}"
+            return
+        inputs = len(schema.arguments) - 1  # without the module itself
+        if inputs != len(graph.inputs):
+            yield f"graphs.{name}.inputs are {len(graph.inputs)}, those of its method {inputs}"
+        returned = schema.returns[0].type
+        if returned.kind() != "TupleType":
+            yield f"graphs.{name}: its method returns {returned}, not a tuple of tensors"
+        elif (outputs := len(returned.elements())) != len(graph.outputs):
+            yield f"graphs.{name}.outputs are {len(graph.outputs)}, those of its method {outputs}"
 
     @torch.inference_mode()
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:

@@ -56,6 +56,7 @@ async def _reserve(request: Request) -> None:
     except TimeoutError:
         raise QueueFull(never=False, retry_after=1) from None
     resources_of(request).callback(bodies.release, length)
+    resources_of(request).callback(request.app.state.registry.heap_trimmer.request)
 
 
 def checked_body(model: type[BodyT], content: bytes, content_type: str) -> BodyT:

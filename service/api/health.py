@@ -7,7 +7,8 @@ from pydantic import BaseModel
 
 from service.engine.registry import Registry
 from service.errors import problem_response
-from service.metrics import CONTENT_TYPE_LATEST, Metrics
+from service.exposition import Exposition
+from service.metrics import CONTENT_TYPE_LATEST
 
 __all__ = ["router"]
 
@@ -48,5 +49,5 @@ async def readyz(request: Request) -> Ready | Response:
 @router.get("/metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
     """Prometheus text format."""
-    collected: Metrics = request.app.state.metrics
-    return Response(collected.text(), media_type=CONTENT_TYPE_LATEST)
+    exposition: Exposition = request.app.state.exposition
+    return Response(await exposition.text(), media_type=CONTENT_TYPE_LATEST)

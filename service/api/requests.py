@@ -41,6 +41,10 @@ __all__ = [
 QueryT = TypeVar("QueryT")
 
 
+_LARGE_RESULT = 10_000
+"""Result items after which freed memory is returned to the operating system."""
+
+
 class _FailFast(FailFast):
     """Stop at the first wrong item of a list. Hashable, so that the annotation can be part of a union."""
 
@@ -130,6 +134,8 @@ async def reserve_results(request: Request, items: int, deadline: float) -> None
     except TimeoutError:
         raise DeadlineExceeded from None
     resources_of(request).callback(budget.release, items)
+    if items > _LARGE_RESULT:
+        resources_of(request).callback(request.app.state.registry.heap_trimmer.request)
 
 
 async def queries_of(

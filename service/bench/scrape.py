@@ -86,7 +86,7 @@ class Difference:
     """What one model did between two scrapes, whoever asked it to."""
 
     def __init__(self, before: Scrape, after: Scrape, model: str) -> None:
-        if _restarted(before.series, after.series):
+        if _restarted(before.series, after.series, model):
             raise ScrapeError(
                 "its counters went back: the server restarted during the run, or several answer at this address"
             )
@@ -95,7 +95,7 @@ class Difference:
 
     def distribution(self, name: str) -> Distribution:
         """Of the histogram `softserve_<name>`; empty where there is none."""
-        counts = {float(labels["le"]): value for labels, value in self._grown(f"{name}_bucket") if "le" in labels}
+        counts = {float(bound): value for bound, value in self._summed(f"{name}_bucket", "le").items() if bound}
         bounds = tuple(sorted(counts))
         cumulative = [0.0, *(counts[bound] for bound in bounds)]
         total = sum(value for _, value in self._grown(f"{name}_sum"))
@@ -107,11 +107,19 @@ class Difference:
 
     def by_label(self, name: str, label: str) -> dict[str, float]:
         """How much a counter grew, for each value of a label where it did."""
-        return {labels.get(label, ""): value for labels, value in self._grown(f"{name}_total") if value}
+        return {key: value for key, value in self._summed(f"{name}_total", label).items() if value}
 
     def gauge(self, name: str) -> float | None:
         """A value without labels, of any name, in the later scrape."""
         return self._after.get((name, frozenset()))
+
+    def _summed(self, name: str, label: str) -> dict[str, float]:
+        """Return by how much samples grew for each value of a label, summed over versions of the model."""
+        sums: dict[str, float] = {}
+        for labels, value in self._grown(name):
+            key = labels.get(label, "")
+            sums[key] = sums.get(key, 0.0) + value
+        return sums
 
     def _grown(self, name: str) -> list[tuple[dict[str, str], float]]:
         own = ("model", self._model)
@@ -122,10 +130,14 @@ class Difference:
         ]
 
 
-def _restarted(before: Mapping[_Series, float], after: Mapping[_Series, float]) -> bool:
-    """Whether anything that only grows is less than before, gone, or was created anew."""
+def _restarted(before: Mapping[_Series, float], after: Mapping[_Series, float], model: str) -> bool:
+    """Whether anything that only grows is less than before, gone, or was created anew.
+
+    Series of another model may be gone because that was unloaded.
+    """
     for (name, labels), value in before.items():
-        if name.startswith(_PREFIX):
+        unloaded = (name, labels) not in after and dict(labels).get("model", model) not in ("", model)
+        if name.startswith(_PREFIX) and not unloaded:
             if name.endswith(_CREATED) and after.get((name, labels)) != value:
                 return True
             if name.endswith(_CUMULATIVE) and after.get((name, labels), -1.0) < value:

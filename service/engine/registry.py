@@ -1,7 +1,6 @@
 """The models a service serves: loading, warming up, finding by name, stopping."""
 
 import asyncio
-import base64
 import gc
 import logging
 import math
@@ -9,15 +8,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar, TypeVarTuple
 
 from models import (
+    BundleError,
     Classifier,
-    Generator,
     ImageClassifier,
     LanguageModel,
     Manifest,
     ModelStore,
-    Translator,
     UnknownModelError,
 )
 from models.language_model import NextWords
@@ -26,11 +25,12 @@ from models.prefix_cache import PrefixCache
 from models.sequence_to_sequence import SequenceToSequenceModel
 from models.store import Model
 from service.engine.decoding import DecodingWorker
-from service.engine.priority import lower_thread_priority as give_way
+from service.engine.priority import lower_thread_priority
 from service.engine.queue import Limits
 from service.engine.resources import Resources
+from service.engine.warm_up import warm_up
 from service.engine.worker import BatchWorker, Operation, Worker
-from service.memory import give_back
+from service.memory import HeapTrimmer
 from service.metrics import Metrics, ModelObserver
 from service.settings import Settings
 from service.tracing import BatchTracer
@@ -39,11 +39,8 @@ __all__ = ["Key", "NotReady", "Registry", "ServedModel"]
 
 logger = logging.getLogger("softserve")
 
-_BLACK = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
-)
-"""A PNG file of one pixel."""
-
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
 
 Key = tuple[str, int]
 """Name and version."""
@@ -119,9 +116,19 @@ class Registry:
         self._resources = resources or Resources(settings)
         self._store = ModelStore(*settings.model_dirs)
         self._paths = self._wanted()
+        self._expected = {_key(path) for path in self._paths}
+        self._pinned: set[Key] = set()
+        """Models that an administrator loaded, which stay although a newer version appears."""
+        self._dismissed: set[Key] = set()
+        """Models that an administrator unloaded, which are not missed."""
+        self._tried: dict[Path, Signature] = {}
+        """Files of each bundle when it was last loaded, whether it did load or not."""
         self._served: dict[Key, ServedModel] = {}
         self._changing = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
+        self._loader = ThreadPoolExecutor(1, "softserve-load", initializer=lower_thread_priority)
+        self.heap_trimmer = HeapTrimmer()
+        """Asked where much memory was freed."""
         self._loaded = False
         self.failure: Exception | None = None
         """What kept a configured model from loading."""
@@ -138,6 +145,7 @@ class Registry:
 
     async def load(self) -> None:
         """Loads and warms up every configured model, one after the other; remembers and raises what goes wrong."""
+        self._report()
         gc.collect()
         gc.freeze()  # modules live as long as the process: to look at them in a collection takes 0.1 s
         try:
@@ -161,7 +169,9 @@ class Registry:
 
     async def stop(self) -> None:
         """Lets every model finish what it accepted."""
+        self._loader.shutdown(wait=False, cancel_futures=True)
         await asyncio.gather(*(served.worker.stop() for served in self._served.values()), *self._retiring)
+        await self.heap_trimmer.stop()
 
     def find(self, name: str | None, task: str) -> ServedModel:
         """The model of that name (`"name"`: its newest version, or `"name:version"`) and task.
@@ -187,7 +197,11 @@ class Registry:
         after which the old one still serves.
         """
         async with self._changing:
-            return await self._load(await asyncio.to_thread(self._store.path, name))
+            served = await self._load(await self._off_loop(self._store.path, name))
+            self._pinned.add(served.key)
+            self._expected.add(served.key)
+            self._report()
+            return served
 
     async def remove(self, name: str) -> list[Key]:
         """Stops serving a model, all its versions or `"name:version"`; requests that hold it are still answered.
@@ -200,86 +214,122 @@ class Registry:
                 raise UnknownModelError(name, _full_names(self._served))
             for key in gone:
                 self._retire(self._served.pop(key))
+            self._pinned -= set(gone)
+            self._dismissed |= set(gone)
+            self._expected -= set(gone)
+            self._report()
             return gone
 
     async def watch(self, seconds: float) -> None:
-        """Looks every so often for what is to be served, and serves it: forever, until it is cancelled.
+        """Look every so often for what is to be served, and serve it: forever, until it is cancelled.
 
         Bundles that are new or have changed are loaded, and then those unloaded that are not to be served any more. One
-        that does not load, perhaps because it is still being copied, is tried again when its files have changed. Where
-        no bundle at all is found, what is served stays: a disk is more often lost than emptied.
+        that does not load, perhaps because it is still being copied, is tried again when its files have changed. What
+        an administrator loaded stays until an administrator unloads it or its files are gone. Where no bundle at all
+        is found, what is served stays: a disk is more often lost than emptied.
         """
-        tried, trouble = {path: _signature(path) for path in self._paths}, ""
+        trouble = ""
         while True:
             await asyncio.sleep(seconds)
             try:
                 async with self._changing:
-                    await self._follow(tried)
+                    await self._follow()
                 trouble = ""
             except Exception as error:  # an unreadable disk must not end the watch
                 if str(error) != trouble:
                     logger.warning("model directories cannot be read: %s", error)
                 trouble = str(error)
 
-    async def _follow(self, tried: dict[Path, Signature]) -> None:
-        wanted = {path: _signature(path) for path in await asyncio.to_thread(self._wanted)}
-        if not wanted:
-            raise FileNotFoundError("they hold no bundle")
-        for path, signature in wanted.items():
-            if signature == tried.get(path):
+    async def _follow(self) -> None:
+        wanted, pinned = await self._off_loop(self._look)
+        for path, signature in (wanted | pinned).items():
+            if signature == self._tried.get(path):
                 continue
-            tried[path] = signature
             try:
                 await self._load(path)
             except Exception as error:
                 logger.error("%s does not load: %s", path, error)
-        loaded = {(path.parent.name, int(path.name)) for path in wanted} & self._served.keys()
-        names = {name for name, _ in loaded}
-        for key in [key for key in self._served if key not in loaded]:
-            # The last version stays until another one is there, or its files are gone.
-            if key[0] in names or not any(path.parent.name == key[0] for path in wanted):
+        self._unload_others({_key(path) for path in wanted}, {_key(path) for path in pinned})
+        for path in self._tried.keys() - wanted.keys() - pinned.keys():
+            del self._tried[path]
+
+    def _look(self) -> tuple[dict[Path, Signature], dict[Path, Signature]]:
+        """Return the bundles to be served, and those of pinned models, as they are on disk now."""
+        wanted = {path: _signature(path) for path in self._wanted()}
+        if not wanted:
+            raise FileNotFoundError("they hold no bundle")
+        pinned = {path: _signature(path) for path in self._store.paths() if _key(path) in self._pinned}
+        return wanted, pinned
+
+    def _unload_others(self, wanted: set[Key], pinned: set[Key]) -> None:
+        """Unload what is not to be served any more. The newest version stays until the one after it has loaded."""
+        self._pinned = pinned
+        replaced = {name for name, _ in wanted & self._served.keys()}
+        waiting = {name for name, _ in wanted} - replaced
+        for key in self._served.keys() - wanted - pinned:
+            if key[0] not in waiting:
                 self._retire(self._served.pop(key))
-        for path in tried.keys() - wanted.keys():
-            del tried[path]
+        self._expected = wanted - self._dismissed | pinned
+        self._report()
 
     async def _load(self, path: Path) -> ServedModel:
         started = time.monotonic()
-        replicas = await asyncio.to_thread(self._load_and_warm_up, path)
+        replicas, digest = await self._off_loop(self._load_and_warm_up, path)
         model = replicas[0]
         observer = self._metrics.for_model(model.manifest, [replica.backend for replica in replicas])
         worker = self._worker(replicas, observer)
         worker.start()
         size = self._settings.prefix_cache_mb * _MEGABYTE
         prefixes = PrefixCache[NextWords](size) if size and isinstance(model, LanguageModel) else None
-        served = ServedModel(model, worker, observer, sha256_of(path / MANIFEST), prefixes)
+        served = ServedModel(model, worker, observer, digest, prefixes)
         old = self._served.get(served.key)
         self._served[served.key] = served
+        self._dismissed.discard(served.key)
         observer.limited(self._settings.max_queue_items, self._settings.max_queue_tokens)
         observer.loaded(time.monotonic() - started)
         logger.info("loaded %s:%s in %.2f s", *served.key, time.monotonic() - started)
+        self._report()
         if old is not None:
             self._retire(old)
         return served
+
+    def _report(self) -> None:
+        """Show how many models are to be served, and how many of these are."""
+        self._metrics.models_expected.set(len(self._expected))
+        self._metrics.models_ready.set(len(self._expected & self._served.keys()))
 
     def _retire(self, served: ServedModel) -> None:
         """Ends a model that requests no longer find, once those that hold it are answered."""
 
         async def retire() -> None:
             await served.retire()
-            if served.key not in self._served:
-                served.observer.unloaded()
+            served.observer.unloaded()
+            self.heap_trimmer.request()
             logger.info("unloaded %s:%s", *served.key)
 
         task = asyncio.create_task(retire())
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
-        task.add_done_callback(lambda task: task.get_loop().call_later(1.0, give_back))
 
-    def _load_and_warm_up(self, path: Path) -> list[Model]:
-        """The model on each device."""
-        give_way()
+    async def _off_loop(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        """Run what reads files on the loader's thread, since a disk may take seconds to answer."""
+        return await asyncio.get_running_loop().run_in_executor(self._loader, function, *arguments)
+
+    def _load_and_warm_up(self, path: Path) -> tuple[list[Model], str]:
+        """Return the model on each device and the digest of its manifest; any failure is a `ModelError`."""
         settings = self._settings
-        return [self._warm(self._load_on(device, path)) for device in settings.device.split(",")]
+        try:
+            self._tried[path] = _signature(path)  # before files are read: a change from now on is noticed
+            digest = sha256_of(path / MANIFEST)
+            models = [self._load_on(device, path) for device in settings.device.split(",")]
+        except OSError as error:
+            raise BundleError(str(path), [f"it cannot be read: {error}"]) from error
+        try:
+            for model in models:
+                warm_up(model, max_batch_items=settings.max_batch_items, parallel_batches=settings.parallel_batches)
+        except Exception as error:  # a graph that loads may fail when it runs, with whatever its runtime raises
+            raise BundleError(str(path), [f"its warm-up failed: {type(error).__name__}: {error}"]) from error
+        return models, digest
 
     def _load_on(self, device: str, path: Path) -> Model:
         settings = self._settings
@@ -291,18 +341,6 @@ class Registry:
             threads=settings.threads,
             parallel=settings.parallel_batches,
         )
-
-    def _warm(self, model: Model) -> Model:
-        """Runs everything once, and batches beside each other, so that no request is the first."""
-        beside = self._settings.parallel_batches > 1 and not isinstance(model, SequenceToSequenceModel)
-        with ThreadPoolExecutor(2, initializer=give_way) as pool:
-            for count in (1, min(8, self._settings.max_batch_items)):
-                for words in _warm_up_lengths(model):
-                    texts = [" ".join(["a"] * words)] * count
-                    _try(model, texts)
-                    if beside:
-                        list(pool.map(_try, [model] * 2, [texts] * 2))
-        return model
 
     def _worker(self, replicas: Sequence[Model], observer: ModelObserver) -> Worker:
         """What runs a model, given on each device."""
@@ -333,6 +371,11 @@ def _signature(bundle: Path) -> Signature:
     return frozenset((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in bundle.iterdir())
 
 
+def _key(bundle: Path) -> Key:
+    """Return the name and version that a bundle's directory stands for."""
+    return bundle.parent.name, int(bundle.name)
+
+
 def _names(key: Key) -> tuple[str, str]:
     """What a request may call a model."""
     return key[0], f"{key[0]}:{key[1]}"
@@ -340,29 +383,6 @@ def _names(key: Key) -> tuple[str, str]:
 
 def _full_names(served: Iterable[Key]) -> list[str]:
     return sorted(_names(key)[1] for key in served)
-
-
-def _warm_up_lengths(model: Model) -> list[int]:
-    """Words of texts before which nobody shall be the first; what is written from a text takes its time."""
-    if isinstance(model, ImageClassifier):
-        return [1]
-    lengths = (1, 32) if isinstance(model, SequenceToSequenceModel) else (1, 8, 32, 128)
-    return [length for length in lengths if length < model.manifest.text.max_tokens] or [1]
-
-
-def _try(model: Model, texts: Sequence[str]) -> None:
-    """Runs everything that the model can do, on these texts or as many images; a word may be several tokens."""
-    if isinstance(model, Translator):
-        model.translate(texts, truncate=True)
-    elif isinstance(model, Generator):
-        model.generate(texts, truncate=True)
-    elif isinstance(model, ImageClassifier):
-        model.classify([_BLACK] * len(texts))
-    elif isinstance(model, Classifier):
-        model.classify(texts, truncate=True)
-    else:
-        model.next_words(texts)
-        model.score(texts)
 
 
 def operations(model: LanguageModel | Classifier | ImageClassifier) -> dict[str, Operation]:

@@ -81,6 +81,9 @@ def test_the_dashboard_answers_its_questions():
         "softserve_batch_tokens_sum",
         "softserve_generated_tokens_total",
         "process_resident_memory_bytes",
+        "softserve_event_loop_lag_seconds_bucket",
+        "softserve_engine_failures_total",
+        "softserve_models_ready",
     ):
         assert name in asked
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from models import ImageClassifier, QueryError
-from models.image_classifier import decoded
+from models.image_decoding import decoded
 from models.store import load_bundle
 from tests.fixtures.images import LABELS, file_of, shape
 from training.export.bundle import Exported

@@ -169,6 +169,59 @@ def test_a_directory_in_place_of_a_file(bundle):
     assert validate(bundle) == ["weights.bin is missing"]
 
 
+def test_a_file_that_is_not_listed(bundle, content):
+    """Its weights would be used unchecked: a graph names them, not the manifest."""
+    del content["files"]["weights.bin"]
+    (bundle / "manifest.json").write_text(json.dumps(content))
+    weights = (bundle / "weights.bin").read_bytes()
+    half = len(weights) // 2
+    (bundle / "weights.bin").write_bytes(weights[:half] + bytes(len(weights) - half))
+    assert validate(bundle) == ["weights.bin has no checksum in files"]
+    with pytest.raises(BundleError, match=r"weights\.bin has no checksum in files"):
+        load_manifest(bundle)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".hidden", "manifest.json.bak"])
+def test_every_other_file_is_named(bundle, name):
+    (bundle / name).touch()
+    assert validate(bundle) == [f"{name} has no checksum in files"]
+
+
+def test_a_sub_directory_is_refused(bundle):
+    """`files` cannot list what it holds."""
+    (bundle / "more").mkdir()
+    assert validate(bundle) == ["more is a directory, which a bundle must not have"]
+
+
+def test_a_link_counts_as_the_file_that_it_leads_to(bundle, tmp_path):
+    (bundle / "weights.bin").rename(tmp_path / "blob")
+    (bundle / "weights.bin").symlink_to(tmp_path / "blob")
+    assert validate(bundle) == []
+    (tmp_path / "blob").write_bytes(b"other")
+    assert validate(bundle) == ["weights.bin does not match its checksum"]
+    (tmp_path / "blob").unlink()
+    assert validate(bundle) == ["weights.bin is missing"]
+
+
+def test_a_link_that_is_not_listed(bundle, tmp_path):
+    (bundle / "more.bin").symlink_to(bundle / "weights.bin")
+    (bundle / "nowhere.bin").symlink_to(tmp_path / "nowhere")
+    (bundle / "outside").symlink_to(tmp_path)
+    assert validate(bundle) == [
+        "more.bin has no checksum in files",
+        "nowhere.bin has no checksum in files",
+        "outside is a directory, which a bundle must not have",
+    ]
+
+
+def test_a_file_that_cannot_be_read_is_named(bundle, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("models.manifest.sha256_of", refuse)
+    assert "weights.bin cannot be read: Permission denied" in validate(bundle)
+
+
 def test_version_and_directory_differ(bundle, content):
     moved = bundle.rename(bundle.with_name("99"))
     assert validate(moved) == [f"version {content['version']} lies in a directory named '99'"]

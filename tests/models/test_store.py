@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models import BundleError, ModelStore, UnknownModelError, UnsupportedDeviceError
+from models import store as store_module
 from models.store import load_bundle
 
 
@@ -209,3 +210,81 @@ def test_unknown_device(bundled):
 def test_loading_a_missing_directory():
     with pytest.raises(BundleError, match=r"manifest\.json is missing"):
         load_bundle(Path("nowhere"))
+
+
+# ---- the graphs against the manifest ----
+
+
+def changed(bundle, content, change):
+    change(content["graphs"])
+    (bundle / "manifest.json").write_text(json.dumps(content))
+    return bundle
+
+
+def tensor(graphs, graph, side, name):
+    (found,) = [spec for spec in graphs[graph][side] if spec["name"] == name]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (
+            lambda graphs: tensor(graphs, "score", "inputs", "tokens").update(dtype="float32"),
+            "graphs.score.inputs.tokens is float32, in the graph int64",
+        ),
+        (
+            lambda graphs: tensor(graphs, "score", "inputs", "hidden").update(shape=[2, "batch"]),
+            "graphs.score.inputs.hidden has 2 dimensions, in the graph 3",
+        ),
+        (
+            lambda graphs: tensor(graphs, "score", "inputs", "hidden").update(shape=[2, "batch", 191]),
+            "graphs.score.inputs.hidden has 191 in dimension 2, in the graph 192",
+        ),
+        (
+            lambda graphs: tensor(graphs, "score", "outputs", "next_cell").update(shape=["layers", "batch", 192]),
+            "graphs.score.outputs.next_cell has layers in dimension 0, in the graph 2",
+        ),
+        (
+            lambda graphs: graphs["next_words"]["outputs"].remove(tensor(graphs, "next_words", "outputs", "entropy")),
+            "graphs.next_words.outputs lacks entropy, which the graph has",
+        ),
+    ],
+)
+def test_a_graph_with_another_signature_is_a_bundle_error(bundle, content, change, problem):
+    with pytest.raises(BundleError) as caught:
+        load_bundle(changed(bundle, content, change), threads=1)
+    assert caught.value.problems == (problem,)
+
+
+def test_all_differences_of_all_graphs_are_named_at_once(bundle, content):
+    def change(graphs):
+        tensor(graphs, "score", "inputs", "tokens").update(name="texts")
+        tensor(graphs, "next_words", "inputs", "k").update(dtype="float32")
+        tensor(graphs, "next_words", "outputs", "words").update(dtype="float32", shape=["batch"])
+
+    with pytest.raises(BundleError) as caught:
+        load_bundle(changed(bundle, content, change), threads=1)
+    assert set(caught.value.problems) == {
+        "graphs.score.inputs.texts is not in the graph",
+        "graphs.score.inputs lacks tokens, which the graph has",
+        "graphs.next_words.inputs.k is float32, in the graph int64",
+        "graphs.next_words.outputs.words is float32, in the graph int64",
+        "graphs.next_words.outputs.words has 1 dimensions, in the graph 2",
+    }
+
+
+def test_a_dimension_that_only_the_graph_lets_vary_is_no_difference(bundle, content):
+    path = changed(
+        bundle, content, lambda graphs: tensor(graphs, "score", "inputs", "tokens").update(shape=[1, "steps"])
+    )
+    load_bundle(path, threads=1)
+
+
+def test_whatever_loading_raises_is_a_bundle_error(bundled, monkeypatch):
+    def fail(*_):
+        raise KeyError("surprise")
+
+    monkeypatch.setitem(store_module._TASKS, "language-model", fail)
+    with pytest.raises(BundleError, match="it does not load: KeyError: 'surprise'"):
+        load_bundle(bundled, threads=1)

@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -20,11 +23,15 @@ METRICS = [
     "queue_limit_items",
     "queue_limit_tokens",
     "rejected",
+    "engine_failures",
     "generated_tokens",
     "prefix_cache_hits",
     "prefix_cache_misses",
     "model_info",
     "model_load_duration_seconds",
+    "models_expected",
+    "models_ready",
+    "event_loop_lag_seconds",
     "workers_replaced",
 ]
 LABELS = {"model", "endpoint", "status", "reason", "version", "task", "backend", "device"}
@@ -57,40 +64,40 @@ def test_a_batch_counts_items_tokens_and_padding(metrics, observer):
         "queue_duration_seconds_sum": 2.0,
         "queue_duration_seconds_count": 2,
     }
-    assert {name: value(metrics, name, model="next-word") for name in expected} == expected
+    assert {name: value(metrics, name, model="next-word", version="3") for name in expected} == expected
 
 
 def test_equal_lengths_have_no_padding(metrics, observer):
     observer.batch([3, 3, 3], [0, 0, 0], 0.1)
-    assert value(metrics, "batch_padding_ratio_bucket", model="next-word", le="0.0") == 1
+    assert value(metrics, "batch_padding_ratio_bucket", model="next-word", version="3", le="0.0") == 1
 
 
 def test_the_queue_is_shown_as_it_is_now(metrics, observer):
     observer.queued(5, 50)
     observer.queued(2, 20)
-    assert value(metrics, "queue_items", model="next-word") == 2
-    assert value(metrics, "queue_tokens", model="next-word") == 20
+    assert value(metrics, "queue_items", model="next-word", version="3") == 2
+    assert value(metrics, "queue_tokens", model="next-word", version="3") == 20
 
 
 def test_what_may_wait_is_shown(metrics, observer):
     observer.limited(7, 70)
-    assert value(metrics, "queue_limit_items", model="next-word") == 7
-    assert value(metrics, "queue_limit_tokens", model="next-word") == 70
+    assert value(metrics, "queue_limit_items", model="next-word", version="3") == 7
+    assert value(metrics, "queue_limit_tokens", model="next-word", version="3") == 70
 
 
 def test_refused_texts_are_counted_by_reason(metrics, observer):
     observer.rejected("overloaded", 3)
     observer.rejected("overloaded", 1)
     observer.rejected("expired", 1)
-    assert value(metrics, "rejected_total", model="next-word", reason="overloaded") == 4
-    assert value(metrics, "rejected_total", model="next-word", reason="expired") == 1
+    assert value(metrics, "rejected_total", model="next-word", version="3", reason="overloaded") == 4
+    assert value(metrics, "rejected_total", model="next-word", version="3", reason="expired") == 1
 
 
 def test_a_loaded_model_is_described(metrics, observer):
     observer.loaded(1.5)
     described = {"model": "next-word", "version": "3", "task": "language-model", "backend": "onnx", "device": "cpu"}
     assert value(metrics, "model_info", **described) == 1
-    assert value(metrics, "model_load_duration_seconds_sum", model="next-word") == 1.5
+    assert value(metrics, "model_load_duration_seconds_sum", model="next-word", version="3") == 1.5
 
 
 def test_a_model_is_not_described_before_it_is_loaded(metrics, observer):
@@ -99,7 +106,7 @@ def test_a_model_is_not_described_before_it_is_loaded(metrics, observer):
 
 def test_tokenizing_is_timed(metrics, observer):
     observer.tokenized(0.125)
-    assert value(metrics, "tokenize_duration_seconds_sum", model="next-word") == 0.125
+    assert value(metrics, "tokenize_duration_seconds_sum", model="next-word", version="3") == 0.125
 
 
 def test_two_applications_share_no_numbers(metrics, observer):
@@ -112,7 +119,7 @@ def test_durations_are_told_apart_from_100_microseconds_up(metrics, observer, na
     observer.tokenized(1e-4)
     observer.batch([1], [1e-4], 1e-4)
     metrics.request_duration.labels("next-word", "/v1/score").observe(1e-4)
-    labels = {"model": "next-word"} | ({"endpoint": "/v1/score"} if name == "request" else {})
+    labels = {"model": "next-word"} | ({"endpoint": "/v1/score"} if name == "request" else {"version": "3"})
     assert value(metrics, f"{name}_duration_seconds_bucket", **labels, le="0.0001") == 1
 
 
@@ -128,3 +135,120 @@ def test_labels_have_few_values(metrics):
     collectors = [value for value in vars(metrics).values() if isinstance(value, MetricWrapperBase)]
     assert len(collectors) == len(METRICS) - 1  # nothing counts the processes of one
     assert {label for collector in collectors for label in collector._labelnames} <= LABELS
+
+
+# ---- versions, and models that are unloaded ----
+
+
+def model_of(name, version, task="language-model"):
+    return SimpleNamespace(name=name, version=version, task=task), [SimpleNamespace(name="onnx", device="cpu")]
+
+
+def busy(metrics, name, version):
+    """An observer that has used every metric that it has."""
+    observer = metrics.for_model(*model_of(name, version))
+    observer.loaded(1.0)
+    observer.limited(7, 70)
+    observer.tokenized(0.1)
+    observer.queued(2, 20)
+    observer.batch([4], [0.1], 0.1)
+    observer.failed()
+    observer.prefixes(1, 1)
+    for reason in ("overloaded", "expired"):
+        observer.rejected(reason, 1)
+    observer.generated(3)
+    for status in ("200", "429"):
+        metrics.requests.labels(name, "/v1/score", status).inc()
+    metrics.request_duration.labels(name, "/v1/score").observe(0.1)
+    return observer
+
+
+def series_of(metrics, **labels):
+    families = text_string_to_metric_families(metrics.text().decode())
+    samples = [sample for family in families for sample in family.samples]
+    return {sample.name for sample in samples if labels.items() <= sample.labels.items()}
+
+
+def test_versions_have_series_of_their_own(metrics):
+    for version in (3, 4):
+        busy(metrics, "next-word", version).queued(version, 10 * version)
+    assert value(metrics, "queue_items", model="next-word", version="3") == 3
+    assert value(metrics, "queue_items", model="next-word", version="4") == 4
+
+
+def test_failures_are_counted_from_0(metrics, observer):
+    labels = {"model": "next-word", "version": "3"}
+    assert value(metrics, "engine_failures_total", **labels) == 0
+    observer.failed()
+    assert value(metrics, "engine_failures_total", **labels) == 1
+
+
+def test_all_series_of_an_unloaded_model_go_and_no_others(metrics):
+    old, new, other = busy(metrics, "next-word", 3), busy(metrics, "next-word", 4), busy(metrics, "intents", 1)
+    names = series_of(metrics, model="next-word", version="4")
+    old.unloaded()
+    assert series_of(metrics, model="next-word", version="3") == set()
+    assert series_of(metrics, model="next-word", version="4") == names
+    assert "softserve_requests_total" in series_of(metrics, model="next-word")
+    new.unloaded()
+    assert series_of(metrics, model="next-word") == set()
+    assert len(series_of(metrics, model="intents")) > 20
+    other.unloaded()
+    assert series_of(metrics, model="intents") == set()
+
+
+def test_a_model_loaded_again_keeps_its_series(metrics):
+    old = busy(metrics, "next-word", 3)
+    again = busy(metrics, "next-word", 3)
+    old.unloaded()
+    assert value(metrics, "batch_items_count", model="next-word", version="3") == 2
+    assert series_of(metrics, model="next-word", version="3", task="language-model") == {"softserve_model_info"}
+    again.unloaded()
+    assert series_of(metrics, model="next-word") == set()
+
+
+def test_a_model_loaded_again_for_another_task_is_described_once(metrics):
+    old = busy(metrics, "next-word", 3)
+    metrics.for_model(*model_of("next-word", 3, "translation")).loaded(1.0)
+    old.unloaded()
+    assert series_of(metrics, task="language-model") == set()
+    assert series_of(metrics, task="translation") == {"softserve_model_info"}
+
+
+def test_what_is_counted_late_goes_too(metrics):
+    """The old model of two with one name and version may be the last to end."""
+    old, again = busy(metrics, "next-word", 3), busy(metrics, "next-word", 3)
+    again.unloaded()
+    old.generated(3)
+    old.unloaded()
+    assert series_of(metrics, model="next-word") == set()
+
+
+def test_with_several_processes_gauges_become_0(tmp_path):
+    """Nothing can be removed from the files of prometheus-client."""
+    code = """
+from types import SimpleNamespace
+from service.metrics import Metrics
+metrics = Metrics()
+observer = metrics.for_model(
+    SimpleNamespace(name="m", version=1, task="t"), [SimpleNamespace(name="onnx", device="cpu")]
+)
+observer.loaded(1.0); observer.queued(2, 20); observer.limited(7, 70); observer.generated(3)
+metrics.models_expected.set(1); metrics.loop_lag.observe(0.5)
+observer.unloaded()
+print(metrics.text().decode())
+"""
+    environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    command = [sys.executable, "-W", "error", "-c", code]
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert finished.returncode == 0, finished.stderr
+    samples = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(finished.stdout)
+        for sample in family.samples
+    }
+    for name in ("queue_items", "queue_tokens", "queue_limit_items", "queue_limit_tokens", "model_info"):
+        assert samples[f"softserve_{name}"] == 0
+    assert samples["softserve_generated_tokens_total"] == 3
+    assert samples["softserve_models_expected"] == 1
+    assert samples["softserve_event_loop_lag_seconds_count"] == 1

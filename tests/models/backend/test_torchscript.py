@@ -1,6 +1,7 @@
 """Tests of the TorchScript backend: equal to ONNX Runtime, `k` an input, clear errors."""
 
 import shutil
+import warnings
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -154,3 +155,34 @@ def test_a_wrong_file_is_a_bundle_error(content: bytes | None, bundle: Path, man
         path.write_bytes(content)
     with pytest.raises(BundleError, match=r"language_model\.pt"):
         TorchScriptBackend(bundle, manifest)
+
+
+def test_another_number_of_inputs_or_outputs_is_a_bundle_error(tiny_bundle: Path, manifest: Manifest) -> None:
+    score, next_words = manifest.graphs["score"], manifest.graphs["next_words"]
+    graphs = {
+        "score": score.model_copy(update={"inputs": score.inputs[1:]}),
+        "next_words": next_words.model_copy(update={"outputs": next_words.outputs[1:]}),
+        "other": score,
+    }
+    with pytest.raises(BundleError) as caught:
+        TorchScriptBackend(tiny_bundle, manifest.model_copy(update={"graphs": graphs}))
+    inputs, outputs = len(score.inputs), len(next_words.outputs)
+    assert caught.value.problems == (
+        f"graphs.score.inputs are {inputs - 1}, those of its method {inputs}",
+        f"graphs.next_words.outputs are {outputs - 1}, those of its method {outputs}",
+        "language_model.pt has no method other",
+    )
+
+
+def test_a_method_that_returns_no_tuple_is_a_bundle_error(bundle: Path, manifest: Manifest) -> None:
+    class Single(torch.nn.Module):
+        @torch.jit.export
+        def score(self, tokens: torch.Tensor) -> torch.Tensor:
+            return tokens
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.script(Single()), str(bundle / "language_model.pt"))
+    score = manifest.graphs["score"].model_copy(update={"inputs": manifest.graphs["score"].inputs[:1]})
+    with pytest.raises(BundleError, match="its method returns Tensor, not a tuple of tensors"):
+        TorchScriptBackend(bundle, manifest.model_copy(update={"graphs": {"score": score}}))

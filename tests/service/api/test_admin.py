@@ -79,6 +79,7 @@ def test_what_is_not_served_says_so_in_the_metrics(start, metric, wait_until):
     assert metric(client, "softserve_model_info", model="next-word") == 1
     admin(client, "next-word/unload")
     wait_until(lambda: metric(client, "softserve_model_info", model="next-word") == 0)
+    assert "next-word" not in client.get("/metrics").text
 
 
 @pytest.mark.parametrize("name", ["nope", "next-word:7", "..", "..%2F..%2Fetc", "next-word%2F1", "%00"])
@@ -97,6 +98,42 @@ def test_a_bundle_that_does_not_load_leaves_the_old_one_serving(start, copied_mo
     assert "tokenizer.json does not match its checksum" in detail_of(admin(client, "next-word/load"), 409)
     assert ask(client).status_code == 200
     assert client.get("/readyz").status_code == 200
+
+
+def other_network(bundle, monkeypatch):
+    """The graphs load, and refuse the state that the model hands them."""
+    path = bundle / "manifest.json"
+    content = json.loads(path.read_text())
+    content["network"]["hidden_size"] -= 1
+    path.write_text(json.dumps(content))
+    return "its warm-up failed: InvalidArgument"
+
+
+def no_memory(bundle, monkeypatch):
+    def fail(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("service.engine.registry.warm_up", fail)
+    return "its warm-up failed: MemoryError"
+
+
+def no_disk(bundle, monkeypatch):
+    def fail(path):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("service.engine.registry.sha256_of", fail)
+    return "cannot be read: [Errno 5] Input/output error"
+
+
+@pytest.mark.parametrize("spoil", [other_network, no_memory, no_disk])
+def test_any_failure_to_load_is_a_conflict_and_leaves_the_old_one_serving(
+    start, copied_models, detail_of, monkeypatch, spoil
+):
+    client = start()
+    expected = ask(client).json()
+    detail = spoil(copied_models / "next-word" / "1", monkeypatch)
+    assert detail in detail_of(admin(client, "next-word/load"), 409)
+    assert ask(client).json() == expected
 
 
 @pytest.mark.parametrize("key", [USER, "", "x"])

@@ -118,4 +118,4 @@ def test_the_model_is_listed_with_its_quality(client):
 
 def test_batches_are_counted(client):
     results(classify(client, text=["walk", "hum"]))
-    assert 'softserve_batch_items_count{model="errands"}' in client.get("/metrics").text
+    assert 'softserve_batch_items_count{model="errands",version="1"}' in client.get("/metrics").text

@@ -54,13 +54,13 @@ def difference():
     metrics = Metrics()
     before = Scrape.parse(metrics.text() + b"softserve_up 1\n", 10.0)
     for seconds in (0.002, 0.003, 60.0):
-        metrics.queue_duration.labels("some").observe(seconds)
-    metrics.padding_ratio.labels("some").observe(0.25)
-    metrics.batch_items.labels("some").observe(8)
-    metrics.rejected.labels("some", "overloaded").inc(5)
-    metrics.prefix_hits.labels("some").inc(3)
-    metrics.prefix_misses.labels("some").inc(1)
-    metrics.generated_tokens.labels("some").inc(100)
+        metrics.queue_duration.labels("some", "1").observe(seconds)
+    metrics.padding_ratio.labels("some", "1").observe(0.25)
+    metrics.batch_items.labels("some", "1").observe(8)
+    metrics.rejected.labels("some", "1", "overloaded").inc(5)
+    metrics.prefix_hits.labels("some", "1").inc(3)
+    metrics.prefix_misses.labels("some", "1").inc(1)
+    metrics.generated_tokens.labels("some", "1").inc(100)
     text = metrics.text() + b"process_resident_memory_bytes 2.5e+08\n"
     return Difference(before, Scrape.parse(text, 14.0), "some")
 

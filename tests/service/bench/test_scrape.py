@@ -58,23 +58,23 @@ def scrape(metrics, seconds=0.0):
 def metrics():
     """Of a service that has done something before."""
     metrics = Metrics()
-    metrics.queue_duration.labels("mine").observe(9.0)
-    metrics.batch_items.labels("mine").observe(32)
-    metrics.rejected.labels("mine", "overloaded").inc(7)
-    metrics.rejected.labels("mine", "invalid").inc(1)
-    metrics.prefix_hits.labels("mine").inc(2)
+    metrics.queue_duration.labels("mine", "1").observe(9.0)
+    metrics.batch_items.labels("mine", "1").observe(32)
+    metrics.rejected.labels("mine", "1", "overloaded").inc(7)
+    metrics.rejected.labels("mine", "1", "invalid").inc(1)
+    metrics.prefix_hits.labels("mine", "1").inc(2)
     return metrics
 
 
 def test_only_what_this_model_did_in_between_counts(metrics):
     before = scrape(metrics, 100.0)
     for seconds in (0.001, 0.003):
-        metrics.queue_duration.labels("mine").observe(seconds)
-    metrics.queue_duration.labels("other").observe(5.0)
-    metrics.inference_duration.labels("mine").observe(0.5)  # not there before
-    metrics.rejected.labels("mine", "overloaded").inc(3)
-    metrics.rejected.labels("other", "expired").inc(3)
-    metrics.generated_tokens.labels("mine").inc(11)
+        metrics.queue_duration.labels("mine", "1").observe(seconds)
+    metrics.queue_duration.labels("other", "1").observe(5.0)
+    metrics.inference_duration.labels("mine", "1").observe(0.5)  # not there before
+    metrics.rejected.labels("mine", "1", "overloaded").inc(3)
+    metrics.rejected.labels("other", "1", "expired").inc(3)
+    metrics.generated_tokens.labels("mine", "1").inc(11)
     difference = Difference(before, scrape(metrics, 104.0), "mine")
     assert difference.seconds == 4.0
     waited = difference.distribution("queue_duration_seconds")
@@ -89,6 +89,23 @@ def test_only_what_this_model_did_in_between_counts(metrics):
     assert difference.counter("prefix_cache_hits") == 0
     assert difference.gauge("process_resident_memory_bytes") > 1e6
     assert difference.gauge("no_such_thing") is None
+
+
+def test_versions_of_a_model_are_added_up(metrics):
+    before = scrape(metrics)
+    for version in ("1", "2"):
+        metrics.queue_duration.labels("mine", version).observe(0.003)
+        metrics.rejected.labels("mine", version, "overloaded").inc(3)
+    difference = Difference(before, scrape(metrics), "mine")
+    assert difference.distribution("queue_duration_seconds").count == 2
+    assert difference.by_label("rejected", "reason") == {"overloaded": 6.0}
+
+
+def test_another_model_that_is_unloaded_is_no_restart(metrics):
+    metrics.generated_tokens.labels("other", "1").inc(3)
+    before = scrape(metrics)
+    metrics.generated_tokens.remove("other", "1")
+    assert Difference(before, scrape(metrics), "mine").counter("generated_tokens") == 0
 
 
 def counted(**values):
@@ -125,9 +142,9 @@ def test_a_restart_shows_where_counters_are_past_what_they_were(metrics):
 
 
 def test_gauges_may_fall(metrics):
-    metrics.queue_items.labels("mine").set(9)
+    metrics.queue_items.labels("mine", "1").set(9)
     before = scrape(metrics)
-    metrics.queue_items.labels("mine").set(0)
+    metrics.queue_items.labels("mine", "1").set(0)
     assert Difference(before, scrape(metrics), "mine").counter("rejected") == 0
 
 

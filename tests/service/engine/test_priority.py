@@ -1,0 +1,84 @@
+"""Threads that compute have a lower priority, and no others (Linux)."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from service.engine.priority import lower_thread_priority
+from service.engine.registry import Registry
+from service.metrics import Metrics
+from service.settings import Settings
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux only")
+
+
+def niceness():
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+def test_a_thread_gets_a_lower_priority_and_its_starter_keeps_its_own():
+    before = niceness()
+    with ThreadPoolExecutor(1, initializer=lower_thread_priority) as pool:
+        assert pool.submit(niceness).result() == max(before, 5)
+    assert niceness() == before
+
+
+def test_threads_that_it_starts_inherit_it():
+    def start():
+        found = []
+        thread = threading.Thread(target=lambda: found.append(niceness()))
+        thread.start()
+        thread.join()
+        return found
+
+    with ThreadPoolExecutor(1, initializer=lower_thread_priority) as pool:
+        assert pool.submit(start).result() == [max(niceness(), 5)]
+
+
+def test_a_niceness_that_is_greater_stays():
+    """A process that a service manager started at 10 may not lower that, and need not."""
+    code = (
+        "import os, sys; os.nice(10 - os.nice(0)); os.setpriority = lambda *_: sys.exit('priority was changed')\n"
+        "from service.engine.priority import lower_thread_priority\n"
+        "lower_thread_priority(); print(os.nice(0))"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (finished.stdout.strip(), finished.returncode) == ("10", 0), finished.stderr
+
+
+@pytest.mark.parametrize("call", ["getpriority", "setpriority"])
+def test_a_system_that_refuses_is_left_alone(monkeypatch, call):
+    def refuse(*_):
+        raise PermissionError(13, "no")
+
+    monkeypatch.setattr(os, "getpriority", lambda *_: 0)
+    monkeypatch.setattr(os, call, refuse)
+    lower_thread_priority()
+
+
+def test_models_load_on_a_thread_of_their_own(monkeypatch):
+    """Threads of `asyncio.to_thread` also decode and tokenize requests, and keep their priority."""
+    found = {}
+    load = Registry._load_and_warm_up
+
+    def record(registry, path):
+        found["loading"] = (threading.current_thread().name, niceness())
+        return load(registry, path)
+
+    monkeypatch.setattr(Registry, "_load_and_warm_up", record)
+
+    async def run():
+        registry = Registry(Settings(threads=1, models=("next-word",)), Metrics())
+        await registry.load()
+        found["others"] = {await asyncio.to_thread(niceness) for _ in range(8)}
+        await registry.stop()
+
+    before = niceness()
+    asyncio.run(run())
+    assert found["loading"] == ("softserve-load_0", max(before, 5))
+    assert found["others"] == {before}
