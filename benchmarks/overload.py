@@ -47,7 +47,8 @@ def main(
     texts: int = 8,
     clients: int = 32,
     seconds: int = 60,
-    options: str = "--max-wait-ms 300",
+    deadline_ms: int = 1000,
+    options: str = "",
 ) -> None:
     """Prints a table.
 
@@ -57,21 +58,24 @@ def main(
         texts: Of one request.
         clients: Connections that measure the capacity.
         seconds: Of the overload; the other phases take half of it.
+        deadline_ms: Of each request, in milliseconds; one that is answered 504 counts as failed.
         options: Flags of `softserve serve`.
     """
     port = free_port()
     command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--log-level", "warning"]
     server = subprocess.Popen([*command, "--model-dirs", str(model_dir), "--models", model, *options.split()])
-    print(f"{model}, {texts} texts a request; {platform.machine()}, {os.cpu_count()} processors; {options}")
+    print(
+        f"{model}, {texts} texts a request; {platform.machine()}, {os.cpu_count()} processors; deadline {deadline_ms} ms; {options}"
+    )
     print("| load | requests/s | answered/s | p50 | p99 | refused/s | p99 of refusals | slowest | failed | memory |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     try:
         wait_until_ready(port).close()
-        closed = _apart(_closed_load, port, texts, clients, seconds / 2)
+        closed = _apart(_closed_load, port, texts, clients, seconds / 2, deadline_ms)
         capacity = len(closed.answered) / (seconds / 2)
         _print("capacity", closed, seconds / 2, server.pid)
         for name, share, duration in (("0.8 x", 0.8, seconds / 2), ("3 x", 3.0, seconds), ("0.8 x", 0.8, seconds / 2)):
-            load = _apart(_open_load, port, texts, share * capacity, duration)
+            load = _apart(_open_load, port, texts, share * capacity, duration, deadline_ms)
             _print(name, load, duration, server.pid)
     finally:
         server.terminate()
@@ -88,27 +92,27 @@ def _run(work: Callable[..., Coroutine[Any, Any, Load]], arguments: Sequence[obj
     return asyncio.run(work(*arguments))
 
 
-async def _closed_load(port: int, texts: int, clients: int, seconds: float) -> Load:
+async def _closed_load(port: int, texts: int, clients: int, seconds: float, deadline_ms: int) -> Load:
     load, generator, end = Load(), random.Random(0), time.perf_counter() + seconds
 
     async def client() -> None:
         connection = Connection(port)
         while time.perf_counter() < end:
-            await _ask(connection, generator, texts, load)
+            await _ask(connection, generator, texts, load, deadline_ms)
 
     await asyncio.gather(*(client() for _ in range(clients)))
     load.rate = len(load.answered) / seconds
     return load
 
 
-async def _open_load(port: int, texts: int, rate: float, seconds: float) -> Load:
+async def _open_load(port: int, texts: int, rate: float, seconds: float, deadline_ms: int) -> Load:
     load, generator = Load(rate), random.Random(1)
     idle: list[Connection] = []
     running: set[asyncio.Task[None]] = set()
 
     async def one() -> None:
         connection = idle.pop() if idle else Connection(port)
-        await _ask(connection, generator, texts, load)
+        await _ask(connection, generator, texts, load, deadline_ms)
         idle.append(connection)
 
     start = due = time.perf_counter()
@@ -122,11 +126,11 @@ async def _open_load(port: int, texts: int, rate: float, seconds: float) -> Load
     return load
 
 
-async def _ask(connection: Connection, generator: random.Random, texts: int, load: Load) -> None:
+async def _ask(connection: Connection, generator: random.Random, texts: int, load: Load, deadline_ms: int) -> None:
     body = {"text": [" ".join(generator.choices(_WORDS, k=generator.randint(5, 15))) for _ in range(texts)]}
     started = time.perf_counter()
     try:
-        status = (await connection.post("/v1/classify", body)).status
+        status = (await connection.post("/v1/classify", body, f"X-Request-Timeout-Ms: {deadline_ms}\r\n")).status
     except (OSError, EOFError) as error:
         connection.drop()
         load.failed[type(error).__name__] += 1

@@ -3,7 +3,9 @@
 Shapes: `H` and `W` height and width of an image, `S` those of the result.
 """
 
+import contextlib
 import io
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -21,6 +23,9 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 
 _MAX_SIDE = 65_535
 """Largest height and width, those of JPEG: an image of one column would take far more memory resized than decoded."""
+_LARGE_PIXELS = 1 << 22
+"""Images with more pixels are decoded one at a time: one of 16 megapixels takes 70 to 150 MB."""
+_LARGE_IMAGES = threading.Lock()
 _TILE = 1 << 18
 """Pixels that are converted together. Conversions of a whole image would be several copies of it at once."""
 
@@ -46,8 +51,10 @@ def decoded(image: bytes, size: int, max_pixels: int) -> Array:
     try:
         with Image.open(io.BytesIO(image), formats=("PNG", "JPEG")) as opened:
             _check_size(*opened.size, max_pixels)
-            opened.load()
-            small = _resized(opened, size)
+            large = opened.width * opened.height > _LARGE_PIXELS
+            with _LARGE_IMAGES if large else contextlib.nullcontext():
+                opened.load()
+                small = _resized(opened, size)
             # Orientation is read from the file: conversions do not keep it.
             turn = _TURNS.get(opened.getexif().get(ExifTags.Base.Orientation, 1))
             return np.asarray(small if turn is None else small.transpose(turn))

@@ -1,24 +1,53 @@
 """What all models of a process share: budgets of memory, and threads that prepare requests and encode answers."""
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from service.engine.budget import Budget, ResultBudget
 from service.engine.preparation import Preparation
 from service.settings import Settings
 
-__all__ = ["Resources"]
+__all__ = ["Resources", "memory_bounds"]
 
+_MEGABYTE = 1 << 20
 _BODIES = 16
-"""Largest request bodies that are held at a time; bodies below `SMALL_BODY` do not count."""
+"""Largest request bodies that are held at a time; bodies of up to 64 KiB do not count, for connections are bounded."""
+_COPIES_OF_BODY = 4
+"""A body as bytes, as texts, as tokens, and as the texts of its answer."""
+_ITEM_BYTES = 400
+"""A result item as an object and as JSON, measured on `/v1/next-word`."""
+_SMALL_RESULTS = 5 / 4
+"""Small requests have a quarter of the result items beyond the budget."""
+_PREPARATION = 2 * 30 * _MEGABYTE + 160 * _MEGABYTE
+"""Two texts that are tokenized and an image of 16 megapixels that is decoded, measured."""
+_BATCHES = 150 * _MEGABYTE
+"""The arena of onnxruntime, measured with the bundled models."""
+
+
+def memory_bounds(settings: Settings) -> Mapping[str, int]:
+    """Return what the requests of one process take at most, in bytes, besides the models themselves.
+
+    This is the one budget of memory, which docs/serving.md (Memory) states for the default settings.
+    """
+    return {
+        "request bodies": _BODIES * _COPIES_OF_BODY * settings.max_body_bytes,
+        "texts and images that are prepared": _PREPARATION,
+        "batches": _BATCHES,
+        "decoding caches": settings.decoding_cache_mb * _MEGABYTE,
+        "results and answers": round(_SMALL_RESULTS * settings.max_result_items * _ITEM_BYTES),
+        "prefix cache of a language model": settings.prefix_cache_mb * _MEGABYTE,
+    }
 
 
 class Resources:
-    """One for each process. docs/serving.md, Memory, states what each of these bounds amounts to."""
+    """The budgets and threads of one process."""
 
     def __init__(self, settings: Settings) -> None:
         self.bodies = Budget(_BODIES * settings.max_body_bytes, "bytes of request bodies")
         self.results = ResultBudget(settings.max_result_items)
-        self.decoding_cache = Budget(settings.decoding_cache_mb << 20, "bytes of the cache (--decoding-cache-mb)")
+        self.decoding_cache = Budget(
+            settings.decoding_cache_mb * _MEGABYTE, "bytes of decoding cache (--decoding-cache-mb)"
+        )
         self.preparation = Preparation()
         self.encoder = ThreadPoolExecutor(1, "softserve-json")
 

@@ -6,8 +6,10 @@ import os
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -313,3 +315,22 @@ def test_a_file_cut_short_is_left_to_the_decoder(length: int) -> None:
         check_structure(file[:length])
         with pytest.raises(QueryError, match=r"damaged|neither"):
             decoded(file[:length], 8, NO_LIMIT)
+
+
+def test_large_images_are_decoded_one_at_a_time(monkeypatch):
+    running, most, resized = [], [], image_decoding._resized
+
+    def slow(image, size):
+        running.append(size)
+        most.append(len(running))
+        time.sleep(0.05)
+        running.pop()
+        return resized(image, size)
+
+    monkeypatch.setattr(image_decoding, "_resized", slow)
+    monkeypatch.setattr(image_decoding, "_LARGE_PIXELS", 3)
+    buffer = io.BytesIO()
+    Image.new("L", (2, 2)).save(buffer, "PNG")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: image_decoding.decoded(buffer.getvalue(), 2, 100), range(4)))
+    assert most == [1] * 4

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
 from models import LanguageModel, QueryError, TextTooLongError
-from models.language_model import NextWord, ScoreQuery, SentenceScore, TokenScore
+from models.language_model import NextWord, ScoreQuery, TokenScore
 from models.prefix_cache import PrefixCache, count, packed, unpacked
 from models.tokenization import WordTokenizer
 
@@ -79,23 +79,6 @@ def chain(model, tokenizer, text):
 
 def test_probability_of_a_word():
     assert NextWord("a", math.log(0.25)).probability == pytest.approx(0.25)
-
-
-def test_probability_and_perplexity_of_a_sentence():
-    """p = 1/2 * 1/4, two tokens: perplexity (1/8) ** -(1/2)."""
-    tokens = (TokenScore("a", math.log(0.5), False), TokenScore("</s>", math.log(0.25), False))
-    score = SentenceScore("a", tokens)
-    assert score.log_probability == pytest.approx(math.log(0.125))
-    assert score.perplexity == pytest.approx(math.sqrt(8))
-
-
-def test_perplexity_above_every_float_is_infinite():
-    assert SentenceScore("x", (TokenScore("x", -1000.0, False),)).perplexity == math.inf
-
-
-def test_an_impossible_word_makes_the_sentence_impossible():
-    score = SentenceScore("x y", (TokenScore("x", -1.0, False), TokenScore("y", -math.inf, False)))
-    assert (score.log_probability, score.perplexity) == (-math.inf, math.inf)
 
 
 # ---- a backend that counts the positions it has read ----

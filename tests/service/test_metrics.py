@@ -54,7 +54,8 @@ def value(metrics, name, **labels):
 
 def test_a_batch_counts_items_tokens_and_padding(metrics, observer):
     """Lengths 4 and 2 fill 6 of 2 x 4 positions: a quarter is padding."""
-    observer.batch([4, 2], [0.5, 1.5], 0.25)
+    observer.batch([4, 2], [0.5, 1.5])
+    observer.computed(0.25)
     expected = {
         "batch_items_sum": 2,
         "batch_tokens_sum": 6,
@@ -68,7 +69,8 @@ def test_a_batch_counts_items_tokens_and_padding(metrics, observer):
 
 
 def test_equal_lengths_have_no_padding(metrics, observer):
-    observer.batch([3, 3, 3], [0, 0, 0], 0.1)
+    observer.batch([3, 3, 3], [0, 0, 0])
+    observer.computed(0.1)
     assert value(metrics, "batch_padding_ratio_bucket", model="next-word", version="3", le="0.0") == 1
 
 
@@ -117,7 +119,8 @@ def test_two_applications_share_no_numbers(metrics, observer):
 @pytest.mark.parametrize("name", ["request", "queue", "tokenize", "inference"])
 def test_durations_are_told_apart_from_100_microseconds_up(metrics, observer, name):
     observer.tokenized(1e-4)
-    observer.batch([1], [1e-4], 1e-4)
+    observer.batch([1], [1e-4])
+    observer.computed(1e-4)
     metrics.request_duration.labels("next-word", "/v1/score").observe(1e-4)
     labels = {"model": "next-word"} | ({"endpoint": "/v1/score"} if name == "request" else {"version": "3"})
     assert value(metrics, f"{name}_duration_seconds_bucket", **labels, le="0.0001") == 1
@@ -151,7 +154,8 @@ def busy(metrics, name, version):
     observer.limited(7, 70)
     observer.tokenized(0.1)
     observer.queued(2, 20)
-    observer.batch([4], [0.1], 0.1)
+    observer.batch([4], [0.1])
+    observer.computed(0.1)
     observer.failed()
     observer.prefixes(1, 1)
     for reason in ("overloaded", "expired"):

@@ -528,3 +528,29 @@ def test_the_cache_is_free_again_after_a_failure():
         assert cache.used == 0
 
     with_cache(scenario, cache)
+
+
+def test_sequences_that_join_together_are_a_batch_of_the_tracer():
+    class Tracer:
+        def __init__(self):
+            self.batches = []
+
+        def context(self):
+            return f"request {len(self.batches)}"
+
+        def batch(self, number, lengths, requests, seconds):
+            self.batches.append((number, lengths, requests, seconds))
+
+    tracer = Tracer()
+
+    async def run():
+        bench = Bench()
+        bench.worker = DecodingWorker([bench.kitchen.start], bench.worker.limits, bench.recorder, tracer=tracer)
+        bench.worker.start()
+        await bench.submit(1, 3)
+        await bench.submit(2)
+        await bench.worker.stop()
+
+    asyncio.run(run())
+    assert [batch[:3] for batch in tracer.batches] == [(1, [2, 2], ["request 0"] * 2), (2, [2], ["request 1"])]
+    assert all(0 < seconds < HANGS for *_, seconds in tracer.batches)
