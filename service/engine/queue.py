@@ -159,7 +159,7 @@ class BatchQueue(Generic[T]):
             if now - head.arrived >= self.limits.max_overtaken:
                 return []
             others = sorted((entry for entry in self._entries if entry is not head), key=lambda entry: entry.urgency)
-            fitting = next((entry for entry in others if fits([entry])), None)
+            fitting = next((entry for entry in others[:_BACKFILLED] if fits([entry])), None)
             if fitting is None:
                 return []
             head = fitting
@@ -179,6 +179,8 @@ class BatchQueue(Generic[T]):
         return min(self._entries, key=lambda entry: entry.urgency)  # the first of several
 
 
+_BACKFILLED = 64
+"""Entries that are looked at for one that fits where the head of the line does not."""
 _CONSIDERED = 4
 """Of how many full batches the entries are looked at to find the next one."""
 
