@@ -27,7 +27,7 @@ _LARGE_PIXELS = 1 << 22
 """Images with more pixels are decoded one at a time: one of 16 megapixels takes 70 to 150 MB."""
 _LARGE_IMAGES = threading.Lock()
 _READ_BYTES = 4096
-"""Bytes that a decoder, which holds the interpreter lock, is given at once; flat pixels are a thousand times as many."""
+"""Bytes given to a decoder at once, which holds the interpreter lock; flat pixels are a thousand times as many."""
 _TILE = 1 << 18
 """Pixels that are converted together. Conversions of a whole image would be several copies of it at once."""
 
