@@ -29,6 +29,8 @@ from benchmarks.server import free_port, wait_until_ready
 from service.settings import BUNDLED
 
 _WORDS = ("please", "tell", "me", "how", "my", "card", "was", "declined", "at", "the", "airport", "and", "why")
+_CAPACITY_DEADLINE_MS = 30_000
+"""Deadline of the clients that measure the capacity."""
 
 
 @dataclass
@@ -70,7 +72,7 @@ def main(
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     try:
         wait_until_ready(port).close()
-        closed = _apart(_closed_load, port, texts, clients, seconds / 2, deadline_ms)
+        closed = _apart(_closed_load, port, texts, clients, seconds / 2, _CAPACITY_DEADLINE_MS)
         capacity = len(closed.answered) / (seconds / 2)
         _print("capacity", closed, seconds / 2, server.pid)
         for name, share, duration in (("0.8 x", 0.8, seconds / 2), ("3 x", 3.0, seconds), ("0.8 x", 0.8, seconds / 2)):

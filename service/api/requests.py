@@ -41,6 +41,8 @@ __all__ = [
 QueryT = TypeVar("QueryT")
 
 
+_CHARACTERS_PER_TOKEN = 4
+"""For an estimate of what a request costs, before its texts are tokenized."""
 _LARGE_RESULT = 10_000
 """Result items after which freed memory is returned to the operating system."""
 
@@ -154,8 +156,9 @@ async def queries_of(
     started = time.monotonic()
     preparation: Preparation = request.app.state.resources.preparation
     prepare = preparation.images if images else preparation.texts
+    cost = len(inputs) if images else sum(map(len, inputs)) // _CHARACTERS_PER_TOKEN
     try:
-        with served.worker.preparing(len(inputs), deadline):
+        with served.worker.preparing(len(inputs), deadline, cost):
             queries = await prepare(query, inputs, deadline)
     except DeadlineExceeded:
         served.observer.rejected("expired", len(inputs))

@@ -170,6 +170,7 @@ class DecodingWorker(Worker):
         batch = _Batch(self._batches, now, entries, len(entries))
         new = [_Running(entry, batch, device.steps) for entry in entries]
         device.running.update(new)
+        self._computing += sum(entry.cost for entry in entries)
         self._observer.batch([entry.length for entry in entries], [now - entry.arrived for entry in entries])
         return new
 
@@ -227,7 +228,7 @@ class DecodingWorker(Worker):
         gone = [each for each in device.running if each.entry.payload.future.done()]
         device.running.difference_update(gone)
         for each in gone:
-            self._finish(each.batch)
+            self._finish(each.batch, each.entry.cost)
         return gone
 
     def _advance(
@@ -252,11 +253,12 @@ class DecodingWorker(Worker):
             self._observer.generated(sum(len(hypothesis.tokens) + 1 for hypothesis in hypotheses))
             self._observer.computed(now - batch.started)
             succeed(entry, hypotheses, Timing(batch.started - entry.arrived, now - batch.started, batch.number))
-            self._finish(batch)
+            self._finish(batch, entry.cost)
 
-    def _finish(self, batch: _Batch) -> None:
+    def _finish(self, batch: _Batch, cost: int) -> None:
         """Note that a sequence has left; the span of a batch ends with its last one."""
         batch.open -= 1
+        self._computing -= cost
         if self._tracer is not None and not batch.open:
             lengths = [entry.length for entry in batch.entries]
             contexts = [entry.payload.trace for entry in batch.entries]
@@ -265,6 +267,7 @@ class DecodingWorker(Worker):
     def _abort(self, device: _Device, error: Exception) -> None:
         for each in device.running:
             fail(each.entry, error)
+            self._computing -= each.entry.cost
         device.running.clear()
         device.decodings.clear()
 

@@ -4,7 +4,7 @@ import math
 
 __all__ = ["DrainRate"]
 
-_MEMORY = 10.0
+_MEMORY = 3.0
 """Seconds of work after which a measurement has 1 / e of its weight."""
 
 

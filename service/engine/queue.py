@@ -139,10 +139,11 @@ class BatchQueue(Generic[T]):
             return []
         head, limits = self.head(now), self.limits
         others = [entry for entry in self._entries if entry is not head and entry.operation == head.operation]
-        others.sort(key=lambda entry: (entry.urgency, abs(entry.length - head.length)))
+        # The oldest ones, so that entries of similar lengths do not overtake others again and again.
         equals = [entry for entry in others if entry.urgency == head.urgency][: _CONSIDERED * limits.max_batch_items]
         batch = _cheapest_with(head, equals, limits)
-        if len(equals) < len(others):  # entries of other urgencies backfill the batch
+        if any(entry.urgency != head.urgency for entry in others):  # these backfill the batch
+            others.sort(key=lambda entry: (entry.urgency, abs(entry.length - head.length)))
             _fill(batch, (entry for entry in others if entry.urgency != head.urgency), limits)
         self.remove(batch)
         return batch

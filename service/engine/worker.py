@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from service.engine.drain import DrainRate
 from service.engine.priority import lower_thread_priority
@@ -111,9 +111,9 @@ class Waiting:
 PAUSE = 1.0
 """Seconds that a device gets nothing to do after a failure, where there are others: a broken one fails fast, and would
 take all there is."""
-_MARGIN = 0.8
-"""A request is admitted where it is expected to wait for no more than this fraction of the time to its deadline: the
-rest is for its own computation and for the error of the estimate."""
+_MARGIN = 0.5
+"""A request is admitted where it is expected to be computed within this fraction of the time to its deadline: entries
+overtake others of other lengths, and the estimate has its errors. Measured by `python -m benchmarks.overload`."""
 
 
 class Worker(abc.ABC):
@@ -128,7 +128,8 @@ class Worker(abc.ABC):
         self._batches = 0
         self._wake = asyncio.Event()
         self._stopping = False
-        self._preparing = 0
+        self._preparing = self._computing = 0
+        """Queries that are being prepared, and cost of the entries that are being computed."""
         self._submitted: set[asyncio.Future[tuple[Any, Timing]]] = set()
         self._thread = ThreadPoolExecutor(threads, "softserve-model", initializer=lower_thread_priority)
         self._task: asyncio.Task[None] | None = None
@@ -229,28 +230,33 @@ class Worker(abc.ABC):
         self._queue.remove(entries)
         self._report_queue()
 
-    def admit(self, items: int, deadline: float = math.inf) -> None:
+    def admit(self, items: int, deadline: float = math.inf, cost: int = 0) -> None:
         """Raise `QueueFull` where so many queries have no room, or are not expected to be computed by their deadline.
 
-        `submit` calls it too; a caller that does so before it makes the queries saves that work. Raises `Stopped` and
-        `EngineFailed` where nothing is accepted any more.
+        `cost` is an estimate of their own, in tokens. `submit` calls it too; a caller that does so before it makes the
+        queries saves that work. Raises `Stopped` and `EngineFailed` where nothing is accepted any more.
         """
         if self.failure is not None:
             raise EngineFailed
         if self._stopping:
             raise Stopped
         never = items > self.limits.max_queue_items
-        wait = self._drain.seconds(self._queue.cost)
-        full = len(self._queue) + self._preparing + items > self.limits.max_queue_items
-        late = wait > min(self.limits.max_wait, _MARGIN * (deadline - time.monotonic()))
-        if never or full or (late and len(self._queue)):
-            self._observer.rejected("overloaded", items)
-            raise QueueFull(never=never, retry_after=wait)
+        if never or len(self._queue) + self._preparing + items > self.limits.max_queue_items:
+            self._refuse(items, never=never)
+        if self._drain.seconds(self._queue.cost) > self.limits.max_wait:
+            self._refuse(items)
+        before = self._queue.cost + self._computing
+        if before and self._drain.seconds(before + cost) > _MARGIN * (deadline - time.monotonic()):
+            self._refuse(items)
+
+    def _refuse(self, items: int, *, never: bool = False) -> NoReturn:
+        self._observer.rejected("overloaded", items)
+        raise QueueFull(never=never, retry_after=self._drain.seconds(self._queue.cost))
 
     @contextlib.contextmanager
-    def preparing(self, items: int, deadline: float) -> Iterator[None]:
+    def preparing(self, items: int, deadline: float, cost: int = 0) -> Iterator[None]:
         """Admit queries that are still to be made, and count them as if they waited; raises what `admit` raises."""
-        self.admit(items, deadline)
+        self.admit(items, deadline, cost)
         self._preparing += items
         try:
             yield
@@ -330,14 +336,17 @@ class BatchWorker(Worker):
             if not batch:  # all of it was cancelled or expired meanwhile
                 self._free.put_nowait(operations)
                 continue
+            cost = sum(entry.cost for entry in batch)
+            self._computing += cost
             task = asyncio.create_task(self._compute(batch, operations))
             self._running.add(task)
-            task.add_done_callback(functools.partial(self._computed, operations))
+            task.add_done_callback(functools.partial(self._computed, operations, cost))
         if self._running:
             await asyncio.wait(self._running)
 
-    def _computed(self, operations: Mapping[str, Operation], task: "asyncio.Task[bool]") -> None:
+    def _computed(self, operations: Mapping[str, Operation], cost: int, task: "asyncio.Task[bool]") -> None:
         self._running.discard(task)
+        self._computing -= cost
         error = None if task.cancelled() else task.exception()
         if error is not None:
             logger.error("a batch was computed, and then: %r", error)

@@ -39,7 +39,7 @@ class Recorder:
 @pytest.fixture
 def served():
     @contextlib.contextmanager
-    def preparing(items, deadline):
+    def preparing(items, deadline, cost):
         if items > 3:
             raise QueueFull(never=True)
         yield
