@@ -64,9 +64,8 @@ def main(
     port = free_port()
     command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--log-level", "warning"]
     server = subprocess.Popen([*command, "--model-dirs", str(model_dir), "--models", model, *options.split()])
-    print(
-        f"{model}, {texts} texts a request; {platform.machine()}, {os.cpu_count()} processors; deadline {deadline_ms} ms; {options}"
-    )
+    machine = f"{platform.machine()}, {os.cpu_count()} processors"
+    print(f"{model}, {texts} texts a request; {machine}; deadline {deadline_ms} ms; {options}")
     print("| load | requests/s | answered/s | p50 | p99 | refused/s | p99 of refusals | slowest | failed | memory |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     try:

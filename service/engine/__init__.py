@@ -1,1 +1,1 @@
-"""Batching: what waits, what runs next, and what runs it."""
+"""The batching engine: queues, batching policy, workers and model registry."""

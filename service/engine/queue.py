@@ -2,7 +2,8 @@
 
 Texts of one batch are padded to the longest, so a batch costs its longest length times its count, and something for
 being a batch. The oldest of the most urgent entries leads the next batch, or the oldest of all once it has waited too
-long, so that nothing starves. What waits beside it is split into the batches that cost least together; its own goes.
+long, so that nothing starves. All waiting entries are split into the batches that cost least together, of which the one
+that holds the head of the line runs.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -28,9 +29,9 @@ class Limits:
     max_batch_tokens: int
     """Longest length times count. A single longer entry still runs, alone."""
     batch_cost: int
-    """What a batch costs besides its tokens, in tokens."""
+    """Fixed cost of a batch besides its tokens, in tokens."""
     max_delay: float
-    """How long the oldest entry waits for company; 0 takes what there is."""
+    """Longest time that the oldest entry waits for other entries to fill its batch; 0 starts at once."""
     max_overtaken: float
     """How long more urgent entries may go before an entry."""
     max_wait: float
@@ -41,7 +42,7 @@ class Limits:
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class Entry(Generic[T]):
-    """One text that waits. Compared by identity."""
+    """A text that waits in the queue. Compared by identity."""
 
     operation: str
     """Only entries of one operation share a batch."""
@@ -52,12 +53,12 @@ class Entry(Generic[T]):
     arrived: float
     deadline: float
     urgency: int = DEFAULT_URGENCY
-    """From 0, the most urgent, to 7."""
+    """RFC 9218 urgency: 0 is the most urgent, 7 the least."""
     payload: T
 
     @property
     def cost(self) -> int:
-        """What it costs to compute and to answer, in tokens."""
+        """Cost of computing and answering the entry, in tokens."""
         return self.length + self.result_items // _ITEMS_PER_TOKEN
 
 
@@ -67,7 +68,7 @@ class QueueFull(Exception):
     def __init__(self, *, never: bool, retry_after: float = 0.0) -> None:
         self.never = never
         self.retry_after = retry_after
-        """Seconds that what waits takes."""
+        """Seconds in which the waiting entries are expected to be computed."""
         super().__init__("the queue is full")
 
 
@@ -84,12 +85,12 @@ class BatchQueue(Generic[T]):
 
     @property
     def tokens(self) -> int:
-        """Summed lengths of what waits."""
+        """Summed lengths of the waiting entries, in tokens."""
         return self._tokens
 
     @property
     def cost(self) -> int:
-        """Summed costs of what waits, in tokens."""
+        """Summed costs of the waiting entries, in tokens."""
         return self._cost
 
     def push(self, entries: Sequence[Entry[T]]) -> None:
@@ -138,7 +139,7 @@ class BatchQueue(Generic[T]):
         others.sort(key=lambda entry: (entry.urgency, abs(entry.length - head.length)))
         equals = [entry for entry in others if entry.urgency == head.urgency][: _CONSIDERED * limits.max_batch_items]
         batch = _cheapest_with(head, equals, limits)
-        if len(equals) < len(others):  # whoever is more or less urgent takes what room is left
+        if len(equals) < len(others):  # entries of other urgencies backfill the batch
             _fill(batch, (entry for entry in others if entry.urgency != head.urgency), limits)
         self.remove(batch)
         return batch
@@ -158,7 +159,7 @@ class BatchQueue(Generic[T]):
             if now - head.arrived >= self.limits.max_overtaken:
                 return []
             others = sorted((entry for entry in self._entries if entry is not head), key=lambda entry: entry.urgency)
-            fitting = next((entry for entry in others if fits([entry])), None)
+            fitting = next((entry for entry in others[:_BACKFILLED] if fits([entry])), None)
             if fitting is None:
                 return []
             head = fitting
@@ -178,6 +179,8 @@ class BatchQueue(Generic[T]):
         return min(self._entries, key=lambda entry: entry.urgency)  # the first of several
 
 
+_BACKFILLED = 64
+"""Entries that are looked at for one that fits where the head of the line does not."""
 _CONSIDERED = 4
 """Of how many full batches the entries are looked at to find the next one."""
 

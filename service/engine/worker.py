@@ -1,4 +1,4 @@
-"""Runs the batches of one model: one queue, some threads, one asyncio task between them."""
+"""Runs the batches of one model: one queue, an executor, and an asyncio task that connects them."""
 
 import abc
 import asyncio
@@ -51,7 +51,7 @@ class EngineFailed(Exception):
 
 
 class Query(Protocol):
-    """What an operation computes on."""
+    """Input of an operation: one checked and tokenized text, or a decoded image."""
 
     @property
     def length(self) -> int:
@@ -75,7 +75,7 @@ class Timing:
 
 
 class Observer(Protocol):
-    """What wants to know how the worker does; see `service.metrics`."""
+    """Receives the events of a worker; see `service.metrics`."""
 
     def queued(self, items: int, tokens: int) -> None: ...
 
@@ -91,7 +91,7 @@ class Observer(Protocol):
 
 
 class Tracer(Protocol):
-    """What follows requests into their batches; see `service.tracing`."""
+    """Links batches to the spans of their requests; see `service.tracing`."""
 
     def context(self) -> Any: ...
 
@@ -100,7 +100,7 @@ class Tracer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A query and whoever waits for its result."""
+    """A query and the future of its result."""
 
     query: Query
     future: "asyncio.Future[tuple[Any, Timing]]"
@@ -265,10 +265,10 @@ class Worker(abc.ABC):
 
     @abc.abstractmethod
     async def _run(self) -> None:
-        """Computes what comes until there is nothing left and `stop` was called."""
+        """Compute queued entries until the queue is empty and `stop` was called."""
 
     async def _sleep(self) -> bool:
-        """Waits for a request; False where none came and none will."""
+        """Wait for a request; return False where none came and none will."""
         if self._stopping:
             return False
         self._wake.clear()
@@ -276,7 +276,7 @@ class Worker(abc.ABC):
         return True
 
     def _drop_expired(self) -> None:
-        """Fail what has waited in the queue beyond its deadline."""
+        """Fail the entries that have waited in the queue beyond their deadline."""
         expired = self._queue.expired(time.monotonic())
         if expired:
             self._observer.rejected("expired", len(expired))
@@ -286,13 +286,13 @@ class Worker(abc.ABC):
 
 
 def fail(entry: Entry[Waiting], error: Exception) -> None:
-    """Hands an error to whoever waits for the entry."""
+    """Set the error of an entry whose result is still awaited."""
     if not entry.payload.future.done():
         entry.payload.future.set_exception(error)
 
 
 def succeed(entry: Entry[Waiting], result: object, timing: Timing) -> None:
-    """Hands the result to whoever waits for the entry."""
+    """Set the result of an entry whose result is still awaited."""
     if not entry.payload.future.done():
         entry.payload.future.set_result((result, timing))
 
@@ -362,7 +362,7 @@ class BatchWorker(Worker):
             return
 
     async def _compute(self, batch: Sequence[Entry[Waiting]], operations: Mapping[str, Operation]) -> bool:
-        """Runs one batch; what it raises goes to the requests in it and to nobody else. Whether it raised nothing."""
+        """Run one batch; return whether it succeeded. An error is set on the requests of this batch only."""
         self._report_queue()
         self._batches += 1
         number, started, queries = self._batches, time.monotonic(), [entry.payload.query for entry in batch]

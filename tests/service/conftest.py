@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from models import LanguageModel, ModelStore
 from service.app import create_app
 from service.engine import registry
+from service.server import Server
 from service.settings import BUNDLED, Settings
+from tests.service.raw_http import Served
 
 ROOT = Path(__file__).parents[2]
 
@@ -220,3 +223,18 @@ def start(tmp_path):
         if process.process.poll() is None:
             process.process.kill()
         process.process.wait(30)
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def served(request, monkeypatch):
+    """Starts a server with some settings."""
+    monkeypatch.setattr(Server, "capture_signals", uvicorn.Server.capture_signals)  # not in the main thread
+    running = []
+
+    def start(**settings):
+        running.append(Served(request.param, **settings))
+        return running[-1]
+
+    yield start
+    for each in running:
+        each.stop()
