@@ -26,6 +26,8 @@ _MAX_SIDE = 65_535
 _LARGE_PIXELS = 1 << 22
 """Images with more pixels are decoded one at a time: one of 16 megapixels takes 70 to 150 MB."""
 _LARGE_IMAGES = threading.Lock()
+_READ_BYTES = 4096
+"""Bytes given to a decoder at once, which holds the interpreter lock; flat pixels are a thousand times as many."""
 _TILE = 1 << 18
 """Pixels that are converted together. Conversions of a whole image would be several copies of it at once."""
 
@@ -51,6 +53,7 @@ def decoded(image: bytes, size: int, max_pixels: int) -> Array:
     try:
         with Image.open(io.BytesIO(image), formats=("PNG", "JPEG")) as opened:
             _check_size(*opened.size, max_pixels)
+            opened.decodermaxblock = _READ_BYTES
             large = opened.width * opened.height > _LARGE_PIXELS
             with _LARGE_IMAGES if large else contextlib.nullcontext():
                 opened.load()

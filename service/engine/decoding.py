@@ -29,6 +29,8 @@ __all__ = ["DecodingWorker", "Start"]
 
 _STEPS = (128, 512)
 """Output limits up to which sequences share a decoding: its buffers are as long as its longest sequence may become."""
+_FIXED_BEAM, _USUAL_BEAM = 3, 5
+"""A step costs as much as this many hypotheses besides its own; a sequence of the usual beam size has weight 1."""
 _ENCODED_TOKENS = 1024
 """Source tokens that are encoded together, unless one sequence has more: attention scores grow with their square."""
 
@@ -50,6 +52,8 @@ class _Running:
 
     entry: Entry[Waiting]
     batch: _Batch
+    joined: int
+    """Steps that its device had taken."""
 
 
 Start = Callable[[int], Decoding]
@@ -65,6 +69,8 @@ class _Device:
     decodings: dict[str, Decoding] = field(default_factory=dict)
     reserved: int = 0
     """Bytes of the cache budget."""
+    steps: int = 0
+    """Steps taken so far."""
 
 
 class DecodingWorker(Worker):
@@ -104,6 +110,9 @@ class DecodingWorker(Worker):
         source = _source(query)
         return f"{source.beam_size}/{sum(source.max_tokens > most for most in _STEPS)}"
 
+    def _weight(self, query: Query) -> float:
+        return (_FIXED_BEAM + _source(query).beam_size) / (_FIXED_BEAM + _USUAL_BEAM)
+
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as devices:
             for device in self._devices:
@@ -139,7 +148,9 @@ class DecodingWorker(Worker):
             self._release_cache(device)
         seconds = time.monotonic() - started
         busy = max(1, sum(bool(each.running) for each in self._devices))
-        self._drain.record(sum(_running(key).entry.cost for key, _ in finished), seconds / busy)
+        device.steps += 1
+        done = sum(_running(key).entry.cost for key, _ in finished)
+        self._drain.record(done + sum(_progress(each, device) for each in gone), seconds / busy)
         self._deliver(device, finished)
 
     def _joining(self, device: _Device) -> list[_Running]:
@@ -157,7 +168,7 @@ class DecodingWorker(Worker):
             device.decodings[group] = device.start(_source(entries[0].payload.query).beam_size)
         self._batches += 1
         batch = _Batch(self._batches, now, entries, len(entries))
-        new = [_Running(entry, batch) for entry in entries]
+        new = [_Running(entry, batch, device.steps) for entry in entries]
         device.running.update(new)
         self._observer.batch([entry.length for entry in entries], [now - entry.arrived for entry in entries])
         return new
@@ -256,6 +267,12 @@ class DecodingWorker(Worker):
             fail(each.entry, error)
         device.running.clear()
         device.decodings.clear()
+
+
+def _progress(running: _Running, device: _Device) -> int:
+    """Return the part of a sequence's cost that was computed before it left; most end at half of their limit."""
+    limit = _source(running.entry.payload.query).max_tokens
+    return round(running.entry.cost * min(1.0, 2 * (device.steps - running.joined) / limit))
 
 
 def _running(key: object) -> _Running:

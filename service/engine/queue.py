@@ -6,6 +6,7 @@ long, so that nothing starves. All waiting entries are split into the batches th
 that holds the head of the line runs.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
@@ -50,6 +51,8 @@ class Entry(Generic[T]):
     """Tokens."""
     result_items: int = 0
     """Words, labels or tokens that its result may have."""
+    weight: float = 1.0
+    """Work for each of its tokens, compared with other entries of the queue."""
     arrived: float
     deadline: float
     urgency: int = DEFAULT_URGENCY
@@ -59,7 +62,7 @@ class Entry(Generic[T]):
     @property
     def cost(self) -> int:
         """Cost of computing and answering the entry, in tokens."""
-        return self.length + self.result_items // _ITEMS_PER_TOKEN
+        return math.ceil(self.length * self.weight) + self.result_items // _ITEMS_PER_TOKEN
 
 
 class QueueFull(Exception):

@@ -203,6 +203,7 @@ class Worker(abc.ABC):
                 operation=self._group(operation, query),
                 length=query.length,
                 result_items=query.result_items,
+                weight=self._weight(query),
                 arrived=now,
                 deadline=deadline,
                 urgency=urgency,
@@ -214,6 +215,10 @@ class Worker(abc.ABC):
     def _group(self, operation: str, query: Query) -> str:
         """Return what the queries of one batch must have in common."""
         return operation
+
+    def _weight(self, query: Query) -> float:
+        """Return the work for each token of a query, compared with other queries."""
+        return 1.0
 
     def _give_up(self, entries: Sequence[Entry[Waiting]], reason: str) -> None:
         """Take the entries of a request out of the queue; nothing waits for their results any more."""

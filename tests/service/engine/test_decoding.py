@@ -554,3 +554,25 @@ def test_sequences_that_join_together_are_a_batch_of_the_tracer():
     asyncio.run(run())
     assert [batch[:3] for batch in tracer.batches] == [(1, [2, 2], ["request 0"] * 2), (2, [2], ["request 1"])]
     assert all(0 < seconds < HANGS for *_, seconds in tracer.batches)
+
+
+def test_sequences_that_were_given_up_do_not_make_the_queue_look_slow():
+    async def scenario(bench):
+        await bench.submit(7, 7, 7, 7)
+        usual = bench.worker._drain.seconds(1000)
+        for _ in range(10):
+            with pytest.raises(DeadlineExceeded):
+                await bench.submit(1000, seconds=0.05)
+        await asyncio.sleep(0.02)
+        assert bench.worker._drain.seconds(1000) < 20 * usual
+
+    with_bench(scenario)
+
+
+def test_the_cost_of_a_sequence_grows_with_its_beam():
+    bench = Bench()
+    costs = {}
+    for beam_size in (1, 5, 32):
+        query = SourceQuery((1,) * 79, beam_size, SearchOptions(), 7)
+        costs[beam_size] = 80 * bench.worker._weight(query)
+    assert costs == {1: 40.0, 5: 80.0, 32: 350.0}
