@@ -7,7 +7,7 @@ import contextlib
 import io
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
@@ -31,7 +31,7 @@ _READ_BYTES = 4096
 _TILE = 1 << 18
 """Pixels that are converted together. Conversions of a whole image would be several copies of it at once."""
 
-_TURNS = {
+_TURNS: Mapping[object, Image.Transpose] = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -58,8 +58,7 @@ def decoded(image: bytes, size: int, max_pixels: int) -> Array:
             with _LARGE_IMAGES if large else contextlib.nullcontext():
                 opened.load()
                 small = _resized(opened, size)
-            # Orientation is read from the file: conversions do not keep it.
-            turn = _TURNS.get(opened.getexif().get(ExifTags.Base.Orientation, 1))
+            turn = _TURNS.get(_orientation(opened))
             return np.asarray(small if turn is None else small.transpose(turn))
     except (QueryError, MemoryError):
         raise
@@ -69,6 +68,16 @@ def decoded(image: bytes, size: int, max_pixels: int) -> Array:
         raise QueryError("the image is neither a PNG nor a JPEG file") from None
     except Exception as error:  # what a damaged file makes a decoder raise is in no specification
         raise QueryError(f"the image is damaged: {error}") from None
+
+
+def _orientation(image: Image.Image) -> object:
+    """Return the orientation that a file states; conversions of its image do not keep it.
+
+    Metadata that cannot be read is left aside: cameras and editors write wrong metadata to good images.
+    """
+    with contextlib.suppress(Exception):  # what they make Pillow raise is in no specification
+        return image.getexif().get(ExifTags.Base.Orientation)
+    return None
 
 
 def _check_size(width: int, height: int, max_pixels: int) -> None:

@@ -1,18 +1,19 @@
 """Finding and loading bundles."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from models.backend import Backend, BackendName
 from models.classifier import Classifier
-from models.errors import BundleError, ModelError, UnknownModelError, UnsupportedDeviceError
+from models.errors import BundleError, UnknownModelError, UnsupportedDeviceError
 from models.generator import Generator
 from models.image_classifier import ImageClassifier
 from models.language_model import LanguageModel
 from models.manifest import MANIFEST, Manifest, load_manifest, read_manifest
 from models.translator import Translator
 
-__all__ = ["Model", "ModelStore", "load_bundle"]
+__all__ = ["Model", "ModelStore", "bundle_errors", "load_bundle"]
 
 Model = LanguageModel | Translator | Generator | Classifier | ImageClassifier
 """A loaded model of any task."""
@@ -104,15 +105,26 @@ def load_bundle(
     all. Raises `BundleError` naming everything that is wrong with it, `UnsupportedDeviceError` for a backend or device
     that is not available here.
     """
-    try:
+    with bundle_errors(path, "it does not load"):
         manifest = load_manifest(path)
         if manifest.task in _SEARCHES:
             parallel = 1
         return _TASKS[manifest.task](path, manifest, _backend(backend, path, manifest, device, threads, parallel))
-    except ModelError:
+
+
+@contextlib.contextmanager
+def bundle_errors(bundle: Path, failure: str) -> Iterator[None]:
+    """Turn whatever is raised inside into a `BundleError`, other than errors that say already what is wrong.
+
+    What files that are whole and wrong make a library raise is in no specification. A panic of one that is written in
+    Rust, such as tokenizers, is no `Exception`: it would pass by every handler, and end a task that runs forever.
+    """
+    try:
+        yield
+    except (BundleError, UnknownModelError, UnsupportedDeviceError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except Exception as error:  # what files that are whole and wrong make a library raise is in no specification
-        raise BundleError(str(path), [f"it does not load: {type(error).__name__}: {error}"]) from error
+    except BaseException as error:
+        raise BundleError(str(bundle), [f"{failure}: {type(error).__name__}: {error}"]) from error
 
 
 def _backend(

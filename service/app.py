@@ -100,6 +100,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             await registry.stop()
     finally:
         measuring.cancel()
+        app.state.exposition.close()
         app.state.resources.close()
 
 

@@ -7,7 +7,7 @@ prometheus-client), and whichever is asked sums them up.
 import functools
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -107,7 +107,7 @@ class Metrics:
         """Remove the series of a model that is unloaded, except those that an observer after it took over.
 
         Series by endpoint go with the last version of a name. Where processes share their files nothing can be removed
-        from these: gauges are set to 0 there, and counters and histograms stay as they are.
+        from these: gauges are set to 0 there, and `text` leaves out what belongs to no loaded model.
         """
         current = self._current.get(observer.key)
         taken_over = current is not None and current is not observer
@@ -135,7 +135,32 @@ class Metrics:
         all_processes = CollectorRegistry()
         MultiProcessCollector(all_processes)  # type: ignore[no-untyped-call]
         all_processes.register(_Processes())
-        return generate_latest(all_processes)
+        return generate_latest(_LoadedModels(all_processes))
+
+
+class _LoadedModels(Collector):
+    """What another collector tells, without the series of models that no process has loaded.
+
+    Files that processes share keep them; a model that is loaded again goes on counting from there.
+    """
+
+    def __init__(self, everything: CollectorRegistry) -> None:
+        self._everything = everything
+
+    def collect(self) -> Iterator[Metric]:
+        families = list(self._everything.collect())
+        infos = [sample for family in families if family.name == "softserve_model_info" for sample in family.samples]
+        versions = {(info.labels["model"], info.labels["version"]) for info in infos if info.value}
+        # A request that names no model has an empty label; series by endpoint have no version.
+        shown = {("", None), *((name, None) for name, _ in versions), *versions}
+        for family in families:
+            family.samples = [sample for sample in family.samples if _model_of(sample) in shown]
+            yield family
+
+
+def _model_of(sample: Sample) -> tuple[str, str | None]:
+    """Return the name and version that a sample is of; an empty name where it is of none."""
+    return sample.labels.get("model", ""), sample.labels.get("version")
 
 
 class _Processes(Collector):
@@ -191,6 +216,7 @@ class ModelObserver:
         self._metrics = metrics
         self.info = tuple(info)
         self.key = key = info[0], info[1]
+        self._waiting = (0, 0)
         self._tokenize_duration = metrics.tokenize_duration.labels(*key)
         self._queue_duration = metrics.queue_duration.labels(*key)
         self._inference_duration = metrics.inference_duration.labels(*key)
@@ -207,6 +233,7 @@ class ModelObserver:
 
     def unloaded(self) -> None:
         """Remove what is shown of the model, except what belongs to a model loaded in its place."""
+        self.queued(0, 0)
         self._metrics.forget(self)
 
     def tokenized(self, seconds: float) -> None:
@@ -218,8 +245,11 @@ class ModelObserver:
         self._metrics.queue_limit_tokens.labels(*self.key).set(tokens)
 
     def queued(self, items: int, tokens: int) -> None:
-        self._queue_items.set(items)
-        self._queue_tokens.set(tokens)
+        """Report what waits now. While a model is loaded again, its gauges are the sum over two queues."""
+        before_items, before_tokens = self._waiting
+        self._waiting = (items, tokens)
+        self._queue_items.inc(items - before_items)
+        self._queue_tokens.inc(tokens - before_tokens)
 
     def batch(self, lengths: Sequence[int], waits: Sequence[float]) -> None:
         """Note a batch: the texts that are computed together, or that join a decoding in one step."""

@@ -7,18 +7,22 @@ import threading
 
 __all__ = ["lower_thread_priority"]
 
-_NICENESS = 5
-"""Niceness of threads that compute: the event loop, which answers requests, goes first."""
+_ADDED = 5
+"""Niceness of threads that compute, beyond that of the main thread, whose event loop goes first."""
+_MOST = 19
+"""The greatest niceness (setpriority(2))."""
 
 
 def lower_thread_priority() -> None:
-    """Lower the priority of the calling thread, and of threads that it starts later.
+    """Lower the priority of the calling thread, which is not the main one, and of threads that it starts later.
 
     Use it as the initializer of an executor whose threads do nothing else. It never raises a priority, which would need
-    `CAP_SYS_NICE` where the process was started with a greater niceness, and it never fails: priority is a courtesy.
+    `CAP_SYS_NICE`, and it never fails: priority is a courtesy. Where a service manager gave the process a niceness, its
+    threads have a greater one.
     """
     if sys.platform == "linux":
         thread = threading.get_native_id()
         with contextlib.suppress(OSError):
-            if os.getpriority(os.PRIO_PROCESS, thread) < _NICENESS:
-                os.setpriority(os.PRIO_PROCESS, thread, _NICENESS)
+            niceness = min(os.getpriority(os.PRIO_PROCESS, os.getpid()) + _ADDED, _MOST)
+            if os.getpriority(os.PRIO_PROCESS, thread) < niceness:
+                os.setpriority(os.PRIO_PROCESS, thread, niceness)

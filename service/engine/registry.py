@@ -10,20 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
-from models import (
-    BundleError,
-    Classifier,
-    ImageClassifier,
-    LanguageModel,
-    Manifest,
-    ModelStore,
-    UnknownModelError,
-)
+from models import Classifier, ImageClassifier, LanguageModel, Manifest, ModelStore, UnknownModelError
 from models.language_model import NextWords
 from models.manifest import MANIFEST, sha256_of
 from models.prefix_cache import PrefixCache
 from models.sequence_to_sequence import SequenceToSequenceModel
-from models.store import Model
+from models.store import Model, bundle_errors
 from service.engine.decoding import DecodingWorker
 from service.engine.priority import lower_thread_priority
 from service.engine.queue import Limits
@@ -316,19 +308,15 @@ class Registry:
         return await asyncio.get_running_loop().run_in_executor(self._loader, function, *arguments)
 
     def _load_and_warm_up(self, path: Path) -> tuple[list[Model], str]:
-        """Return the model on each device and the digest of its manifest; any failure is a `ModelError`."""
+        """Return the model on each device and the digest of its manifest; any failure is a `BundleError`."""
         settings = self._settings
-        try:
+        with bundle_errors(path, "it cannot be read"):
             self._tried[path] = _signature(path)  # before files are read: a change from now on is noticed
             digest = sha256_of(path / MANIFEST)
-            models = [self._load_on(device, path) for device in settings.device.split(",")]
-        except OSError as error:
-            raise BundleError(str(path), [f"it cannot be read: {error}"]) from error
-        try:
+        models = [self._load_on(device, path) for device in settings.device.split(",")]
+        with bundle_errors(path, "its warm-up failed"):  # a graph that loads may fail when it runs
             for model in models:
                 warm_up(model, max_batch_items=settings.max_batch_items, parallel_batches=settings.parallel_batches)
-        except Exception as error:  # a graph that loads may fail when it runs, with whatever its runtime raises
-            raise BundleError(str(path), [f"its warm-up failed: {type(error).__name__}: {error}"]) from error
         return models, digest
 
     def _load_on(self, device: str, path: Path) -> Model:

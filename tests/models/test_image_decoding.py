@@ -100,6 +100,20 @@ def test_an_orientation_that_is_none_is_ignored(orientation: int) -> None:
     np.testing.assert_array_equal(decoded(file_of(picture(), "PNG", "", orientation), 8, NO_LIMIT), expected)
 
 
+WRONG_EXIF = [b"", b"MM", b"MM\0*", b"rubbish", b"II*\0" + b"\xff" * 4, b"II*\0\x08\0\0\0\xff\xff"]
+
+
+@pytest.mark.parametrize("exif", WRONG_EXIF, ids=range(len(WRONG_EXIF)))
+def test_metadata_that_cannot_be_read_is_left_aside(exif: bytes) -> None:
+    expected = decoded(png(), 8, NO_LIMIT)
+    np.testing.assert_array_equal(decoded(png(chunk(b"eXIf", exif)), 8, NO_LIMIT), expected)
+
+
+def test_an_orientation_that_is_not_a_number_is_ignored() -> None:
+    exif = b"MM\0*" + struct.pack(">IHHHI", 8, 1, 0x0112, 2, 2) + b"a\0\0\0" + bytes(4)
+    np.testing.assert_array_equal(decoded(png(chunk(b"eXIf", exif)), 8, NO_LIMIT), decoded(png(), 8, NO_LIMIT))
+
+
 # ---- pixels ----
 
 
@@ -219,6 +233,15 @@ def png(*chunks: bytes, size: tuple[int, int] = (24, 16), behind: bytes = b"") -
     return image_files._PNG + header + b"".join(chunks) + chunk(b"IDAT", pixels) + behind + chunk(b"IEND", b"")
 
 
+def in_parts(count: int) -> bytes:
+    """A PNG file of 16 megapixels whose pixels are in chunks of a byte each, as far as that goes."""
+    file = png(size=(4000, 4000))
+    start, end = file.index(b"IDAT") - 4, file.index(b"IEND") - 4
+    pixels = file[start + 8 : end - 4]
+    parts = b"".join(chunk(b"IDAT", pixels[place : place + 1]) for place in range(min(count, len(pixels))))
+    return file[:start] + parts + chunk(b"IDAT", pixels[count:]) + file[end:]
+
+
 def zeros(size: int) -> bytes:
     rows = zlib.compressobj(9)
     return b"".join(rows.compress(bytes(1 << 20)) for _ in range(size >> 20)) + rows.flush()
@@ -261,6 +284,19 @@ def with_scans(count: int, size: int = 4000) -> bytes:
     return file[:end] + file[start:end] * (count - len(starts)) + file[end:]
 
 
+def overlapping_tags(count: int) -> bytes:
+    """EXIF of tags that all have the same bytes as their value, which a reader may copy for each of them."""
+    size, place = 12 * count, 8 + 2 + 12 * count + 4
+    tags = b"".join(struct.pack(">HHII", tag, 7, size, place) for tag in range(1, count + 1))
+    return b"MM\0*" + struct.pack(">IH", 8, count) + tags + bytes(4) + bytes(size)
+
+
+def exif_segments(exif: bytes) -> bytes:
+    """EXIF in as many segments as it takes; Pillow puts them together again."""
+    parts = [exif[first : first + 65_000] for first in range(0, len(exif), 65_000)]
+    return b"".join(segment(0xE1, b"Exif\0\0" + part) for part in parts)
+
+
 BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
     "a profile of 1 GB": (lambda: png(chunk(b"iCCP", b"a\0\0" + zeros(1 << 30))), "damaged"),
     "a text of 1 GB": (lambda: png(chunk(b"zTXt", b"a\0\0" + zeros(1 << 30))), "damaged"),
@@ -270,6 +306,14 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: png(behind=chunk(b"iTXt", b"a\0\1\0\0\0" + zeros(1 << 20)) * 5000),
         "more than 16 chunks",
     ),
+    "tags that overlap": (lambda: png(chunk(b"eXIf", overlapping_tags(20_000))), ""),
+    "tags that overlap in many segments": (lambda: with_segments(exif_segments(overlapping_tags(20_000))), ""),
+    "tags that overlap in an index of images": (
+        lambda: with_segments(segment(0xE2, b"MPF\0" + overlapping_tags(2600))),
+        "",
+    ),
+    "many segments of EXIF": (lambda: with_segments(segment(0xE1, b"Exif\0\0" + bytes(230)) * 4000), ""),
+    "many parts of pixels": (lambda: in_parts(60_000), ""),
     "many chunks": (lambda: png(chunk(b"teXt", b"") * 1_000_000), "more than 65536 chunks"),
     "many frames": (lambda: animated(200), ""),
     "a column": (lambda: png(size=(1, 16_000_000)), "neither may be more than 65535"),

@@ -228,31 +228,56 @@ def test_what_is_counted_late_goes_too(metrics):
     assert series_of(metrics, model="next-word") == set()
 
 
-def test_with_several_processes_gauges_become_0(tmp_path):
+def test_while_a_model_is_loaded_again_both_queues_count(metrics, observer):
+    observer.queued(5, 50)
+    again = metrics.for_model(*model_of("next-word", 3))
+    again.queued(2, 20)
+    assert value(metrics, "queue_items", model="next-word", version="3") == 7
+    observer.unloaded()
+    assert value(metrics, "queue_items", model="next-word", version="3") == 2
+    assert value(metrics, "queue_tokens", model="next-word", version="3") == 20
+
+
+def test_of_several_processes_only_the_series_of_loaded_models_are_shown(tmp_path):
     """Nothing can be removed from the files of prometheus-client."""
     code = """
 from types import SimpleNamespace
 from service.metrics import Metrics
 metrics = Metrics()
-observer = metrics.for_model(
-    SimpleNamespace(name="m", version=1, task="t"), [SimpleNamespace(name="onnx", device="cpu")]
-)
-observer.loaded(1.0); observer.queued(2, 20); observer.limited(7, 70); observer.generated(3)
+def load(version):
+    observer = metrics.for_model(
+        SimpleNamespace(name="m", version=version, task="t"), [SimpleNamespace(name="onnx", device="cpu")]
+    )
+    observer.loaded(1.0); observer.queued(2, 20); observer.limited(7, 70); observer.generated(3)
+    observer.rejected("expired", 1)
+    return observer
+def unload(observer):
+    observer.queued(0, 0); observer.unloaded()
 metrics.models_expected.set(1); metrics.loop_lag.observe(0.5)
-observer.unloaded()
-print(metrics.text().decode())
+metrics.requests.labels("m", "/v1/score", "200").inc(); metrics.requests.labels("", "/livez", "200").inc()
+first, second = load(1), load(2)
+for step in (lambda: unload(first), lambda: unload(second), lambda: load(2)):
+    step()
+    print(metrics.text().decode() + "---")
 """
     environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     command = [sys.executable, "-W", "error", "-c", code]
     finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert finished.returncode == 0, finished.stderr
-    samples = {
-        sample.name: sample.value
-        for family in text_string_to_metric_families(finished.stdout)
-        for sample in family.samples
+    one, none, again = (
+        [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        for text in finished.stdout.split("---\n")[:3]
+    )
+    assert {(sample.labels["model"], sample.labels.get("version")) for sample in one if "model" in sample.labels} == {
+        ("", None),
+        ("m", None),
+        ("m", "2"),
     }
-    for name in ("queue_items", "queue_tokens", "queue_limit_items", "queue_limit_tokens", "model_info"):
-        assert samples[f"softserve_{name}"] == 0
-    assert samples["softserve_generated_tokens_total"] == 3
-    assert samples["softserve_models_expected"] == 1
-    assert samples["softserve_event_loop_lag_seconds_count"] == 1
+    assert {sample.labels["model"] for sample in none if "model" in sample.labels} == {""}
+    for samples in (one, none, again):
+        values = {sample.name: sample.value for sample in samples}
+        assert values["softserve_models_expected"] == 1
+        assert values["softserve_event_loop_lag_seconds_count"] == 1
+    values = {sample.name: sample.value for sample in again if sample.labels.get("version") == "2"}
+    assert values["softserve_queue_items"] == 2
+    assert values["softserve_generated_tokens_total"] == 6

@@ -1,5 +1,6 @@
 """Loading and unloading models while others serve."""
 
+import hashlib
 import json
 import shutil
 import threading
@@ -122,7 +123,7 @@ def no_disk(bundle, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("service.engine.registry.sha256_of", fail)
-    return "cannot be read: [Errno 5] Input/output error"
+    return "cannot be read: OSError: [Errno 5] Input/output error"
 
 
 @pytest.mark.parametrize("spoil", [other_network, no_memory, no_disk])
@@ -134,6 +135,48 @@ def test_any_failure_to_load_is_a_conflict_and_leaves_the_old_one_serving(
     detail = spoil(copied_models / "next-word" / "1", monkeypatch)
     assert detail in detail_of(admin(client, "next-word/load"), 409)
     assert ask(client).json() == expected
+
+
+TEMPLATE = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "missing", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+    "special_tokens": {},
+}
+
+
+def panicking_version(models, version):
+    """Another version whose tokenizer loads, and panics at the first text: no `Exception`, since it is Rust's."""
+    target = copy_version(models, "draft")
+    manifest, tokenizer = target / "manifest.json", target / "tokenizer.json"
+    tokenizer.write_text(json.dumps(json.loads(tokenizer.read_text()) | {"post_processor": TEMPLATE}))
+    content = json.loads(manifest.read_text()) | {"version": version}
+    content["files"]["tokenizer.json"] = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+    manifest.write_text(json.dumps(content))
+    target.rename(target.with_name(str(version)))
+
+
+def test_a_panic_of_a_library_is_a_conflict_too(start, copied_models, detail_of):
+    client = start()
+    panicking_version(copied_models, 2)
+    detail = detail_of(admin(client, "next-word/load"), 409)
+    assert "its warm-up failed: PanicException" in detail
+    assert ask(client).json()["version"] == 1
+
+
+def test_a_panic_of_a_library_does_not_end_the_watch(start, copied_models, wait_until, caplog):
+    client = start(watch_seconds=0.05)
+    panicking_version(copied_models, 2)
+    wait_until(lambda: any("PanicException" in record.getMessage() for record in caplog.records))
+    copy_version(copied_models, 3)
+    wait_until(lambda: versions(client) == [("next-word", 3)])
+
+
+def test_a_panic_of_a_library_at_the_start_is_told(copied_models, wait_until, detail_of):
+    panicking_version(copied_models, 2)
+    with TestClient(create_app(Settings(model_dirs=(copied_models,), threads=1))) as client:
+        wait_until(lambda: "failed" in client.get("/readyz").json()["detail"])
+        assert "PanicException" in detail_of(client.get("/readyz"), 503)
 
 
 @pytest.mark.parametrize("key", [USER, "", "x"])

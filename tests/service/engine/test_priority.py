@@ -24,7 +24,7 @@ def niceness():
 def test_a_thread_gets_a_lower_priority_and_its_starter_keeps_its_own():
     before = niceness()
     with ThreadPoolExecutor(1, initializer=lower_thread_priority) as pool:
-        assert pool.submit(niceness).result() == max(before, 5)
+        assert pool.submit(niceness).result() == min(before + 5, 19)
     assert niceness() == before
 
 
@@ -37,18 +37,28 @@ def test_threads_that_it_starts_inherit_it():
         return found
 
     with ThreadPoolExecutor(1, initializer=lower_thread_priority) as pool:
-        assert pool.submit(start).result() == [max(niceness(), 5)]
+        assert pool.submit(start).result() == [min(niceness() + 5, 19)]
 
 
-def test_a_niceness_that_is_greater_stays():
-    """A process that a service manager started at 10 may not lower that, and need not."""
+@pytest.mark.parametrize(("process", "thread"), [(10, 15), (17, 19), (19, 19)])
+def test_threads_yield_to_the_event_loop_whatever_the_process_was_started_with(process, thread):
+    """As by a service manager; to lower a niceness again would need a privilege."""
     code = (
-        "import os, sys; os.nice(10 - os.nice(0)); os.setpriority = lambda *_: sys.exit('priority was changed')\n"
+        "import os, sys, threading; from concurrent.futures import ThreadPoolExecutor as Pool\n"
         "from service.engine.priority import lower_thread_priority\n"
-        "lower_thread_priority(); print(os.nice(0))"
+        "def niceness(): return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())\n"
+        f"os.nice({process} - os.nice(0))\n"
+        "with Pool(1, initializer=lower_thread_priority) as pool: print(pool.submit(niceness).result(), niceness())"
     )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (finished.stdout.strip(), finished.returncode) == ("10", 0), finished.stderr
+    assert finished.stdout.split() == [str(thread), str(process)], finished.stderr
+
+
+def test_a_greater_niceness_stays(monkeypatch):
+    monkeypatch.setattr(os, "getpriority", lambda _, thread: 0 if thread == os.getpid() else 12)
+    monkeypatch.setattr(os, "setpriority", lambda *_: pytest.fail("a priority was changed"))
+    with ThreadPoolExecutor(1, initializer=lower_thread_priority) as pool:
+        pool.submit(int).result()
 
 
 @pytest.mark.parametrize("call", ["getpriority", "setpriority"])
@@ -80,5 +90,5 @@ def test_models_load_on_a_thread_of_their_own(monkeypatch):
 
     before = niceness()
     asyncio.run(run())
-    assert found["loading"] == ("softserve-load_0", max(before, 5))
+    assert found["loading"] == ("softserve-load_0", min(before + 5, 19))
     assert found["others"] == {before}
