@@ -1,6 +1,5 @@
 """The ONNX Runtime backend."""
 
-import contextlib
 import functools
 import os
 import re
@@ -63,22 +62,6 @@ def _options(threads: int) -> onnxruntime.SessionOptions:
     return options
 
 
-def _weights(bundle: Path, manifest: Manifest) -> dict[str, bytes]:
-    """Return the files of weights that graphs share, for sessions to copy; a session names one that is missing.
-
-    By itself ONNX Runtime maps them: where one is overwritten while the model is served, answers become wrong, and
-    where it becomes shorter, the process is killed (SIGBUS). Which files a graph reads is written in the graph alone,
-    so all are given that the manifest lists for no other purpose.
-    """
-    purposes = {manifest.tokenizer, manifest.classes.file if manifest.classes else None}
-    purposes |= {file for graph in manifest.graphs.values() for file in (graph.onnx, graph.torchscript)}
-    found = {}
-    for name in manifest.files.keys() - purposes:
-        with contextlib.suppress(OSError):
-            found[name] = (bundle / name).read_bytes()
-    return found
-
-
 class OnnxBackend:
     """Inference sessions: one for each graph, and another one for runs beside others.
 
@@ -105,33 +88,29 @@ class OnnxBackend:
         _refuse_two_runtimes()
         self._kind, self._number = _parsed(device)
         self.device = device
-        self._sessions = self._beside = self._load(bundle, manifest, threads or _default_threads())
+        self._sessions = self._beside = self._load(bundle, manifest, _options(threads or _default_threads()))
         problems = [problem for name, graph in manifest.graphs.items() for problem in self._mismatches(name, graph)]
         if problems:
             raise BundleError(str(bundle), problems)
         most = threads or usable_cpus()
         if parallel > 1 and most > 1 and self._kind == "cpu":
-            self._beside = self._load(bundle, manifest, max(1, most // parallel))
+            self._beside = self._load(bundle, manifest, _options(max(1, most // parallel)))
         self._running, self._crowded, self._count = 0, False, threading.Lock()
 
-    def _load(self, bundle: Path, manifest: Manifest, threads: int) -> dict[str, onnxruntime.InferenceSession]:
+    def _load(
+        self, bundle: Path, manifest: Manifest, options: onnxruntime.SessionOptions
+    ) -> dict[str, onnxruntime.InferenceSession]:
         """The session of each graph; decides what `auto` is."""
         if self._kind == "auto":
             self._kind = self.device = "cuda"
             try:
-                return self._load(bundle, manifest, threads)
+                return self._load(bundle, manifest, options)
             except UnsupportedDeviceError:
                 self._kind = self.device = "cpu"
         provider = _PROVIDERS[self._kind]
         if provider not in onnxruntime.get_available_providers():
             raise UnsupportedDeviceError(f"this onnxruntime has no {provider}, which device {self.device!r} needs")
-        options, weights = _options(threads), _weights(bundle, manifest)
-        if weights:
-            names, contents = list(weights), list(weights.values())
-            options.add_external_initializers_from_files_in_memory(names, contents, list(map(len, contents)))
-        sessions = {name: self._session(bundle, name, graph.onnx, options) for name, graph in manifest.graphs.items()}
-        del weights  # sessions have copies; until then the options have addresses only
-        return sessions
+        return {name: self._session(bundle, name, graph.onnx, options) for name, graph in manifest.graphs.items()}
 
     def _session(
         self, bundle: Path, name: str, file: str | None, options: onnxruntime.SessionOptions

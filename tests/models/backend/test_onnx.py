@@ -161,23 +161,6 @@ def test_weights_cut_short_are_a_bundle_error(bundle):
         OnnxBackend(bundle, read_manifest(bundle))
 
 
-@pytest.mark.parametrize("change", ["write(bytes(size))", "truncate(100)"])
-def test_weights_may_be_overwritten_while_they_are_served(bundle, change):
-    """In a process of its own, which would be killed where the file were mapped and shorter."""
-    code = f"""
-from pathlib import Path
-from models.store import load_bundle
-path = Path({str(bundle)!r})
-model = load_bundle(path, threads=1)
-size = (path / "weights.bin").stat().st_size
-with (path / "weights.bin").open("r+b") as file:
-    file.{change}
-print(model.next_words(["thank you very"], 1)[0].words[0].word)
-"""
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (finished.returncode, finished.stdout.strip()) == (0, "much"), finished.stderr
-
-
 def test_a_graph_without_onnx_file_is_named(bundled):
     manifest = read_manifest(bundled)
     graph = manifest.graphs["score"].model_copy(update={"onnx": None, "torchscript": "model.ts"})
