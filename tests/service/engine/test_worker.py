@@ -299,9 +299,9 @@ def test_what_its_own_deadline_cannot_meet_is_refused_and_what_it_can_is_not():
         waiting = [bench.submit(value) for value in range(1, 11)]
         await asyncio.sleep(0.02)  # a second of work waits
         with pytest.raises(QueueFull) as caught:
-            await bench.submit(11, seconds=1.1)
+            await bench.submit(11, seconds=2.1)
         assert (caught.value.never, round(caught.value.retry_after, 1)) == (False, 1.0)
-        accepted = bench.submit(12, seconds=1.5)
+        accepted = bench.submit(12, seconds=2.5)
         await asyncio.sleep(0.02)
         bench.double.gate.set()
         await asyncio.gather(blocking, accepted, *waiting)
