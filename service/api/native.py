@@ -132,6 +132,7 @@ async def next_word(
         lambda text: model.next_words_query(text, body.top_k, truncate=body.truncate, cache=cache),
         body.context,
         deadline,
+        cost=None if cache is None else len(body.context),  # of a context that goes on, one word is read
     )
     new = [query for query in queries if query.known is None]
     found, timing = await served.worker.submit("next-word", new, deadline, urgency_of(priority))

@@ -148,15 +148,19 @@ async def queries_of(
     deadline: float,
     *,
     images: bool = False,
+    cost: int | None = None,
 ) -> tuple[list[QueryT], float]:
     """Return the texts checked and tokenized, or the images decoded, and the seconds that took.
+
+    `cost` is what they are expected to take, in tokens; by default it is estimated from their length.
 
     Raises `QueryError`, `QueueFull` where there is no room for so many inputs, and `DeadlineExceeded`.
     """
     started = time.monotonic()
     preparation: Preparation = request.app.state.resources.preparation
     prepare = preparation.images if images else preparation.texts
-    cost = len(inputs) if images else sum(map(len, inputs)) // _CHARACTERS_PER_TOKEN
+    if cost is None:
+        cost = len(inputs) if images else sum(map(len, inputs)) // _CHARACTERS_PER_TOKEN
     try:
         with served.worker.preparing(len(inputs), deadline, cost):
             queries = await prepare(query, inputs, deadline)
