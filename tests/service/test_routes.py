@@ -40,10 +40,8 @@ def mounted(app, prefix):
     return Starlette(routes=[Mount(prefix, app)], lifespan=lifespan)
 
 
-@pytest.fixture(scope="module")
-def app(tmp_path_factory):
-    """The service without models, with keys for all and others for administrators."""
-    directory = tmp_path_factory.mktemp("keys")
+def app_in(directory):
+    """Make the service without models, with keys for all and others for administrators; it can be started once."""
     for name, key in (("users", USER), ("administrators", ADMIN)):
         (directory / name).write_text(key)
     (directory / "models").mkdir()
@@ -57,13 +55,24 @@ def app(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=["plain", "root path", "root path of an open path", "mounted"])
-def client(request, app):
+def kind(request):
+    """How the service is reached. A fixture of its own, so that each has an application, which can be started once."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def app(kind, tmp_path_factory):
+    return app_in(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="module")
+def client(kind, app):
     """The service behind no prefix, and behind several; paths are those that clients of the service ask for."""
-    if request.param == "mounted":
+    if kind == "mounted":
         with TestClient(mounted(app, "/mounted"), base_url="http://testserver/mounted") as made:
             yield made
         return
-    prefix = {"plain": "", "root path": "/v1", "root path of an open path": "/livez"}[request.param]
+    prefix = {"plain": "", "root path": "/v1", "root path of an open path": "/livez"}[kind]
     with TestClient(Prefixed(app, prefix)) as made:
         yield made
 
