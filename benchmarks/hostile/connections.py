@@ -84,15 +84,19 @@ def _idle(head: bytes, count: int = 500) -> Callable[[LimitedServer], list[Answe
     return run
 
 
+_BETWEEN_READERS = 1 / 3
+"""Seconds that a slow reader waits for the first byte of its answer, before the next one connects."""
+
+
 def _slow_readers(readers: int) -> Callable[[LimitedServer], list[Answer]]:
-    """Clients that ask for large answers, one after the other, and read none of them."""
+    """Clients that request large answers, a third of a second apart at most, and read none of them."""
 
     def run(server: LimitedServer) -> list[Answer]:
         opened: list[socket.socket] = []
         body = json.dumps({"context": [f"s {n}" for n in range(_NEAR_LIMIT)], "top_k": 7729}).encode()
         try:
             for _ in range(readers):
-                connection = server.connect(10.0, receive_buffer=4096)
+                connection = server.connect(_BETWEEN_READERS, receive_buffer=4096)
                 opened.append(connection)
                 connection.sendall(_HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
                 try:
