@@ -21,8 +21,8 @@ import onnx
 import tyro
 from onnx import TensorProto, helper, numpy_helper
 
-from models.manifest import FORMAT_VERSION, MANIFEST, sha256_of
-from models.tokenization import EncoderTokenizer
+from models.bundle.manifest import FORMAT_VERSION, MANIFEST, sha256_of
+from models.text.tokenization import EncoderTokenizer
 
 __all__ = ["make_bundle"]
 

@@ -14,7 +14,7 @@ from typing import Annotated
 import tyro
 
 from benchmarks.kneser_ney import KneserNey
-from models.tokenization import WordTokenizer
+from models.text.tokenization import WordTokenizer
 from training.checkpoint import RunDirectory
 from training.recipe import LanguageModelRecipe
 from training.tasks.language_model import split_texts

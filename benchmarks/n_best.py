@@ -19,7 +19,7 @@ import tyro
 from benchmarks.prefixes import WORDS
 from models import LanguageModel, ModelStore
 from models.backend import Array, Backend, Resident
-from models.tokenization import END, UNKNOWN
+from models.text.tokenization import END, UNKNOWN
 from service.settings import BUNDLED
 
 

@@ -1,10 +1,11 @@
-"""Running trained models: from text in to result out. Without torch, unless a TorchScript file is loaded."""
+"""Run trained models, from text in to result out; without torch, unless a TorchScript file is loaded."""
 
 import os
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports its use otherwise, from its import on
 
-from models.classifier import Classifier
+from models.bundle.manifest import Manifest
+from models.bundle.store import ModelStore
 from models.errors import (
     BundleError,
     ModelError,
@@ -13,12 +14,11 @@ from models.errors import (
     UnknownModelError,
     UnsupportedDeviceError,
 )
-from models.generator import Generator
-from models.image_classifier import ImageClassifier
-from models.language_model import LanguageModel
-from models.manifest import Manifest
-from models.store import ModelStore
-from models.translator import Translator
+from models.tasks.image_classification import ImageClassifier
+from models.tasks.language_model import LanguageModel
+from models.tasks.text_classification import Classifier
+from models.tasks.text_generation import Generator
+from models.tasks.translation import Translator
 
 __all__ = [
     "BundleError",

@@ -14,9 +14,9 @@ import torch
 from hypothesis import HealthCheck, settings
 from torch.nn import functional
 
-from models.manifest import sha256_of
-from models.store import load_bundle
-from models.tokenization import WordTokenizer
+from models.bundle.manifest import sha256_of
+from models.bundle.store import load_bundle
+from models.text.tokenization import WordTokenizer
 from training import checkpoint
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA

@@ -10,13 +10,13 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from models.classifier import Classifier
+from models.tasks.text_classification import Classifier
 from models.errors import ModelError
-from models.generator import Generator
-from models.image_classifier import ImageClassifier
-from models.language_model import LanguageModel
-from models.manifest import MANIFEST
-from models.store import load_bundle
+from models.tasks.text_generation import Generator
+from models.tasks.image_classification import ImageClassifier
+from models.tasks.language_model import LanguageModel
+from models.bundle.manifest import MANIFEST
+from models.bundle.store import load_bundle
 from training.analysis.cli import analyze
 from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
 from training.checkpoint import RunDirectory

@@ -14,8 +14,8 @@ import onnxruntime
 from models.backend import Array, BackendName
 from models.backend.cpus import usable_cpus
 from models.backend.signature import FoundTensor, mismatches
+from models.bundle.manifest import Graph, Manifest
 from models.errors import BundleError, UnsupportedDeviceError
-from models.manifest import Graph, Manifest
 
 __all__ = ["OnnxBackend", "OnnxResident"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from models.manifest import TensorSpec
+from models.bundle.manifest import TensorSpec
 
 __all__ = ["FoundTensor", "mismatches"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 from models.backend import Array, BackendName
+from models.bundle.manifest import Graph, Manifest
 from models.errors import BundleError, UnsupportedDeviceError
-from models.manifest import Graph, Manifest
 
 __all__ = ["TorchScriptBackend", "TorchScriptResident"]
 

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from models import QueryError
-from models.classifier import Classification, Classifier, ClassifyQuery
-from models.image_classifier import ImageClassification, ImageClassifier, ImageQuery
+from models.tasks.text_classification import Classification, Classifier, ClassifyQuery
+from models.tasks.image_classification import ImageClassification, ImageClassifier, ImageQuery
 from service.api.answer import Answer
 from service.api.requests import (
     Body,

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from models import Generator
-from models.generator import Generation
+from models.tasks.text_generation import Generation
 from service.api.answer import Answer
 from service.api.requests import (
     Deadline,

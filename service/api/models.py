@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
 from models import UnknownModelError
-from models.manifest import Languages, Limits, Quality
+from models.bundle.manifest import Languages, Limits, Quality
 from service.engine.registry import Registry, ServedModel
 from service.errors import PROBLEM_RESPONSES
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from models import LanguageModel
-from models.language_model import NextWords, SentenceScore
+from models.tasks.language_model import NextWords, SentenceScore
 from service.api.answer import Answer
 from service.api.requests import (
     Body,

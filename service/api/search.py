@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from models.beam_search import SearchOptions
-from models.sequence_to_sequence import MAX_BEAM_SIZE
+from models.decoding.beam_search import SearchOptions
+from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
 from service.api.requests import Body, ModelName, Texts, Truncate
 
 __all__ = ["ScoredText", "SearchBody"]

@@ -4,8 +4,8 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
 from models import TextTooLongError, Translator
-from models.beam_search import Hypothesis
-from models.translator import Translation, TranslationQuery
+from models.decoding.beam_search import Hypothesis
+from models.tasks.translation import Translation, TranslationQuery
 from service.api.answer import Answer
 from service.api.requests import (
     Deadline,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from PIL import Image
 
 from models import Classifier, Generator, ImageClassifier, ModelStore, Translator
-from models.store import Model
+from models.bundle.store import Model
 from service.bench.options import InProcess
 
 __all__ = ["measure"]

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from models.beam_search import Hypothesis
-from models.decoding import Decoding
-from models.sequence_to_sequence import SourceQuery
+from models.decoding.beam_search import Hypothesis
+from models.decoding.continuous import Decoding
+from models.decoding.sequence_to_sequence import SourceQuery
 from service.engine.budget import Budget
 from service.engine.queue import DEFAULT_URGENCY, Entry, Limits
 from service.engine.worker import (

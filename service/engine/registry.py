@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
 from models import Classifier, ImageClassifier, LanguageModel, Manifest, ModelStore, UnknownModelError
-from models.language_model import NextWords
-from models.manifest import MANIFEST, sha256_of
-from models.prefix_cache import PrefixCache
-from models.sequence_to_sequence import SequenceToSequenceModel
-from models.store import Model, bundle_errors
+from models.tasks.language_model import NextWords
+from models.bundle.manifest import MANIFEST, sha256_of
+from models.text.prefix_cache import PrefixCache
+from models.decoding.sequence_to_sequence import SequenceToSequenceModel
+from models.bundle.store import Model, bundle_errors
 from service.engine.decoding import DecodingWorker
 from service.engine.priority import lower_thread_priority
 from service.engine.queue import Limits

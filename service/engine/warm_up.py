@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from models import Classifier, Generator, ImageClassifier, Translator
-from models.sequence_to_sequence import SequenceToSequenceModel
-from models.store import Model
+from models.decoding.sequence_to_sequence import SequenceToSequenceModel
+from models.bundle.store import Model
 from service.engine.priority import lower_thread_priority
 
 __all__ = ["warm_up"]

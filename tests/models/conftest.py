@@ -15,10 +15,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import models as package
 from models import LanguageModel, ModelStore, Translator
 from models.backend import Array, Backend
-from models.manifest import Limits, SpecialTokens
+from models.bundle.manifest import Limits, SpecialTokens
 from models.networks import LstmNetwork
-from models.store import load_bundle
-from models.tokenization import WordTokenizer
+from models.bundle.store import load_bundle
+from models.text.tokenization import WordTokenizer
 
 BUNDLED = Path(package.__file__).parent / "bundled"
 WORDS = ["<unk>", "</s>", "a", "b", "c", "very", "thank", "you"]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from models.beam_search import SearchOptions
+from models.decoding.beam_search import SearchOptions
 
 Tokens = tuple[int, ...]
 Distribution = Callable[[Tokens], Sequence[float]]

@@ -11,7 +11,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
-from models.tokenization import WordTokenizer
+from models.text.tokenization import WordTokenizer
 from training import checkpoint
 from training.checkpoint import Progress, RunDirectory
 from training.data.batching import Batch

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from models.beam_search import SearchOptions
-from models.generator import Generator
+from models.decoding.beam_search import SearchOptions
+from models.tasks.text_generation import Generator
 from training.analysis.tables import Rows
 from training.data.rewritten_texts import read_rewritten
 from training.data.settings import GenerationSettings

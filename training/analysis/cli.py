@@ -8,8 +8,8 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from models.generator import Generator
-from models.store import load_bundle
+from models.tasks.text_generation import Generator
+from models.bundle.store import load_bundle
 from training.analysis import beams as searches
 from training.analysis import confusions as classes
 from training.analysis import disambiguation as words

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from models.tokenization import WordTokenizer
+from models.text.tokenization import WordTokenizer
 from training.analysis.tables import Rows
 from training.tasks.language_model import LanguageModelTask
 

@@ -12,7 +12,7 @@ from tokenizers.normalizers import NFC, BertNormalizer, Lowercase, Replace, Sequ
 from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, PreTokenizer, Split, WhitespaceSplit
 from tokenizers.trainers import BpeTrainer, WordPieceTrainer
 
-from models.tokenization import END, UNKNOWN, WORDS, EncoderTokenizer, SubwordTokenizer, WordTokenizer
+from models.text.tokenization import END, UNKNOWN, WORDS, EncoderTokenizer, SubwordTokenizer, WordTokenizer
 
 __all__ = ["WordStyle", "build_encoder_tokenizer", "build_subword_tokenizer", "build_word_tokenizer"]
 

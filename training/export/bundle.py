@@ -11,9 +11,9 @@ from typing import Protocol
 import onnx
 
 from models.backend import Backend
-from models.manifest import FORMAT_VERSION, MANIFEST, Graph, Manifest, sha256_of
-from models.store import Model, load_bundle
-from models.tokenization import EncoderTokenizer, SubwordTokenizer, WordTokenizer
+from models.bundle.manifest import FORMAT_VERSION, MANIFEST, Graph, Manifest, sha256_of
+from models.bundle.store import Model, load_bundle
+from models.text.tokenization import EncoderTokenizer, SubwordTokenizer, WordTokenizer
 from training.checkpoint import RunDirectory
 from training.data.corpora import get_corpus
 from training.data.corpus import Corpus

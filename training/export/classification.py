@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.backend import Backend
-from models.classifier import Label
-from models.manifest import Graph
+from models.tasks.text_classification import Label
+from models.bundle.manifest import Graph
 from training.export.graphs import ExportGraph, contract
 from training.export.verify import ExportError
 from training.recipe import ClassificationRecipe, ImageClassificationRecipe

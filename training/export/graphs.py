@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.manifest import Graph
+from models.bundle.manifest import Graph
 from training.export.folding import FoldedSoftmax
 from training.export.topk import top_k
 from training.networks.language_model import RecurrentLanguageModel

@@ -13,9 +13,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from models.backend import Backend
-from models.image_classifier import ImageClassifier
-from models.manifest import Manifest
-from models.store import Model
+from models.tasks.image_classification import ImageClassifier
+from models.bundle.manifest import Manifest
+from models.bundle.store import Model
 from training.data.image_corpora import get_image_corpus
 from training.export import classification
 from training.export.folding import FoldedSoftmax

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import onnx
 
 from models.backend import Backend
-from models.language_model import LanguageModel
-from models.manifest import Manifest
-from models.store import Model
+from models.tasks.language_model import LanguageModel
+from models.bundle.manifest import Manifest
+from models.bundle.store import Model
 from training.export.graphs import language_model_graphs
 from training.export.quantize import quantize_int8
 from training.export.verify import largest_difference

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import sacrebleu
 import yaml
 
-from models.manifest import DataSource, Manifest, SoftmaxLayer
+from models.bundle.manifest import DataSource, Manifest, SoftmaxLayer
 from models.networks import BertNetwork, ImageNetwork, LstmNetwork, UnilmNetwork
 
 __all__ = ["model_card"]

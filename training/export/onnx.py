@@ -20,7 +20,7 @@ from onnx import numpy_helper
 from onnxscript import opset18
 from onnxscript.onnx_opset import opset24
 
-from models.manifest import Graph
+from models.bundle.manifest import Graph
 from training.export.graphs import ExportGraph
 from training.export.operators import ATTEND, ATTEND_SOME, WRITE_SLOTS
 

@@ -9,10 +9,10 @@ import onnx
 import torch
 
 from models.backend import Backend
-from models.beam_search import SearchOptions
-from models.decoding import Decoding, Footprint
-from models.manifest import Manifest
-from models.sequence_to_sequence import SourceQuery
+from models.decoding.beam_search import SearchOptions
+from models.decoding.continuous import Decoding, Footprint
+from models.bundle.manifest import Manifest
+from models.decoding.sequence_to_sequence import SourceQuery
 from training.export.calibration import RangeRecorder
 from training.export.graphs import ExportGraph
 from training.export.quantize import quantize_int8_static

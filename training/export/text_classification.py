@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from models.backend import Backend
-from models.classifier import Classifier
-from models.manifest import Manifest
-from models.store import Model
-from models.texts import padded
+from models.tasks.text_classification import Classifier
+from models.bundle.manifest import Manifest
+from models.bundle.store import Model
+from models.text.limits import padded
 from training.data.labelled_texts import known_texts, label_ids, out_of_scope_texts, read_labelled
 from training.export import classification
 from training.export.attention import joined_projections

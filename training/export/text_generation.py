@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from models.beam_search import SearchOptions
-from models.generator import Generator
-from models.sequence_to_sequence import SourceQuery
-from models.store import Model
+from models.decoding.beam_search import SearchOptions
+from models.tasks.text_generation import Generator
+from models.decoding.sequence_to_sequence import SourceQuery
+from models.bundle.store import Model
 from training.data.rewritten_texts import RewrittenText, read_rewritten
 from training.export.generation_graphs import generation_graphs
 from training.export.sequence_to_sequence import CALIBRATION_SOURCES, SequenceExport

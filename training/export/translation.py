@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import sacrebleu
 
-from models.beam_search import SearchOptions
-from models.sequence_to_sequence import SourceQuery
-from models.store import Model
-from models.translator import Translator
+from models.decoding.beam_search import SearchOptions
+from models.decoding.sequence_to_sequence import SourceQuery
+from models.bundle.store import Model
+from models.tasks.translation import Translator
 from training.export.sequence_to_sequence import CALIBRATION_SOURCES, SequenceExport
 from training.export.translation_graphs import translation_graphs
 from training.networks.translation_model import TranslationModel

@@ -10,7 +10,7 @@ from torch import Tensor
 from models.backend import Array, Backend
 from models.backend.onnx import OnnxBackend
 from models.backend.torchscript import TorchScriptBackend
-from models.manifest import Manifest
+from models.bundle.manifest import Manifest
 from training.export.graphs import ExportGraph, example_inputs, language_model_graphs
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import State

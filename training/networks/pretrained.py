@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from models.manifest import sha256_of
+from models.bundle.manifest import sha256_of
 from training.networks.text_encoder import CONFIG, TOKENIZER, WEIGHTS
 
 __all__ = ["PRETRAINED", "Pretrained", "encoder_directory", "image_weights"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from models.tokenization import EncoderTokenizer
+from models.text.tokenization import EncoderTokenizer
 from training.data.tokenization import build_encoder_tokenizer
 from training.networks.pretrained import encoder_directory
 from training.networks.settings import EncoderSettings

@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from models.tokenization import WordTokenizer
+from models.text.tokenization import WordTokenizer
 from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, StreamBatches
 from training.data.corpora import get_corpus
 from training.data.tokenization import build_word_tokenizer

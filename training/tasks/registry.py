@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from models.tokenization import EncoderTokenizer, SubwordTokenizer, WordTokenizer
+from models.text.tokenization import EncoderTokenizer, SubwordTokenizer, WordTokenizer
 from training.checkpoint import RunDirectory
 from training.data.image_corpora import get_image_corpus
 from training.networks.text_encoder import EncoderConfig

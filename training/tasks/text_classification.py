@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.tokenization import EncoderTokenizer
+from models.text.tokenization import EncoderTokenizer
 from training.data.labelled_texts import known_texts, label_ids, labels_of, out_of_scope_texts, read_labelled
 from training.data.text_batching import TextBatch, TextBatches
 from training.networks.text_classifier import TextClassifier

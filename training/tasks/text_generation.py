@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from models.tokenization import EncoderTokenizer
+from models.text.tokenization import EncoderTokenizer
 from training.data.pair_batching import PairBatch, PairBatches
 from training.data.rewritten_texts import RewrittenBatches, RewrittenText, read_rewritten
 from training.networks.generation_model import GenerationModel

@@ -7,7 +7,7 @@ from pathlib import Path
 import sacrebleu
 import torch
 
-from models.tokenization import SubwordTokenizer
+from models.text.tokenization import SubwordTokenizer
 from training.data.corpora import get_corpus
 from training.data.own_files import read_split
 from training.data.pair_batching import PairBatch, PairBatches

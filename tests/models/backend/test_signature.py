@@ -3,7 +3,7 @@
 import pytest
 
 from models.backend.signature import FoundTensor, mismatches
-from models.manifest import TensorSpec
+from models.bundle.manifest import TensorSpec
 
 
 def promised(name="tokens", dtype="int64", shape=("batch", "time")):

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from models.beam_search import SearchOptions
+from models.decoding.beam_search import SearchOptions
 from service.api.search import SearchBody
 
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from models.beam_search import Hypothesis, SearchOptions
-from models.sequence_to_sequence import SourceQuery
+from models.decoding.beam_search import Hypothesis, SearchOptions
+from models.decoding.sequence_to_sequence import SourceQuery
 from service.engine.budget import Budget, OverBudget
 from service.engine.decoding import DecodingWorker
 from service.engine.queue import Limits, QueueFull

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.tokenization import WordTokenizer
+from models.text.tokenization import WordTokenizer
 from training.analysis.cli import disambiguation
 from training.analysis.disambiguation import (
     PAIRS,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.tokenization import END, UNKNOWN, SubwordTokenizer, WordTokenizer
+from models.text.tokenization import END, UNKNOWN, SubwordTokenizer, WordTokenizer
 from training.data.tokenization import WordStyle, build_subword_tokenizer, build_word_tokenizer
 
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 import yaml
 
-from models.language_model import LanguageModel
-from models.manifest import MANIFEST, read_manifest, sha256_of, validate
-from models.store import load_bundle
-from models.tokenization import WordTokenizer
+from models.tasks.language_model import LanguageModel
+from models.bundle.manifest import MANIFEST, read_manifest, sha256_of, validate
+from models.bundle.store import load_bundle
+from models.text.tokenization import WordTokenizer
 from training import checkpoint
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA

@@ -10,7 +10,7 @@ from onnx import TensorProto, numpy_helper
 
 from models.backend import Backend
 from models.backend.onnx import OnnxBackend
-from models.manifest import Graph, Manifest, TensorSpec
+from models.bundle.manifest import Graph, Manifest, TensorSpec
 from training.export.calibration import RangeRecorder
 
 Array = NDArray[np.float32]

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.manifest import Graph
+from models.bundle.manifest import Graph
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import ExportGraph
 from training.export.onnx import to_onnx

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from models.manifest import DataSource, Kernel, Manifest, Quality, Quantization, SoftmaxLayer
+from models.bundle.manifest import DataSource, Kernel, Manifest, Quality, Quantization, SoftmaxLayer
 from training.export.bundle import Exported
 from training.export.model_card import model_card
 

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 from models.backend.onnx import OnnxBackend
-from models.manifest import Graph
+from models.bundle.manifest import Graph
 from training.export.bundle import Exported
 from training.export.graphs import ExportGraph, example_inputs, language_model_graphs
 from training.export.onnx import WEIGHTS, save_graphs, to_onnx

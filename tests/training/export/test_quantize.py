@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
-from models.tokenization import WordTokenizer
+from models.text.tokenization import WordTokenizer
 from training.checkpoint import RunDirectory
 from training.export.graphs import ExportGraph, language_model_graphs
 from training.export.onnx import save_graphs

@@ -16,9 +16,9 @@ from torch import Tensor
 from models.backend import Backend
 from models.backend.onnx import OnnxBackend
 from models.backend.torchscript import TorchScriptBackend
-from models.manifest import MANIFEST, read_manifest, validate
-from models.store import load_bundle
-from models.translator import Translator
+from models.bundle.manifest import MANIFEST, read_manifest, validate
+from models.bundle.store import load_bundle
+from models.tasks.translation import Translator
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, export_run
 from training.export.sequence_graphs import example_source, example_step

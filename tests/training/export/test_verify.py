@@ -13,7 +13,7 @@ import torch
 
 from models.backend import Array
 from models.backend.onnx import OnnxBackend
-from models.manifest import Manifest
+from models.bundle.manifest import Manifest
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported
 from training.export.graphs import language_model_graphs

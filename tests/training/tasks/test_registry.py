@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.tokenization import SubwordTokenizer, WordTokenizer
+from models.text.tokenization import SubwordTokenizer, WordTokenizer
 from training.checkpoint import RunDirectory
 from training.recipe import Recipe, TranslationRecipe
 from training.tasks.language_model import LanguageModelTask

@@ -1,0 +1,50 @@
+"""The parts that manifests are made of."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+__all__ = ["Contract", "FileName", "PositiveInt", "SpecialTokens", "TaskConfig"]
+
+PositiveInt = Annotated[int, Field(ge=1)]
+
+
+def _plain_file_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ValueError(f"{name!r} is not a plain file name")
+    return name
+
+
+FileName = Annotated[str, AfterValidator(_plain_file_name)]
+
+
+class Contract(BaseModel):
+    """A frozen model that refuses unknown keys, so that a misspelt key is never silently without effect."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, strict=True, allow_inf_nan=False
+    )
+
+
+class SpecialTokens(Contract):
+    """Ids with a meaning beyond their spelling."""
+
+    unknown: Annotated[int, Field(ge=0)]
+    end: Annotated[int, Field(ge=0)]
+
+
+class TaskConfig(Contract):
+    """The section of a manifest that belongs to the task: network, vocabulary, labels, limits."""
+
+    required_graphs: ClassVar[frozenset[str]] = frozenset()
+    """Names of the graphs that a bundle of the task must have."""
+
+    def files(self) -> frozenset[str]:
+        """Return the files of the bundle that the section names."""
+        return frozenset()
+
+    def summary(self) -> Mapping[str, object]:
+        """Return what `GET /v1/models` shows of the section."""
+        return {}

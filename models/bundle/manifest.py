@@ -1,0 +1,174 @@
+"""The bundle contract: what `manifest.json` says.
+
+Format 2 has a section `config` that belongs to the task; format 1, which had the same fields at the top, is read too.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+
+from pydantic import Field, model_validator
+
+from models.bundle.contract import Contract, FileName, PositiveInt, TaskConfig
+
+__all__ = [
+    "FORMAT_VERSION",
+    "MANIFEST",
+    "BundleManifest",
+    "DataSource",
+    "Graph",
+    "Kernel",
+    "Manifest",
+    "Provenance",
+    "Quality",
+    "Quantization",
+    "SoftmaxLayer",
+    "TensorSpec",
+    "upgraded",
+]
+
+FORMAT_VERSION = 2
+"""The format that this code writes; it reads this one and format 1."""
+
+MANIFEST = "manifest.json"
+
+ConfigT = TypeVar("ConfigT", bound=TaskConfig, covariant=True)
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class TensorSpec(Contract):
+    """One input or output of a graph."""
+
+    name: str
+    dtype: Literal["bool", "uint8", "int64", "float32"]
+    shape: tuple[str | int, ...]
+    """A number, or the name of an axis that varies."""
+
+
+class Graph(Contract):
+    """One computation, the same in every backend."""
+
+    onnx: FileName | None = None
+    """File of the ONNX graph."""
+    devices: dict[Literal["cuda"], FileName] = Field(default_factory=dict)
+    """Files of ONNX graphs for kinds of device that `onnx` does not serve."""
+    torchscript: FileName | None = None
+    """File of a TorchScript module that has this graph as a method of the same name."""
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def files(self) -> frozenset[str]:
+        """Return the files that hold the graph."""
+        return frozenset(file for file in (self.onnx, self.torchscript, *self.devices.values()) if file is not None)
+
+
+class Kernel(Contract):
+    """A component of the output layer: one of the nine kernels of the spec, or the path of another one's class."""
+
+    name: str
+    hyperparameters: dict[str, float] = Field(default_factory=dict)
+
+
+class SoftmaxLayer(Contract):
+    """The output layer."""
+
+    kernels: Annotated[tuple[Kernel, ...], Field(min_length=1)]
+    """One per mixture component, in the order of the mixture weights."""
+    sparse_k: PositiveInt | None = None
+    """Classes that sparse-softmax keeps of each component, the others having probability 0; all without it."""
+    untied: Literal["full"] | PositiveInt | None = None
+    """Projection matrices of a mixture: one for all components, or each its own, or rank-r corrections of one."""
+
+
+class Quality(Contract):
+    """One number measured on the exported bundle."""
+
+    metric: str
+    value: float
+    dataset: str
+    split: str
+
+
+class DataSource(Contract):
+    """A corpus the model was trained on."""
+
+    name: str
+    homepage: str
+    licence: str
+
+
+class Provenance(Contract):
+    """Where the model comes from."""
+
+    recipe: dict[str, Any]
+    """The resolved recipe."""
+    git_revision: str
+    """Of the code that trained it."""
+    data: tuple[DataSource, ...]
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    training_seconds: Annotated[float, Field(ge=0)]
+
+
+class Quantization(Contract):
+    """How weights were narrowed, and what that cost."""
+
+    kind: Literal["int8-dynamic", "int8-static"]
+    metric: str
+    value: float
+    """The metric after quantization."""
+    float32_value: float
+    """The metric before."""
+    dataset: str
+    split: str
+
+
+class BundleManifest(Contract, Generic[ConfigT]):
+    """`manifest.json` of a bundle, with the section of its task."""
+
+    format_version: Literal[2]
+    task: str
+    """Name of the task, as its package registers it."""
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+    version: PositiveInt
+    description: str
+    licence: str
+    """Licence of the trained model."""
+    softmax: SoftmaxLayer
+    config: ConfigT
+    """The section of the task."""
+    graphs: dict[str, Graph]
+    quality: tuple[Quality, ...]
+    provenance: Provenance
+    quantization: Quantization | None = None
+    files: dict[FileName, Sha256]
+    """sha256 of every file of the bundle except the manifest itself."""
+
+    @model_validator(mode="after")
+    def _graphs_and_files(self) -> Self:
+        problems = [f"graphs.{name} names no file" for name, graph in self.graphs.items() if not graph.files()]
+        if absent := self.config.required_graphs - set(self.graphs):
+            problems.append(f"graphs lacks {', '.join(sorted(absent))}")
+        named = self.config.files().union(*(graph.files() for graph in self.graphs.values()))
+        if missing := sorted(named - set(self.files)):
+            problems.append(f"no checksum in files for {', '.join(missing)}")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+
+Manifest = BundleManifest[TaskConfig]
+"""The manifest of any task."""
+
+_CONFIG_FIELDS = ("network", "languages", "classes", "tokenizer", "vocab_size", "special_tokens", "limits")
+"""Fields of format 1 that belong to the section of the task since format 2."""
+
+
+def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a manifest of format 1 as format 2 says it, and any other content as it is."""
+    if content.get("format_version") != 1:
+        return dict(content)
+    config = {name: content[name] for name in _CONFIG_FIELDS if content.get(name) is not None}
+    if isinstance(limits := config.get("limits"), dict):
+        config["limits"] = {name: value for name, value in limits.items() if value is not None}
+    rest = {name: value for name, value in content.items() if name not in _CONFIG_FIELDS}
+    return {**rest, "format_version": FORMAT_VERSION, "config": config}

@@ -1,0 +1,245 @@
+"""A running translation: sentences that take decoder steps together, joining and leaving between steps.
+
+Shapes: `B` sentences, `K` hypotheses a sentence, `S` source tokens, `M` slots of the caches.
+
+Caches are written in place and never reordered: step t of a sentence fills the slots `K t` to `K t + K - 1`, and
+`visible` says which slots each hypothesis descends from.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.backend import Array, Backend, Resident
+from models.decoding.beam_search import BeamSearch, Hypothesis, SearchOptions
+
+__all__ = ["Decoding", "Footprint"]
+
+_FIRST_STEPS = 16
+"""Steps that new caches have room for; the room doubles when it is used up."""
+_SHRINK = 4
+"""Room is given back when so many times as much is there as is needed."""
+_WIDTHS = 8
+"""Room for sources grows in steps of this, where sentences join others."""
+_STEP_COPIES = 3
+"""Arrays of one size that a step holds at once, of attention scores and of log-probabilities."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Footprint:
+    """The sizes of a decoder that determine how much memory a decoding takes."""
+
+    layers: int
+    """Layers with a cache."""
+    heads: int
+    hidden_size: int
+    vocab_size: int
+
+    def bytes(self, *, beam_size: int, rows: int, steps: int, width: int) -> int:
+        """Return an upper bound of the memory of a decoding, in bytes.
+
+        `rows` sentences of up to `steps` output tokens a hypothesis and `width` source tokens. Counted are keys and
+        values of both in float32, one more array of them for the time in which buffers grow, attention scores and
+        log-probabilities of one step, and the mask.
+        """
+        positions = beam_size * steps + width
+        cached = (2 * self.layers + 1) * self.hidden_size * positions
+        scores = _STEP_COPIES * beam_size * (self.heads * positions + self.vocab_size)
+        return rows * (4 * (cached + scores) + 2 * beam_size * positions)
+
+
+class Decoding:
+    """Decoder steps of sentences that share a beam size. For one thread at a time.
+
+    A sentence that joins takes the place of one that is over, so that nothing but its own rows is written. Buffers have
+    rows to spare, so that sentences can join and leave without moving the others.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        footprint: Footprint,
+        beam_size: int,
+        end_id: int,
+        idle_share: float,
+    ) -> None:
+        self._backend = backend
+        self._footprint = footprint
+        self._end = end_id
+        self.idle_share = idle_share
+        """Places kept for sentences to come, as a share of all; they take part in every step."""
+        self.search = BeamSearch(beam_size, end_id)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._caches: dict[str, Array] = {}
+        self._memory: dict[str, Array] = {}
+        self._resident: Resident | None = None
+        self._source_lengths = np.zeros(0, np.int64)
+        self._visible = np.zeros((0, self.search.beam_size, _FIRST_STEPS * self.search.beam_size), bool)
+
+    def __len__(self) -> int:
+        """Sentences that are not over."""
+        return self.search.num_live
+
+    def reserved_bytes(self, joining: Sequence[tuple[int, int]] = ()) -> int:
+        """Return the memory that the decoding may come to take with its sentences and those that join, in bytes.
+
+        `joining` holds the source length (its end included) and the output limit of each sentence.
+        """
+        live = self.search.num_live
+        if not live and not joining:
+            return 0
+        rows = max(len(self.search), live + len(joining))
+        room, width, slots = self._room, *self._sizes
+        width = max([width, *(_rounded(length) for length, _ in joining)])
+        steps = max([slots // self.search.beam_size, self.search.longest + 1, *(limit + 1 for _, limit in joining)])
+        return self._footprint.bytes(
+            beam_size=self.search.beam_size, rows=max(room, _power(rows)), steps=steps, width=width
+        )
+
+    @property
+    def _room(self) -> int:
+        """Rows of the buffers."""
+        return len(self._memory["memory_keys_0"]) if self._memory else 0
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """Source tokens and slots of the buffers."""
+        return (self._memory["memory_keys_0"].shape[2] if self._memory else 0), self._visible.shape[2]
+
+    def add(self, sources: Sequence[Sequence[int]], searches: Iterable[tuple[object, SearchOptions, int]]) -> None:
+        """Reads sources (ids without ends); `searches` is what `BeamSearch.add` takes for each of them."""
+        lengths = np.array([len(source) + 1 for source in sources])
+        padded = np.full((len(sources), int(lengths.max())), self._end)
+        for row, source in enumerate(sources):
+            padded[row, : len(source)] = source
+        names = [f"memory_{part}_{layer}" for layer in range(self._footprint.layers) for part in ("keys", "values")]
+        written = self._backend.run("encode", {"source": padded, "source_lengths": lengths}, names)
+        before = len(self.search)
+        rows = np.array([self.search.add(*search) for search in searches])
+        self._make_places(before, dict(zip(names, written, strict=True)))
+        self._source_lengths[rows], self._visible[rows] = lengths, False
+        for name, array in zip(names, written, strict=True):
+            self._memory[name][rows, :, : array.shape[2]] = array
+        if self._resident is not None:
+            self._resident.reload()
+
+    def _make_places(self, before: int, memory: Mapping[str, Array]) -> None:
+        """For the sentences that follow the first `before`, and wide enough for what the encoder says."""
+        _, heads, needed, size = memory["memory_keys_0"].shape
+        if not self._memory:
+            self._memory = {name: np.zeros((0, heads, needed, size), np.float32) for name in memory}
+            cache = np.zeros((0, heads, self._visible.shape[2], size), np.float32)
+            self._caches = {name.removeprefix("memory_"): cache for name in memory}
+        count, (room, _, width, _) = len(self.search), self._memory["memory_keys_0"].shape
+        if needed > width:
+            width = _rounded(needed)
+        self._rebuild(before, max(room, _power(count)), width, self._visible.shape[2])
+        if count > before:
+            self._settle()
+            self._visible = _resized(self._visible, before, count, self._visible.shape[2])
+            self._source_lengths = np.append(self._source_lengths, np.ones(count - before, np.int64))
+
+    def _rebuild(self, count: int, room: int, width: int, slots: int) -> None:
+        """Buffers of other sizes, where these are not theirs: rows, source tokens and slots."""
+        if self._memory["memory_keys_0"].shape[::2] != (room, width):
+            self._settle()
+            for name in self._memory:  # one after the other, so that at most one is there twice
+                self._memory[name] = _resized(self._memory[name], count, room, width)
+        if self._caches["keys_0"].shape[::2] != (room, slots):
+            self._settle()
+            for name in self._caches:
+                self._caches[name] = _resized(self._caches[name], count, room, slots)
+
+    def _settle(self) -> None:
+        """Ends the computation on the buffers as they are."""
+        for name, array in {} if self._resident is None else self._resident.state().items():
+            if not np.may_share_memory(array, self._caches[name]):
+                self._caches[name][: len(array)] = array
+        self._resident = None
+
+    def step(self) -> list[tuple[object, list[Hypothesis]]]:
+        """Takes a step with every sentence; returns keys and n best hypotheses of those that it finished."""
+        if not self.search.num_live:
+            return []
+        search, count = self.search, len(self.search)
+        self._fit_slots()
+        reading = 1 if search.single else search.beam_size
+        rows, hypotheses = np.arange(count)[:, None], np.arange(reading)
+        self._visible[rows, hypotheses, search.lengths[:, None] * reading + hypotheses] = True
+        if self._resident is None:
+            caches = {name: array[:count] for name, array in self._caches.items()}
+            memory = {name: array[:count] for name, array in self._memory.items()}
+            self._resident = self._backend.resident("step", caches, memory)
+        log_probabilities, candidates = self._resident.run(
+            {
+                "tokens": np.ascontiguousarray(search.last_tokens()[:, :reading]),
+                "positions": search.lengths,
+                "visible": np.ascontiguousarray(self._visible[:, :reading]),
+                "source_lengths": self._source_lengths,
+                "k": np.array(search.num_candidates(self._footprint.vocab_size)),
+            },
+            ["log_probabilities", "candidates"],
+        )
+        origins, over = search.advance(log_probabilities, candidates)
+        self._visible = self._visible[rows, origins]
+        results = [(search.keys[row], search.best(row)) for row in over]
+        if over:
+            self._drop_idle()
+        return results
+
+    def cancel(self, keys: Iterable[object]) -> None:
+        """Gives up sentences whose results nobody waits for."""
+        gone = set(keys)
+        self.search.rest([row for row, key in enumerate(self.search.keys) if key in gone])
+        self._drop_idle()
+
+    def _fit_slots(self) -> None:
+        """Double the caches when the next step would not fit, up to the output limit; halve them at far less."""
+        slots, count, beam = self._visible.shape[2], len(self.search), self.search.beam_size
+        needed, wanted = (int(self.search.lengths.max()) + 1) * beam, slots
+        if needed > slots:
+            wanted = min(2 * slots, (self.search.longest + 1) * beam)
+        elif slots >= _SHRINK * needed and slots > _FIRST_STEPS * beam:
+            wanted = slots // 2
+        if wanted != slots:
+            self._rebuild(count, len(self._caches["keys_0"]), int(self._source_lengths.max()), wanted)
+            self._visible = _resized(self._visible, count, count, wanted)
+
+    def _drop_idle(self) -> None:
+        """Gives places back that are more than are kept for sentences to come."""
+        idle = self.search.resting
+        if len(idle) <= self.idle_share * len(self.search):
+            return
+        kept = self.search.remove(idle)
+        if not len(kept):
+            self._clear()
+            return
+        self._settle()
+        self._source_lengths, self._visible = self._source_lengths[kept], self._visible[kept]
+        moved = np.flatnonzero(kept != np.arange(len(kept)))
+        for array in (*self._caches.values(), *self._memory.values()):
+            array[moved] = array[kept[moved]]
+        if self._room >= _SHRINK * len(kept):
+            self._rebuild(len(kept), _power(len(kept)), *self._sizes)
+
+
+def _rounded(width: int) -> int:
+    """Return the buffer width for a source of `width` tokens."""
+    return -(-width // _WIDTHS) * _WIDTHS
+
+
+def _power(count: int) -> int:
+    """Return the smallest power of two that is at least `count`."""
+    return 1 << (count - 1).bit_length()
+
+
+def _resized(array: Array, count: int, room: int, size: int) -> Array:
+    """The first `count` rows with room for others; the third axis cut or padded to `size`."""
+    common = min(size, array.shape[2])
+    resized = np.zeros((room, array.shape[1], size, *array.shape[3:]), array.dtype)
+    resized[:count, :, :common] = array[:count, :, :common]
+    return resized

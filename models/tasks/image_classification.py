@@ -1,0 +1,133 @@
+"""Image classification: PNG or JPEG files in, probabilities of their classes out.
+
+Shapes: `B` images, `S` height and width, `k` classes asked for.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from models.backend import Array, Backend
+from models.bundle.contract import Contract, PositiveInt
+from models.bundle.manifest import BundleManifest
+from models.image.decoding import decoded
+from models.tasks.labels import ClassesConfig, Label, best_labels, checked_top_k, read_labels
+from models.tasks.model import BatchFunction, Model, SinglePart
+from models.tasks.registry import register
+
+__all__ = ["ImageClassification", "ImageClassifier", "ImageClassifierConfig", "ImageNetwork", "ImageQuery"]
+
+_BATCH_IMAGES = 32
+"""Images of one run."""
+
+
+class ImageNetwork(Contract):
+    """The sizes of an image encoder."""
+
+    kind: Literal["efficientnet-lite0", "densenet"]
+    hidden_size: PositiveInt
+    image_size: PositiveInt
+    """Height and width that every image is resized to first."""
+
+
+class ImageLimits(Contract):
+    """The largest image that the model accepts."""
+
+    max_pixels: PositiveInt
+    """Largest image, height times width."""
+
+
+class ImageClassifierConfig(ClassesConfig):
+    """The section of an image classifier."""
+
+    network: ImageNetwork
+    limits: ImageLimits
+
+    def summary(self) -> Mapping[str, object]:
+        return {**super().summary(), "limits": self.limits.model_dump()}
+
+
+@dataclass(frozen=True, slots=True)
+class ImageClassification:
+    """The classes of an image, most probable first."""
+
+    labels: tuple[Label, ...]
+    """Fewer than asked for where a sparse-softmax gives fewer a probability."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ImageQuery(SinglePart):
+    """A decoded image."""
+
+    pixels: Array
+    """`[S, S, 3]`, uint8."""
+    top_k: int
+    length: int = 1
+    """All images cost the same."""
+
+    @property
+    def result_items(self) -> int:
+        """Labels of the result, at most."""
+        return self.top_k
+
+
+@register("image-classification")
+class ImageClassifier(Model[ImageClassifierConfig]):
+    """A loaded bundle that classifies images. Safe to call from several threads.
+
+    `classify` does a whole job; a server makes queries of files (`query`) and computes them in batches (`operations`).
+    """
+
+    config_type = ImageClassifierConfig
+    offers = ("classify",)
+    reads = "image"
+    warm_up_lengths = (1,)
+
+    def __init__(
+        self, manifest: BundleManifest[ImageClassifierConfig], labels: Sequence[str], backend: Backend
+    ) -> None:
+        super().__init__(manifest, backend)
+        self.labels = tuple(labels)
+        self._size, self._max_pixels = self.config.network.image_size, self.config.limits.max_pixels
+
+    @classmethod
+    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
+        return cls(manifest, read_labels(path, manifest.config), backend)
+
+    def classify(self, images: Sequence[bytes], top_k: int = 5) -> list[ImageClassification]:
+        """Return the `top_k` most probable classes of each PNG or JPEG file, all where there are fewer.
+
+        Classes of probability 0 are left out. Raises `QueryError` for `top_k` below 1 and for what is no such file, or
+        too large an image.
+        """
+        return self.run([self.query(image, top_k) for image in images])
+
+    def query(self, image: bytes, top_k: int = 5) -> ImageQuery:
+        """Check and decode one file; see `classify`."""
+        top_k = checked_top_k(top_k, self.labels)
+        return ImageQuery(decoded(image, self._size, self._max_pixels), top_k)
+
+    @property
+    def operations(self) -> Mapping[str, BatchFunction]:
+        return {"classify": self.run}
+
+    def warm_up_queries(self, operation: str, count: int, length: int) -> list[ImageQuery]:
+        black = np.zeros((self._size, self._size, 3), np.uint8)
+        return [ImageQuery(black, min(5, len(self.labels)))] * count
+
+    def run(self, queries: Sequence[ImageQuery]) -> list[ImageClassification]:
+        """Return results in the order of the queries."""
+        groups = [queries[first : first + _BATCH_IMAGES] for first in range(0, len(queries), _BATCH_IMAGES)]
+        return [result for group in groups for result in self._run(group)]
+
+    def _run(self, queries: Sequence[ImageQuery]) -> list[ImageClassification]:
+        inputs = {
+            "images": np.stack([query.pixels for query in queries]),
+            "k": np.array(max(query.top_k for query in queries)),
+        }
+        values, classes = self.backend.run("classify", inputs, ["log_probabilities", "classes"])
+        rows = best_labels(self.labels, values, classes, [query.top_k for query in queries])
+        return [ImageClassification(row) for row in rows]

@@ -1,0 +1,332 @@
+"""Language models: next-word distributions and sentence scores.
+
+Shapes: `B` sequences, `T` time steps, `V` words, `d` hidden size, `L` layers, `K` mixture components.
+
+A text is read after a sentence end, from a zero state. All log-probabilities are base e.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from models.backend import Array, Backend
+from models.bundle.contract import Contract, PositiveInt
+from models.bundle.manifest import BundleManifest
+from models.errors import QueryError
+from models.tasks.language_results import (
+    Component,
+    NextWord,
+    NextWords,
+    NextWordsQuery,
+    Prefix,
+    ScoreQuery,
+    SentenceScore,
+    TokenScore,
+)
+from models.tasks.model import BatchFunction, Model
+from models.tasks.registry import register
+from models.text.config import TextConfig, load_tokenizer
+from models.text.limits import Keep, TextLimit, checked_text, head, several, tail
+from models.text.padding import padded
+from models.text.prefix_cache import PrefixCache, count, packed, unpacked
+from models.text.shared_prefixes import windows
+from models.text.tokenization import WordTokenizer
+
+__all__ = [
+    "Component",
+    "LanguageModel",
+    "LanguageModelConfig",
+    "LstmNetwork",
+    "NextWord",
+    "NextWords",
+    "NextWordsQuery",
+    "Prefix",
+    "ScoreQuery",
+    "SentenceScore",
+    "TokenScore",
+]
+
+_WINDOW_STEPS = 32
+"""Time steps a scoring run takes at once; longer texts go on from the state."""
+_WINDOW_POSITIONS = 256
+"""Positions a scoring run holds at once, which bounds its `[positions, V]` scores; more are no faster."""
+_GROUP = 1024
+"""Texts whose states are held at once."""
+_WORD_BYTES = 150
+"""Of a next word that is kept, roughly."""
+_CACHE_SHARE = 16
+"""A result keeps its words in the prefix cache where they take no more than 1 / 16 of it."""
+
+
+class LstmNetwork(Contract):
+    """The sizes of a recurrent network, which a caller needs to hold its state."""
+
+    kind: Literal["lstm"]
+    hidden_size: PositiveInt
+    num_layers: PositiveInt
+
+
+class LanguageModelConfig(TextConfig):
+    """The section of a language model."""
+
+    required_graphs = frozenset({"next_words", "score"})
+    network: LstmNetwork
+
+
+@register("language-model")
+class LanguageModel(Model[LanguageModelConfig]):
+    """A loaded language-model bundle. Safe to call from several threads.
+
+    `next_words` and `score` do a whole job; a server makes queries of texts (`next_words_query`, `score_query`) and
+    computes them in batches (`operations`).
+    """
+
+    config_type = LanguageModelConfig
+    offers = ("next-word", "score")
+
+    def __init__(
+        self, manifest: BundleManifest[LanguageModelConfig], tokenizer: WordTokenizer, backend: Backend
+    ) -> None:
+        super().__init__(manifest, backend)
+        self._tokenizer = tokenizer
+        self._limit = TextLimit(self.config.limits.max_tokens)
+        self._end = self.config.special_tokens.end
+        self._kernels = tuple(kernel.name for kernel in manifest.softmax.kernels)
+        self._cache: PrefixCache[NextWords] | None = None
+        self._on_lookup: Callable[[bool], object] = bool
+
+    @classmethod
+    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
+        return cls(manifest, load_tokenizer(WordTokenizer, path, manifest.config), backend)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
+    def operations(self) -> Mapping[str, BatchFunction]:
+        return {"next-word": self.run_next_words, "score": self.run_score}
+
+    def warm_up_queries(self, operation: str, count: int, length: int) -> list[NextWordsQuery] | list[ScoreQuery]:
+        tokens = (self.config.special_tokens.unknown,) * min(length, self._limit.max_tokens)
+        if operation == "score":
+            return [ScoreQuery("", tokens, ("",) * len(tokens))] * count
+        return [NextWordsQuery("", tokens, min(10, self.vocab_size))] * count
+
+    def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
+        """Keep results of next-word queries, so that a context that goes on costs one step for each new word.
+
+        `on_lookup` is called for every query, with whether something was found.
+        """
+        self._cache, self._on_lookup = PrefixCache(max_bytes), on_lookup
+
+    def estimated_tokens(self, operation: str, inputs: Sequence[str]) -> int:
+        if operation == "next-word" and self._cache is not None:
+            return len(inputs)  # of a context that goes on, one word is read
+        return super().estimated_tokens(operation, inputs)
+
+    def result(self, query: Any, outputs: Sequence[Any]) -> Any:
+        """Return the one output, kept in the cache, or the result that is known already."""
+        if not outputs:
+            return query.known
+        if self._cache is not None and isinstance(query, NextWordsQuery):
+            _remember(query, outputs[0], self._cache)
+        return outputs[0]
+
+    def next_words(
+        self,
+        contexts: Sequence[str],
+        top_k: int = 10,
+        *,
+        after: Sequence[Prefix] | None = None,
+        truncate: bool = False,
+    ) -> list[NextWords]:
+        """The `top_k` most probable words after each context, `1 <= top_k <= vocab_size`.
+
+        Words of probability 0 are left out: a model with a sparse-softmax may have fewer than `top_k`.
+        With `after`, each context goes on from a prefix of an earlier result and holds only the words since then
+        (at least one), so that a longer prefix costs nothing. `truncate` keeps the last words of too long a context.
+
+        Raises `QueryError` for a bad `top_k` or an empty continuation, and its `TextTooLongError`.
+        """
+        prefixes = [None] * len(several(contexts)) if after is None else list(after)
+        pairs = zip(contexts, prefixes, strict=True)
+        return self.run_next_words(
+            [self.next_words_query(context, top_k, after=prefix, truncate=truncate) for context, prefix in pairs]
+        )
+
+    def score(self, texts: Sequence[str], *, truncate: bool = False) -> list[SentenceScore]:
+        """Log-probability of each text followed by a sentence end.
+
+        `truncate` keeps the first words of a text that is too long. Raises `TextTooLongError`.
+        """
+        return self.run_score([self.score_query(text, truncate=truncate) for text in several(texts)])
+
+    def distribution(self, contexts: Sequence[str]) -> Array:
+        """Log-probability of every word of the vocabulary after each context, which may be minus infinity: `[B, V]`."""
+        queries = [self.next_words_query(context, self.vocab_size) for context in several(contexts)]
+        table = np.empty((len(queries), self.vocab_size), np.float32)
+        if queries:
+            values, ids = self._run_next_words(queries, ["log_probabilities", "words"])
+            np.put_along_axis(table, ids, values, axis=1)
+        return table
+
+    def next_words_query(
+        self, context: str, top_k: int = 10, *, after: Prefix | None = None, truncate: bool = False
+    ) -> NextWordsQuery:
+        """Check and tokenize one context; see `next_words`.
+
+        With a cache (`use_cache`) it goes on from the longest prefix that was read before, or has its result at once.
+        """
+        if not 1 <= top_k <= self.vocab_size:
+            raise QueryError(f"top_k must be between 1 and the vocabulary's {self.vocab_size}, not {top_k}")
+        keep = tail if truncate else None
+        if after is not None:
+            tokens, _ = self._split(context, keep)
+            if not tokens:
+                raise QueryError("a continuation needs at least one word; the prefix's own result says what follows it")
+            return NextWordsQuery(context, tuple(tokens), top_k, after)
+        cache = self._cache
+        read, text = self._read(context, keep)
+        known = cache.get(read) if cache is not None else None
+        if known is not None and len(known.words) >= top_k:
+            self._on_lookup(True)
+            same = replace(known, context=context, words=known.words[:top_k])
+            return NextWordsQuery(context, unpacked(read), top_k, read=read, text=text, known=same)
+        start, result = (cache.longest(read) if cache is not None else None) or (0, None)
+        self._on_lookup(result is not None)
+        return NextWordsQuery(context, unpacked(read, start), top_k, result.prefix if result else None, read, text)
+
+    def score_query(self, text: str, *, truncate: bool = False) -> ScoreQuery:
+        """Check and tokenize one sentence; see `score`."""
+        tokens, words = self._split(text, head if truncate else None)
+        return ScoreQuery(text, tuple(tokens), tuple(words))
+
+    def run_next_words(self, queries: Sequence[NextWordsQuery]) -> list[NextWords]:
+        """Results in the order of the queries, computed as one padded batch."""
+        if not queries:
+            return []
+        outputs = ["log_probabilities", "words", "entropy", "mixture_weights", "next_hidden", "next_cell"]
+        values, ids, entropy, weights, hidden, cell = self._run_next_words(queries, outputs)
+        return [
+            NextWords(
+                query.context,
+                tuple(
+                    NextWord(self._tokenizer.word(token), value)
+                    for token, value in zip(
+                        ids[row, : query.top_k].tolist(), values[row, : query.top_k].tolist(), strict=True
+                    )
+                    if value != -math.inf
+                ),
+                float(entropy[row]),
+                tuple(map(Component, self._kernels, weights[row].tolist())),
+                # Copies, so that a kept prefix does not keep its whole batch.
+                Prefix(hidden[:, row].copy(), cell[:, row].copy()),
+            )
+            for row, query in enumerate(queries)
+        ]
+
+    def run_score(self, queries: Sequence[ScoreQuery]) -> list[SentenceScore]:
+        """Results in the order of the queries; what several texts begin with is computed once."""
+        order = sorted(range(len(queries)), key=lambda index: -queries[index].length)
+        scores: dict[int, list[float]] = {}
+        for group in (order[first : first + _GROUP] for first in range(0, len(order), _GROUP)):
+            scores |= dict(zip(group, self._score_group([queries[index] for index in group]), strict=True))
+        return [self._sentence_score(query, scores[index]) for index, query in enumerate(queries)]
+
+    def _read(self, context: str, keep: Keep | None) -> tuple[bytes, str | None]:
+        """Return the packed ids that a context is read as, and the text by which the cache is to find them.
+
+        Where the cache knows a beginning of the context, only the rest is tokenized, if the whole is within the limits.
+        """
+        whole = self._tokenizer.parts_at_spaces and len(context) <= self._limit.max_characters
+        if (
+            whole
+            and self._cache is not None
+            and (beginning := self._cache.beginning(checked_text(context))) is not None
+        ):
+            length, read = beginning
+            read += packed(self._tokenizer.split(context[length:])[0])
+            if count(read) <= 1 + self._limit.max_tokens:
+                return read, context
+        tokens, _ = self._split(context, keep)
+        cut = not whole or (keep is not None and len(tokens) == self._limit.max_tokens)
+        return packed([self._end, *tokens]), None if cut else context
+
+    def _split(self, text: str, keep: Keep | None) -> tuple[list[int], list[str]]:
+        """Return ids and words of a text within the limits."""
+        tokens, words = self._tokenizer.split(self._limit.characters(text, keep))
+        kept = self._limit.tokens(tokens, keep)
+        return kept, words if keep is None else keep(words, len(kept))
+
+    def _run_next_words(self, queries: Sequence[NextWordsQuery], outputs: list[str]) -> list[Array]:
+        top_k = max(query.top_k for query in queries)
+        inputs = padded([query.tokens for query in queries])
+        state = self._states([query.after for query in queries])
+        return self.backend.run("next_words", {**inputs, **state, "k": np.array(top_k)}, outputs)
+
+    def _score_group(self, queries: Sequence[ScoreQuery]) -> list[list[float]]:
+        """Scores of queries in descending order of length, a window of time steps at a time."""
+        sequences = [(self._end, *query.tokens, self._end) for query in queries]
+        state = self._states([None])
+        scores: list[list[float]] = [[] for _ in queries]
+        for window in windows(sequences, _WINDOW_STEPS):
+            values, state = self._score_rows(
+                window.rows, {name: value[:, window.parents] for name, value in state.items()}
+            )
+            for index, row in window.places.items():
+                scores[index] += values[row]
+        return scores
+
+    def _score_rows(
+        self, rows: Sequence[tuple[int, ...]], state: Mapping[str, Array]
+    ) -> tuple[list[list[float]], dict[str, Array]]:
+        """Scores of the targets of rows in descending order of length, and the states after them."""
+        scores: list[list[float]] = []
+        states = []
+        while len(scores) < len(rows):
+            first, steps = len(scores), len(rows[len(scores)]) - 1
+            some = slice(first, first + max(1, _WINDOW_POSITIONS // steps))
+            inputs = padded([row[:-1] for row in rows[some]])
+            inputs["targets"] = padded([row[1:] for row in rows[some]])["tokens"]
+            inputs |= {name: np.ascontiguousarray(value[:, some]) for name, value in state.items()}
+            values, *after = self.backend.run("score", inputs, ["log_probabilities", "next_hidden", "next_cell"])
+            states.append(after)
+            scores += [values[row, :length].tolist() for row, length in enumerate(inputs["lengths"].tolist())]
+        hidden, cell = (np.concatenate(parts, axis=1) for parts in zip(*states, strict=True))
+        return scores, {"hidden": hidden, "cell": cell}
+
+    def _sentence_score(self, query: ScoreQuery, scores: Sequence[float]) -> SentenceScore:
+        unknown, end = self.config.special_tokens.unknown, self._tokenizer.word(self._end)
+        words, tokens = (*query.words, end), (*query.tokens, self._end)
+        return SentenceScore(
+            query.text,
+            tuple(
+                TokenScore(word, score, token == unknown)
+                for word, token, score in zip(words, tokens, scores, strict=True)
+            ),
+        )
+
+    def _states(self, prefixes: Sequence[Prefix | None]) -> dict[str, Array]:
+        """Recurrent states `[L, B, d]`; zero where there is no prefix."""
+        network = self.config.network
+        shape = (network.num_layers, len(prefixes), network.hidden_size)
+        state = {"hidden": np.zeros(shape, np.float32), "cell": np.zeros(shape, np.float32)}
+        for row, prefix in enumerate(prefixes):
+            if prefix is not None:
+                state["hidden"][:, row], state["cell"][:, row] = prefix.hidden, prefix.cell
+        return state
+
+
+def _remember(query: NextWordsQuery, result: NextWords, cache: PrefixCache[NextWords]) -> None:
+    """Keep a result for later queries, unless it is not known what all was read."""
+    if query.read:
+        state = result.prefix.hidden.nbytes + result.prefix.cell.nbytes
+        most = (cache.max_bytes // _CACHE_SHARE - state) // _WORD_BYTES
+        words = result.words if len(result.words) <= most else ()  # the state alone saves most of the work
+        kept = replace(result, context="", words=words)
+        cache.put(query.read, kept, state + _WORD_BYTES * len(words), query.text)

@@ -1,0 +1,147 @@
+"""Queries and results of language models. All log-probabilities are base e.
+
+Shapes: `d` hidden size, `L` layers.
+"""
+
+import math
+from dataclasses import dataclass
+
+from models.backend import Array
+from models.tasks.model import SinglePart
+
+__all__ = [
+    "Component",
+    "NextWord",
+    "NextWords",
+    "NextWordsQuery",
+    "Prefix",
+    "ScoreQuery",
+    "SentenceScore",
+    "TokenScore",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The model's state after a text, to go on from. Valid for the model that made it."""
+
+    hidden: Array
+    """`[L, d]`"""
+    cell: Array
+    """`[L, d]`"""
+
+
+@dataclass(frozen=True, slots=True)
+class NextWord:
+    """A candidate; `</s>` is the sentence end and `<unk>` any word outside the vocabulary."""
+
+    word: str
+    log_probability: float
+
+    @property
+    def probability(self) -> float:
+        return math.exp(self.log_probability)
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A mixture component and its weight in one context."""
+
+    kernel: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class NextWords:
+    """What may follow a context, most probable first."""
+
+    context: str
+    words: tuple[NextWord, ...]
+    """Fewer than asked for where a sparse-softmax gives fewer a probability."""
+    entropy: float
+    """Of the whole distribution, in nats."""
+    components: tuple[Component, ...]
+    prefix: Prefix
+    """To continue from without reading the context again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """One word of a scored text, the sentence end being the last."""
+
+    word: str
+    log_probability: float
+    """Minus infinity for a word of probability 0, which a sparse-softmax gives all but the best."""
+    unknown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceScore:
+    """Log-probability of a text with its end."""
+
+    text: str
+    tokens: tuple[TokenScore, ...]
+
+    @property
+    def log_probability(self) -> float:
+        """Minus infinity where a token's is."""
+        return math.fsum(token.log_probability for token in self.tokens)
+
+    @property
+    def perplexity(self) -> float:
+        """Infinite where a token has probability 0, or where it is above every float."""
+        try:
+            return math.exp(-self.log_probability / len(self.tokens))
+        except OverflowError:
+            return math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class NextWordsQuery:
+    """A checked and tokenized context."""
+
+    context: str
+    tokens: tuple[int, ...]
+    """What the network reads; never empty."""
+    top_k: int
+    after: Prefix | None = None
+    read: bytes = b""
+    """All that the network will have read then, from the start of the text, packed; empty where a caller's prefix hides
+    it."""
+    text: str | None = None
+    """What has those tokens, where the longer texts that begin with it are known to have them too."""
+    known: NextWords | None = None
+    """The result, where it was computed before."""
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def result_items(self) -> int:
+        """Words of the result."""
+        return self.top_k
+
+    def parts(self) -> "tuple[NextWordsQuery, ...]":
+        """Return the query itself, unless its result is known."""
+        return (self,) if self.known is None else ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreQuery(SinglePart):
+    """A checked and tokenized sentence."""
+
+    text: str
+    tokens: tuple[int, ...]
+    """The words, without the end."""
+    words: tuple[str, ...]
+    """Their spelling in the text."""
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens) + 1
+
+    @property
+    def result_items(self) -> int:
+        """Tokens of the result."""
+        return self.length

@@ -1,0 +1,116 @@
+"""What a model of any task is: queries in, results out, computed in batches or by continuous decoding."""
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+
+from models.backend import Backend
+from models.bundle.contract import TaskConfig
+from models.bundle.manifest import BundleManifest
+from models.decoding.continuous import Decoding
+
+__all__ = ["BatchFunction", "Model", "Part", "Query", "SinglePart"]
+
+_CHARACTERS_PER_TOKEN = 4
+"""Characters of a token, for estimates."""
+
+ConfigT = TypeVar("ConfigT", bound=TaskConfig, covariant=True)
+
+
+class Part(Protocol):
+    """What is computed as one entry of a batch, or as one sequence of a decoding."""
+
+    @property
+    def length(self) -> int:
+        """Tokens that the model reads."""
+        ...
+
+    @property
+    def result_items(self) -> int:
+        """Largest number of words, labels or tokens of its result."""
+        ...
+
+
+class Query(Protocol):
+    """A checked input: a tokenized text, or a decoded image."""
+
+    @property
+    def result_items(self) -> int:
+        """Largest number of words, labels or tokens of the result, all parts together."""
+        ...
+
+    def parts(self) -> Sequence[Part]:
+        """Return what is to be computed; nothing for a result that is known already."""
+        ...
+
+
+class SinglePart:
+    """A query that is computed as one entry of a batch."""
+
+    __slots__ = ()
+
+    def parts(self) -> tuple[Self]:
+        """Return the query itself."""
+        return (self,)
+
+
+BatchFunction = Callable[[Sequence[Any]], Sequence[Any]]
+"""Computes the outputs of parts, in their order. Safe to call from several threads."""
+
+
+class Model(abc.ABC, Generic[ConfigT]):
+    """A loaded bundle. Safe to call from several threads.
+
+    A model computes either batches, by its `operations`, or sequences by continuous decoding, by `start_decoding`. A
+    caller makes queries, has their parts computed and turns the outputs into results by `result`.
+    """
+
+    config_type: ClassVar[type[TaskConfig]]
+    """The section of the manifest."""
+    offers: ClassVar[tuple[str, ...]]
+    """Operations that clients can ask for, such as `classify`; endpoints find models by them."""
+    reads: ClassVar[Literal["text", "image"]] = "text"
+    """Kind of input."""
+    warm_up_lengths: ClassVar[tuple[int, ...]] = (1, 8, 32, 128)
+    """Lengths of queries, in tokens, that cover the shapes a model is used with."""
+    continuous: ClassVar[bool] = False
+    """Whether the model implements `start_decoding`, so that one computation at a time serves all requests."""
+
+    def __init__(self, manifest: BundleManifest[ConfigT], backend: Backend) -> None:
+        self.manifest = manifest
+        self.config = manifest.config
+        self.backend = backend
+
+    @classmethod
+    @abc.abstractmethod
+    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
+        """Load what the bundle holds besides its graphs; raises `BundleError`."""
+
+    @property
+    def operations(self) -> Mapping[str, BatchFunction]:
+        """The batch function of each operation; empty for models that decode continuously."""
+        return {}
+
+    def start_decoding(self, beam_size: int) -> Decoding:
+        """Return an empty decoding for sequences of one beam size."""
+        raise NotImplementedError
+
+    @abc.abstractmethod
+    def warm_up_queries(self, operation: str, count: int, length: int) -> Sequence[Part]:
+        """Return queries of roughly `length` tokens, to compile, warm up and measure an operation with."""
+
+    def result(self, query: Any, outputs: Sequence[Any]) -> Any:
+        """Return the result of a query from the outputs of its parts."""
+        del query
+        return outputs[0]
+
+    def estimated_tokens(self, operation: str, inputs: Sequence[str]) -> int:
+        """Return an estimate of what inputs cost, in tokens, before they are tokenized or decoded."""
+        return len(inputs) if self.reads == "image" else sum(map(len, inputs)) // _CHARACTERS_PER_TOKEN
+
+    def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
+        """Keep what may speed up later queries; models without such a cache ignore it.
+
+        `on_lookup` is called for every query that may use the cache, with whether something was found.
+        """

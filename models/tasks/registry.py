@@ -1,0 +1,14 @@
+"""The tasks that bundles can be of, by name."""
+
+from typing import Any
+
+from models.registry import Registry
+from models.tasks.model import Model
+
+__all__ = ["TASKS", "register"]
+
+TASKS: Registry[type[Model[Any]]] = Registry("models.tasks", "task")
+"""The model class of each task."""
+
+register = TASKS.register
+"""Register a model class under the name of its task: `@register("text-embedding")`."""

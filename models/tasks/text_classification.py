@@ -1,0 +1,152 @@
+"""Text classification: texts in, probabilities of their classes out. All log-probabilities are base e.
+
+Shapes: `B` texts, `T` tokens, `k` classes asked for.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from models.backend import Backend
+from models.bundle.contract import Contract, PositiveInt
+from models.bundle.manifest import BundleManifest
+from models.tasks.labels import ClassesConfig, Label, best_labels, checked_top_k, read_labels
+from models.tasks.model import BatchFunction, Model, SinglePart
+from models.tasks.registry import register
+from models.text.config import TextConfig, load_tokenizer
+from models.text.limits import TextLimit, ends, several
+from models.text.padding import padded
+from models.text.tokenization import EncoderTokenizer
+
+__all__ = ["BertNetwork", "Classification", "Classifier", "ClassifierConfig", "ClassifyQuery"]
+
+_BATCH_TOKENS = 1024
+"""Positions of one run, padding included: more are no faster, and each takes some 30 kB."""
+_BATCH_COST = 16
+"""Padding of a text beyond which a batch of its own costs less, in tokens."""
+
+
+class BertNetwork(Contract):
+    """The sizes of a BERT-like text encoder."""
+
+    kind: Literal["bert"]
+    hidden_size: PositiveInt
+    inner_size: PositiveInt
+    heads: PositiveInt
+    layers: PositiveInt
+    pooling: Literal["mean", "cls"]
+    positions: PositiveInt
+    """Tokens that a text may have, the special ones included."""
+
+
+class ClassifierConfig(ClassesConfig, TextConfig):
+    """The section of a text classifier."""
+
+    network: BertNetwork
+
+    @model_validator(mode="after")
+    def _texts_fit_the_network(self) -> Self:
+        if self.limits.max_tokens > self.network.positions:
+            raise ValueError(f"limits.max_tokens must be at most network.positions, {self.network.positions}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """A text and its classes, most probable first."""
+
+    text: str
+    labels: tuple[Label, ...]
+    """Fewer than asked for where a sparse-softmax gives fewer a probability."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifyQuery(SinglePart):
+    """A checked and tokenized text."""
+
+    text: str
+    tokens: tuple[int, ...]
+    """`[CLS]` and `[SEP]` included."""
+    top_k: int
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def result_items(self) -> int:
+        """Labels of the result, at most."""
+        return self.top_k
+
+
+@register("text-classification")
+class Classifier(Model[ClassifierConfig]):
+    """A loaded bundle that classifies texts. Safe to call from several threads.
+
+    `classify` does a whole job; a server makes queries of texts (`query`) and computes them in batches (`operations`).
+    """
+
+    config_type = ClassifierConfig
+    offers = ("classify",)
+
+    def __init__(
+        self,
+        manifest: BundleManifest[ClassifierConfig],
+        tokenizer: EncoderTokenizer,
+        labels: Sequence[str],
+        backend: Backend,
+    ) -> None:
+        super().__init__(manifest, backend)
+        self.labels = tuple(labels)
+        self._tokenizer = tokenizer
+        self._limit = TextLimit(self.config.limits.max_tokens, added_tokens=2)
+
+    @classmethod
+    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
+        tokenizer = load_tokenizer(EncoderTokenizer, path, manifest.config)
+        return cls(manifest, tokenizer, read_labels(path, manifest.config), backend)
+
+    def classify(self, texts: Sequence[str], top_k: int = 5, *, truncate: bool = False) -> list[Classification]:
+        """Return the `top_k` most probable classes of each text, all where there are fewer; none of probability 0.
+
+        `truncate` keeps head and tail of a text that is too long. Raises `QueryError` for `top_k` below 1, and its
+        `TextTooLongError`.
+        """
+        return self.run([self.query(text, top_k, truncate=truncate) for text in several(texts)])
+
+    def query(self, text: str, top_k: int = 5, *, truncate: bool = False) -> ClassifyQuery:
+        """Check and tokenize one text; see `classify`."""
+        top_k, keep = checked_top_k(top_k, self.labels), ends if truncate else None
+        tokens = self._tokenizer.encode(self._limit.characters(text, keep))
+        return ClassifyQuery(text, tuple(self._tokenizer.framed(self._limit.tokens(tokens, keep))), top_k)
+
+    @property
+    def operations(self) -> Mapping[str, BatchFunction]:
+        return {"classify": self.run}
+
+    def warm_up_queries(self, operation: str, count: int, length: int) -> list[ClassifyQuery]:
+        tokens = self._tokenizer.framed([self.config.special_tokens.unknown] * max(1, length - 2))
+        return [ClassifyQuery("", tuple(tokens[: self._limit.max_tokens]), min(5, len(self.labels)))] * count
+
+    def run(self, queries: Sequence[ClassifyQuery]) -> list[Classification]:
+        """Return results in the order of the queries; similar lengths are computed together."""
+        order = sorted(range(len(queries)), key=lambda index: -queries[index].length)
+        found: dict[int, Classification] = {}
+        while order:
+            longest = queries[order[0]].length
+            close = sum(longest - queries[index].length <= _BATCH_COST for index in order)
+            count = max(1, min(close, _BATCH_TOKENS // longest))
+            group, order = order[:count], order[count:]
+            found |= zip(group, self._run([queries[index] for index in group]), strict=True)
+        return [found[index] for index in range(len(queries))]
+
+    def _run(self, queries: Sequence[ClassifyQuery]) -> list[Classification]:
+        inputs = padded([query.tokens for query in queries])
+        top_k = np.array(max(query.top_k for query in queries))
+        values, classes = self.backend.run("classify", {**inputs, "k": top_k}, ["log_probabilities", "classes"])
+        rows = best_labels(self.labels, values, classes, [query.top_k for query in queries])
+        return [Classification(query.text, row) for query, row in zip(queries, rows, strict=True)]

@@ -1,0 +1,184 @@
+"""Text generation: a text in, n-best other texts out, such as its summary. All log-probabilities are base e."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import model_validator
+
+from models.backend import Backend
+from models.bundle.contract import Contract, PositiveInt
+from models.bundle.manifest import BundleManifest
+from models.decoding.beam_search import Hypothesis, SearchOptions
+from models.decoding.continuous import Decoding, Footprint
+from models.decoding.sequence_to_sequence import BATCH_SOURCES, Decoder, SourceQuery, checked_options
+from models.errors import QueryError
+from models.tasks.model import Model
+from models.tasks.registry import register
+from models.text.config import TextConfig, TextLimits, load_tokenizer
+from models.text.limits import TextLimit, head, several
+from models.text.tokenization import EncoderTokenizer
+
+__all__ = ["Generated", "Generation", "GenerationConfig", "GenerationQuery", "Generator", "UnilmNetwork"]
+
+
+class UnilmNetwork(Contract):
+    """The sizes of an encoder that also generates (UniLM, Dong et al. 2019)."""
+
+    kind: Literal["unilm"]
+    hidden_size: PositiveInt
+    inner_size: PositiveInt
+    heads: PositiveInt
+    layers: PositiveInt
+    positions: PositiveInt
+    """Tokens that a text and its output may have together, the special ones included."""
+
+
+class GenerationLimits(TextLimits):
+    """The longest texts that the model reads and writes."""
+
+    max_output_tokens: PositiveInt
+    """Longest output in tokens, its end not counted."""
+
+
+class GenerationConfig(TextConfig):
+    """The section of a text generator."""
+
+    required_graphs = frozenset({"encode", "step"})
+    network: UnilmNetwork
+    limits: GenerationLimits
+
+    @model_validator(mode="after")
+    def _texts_fit_the_network(self) -> Self:
+        if self.limits.max_tokens + self.limits.max_output_tokens > self.network.positions:
+            raise ValueError(
+                f"limits.max_tokens and limits.max_output_tokens must be at most network.positions, "
+                f"{self.network.positions}, together"
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """An output text."""
+
+    text: str
+    score: float
+    """Its log-probability / length^alpha; the end token counts where the length limit did not cut the text off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A text and its output texts, best first."""
+
+    text: str
+    outputs: tuple[Generated, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationQuery:
+    """A checked and tokenized text."""
+
+    text: str
+    source: SourceQuery
+
+    @property
+    def result_items(self) -> int:
+        """Tokens that the outputs may have together."""
+        return self.source.result_items
+
+    def parts(self) -> tuple[SourceQuery]:
+        """Return the source to decode."""
+        return (self.source,)
+
+
+@register("text-generation")
+class Generator(Model[GenerationConfig]):
+    """A loaded bundle that generates texts. Safe to call from several threads.
+
+    `generate` does a whole job; a server makes queries of texts (`query`), decodes their sources continuously
+    (`start_decoding`), and makes texts of the hypotheses (`result`).
+    """
+
+    config_type = GenerationConfig
+    offers = ("generate",)
+    continuous = True
+    warm_up_lengths = (1, 32)
+
+    def __init__(
+        self, manifest: BundleManifest[GenerationConfig], tokenizer: EncoderTokenizer, backend: Backend
+    ) -> None:
+        super().__init__(manifest, backend)
+        config = self.config
+        footprint = Footprint(
+            layers=config.network.layers,
+            heads=config.network.heads,
+            hidden_size=config.network.hidden_size,
+            vocab_size=config.vocab_size,
+        )
+        self._decoder = Decoder(backend, footprint, config.special_tokens.end)
+        self._tokenizer = tokenizer
+        self._limit = TextLimit(config.limits.max_tokens, added_tokens=2)
+        self.max_output_tokens = config.limits.max_output_tokens
+        """Tokens of the longest output, its end not counted."""
+
+    @classmethod
+    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
+        return cls(manifest, load_tokenizer(EncoderTokenizer, path, manifest.config), backend)
+
+    def start_decoding(self, beam_size: int) -> Decoding:
+        return self._decoder.start(beam_size)
+
+    def generate(
+        self,
+        texts: Sequence[str],
+        beam_size: int = 5,
+        *,
+        options: SearchOptions | None = None,
+        max_output_tokens: int | None = None,
+        truncate: bool = False,
+        batch_size: int = BATCH_SOURCES,
+    ) -> list[Generation]:
+        """Generate outputs for each text; `beam_size` 1 is greedy search.
+
+        `max_output_tokens` is at most the model's own, which is the default; an output that has not ended by then is
+        cut off and ranked behind those that have. `truncate` keeps the first tokens of a text that is too long. Raises
+        `QueryError` for options out of range, and its `TextTooLongError`.
+        """
+        queries = [
+            self.query(text, beam_size, options=options, max_output_tokens=max_output_tokens, truncate=truncate)
+            for text in several(texts)
+        ]
+        found = self._decoder.search([query.source for query in queries], batch_size)
+        return [self.result(query, [hypotheses]) for query, hypotheses in zip(queries, found, strict=True)]
+
+    def query(
+        self,
+        text: str,
+        beam_size: int = 5,
+        *,
+        options: SearchOptions | None = None,
+        max_output_tokens: int | None = None,
+        truncate: bool = False,
+    ) -> GenerationQuery:
+        """Check and tokenize one text; see `generate`."""
+        options, keep = checked_options(beam_size, options), head if truncate else None
+        longest = self.max_output_tokens if max_output_tokens is None else max_output_tokens
+        if not 1 <= longest <= self.max_output_tokens:
+            raise QueryError(f"max_output_tokens must be between 1 and {self.max_output_tokens}, not {longest}")
+        tokens = self._limit.tokens(self._tokenizer.encode(self._limit.characters(text, keep)), keep)
+        return GenerationQuery(text, self._source(tokens, beam_size, options, longest))
+
+    def _source(self, tokens: Sequence[int], beam_size: int, options: SearchOptions, longest: int) -> SourceQuery:
+        return SourceQuery((self._tokenizer.start_id, *tokens), beam_size, options, longest)
+
+    def warm_up_queries(self, operation: str, count: int, length: int) -> list[SourceQuery]:
+        tokens = [self.config.special_tokens.unknown] * max(0, min(length, self._limit.max_tokens) - 2)
+        return [self._source(tokens, 5, SearchOptions(), min(length + 10, self.max_output_tokens))] * count
+
+    def result(self, query: GenerationQuery, outputs: Sequence[Sequence[Hypothesis]]) -> Generation:
+        """Return the texts of the hypotheses of a query's one source."""
+        texts = self._tokenizer.decode_batch([hypothesis.tokens for hypothesis in outputs[0]])
+        generated = [Generated(text, hypothesis.score) for text, hypothesis in zip(texts, outputs[0], strict=True)]
+        return Generation(query.text, tuple(generated))

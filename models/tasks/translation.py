@@ -1,0 +1,242 @@
+"""Translation: texts in one language in, n-best translations out.
+
+A text is cut into sentences, which are translated independently of each other and of the other sentences of a batch,
+and joined again with the white space that stood between them. All log-probabilities are base e.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from models.backend import Backend
+from models.bundle.contract import Contract, PositiveInt
+from models.bundle.manifest import BundleManifest
+from models.decoding.beam_search import Hypothesis, SearchOptions
+from models.decoding.continuous import Decoding, Footprint
+from models.decoding.sequence_to_sequence import BATCH_SOURCES, Decoder, SourceQuery, checked_options
+from models.errors import TextTooLongError
+from models.tasks.model import Model
+from models.tasks.registry import register
+from models.text.config import TextConfig, load_tokenizer
+from models.text.limits import Keep, TextLimit, checked_text, head, several
+from models.text.sentences import sentences_of
+from models.text.tokenization import SubwordTokenizer
+
+__all__ = [
+    "Languages",
+    "TransformerNetwork",
+    "Translated",
+    "Translation",
+    "TranslationConfig",
+    "TranslationQuery",
+    "Translator",
+]
+
+_TOKENIZED_TOGETHER = 64
+"""Sentences in one call of the tokenizer, whose encodings take some 400 bytes a token meanwhile."""
+_CHARACTERS_PER_ITEM = 8
+"""Characters of white space that count as one token of a result."""
+
+
+class TransformerNetwork(Contract):
+    """The sizes of an encoder-decoder Transformer."""
+
+    kind: Literal["transformer"]
+    hidden_size: PositiveInt
+    inner_size: PositiveInt
+    heads: PositiveInt
+    encoder_layers: PositiveInt
+    decoder_layers: PositiveInt
+    norm: Literal["pre", "post"]
+    positions: PositiveInt = 1024
+    """Tokens that a sentence may have on either side, its end included."""
+
+
+class Languages(Contract):
+    """The source and target language, as ISO 639-1 codes."""
+
+    source: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+    target: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+
+
+class TranslationConfig(TextConfig):
+    """The section of a translation model."""
+
+    required_graphs = frozenset({"encode", "step"})
+    network: TransformerNetwork
+    languages: Languages
+
+    @model_validator(mode="after")
+    def _sentences_fit_the_network(self) -> Self:
+        if self.limits.max_tokens >= self.network.positions:
+            raise ValueError(f"limits.max_tokens must be below network.positions, which is {self.network.positions}")
+        return self
+
+    def summary(self) -> Mapping[str, object]:
+        return {**super().summary(), "languages": self.languages.model_dump()}
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """One translation of a text."""
+
+    text: str
+    score: float
+    """Sum of its sentences' scores: log-probability / length^alpha."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A text and its translations, best first."""
+
+    text: str
+    translations: tuple[Translated, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A piece of a text."""
+
+    before: str
+    """White space."""
+    tokens: tuple[int, ...]
+    """Without the end; empty where there is nothing but white space."""
+    after: str
+    """White space."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationQuery:
+    """A checked and tokenized text."""
+
+    text: str
+    sentences: tuple[Sentence, ...]
+    beam_size: int
+    options: SearchOptions
+    max_target: int
+    """No translation of a sentence has more tokens."""
+
+    @property
+    def result_items(self) -> int:
+        """Tokens that the translations may have together; the white space that each repeats counts too."""
+        white_space = sum(len(each.before) + len(each.after) for each in self.sentences)
+        return (
+            sum(part.result_items for part in self.parts()) + self.options.n_best * white_space // _CHARACTERS_PER_ITEM
+        )
+
+    def parts(self) -> list[SourceQuery]:
+        """Return the sources to decode: the sentences that are more than white space."""
+        return [
+            SourceQuery(each.tokens, self.beam_size, self.options, min(2 * len(each.tokens) + 10, self.max_target))
+            for each in self.sentences
+            if each.tokens
+        ]
+
+
+@register("translation")
+class Translator(Model[TranslationConfig]):
+    """A loaded translation bundle. Safe to call from several threads.
+
+    `translate` does a whole job; a server makes queries of texts (`query`), decodes their sentences continuously
+    (`start_decoding`), and joins the hypotheses (`result`).
+    """
+
+    config_type = TranslationConfig
+    offers = ("translate",)
+    continuous = True
+    warm_up_lengths = (1, 32)
+
+    def __init__(
+        self, manifest: BundleManifest[TranslationConfig], tokenizer: SubwordTokenizer, backend: Backend
+    ) -> None:
+        super().__init__(manifest, backend)
+        config = self.config
+        footprint = Footprint(
+            layers=config.network.decoder_layers,
+            heads=config.network.heads,
+            hidden_size=config.network.hidden_size,
+            vocab_size=config.vocab_size,
+        )
+        self._decoder = Decoder(backend, footprint, config.special_tokens.end)
+        self._tokenizer = tokenizer
+        self._limit = TextLimit(config.limits.max_tokens, noun=" in a sentence")
+        self._max_target = min(2 * config.limits.max_tokens, config.network.positions)
+
+    @classmethod
+    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
+        return cls(manifest, load_tokenizer(SubwordTokenizer, path, manifest.config), backend)
+
+    def start_decoding(self, beam_size: int) -> Decoding:
+        return self._decoder.start(beam_size)
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        beam_size: int = 5,
+        *,
+        options: SearchOptions | None = None,
+        truncate: bool = False,
+        batch_sentences: int = BATCH_SOURCES,
+    ) -> list[Translation]:
+        """Translate each text; `beam_size` 1 is greedy search.
+
+        `truncate` keeps the first tokens of too long a sentence. Raises `QueryError` for options out of range, and its
+        `TextTooLongError`.
+        """
+        queries = [self.query(text, beam_size, options=options, truncate=truncate) for text in several(texts)]
+        found = iter(self._decoder.search([part for query in queries for part in query.parts()], batch_sentences))
+        return [self.result(query, [next(found) for _ in query.parts()]) for query in queries]
+
+    def query(
+        self,
+        text: str,
+        beam_size: int = 5,
+        *,
+        options: SearchOptions | None = None,
+        truncate: bool = False,
+        max_sentences: int | None = None,
+    ) -> TranslationQuery:
+        """Check and tokenize one text; see `translate`.
+
+        Raises `TextTooLongError` also where the text has more than `max_sentences`, before any is tokenized.
+        """
+        options = checked_options(beam_size, options)
+        text = checked_text(text)
+        pieces = sentences_of(text, self.config.languages.source) or [""]
+        if max_sentences is not None and len(pieces) > max_sentences:
+            raise TextTooLongError(len(pieces), max_sentences, "sentences")
+        sentences: list[Sentence] = []
+        for first in range(0, len(pieces), _TOKENIZED_TOGETHER):
+            sentences += self._sentences(pieces[first : first + _TOKENIZED_TOGETHER], head if truncate else None)
+        return TranslationQuery(text, tuple(sentences), beam_size, options, self._max_target)
+
+    def _sentences(self, pieces: Sequence[str], keep: Keep | None) -> list[Sentence]:
+        """Tokenize sentences, each with the white space around it."""
+        cores = [piece.strip() for piece in pieces]
+        encoded = self._tokenizer.encode_batch([self._limit.characters(core, keep) for core in cores])
+        sentences = []
+        for piece, core, tokens in zip(pieces, cores, encoded, strict=True):
+            start, kept = piece.index(core), self._limit.tokens(tokens if core else [], keep)
+            sentences.append(Sentence(piece[:start], tuple(kept), piece[start + len(core) :]))
+        return sentences
+
+    def warm_up_queries(self, operation: str, count: int, length: int) -> list[SourceQuery]:
+        tokens = (self.config.special_tokens.unknown,) * max(1, min(length, self._limit.max_tokens) - 1)
+        return [SourceQuery(tokens, 5, SearchOptions(), min(2 * length + 10, self._max_target))] * count
+
+    def result(self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]]) -> Translation:
+        """Join the hypotheses of the sentences: the i-th translation has the i-th best of each.
+
+        A sentence with fewer hypotheses repeats its last; white space stays as it is.
+        """
+        results = []
+        for rank in range(max([1, *map(len, outputs)])):
+            chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in outputs]
+            texts = iter(self._tokenizer.decode_batch([each.tokens for each in chosen]))
+            pieces = [each.before + (next(texts) if each.tokens else "") + each.after for each in query.sentences]
+            results.append(Translated("".join(pieces), math.fsum(each.score for each in chosen)))
+        return Translation(query.text, tuple(results))

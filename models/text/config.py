@@ -1,0 +1,68 @@
+"""The section of a manifest for models that read texts."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol, Self, TypeVar
+
+from models.bundle.contract import Contract, FileName, PositiveInt, SpecialTokens, TaskConfig
+from models.errors import BundleError
+
+__all__ = ["TextConfig", "TextLimits", "load_tokenizer"]
+
+
+class TextLimits(Contract):
+    """The longest text that the model accepts."""
+
+    max_tokens: PositiveInt
+    """Longest text, or sentence of a text that is translated sentence by sentence, in tokens."""
+
+
+class TextConfig(TaskConfig):
+    """The section of a model that reads texts."""
+
+    tokenizer: FileName
+    vocab_size: PositiveInt
+    special_tokens: SpecialTokens
+    limits: TextLimits
+
+    def files(self) -> frozenset[str]:
+        return frozenset({self.tokenizer})
+
+    def summary(self) -> Mapping[str, object]:
+        return {"vocab_size": self.vocab_size, "limits": self.limits.model_dump()}
+
+
+class Vocabulary(Protocol):
+    """A tokenizer with an unknown word and an end."""
+
+    unknown_id: int
+    end_id: int
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @classmethod
+    def from_file(cls, path: Path) -> Self: ...
+
+
+VocabularyT = TypeVar("VocabularyT", bound=Vocabulary)
+
+
+def load_tokenizer(kind: type[VocabularyT], bundle: Path, config: TextConfig) -> VocabularyT:
+    """Return the tokenizer of a bundle; raises `BundleError` where it is not the one that the manifest describes."""
+    try:
+        tokenizer = kind.from_file(bundle / config.tokenizer)
+    except ValueError as error:
+        raise BundleError(str(bundle), [str(error)]) from error
+    problems = [
+        f"{config.tokenizer}: its {name} is {found}, the manifest's {promised}"
+        for name, found, promised in (
+            ("vocab_size", tokenizer.vocab_size, config.vocab_size),
+            ("unknown id", tokenizer.unknown_id, config.special_tokens.unknown),
+            ("end id", tokenizer.end_id, config.special_tokens.end),
+        )
+        if found != promised
+    ]
+    if problems:
+        raise BundleError(str(bundle), problems)
+    return tokenizer

@@ -1,0 +1,186 @@
+"""Tokenization shared by training and serving: text in, ids out, and back."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+from models.text.limits import ends
+
+__all__ = ["END", "UNKNOWN", "WORDS", "EncoderTokenizer", "SubwordTokenizer", "WordTokenizer"]
+
+UNKNOWN = "<unk>"
+"""Spelling of the unknown word in the vocabulary."""
+END = "</s>"
+"""Spelling of the sentence end, which is also what a sentence starts after."""
+WORDS = r"\w+(?:['.]\w+)*|[^\w\s]"
+"""Words, contractions and numbers among them, and single punctuation marks."""
+
+_SUPERFLUOUS = re.compile(
+    r"(?<=\w) (') (?=(?:s|t|re|ve|ll|d|m)\b)|(?<=\d)( ?[.,:]) (?=\d)|(?<=\w) (-) (?=\w)|(?<=[(\[]) | (?=[)\]:;%])"
+)
+"""Spaces that a BERT tokenizer puts between a word and punctuation, and its own decoder leaves."""
+
+
+class _Tokenizer:
+    """A `tokenizers` file whose vocabulary holds the unknown word and the end."""
+
+    unknown_word = UNKNOWN
+    end_word = END
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        unknown, end = tokenizer.token_to_id(self.unknown_word), tokenizer.token_to_id(self.end_word)
+        if unknown is None or end is None:
+            raise ValueError(f"the tokenizer's vocabulary lacks {self.unknown_word!r} or {self.end_word!r}")
+        self._tokenizer = tokenizer
+        self.unknown_id: int = unknown
+        self.end_id: int = end
+
+    @classmethod
+    def from_file(cls, path: Path) -> Self:
+        """Raises `ValueError` where the file is no tokenizer."""
+        try:
+            return cls(Tokenizer.from_file(str(path)))
+        except Exception as error:  # tokenizers raises bare Exception
+            raise ValueError(f"{path.name} is not a tokenizer file: {error}") from error
+
+    def save(self, path: Path) -> None:
+        self._tokenizer.save(str(path))
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self._tokenizer.get_vocab_size())
+
+    def word(self, token: int) -> str:
+        """The spelling of one id in the vocabulary."""
+        word = self._tokenizer.id_to_token(token)
+        if word is None:
+            raise ValueError(f"token id {token} is outside the vocabulary of {self.vocab_size}")
+        return str(word)
+
+
+class WordTokenizer(_Tokenizer):
+    """A word-level vocabulary.
+
+    The sentence end is never the result of encoding text: a text that spells `</s>` holds an unknown word.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer)
+        self.parts_at_spaces = _parts_at_spaces(tokenizer)
+        """Whether a text has the ids of its parts where it is cut before a space, and spaces have none.
+
+        So it is with the tokenizers that `training` builds. False where it is not known.
+        """
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of the words of `text`, without a sentence end."""
+        return self._as_text(self._tokenizer.encode(text).ids)
+
+    def split(self, text: str) -> tuple[list[int], list[str]]:
+        """Ids as of `encode`, and the piece of `text` each stands for, so that an unknown word keeps its spelling."""
+        # Composed first: the tokenizer's offsets would cut combining marks off.
+        text = unicodedata.normalize("NFC", text)
+        encoding = self._tokenizer.encode(text)
+        return self._as_text(encoding.ids), [text[start:end] for start, end in encoding.offsets]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self._as_text(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(texts)]
+
+    def _as_text(self, ids: list[int]) -> list[int]:
+        return [self.unknown_id if token == self.end_id else token for token in ids]
+
+
+def _parts_at_spaces(tokenizer: Tokenizer) -> bool:
+    """No step may look across a space (U+0020), which Unicode's normal forms do not (UAX 15, section 9)."""
+    whole = (tokenizer.post_processor, tokenizer.truncation, tokenizer.padding)
+    if any(step is not None for step in whole) or tokenizer.get_added_tokens_decoder():
+        return False
+    if not isinstance(tokenizer.model, WordLevel) or tokenizer.pre_tokenizer is None:
+        return False
+    if tokenizer.normalizer is not None and not _normalizes_in_parts(_described(tokenizer.normalizer)):
+        return False
+    return _described(tokenizer.pre_tokenizer) in (
+        {"type": "WhitespaceSplit"},
+        {"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Removed", "invert": True},
+    )
+
+
+def _normalizes_in_parts(normalizer: Mapping[str, Any]) -> bool:
+    match normalizer:
+        case {"type": "Sequence", "normalizers": steps}:
+            return all(map(_normalizes_in_parts, steps))
+        case {"type": "Replace", "pattern": {"String": str(pattern)}}:
+            return pattern != "" and " " not in pattern
+        case {"type": "NFC" | "NFD" | "NFKC" | "NFKD" | "Lowercase"}:
+            return True
+    return False
+
+
+def _described(step: Any) -> Any:
+    return json.loads(step.__getstate__())
+
+
+class SubwordTokenizer(_Tokenizer):
+    """Byte-pair encoding of bytes (Sennrich et al. 2016; Radford et al. 2019): every text has ids, none is unknown.
+
+    A text that spells `</s>` or `<unk>` is text like any other.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer)
+        tokenizer.encode_special_tokens = True
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, without an end."""
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
+
+    def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """The texts that ids stand for; special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
+        return [text.strip(" ") for text in self._tokenizer.decode_batch(sequences, skip_special_tokens=True)]
+
+
+class EncoderTokenizer(_Tokenizer):
+    """The tokenizer of a BERT-like encoder: texts become `[CLS] ... [SEP]`.
+
+    A text that spells `[SEP]` is text like any other.
+    """
+
+    unknown_word, end_word = "[UNK]", "[SEP]"
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer)
+        start = tokenizer.token_to_id("[CLS]")
+        if start is None:
+            raise ValueError("the tokenizer's vocabulary lacks '[CLS]'")
+        self.start_id: int = start
+        tokenizer.encode_special_tokens = True
+        tokenizer.no_truncation()  # a file keeps what it was once used with
+        tokenizer.no_padding()
+
+    def encode_batch(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
+        """Return the ids of each text with `[CLS]` and `[SEP]`; of more than `max_tokens`, head and tail are kept."""
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [self.framed(encoding.ids, max_tokens) for encoding in encodings]
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, without `[CLS]` and `[SEP]`."""
+        ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        return ids
+
+    def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """The texts that ids stand for, special tokens left out; spaces around punctuation go where none belong."""
+        return [
+            _SUPERFLUOUS.sub(lambda match: "".join(filter(None, match.groups())).strip(), text).strip(" ")
+            for text in self._tokenizer.decode_batch(sequences, skip_special_tokens=True)
+        ]
+
+    def framed(self, ids: list[int], max_tokens: int | None = None) -> list[int]:
+        """Return `[CLS] ids [SEP]`, truncated to `max_tokens`, both included."""
+        kept = ids if max_tokens is None else ends(ids, max(0, max_tokens - 2))
+        return [self.start_id, *kept, self.end_id]

@@ -1,0 +1,103 @@
+"""The bundled German-English model: what it says, and that neighbours do not change it."""
+
+import itertools
+import random
+
+import pytest
+
+from models import TextTooLongError, Translator
+from models.decoding.beam_search import SearchOptions
+
+SUBJECTS = ["Ich", "Maria", "Mein kleiner Bruder", "Der alte Mann, der nebenan wohnt,", "Niemand"]
+VERBS = ["hat", "sucht", "will", "braucht", "findet"]
+OBJECTS = ["ein Buch", "Wasser", "einen Hund, der nicht beißt", "das"]
+ENDS = [".", " nicht.", ", wenn es morgen regnet und wir zu Hause bleiben müssen!"]
+BUDGET = 16_000_000
+"""Bytes; history keeps every version."""
+
+
+@pytest.fixture(scope="module")
+def translator(store):
+    model = store.load("de-en", threads=1)
+    assert isinstance(model, Translator)
+    return model
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    """200 different ones of mixed lengths, in mixed order."""
+    parts = list(itertools.product(SUBJECTS, VERBS, OBJECTS, ENDS))
+    return [f"{a} {b} {c}{d}" for a, b, c, d in random.Random(1).sample(parts, 200)]
+
+
+def best(found):
+    return [each.translations[0] for each in found]
+
+
+def test_it_is_small(store):
+    assert sum(file.stat().st_size for file in store.path("de-en").iterdir()) <= BUDGET
+
+
+def test_it_says_how_good_it_is(translator):
+    quality = {(each.dataset, each.split, each.metric): each.value for each in translator.manifest.quality}
+    assert quality["tatoeba-de-en", "test", "BLEU"] >= 45
+    assert {key[2] for key in quality if key[:2] == ("multi30k", "test")} == {"BLEU", "chrF"}
+    lossy = translator.manifest.quantization
+    assert lossy is not None
+    assert lossy.value >= lossy.float32_value - 0.5
+
+
+@pytest.mark.parametrize(
+    ("german", "words"),
+    [
+        ("Guten Morgen!", {"good", "morning"}),
+        ("Ich habe Hunger.", {"hungry"}),
+        ("Wo ist der Bahnhof?", {"where", "station"}),
+        ("Sie hat gestern ein Buch gelesen.", {"she", "book", "yesterday"}),
+        ("Tom spricht kein Französisch.", {"tom", "french"}),
+    ],
+)
+@pytest.mark.parametrize("beam_size", [1, 5])
+def test_it_translates(translator, german, words, beam_size):
+    (found,) = best(translator.translate([german], beam_size))
+    assert words <= set(found.text.lower().replace(".", "").replace("!", "").replace("?", "").split())
+
+
+def test_neighbours_do_not_change_a_translation(translator, sentences):
+    """Batches of 1, 7 and 32 of mixed lengths."""
+    alone = [best(translator.translate([text]))[0] for text in sentences]
+    assert len({each.text for each in alone}) > 120
+    for size in (7, 32):
+        groups = [sentences[first : first + size] for first in range(0, len(sentences), size)]
+        among = [each for group in groups for each in best(translator.translate(group))]
+        assert [each.text for each in among] == [each.text for each in alone]
+        assert [each.score for each in among] == pytest.approx([each.score for each in alone], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " \n ", "🙂", "你好。再见！", "\0\x01\x1b[31m\x7f", "</s>", "Guten </s> Tag", "<unk>", "ß" * 300],
+    ids=ascii,
+)
+def test_odd_texts_have_a_translation(translator, text):
+    (found,) = translator.translate([text])
+    assert found.text == text
+    (one,) = found.translations
+    if not text.strip():
+        assert one.text == text
+
+
+def test_a_very_long_sentence_is_refused_or_cut(translator):
+    text = " ".join(["Wort"] * 5000)
+    with pytest.raises(TextTooLongError, match="1000"):
+        translator.translate([text])
+    (found,) = translator.translate([text], 1, truncate=True)
+    limit = 2 * translator.manifest.limits.max_tokens
+    assert len(translator._tokenizer.encode_batch([found.translations[0].text])[0]) <= limit
+
+
+def test_the_n_best_are_different_and_sorted(translator):
+    (found,) = translator.translate(["Er kommt heute nicht."], 8, options=SearchOptions(n_best=8))
+    scores = [each.score for each in found.translations]
+    assert scores == sorted(scores, reverse=True)
+    assert len({each.text for each in found.translations}) > 4
