@@ -22,7 +22,6 @@ from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
-from training.data.own_files import LABELLED, PAIRS, held_out_notes
 from training.data.rewritten_texts import read_rewritten
 from training.distributed import joined
 from training.export.bundle import export_run
@@ -35,7 +34,6 @@ from training.export.verify import ExportError
 from training.loop import Trainer
 from training.recipe import (
     AnyRecipe,
-    ClassificationRecipe,
     GenerationRecipe,
     ImageClassificationRecipe,
     LanguageModelRecipe,
@@ -94,7 +92,7 @@ def run(
         if not group.is_first:  # the weights are the same, what dropout drops is not
             torch.manual_seed(settings.seed + group.rank)
         say = console.print if group.is_first else _silent
-        for note in _held_out(settings):
+        for note in settings.data.held_out_notes():
             say(note)
         parameters = sum(parameter.numel() for parameter in task.model.parameters())
         say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {_outputs(task)}")
@@ -102,13 +100,6 @@ def run(
         if progress.best is not None:
             say(f"best dev {task.metric} {progress.best.metric:.3f} after epoch {progress.best.epoch}")
     return 0
-
-
-def _held_out(settings: AnyRecipe) -> list[str]:
-    """What a user should know of splits of own files."""
-    if isinstance(settings, LanguageModelRecipe | ImageClassificationRecipe) or settings.data.files is None:
-        return []
-    return held_out_notes(settings.data.files, LABELLED if isinstance(settings, ClassificationRecipe) else PAIRS)
 
 
 def _prepared(settings: AnyRecipe, directory: RunDirectory, data_dir: Path, restart: bool) -> bool:

@@ -178,11 +178,10 @@ class _Export:
 
 def data_sources(recipe: AnyRecipe) -> list[dict[str, str]]:
     """What the manifest says of a recipe's data, and of the weights it starts from."""
-    corpus: Corpus | ImageCorpus | None
-    if isinstance(recipe, ImageClassificationRecipe):
-        corpus = get_image_corpus(recipe.data.corpus)
-    else:
-        corpus = None if recipe.data.corpus is None else get_corpus(recipe.data.corpus)
+    corpus: Corpus | ImageCorpus | None = None
+    if recipe.data.corpus is not None:
+        images = isinstance(recipe, ImageClassificationRecipe)
+        corpus = (get_image_corpus if images else get_corpus)(recipe.data.corpus)
     sources = [_source(corpus.name, corpus) if corpus else _source(recipe.data.dataset("train"), None)]
     if not isinstance(recipe, LanguageModelRecipe | TranslationRecipe) and recipe.network.pretrained is not None:
         encoder = PRETRAINED.get(recipe.network.pretrained)
