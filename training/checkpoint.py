@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,12 +92,15 @@ class RunDirectory:
     def best(self) -> Path:
         return self.path / "best.pt"
 
-    def recipe(self) -> AnyRecipe:
-        """The resolved recipe of the run; `FileNotFoundError` where `path` holds no run."""
+    def recipe(self, overrides: Sequence[str] = ()) -> AnyRecipe:
+        """Return the resolved recipe of the run, with overrides such as `export.version=2`.
+
+        Raises `FileNotFoundError` where `path` holds no run, and the errors of `load_recipe`.
+        """
         file = self.path / "recipe.yaml"
         if not file.is_file():
             raise FileNotFoundError(f"{self.path} is not a run directory (no recipe.yaml)")
-        return load_recipe(file)
+        return load_recipe(file, overrides)
 
     def provenance(self) -> dict[str, str]:
         content: dict[str, str] = json.loads((self.path / "provenance.json").read_text())

@@ -22,9 +22,9 @@ from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
-from training.data.own_files import LABELLED, PAIRS, held_out_notes
 from training.data.rewritten_texts import read_rewritten
 from training.distributed import joined
+from training.dotted_path import differences
 from training.export.bundle import export_run
 from training.export.image_classification import bundle_image_quality
 from training.export.language_model import bundle_perplexity
@@ -35,7 +35,6 @@ from training.export.verify import ExportError
 from training.loop import Trainer
 from training.recipe import (
     AnyRecipe,
-    ClassificationRecipe,
     GenerationRecipe,
     ImageClassificationRecipe,
     LanguageModelRecipe,
@@ -58,6 +57,8 @@ console = Console()
 app = tyro.extras.SubcommandApp()
 app.command(analyze, name="analyze", help="Looks into kernels and trained runs.")
 
+Overrides = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PATH=VALUE")]
+
 DATA, RUNS, MODELS = Path("data"), Path("runs"), Path("models/bundled")
 
 
@@ -69,6 +70,7 @@ def run(
     device: str = "auto",
     stop_after: int | None = None,
     restart: bool = False,
+    overrides: Overrides = (),
 ) -> int:
     """Trains what a recipe describes, or goes on with it where an earlier session stopped.
 
@@ -81,8 +83,9 @@ def run(
         device: auto, cpu, or a CUDA device such as cuda:0.
         stop_after: End this session after so many steps; the next one resumes exactly there.
         restart: Start over where the recipe changed since the run began.
+        overrides: Field of the recipe and its value in YAML, such as loop.epochs=3; can be repeated.
     """
-    settings = load_recipe(recipe).model_copy(update={"tune": None})  # what `tune` may change is no part of a run
+    settings = load_recipe(recipe, overrides).model_copy(update={"tune": None})  # `tune` is no part of a run
     directory = RunDirectory(runs / settings.name)
     with joined(choose_device(device)) as (group, own_device):
         if not group.from_first(group.is_first and _prepared(settings, directory, data_dir, restart)):
@@ -94,7 +97,7 @@ def run(
         if not group.is_first:  # the weights are the same, what dropout drops is not
             torch.manual_seed(settings.seed + group.rank)
         say = console.print if group.is_first else _silent
-        for note in _held_out(settings):
+        for note in settings.data.held_out_notes():
             say(note)
         parameters = sum(parameter.numel() for parameter in task.model.parameters())
         say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {_outputs(task)}")
@@ -104,18 +107,15 @@ def run(
     return 0
 
 
-def _held_out(settings: AnyRecipe) -> list[str]:
-    """What a user should know of splits of own files."""
-    if isinstance(settings, LanguageModelRecipe | ImageClassificationRecipe) or settings.data.files is None:
-        return []
-    return held_out_notes(settings.data.files, LABELLED if isinstance(settings, ClassificationRecipe) else PAIRS)
-
-
 def _prepared(settings: AnyRecipe, directory: RunDirectory, data_dir: Path, restart: bool) -> bool:
     """Starts a run directory where there is none to go on with; False where there is one of another recipe."""
     if directory.last.is_file() and not restart:
-        if directory.recipe() != settings:
+        started = directory.recipe()
+        if started != settings:
+            changed = differences(started.model_dump(), settings.model_dump())
+            fields = "; ".join(f"{path} was {old!r}, is {new!r}" for path, old, new in changed)
             console.print(f"[red]{directory.path} was started with another recipe[/]; --restart starts it over")
+            console.print(fields, markup=False, highlight=False)
             return False
         return True
     start_run(settings, directory, data_dir)
@@ -219,6 +219,7 @@ def export(
     data_dir: Path = DATA,
     reference: tuple[str, ...] = (),
     force: bool = False,
+    overrides: Overrides = (),
 ) -> int:
     """Writes a run's best checkpoint as a bundle: verified graphs, tokenizer, manifest, model card.
 
@@ -228,9 +229,11 @@ def export(
         data_dir: Directory that holds the corpora, to measure quality on.
         reference: Other models' values of the first metric for the model card, such as "Kneser-Ney 5-gram=45.2".
         force: Replace a bundle of the same version.
+        overrides: Field of the recipe's section export and its value, such as export.version=2; can be repeated.
     """
     references = dict(map(_reference, reference))
-    exported = export_run(RunDirectory(run_directory), output, data_dir, references=references, force=force)
+    run = RunDirectory(run_directory)
+    exported = export_run(run, output, data_dir, references=references, force=force, overrides=overrides)
     for backend, difference in exported.differences.items():
         console.print(f"{backend}: largest difference from eager {difference:.1e}")
     for quality in exported.manifest.quality:
@@ -268,6 +271,7 @@ def tune(
     runs: Path = RUNS,
     device: str = "auto",
     restart: bool = False,
+    overrides: Overrides = (),
 ) -> int:
     """Searches hyperparameters on the development set, as the recipe's section `tune` says, or goes on with a search.
 
@@ -277,8 +281,9 @@ def tune(
         runs: Parent of the search's directory <name>-tune, where its study, trials, table and plot go.
         device: auto, cpu, or a CUDA device such as cuda:0.
         restart: Forget what an earlier search found.
+        overrides: Field of the recipe and its value in YAML, such as loop.epochs=3; can be repeated.
     """
-    settings = load_recipe(recipe)
+    settings = load_recipe(recipe, overrides)
     directory = runs / f"{settings.name}-tune"
     if restart:
         RunDirectory(directory).clear()

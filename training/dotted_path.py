@@ -1,15 +1,16 @@
 """Dotted paths, such as `output_layer.kernels.0.p`, into nested mappings and lists."""
 
-from collections.abc import Iterable, Mapping
+import copy
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["part_at", "set_at"]
+__all__ = ["copy_at", "differences", "part_at", "set_at"]
 
 
 def set_at(content: Any, path: str, value: object, *, may_add: bool = False) -> None:
-    """Sets the item that a path names; `may_add` lets a mapping get a key that it lacks.
+    """Set the item that a path names; `may_add` lets a mapping get a key that it lacks.
 
-    Raises `ValueError`, with what there is instead, where the path leads nowhere.
+    Raises `ValueError` naming the keys there are where the path does not exist.
     """
     *parents, last = path.split(".")
     for key in parents:
@@ -17,8 +18,33 @@ def set_at(content: Any, path: str, value: object, *, may_add: bool = False) -> 
     content[last if may_add and isinstance(content, dict) else _key(content, last, path)] = value
 
 
+def copy_at(content: dict[str, Any], source: Mapping[str, Any], path: str) -> None:
+    """Copy the item that a path names from one nested mapping to another, which gets mappings that it lacks.
+
+    A list on the way is copied as a whole. The path must exist in `source`.
+    """
+    *parents, last = path.split(".")
+    for key in parents:
+        if isinstance(source[key], list):
+            last = key
+            break
+        if content.get(key) is None:
+            content[key] = {}
+        content, source = content[key], source[key]
+    content[last] = copy.deepcopy(source[last])
+
+
+def differences(first: Any, second: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Return the paths at which two nested mappings differ, with both values; None where there is no value."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        for key in {**first, **second}:
+            yield from differences(first.get(key), second.get(key), f"{path}.{key}" if path else str(key))
+    elif first != second:
+        yield path, first, second
+
+
 def part_at(content: Mapping[str, Any], paths: Iterable[str], depth: int = 2) -> dict[str, Any]:
-    """What holds the items that paths name, as nested mappings; whole from the given depth on."""
+    """Return the parts of nested mappings that hold the items paths name; whole from the given depth on."""
     part: dict[str, Any] = {}
     for path in paths:
         *parents, last = path.split(".")[:depth]

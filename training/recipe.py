@@ -1,7 +1,7 @@
 """Recipes: the YAML files that say what a run does. Every field is checked when the file is read."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -17,7 +17,6 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from training.data.settings import DataSettings, GenerationSettings, ImageSettings, LabelledSettings, PairSettings
-from training.dotted_path import set_at
 from training.networks.settings import (
     EncoderSettings,
     ImageEncoderSettings,
@@ -25,6 +24,7 @@ from training.networks.settings import (
     TextEncoderSettings,
     TransformerSettings,
 )
+from training.overrides import apply_overrides, set_field
 from training.settings import Fraction, PositiveInt, Settings
 from training.softmax.mixture import parse_kernels
 from training.softmax.settings import OutputLayerSettings
@@ -295,27 +295,34 @@ def parse_recipe(content: object) -> AnyRecipe:
 def _set(content: dict[str, Any], path: str, value: Value) -> None:
     if not any(f"{path}.".startswith(f"{root}.") for root in _SEARCHABLE):
         raise ValueError(f"{path} cannot be searched; what can is in {', '.join(_SEARCHABLE)}")
-    in_kernels = path.startswith("output_layer.kernels.")
-    if in_kernels:
-        # Kernels by name become mappings, which have room for hyperparameters; each component gets its own.
-        layer = content["output_layer"]
-        layer["kernels"] = [dict(spec) for spec in parse_kernels(layer["kernels"])]
-    set_at(content, path, value, may_add=in_kernels)
+    set_field(content, path, value)
 
 
-def load_recipe(path: Path) -> AnyRecipe:
-    """Reads and checks a recipe; raises `RecipeError` naming every wrong field, `FileNotFoundError` for no file."""
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> AnyRecipe:
+    """Read and check a recipe; `overrides` such as `loop.epochs=3` set fields other than those of the file.
+
+    Raises `RecipeError` naming every wrong field, `ValueError` for an override of no field, `FileNotFoundError` where
+    there is no file.
+    """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path} is not YAML: {error}") from error
     except IsADirectoryError as error:
         raise RecipeError(f"{path} is a directory, not a recipe") from error
+    recipe = _checked(content, str(path))
+    if not overrides:
+        return recipe
+    apply_overrides(content, recipe.model_dump(), overrides)
+    return _checked(content, " --set ".join([str(path), *overrides]))
+
+
+def _checked(content: object, name: str) -> AnyRecipe:
     try:
         return parse_recipe(content)
     except ValidationError as error:
         wrong = [f"  {_place(e)}: {e['msg']}" for e in error.errors()]
-        raise RecipeError(f"{path} is not a valid recipe:\n" + "\n".join(wrong)) from error
+        raise RecipeError(f"{name} is not a valid recipe:\n" + "\n".join(wrong)) from error
 
 
 def _place(error: ErrorDetails) -> str:

@@ -1,5 +1,6 @@
 """Trained runs: the best checkpoint of a run directory, ready to be evaluated, analysed or exported."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -27,12 +28,15 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def load_trained(run: RunDirectory, data_dir: Path = Path("data"), device: str = "auto") -> AnyTask:
+def load_trained(
+    run: RunDirectory, data_dir: Path = Path("data"), device: str = "auto", overrides: Sequence[str] = ()
+) -> AnyTask:
     """The task of a run with its best checkpoint, dropout off, no gradients; it reads data only when asked for batches.
 
-    Raises `FileNotFoundError` where there is no run, or one that has not ended an epoch.
+    Raises `FileNotFoundError` where there is no run, or one that has not ended an epoch, and the errors of
+    `load_recipe` for overrides.
     """
-    recipe = run.recipe()
+    recipe = run.recipe(overrides)
     if not run.best.is_file():
         raise FileNotFoundError(f"{run.path} has no best.pt: its first epoch is not over")
     task = open_task(recipe, run, data_dir, choose_device(device))

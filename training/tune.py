@@ -87,7 +87,9 @@ class Search:
     def _check_same_search(self) -> None:
         """The study must be about this recipe, and about values that fit the earlier trials' ones."""
         recipe = self.recipe.model_dump_json(exclude={"tune", "export"})
-        if self.study.user_attrs.get("recipe", recipe) != recipe:
+        started = self.study.user_attrs.get("recipe", recipe)
+        # Fields that recipes did not have when the search was started have their defaults.
+        if type(self.recipe).model_validate_json(started).model_dump_json(exclude={"tune", "export"}) != recipe:
             raise ValueError(f"{self.directory} was started with another recipe; --restart starts it over")
         self.study.set_user_attr("recipe", recipe)
         for trial in self.study.trials:

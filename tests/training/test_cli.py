@@ -187,6 +187,31 @@ def test_a_changed_recipe_is_refused_without_restart(train: Train, recipe: Path,
     assert yaml.safe_load((tmp_path / "runs" / "little" / "recipe.yaml").read_text(encoding="utf-8"))["seed"] == 2
 
 
+def test_fields_set_on_the_command_line_are_part_of_the_run(train: Train, recipe: Path, tmp_path: Path) -> None:
+    changed = ("--stop-after", 1, "--set", "loop.epochs=7", "--set", "output_layer.kernels=[2*lin, pow]")
+    assert train(recipe, *changed).code == 0
+    resolved = RunDirectory(tmp_path / "runs" / "little").recipe()
+    assert (resolved.loop.epochs, resolved.output_layer.kernels) == (7, ["2*lin", "pow"])
+    assert train(recipe, *changed).code == 0
+    refused = train(recipe, "--stop-after", 1, "--set", "loop.epochs=8")
+    assert refused.code == 1
+    assert "--restart starts it over" in refused.output
+    assert "output_layer.kernels was ['2*lin', 'pow'], is 'lin'; loop.epochs was 7, is 8" in refused.output
+    assert "there is no loop.epoch: " in _one_line(train(recipe, "--set", "loop.epoch=1"))
+
+
+def test_only_the_section_export_is_set_at_export(
+    trained: tuple[Path, Result], tiny_data_dir: Path, traced_once: object, tmp_path: Path
+) -> None:
+    command = ("export", trained[0], "--output", tmp_path, "--data-dir", tiny_data_dir)
+    result = run_cli(*command, "--set", "export.version=3", "--set", "export.licence=CC BY 4.0")
+    assert result.code == 0
+    manifest = read_manifest(tmp_path / "little" / "3")
+    assert (manifest.version, manifest.licence) == (3, "CC BY 4.0")
+    assert manifest.provenance.recipe["export"]["version"] == 3
+    assert "weights are trained already" in _one_line(run_cli(*command, "--set", "loop.epochs=1"))
+
+
 def test_a_restart_that_cannot_start_keeps_the_run(train: Train, recipe: Path, tmp_path: Path) -> None:
     train(recipe, "--stop-after", 1)
     (tmp_path / "empty").mkdir()

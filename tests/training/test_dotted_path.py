@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from training.dotted_path import part_at, set_at
+from training.dotted_path import copy_at, differences, part_at, set_at
 
 
 @pytest.fixture
@@ -49,3 +49,18 @@ def test_a_part_holds_whole_lists(content: dict[str, Any]) -> None:
         "layer": {"kernels": [{"name": "lin"}, {"name": "log", "p": 2}]},
     }
     assert part_at(content, []) == {}
+
+
+def test_an_item_is_copied_with_the_mappings_it_needs(content: dict[str, Any]) -> None:
+    other: dict[str, Any] = {"layer": None}
+    copy_at(other, content, "layer.rho")
+    assert other == {"layer": {"rho": 0.1}}
+    copy_at(other, content, "layer.kernels.1.p")
+    assert other == {"layer": content["layer"]}
+    assert other["layer"]["kernels"] is not content["layer"]["kernels"]
+
+
+def test_differences_have_paths_and_both_values() -> None:
+    first = {"a": {"b": 1, "c": [1, 2]}, "d": 3, "same": {"x": 1}}
+    second = {"a": {"b": 2, "c": [1, 3]}, "e": None, "f": 4, "same": {"x": 1}}
+    assert list(differences(first, second)) == [("a.b", 1, 2), ("a.c", [1, 2], [1, 3]), ("d", 3, None), ("f", None, 4)]

@@ -97,7 +97,8 @@ def test_a_recipe_cannot_be_changed(path: Path) -> None:
         ({"network": {"dropout": 1.0}}, "network.dropout"),
         ({"network": {"hidden_size": 1.5}}, "network.hidden_size"),
         ({"data": {"corpus": "ptb", "context": "page"}}, "data.context"),
-        ({"data": {}}, "data.corpus"),
+        ({"data": {}}, "data"),
+        ({"data": {"files": {"train": "text.txt"}, "column": "en"}}, "data"),
         ({"output_layer": {"variance_penalty": -1}}, "output_layer.variance_penalty"),
         ({"output_layer": {"kernels": "2*lin", "untied": True}}, "output_layer.untied"),
         ({"output_layer": {"untied": "full"}}, "output_layer.untied"),
@@ -149,12 +150,12 @@ def test_pairs_come_from_a_corpus_or_from_files(path: Path, data: dict[str, Any]
 
 
 def test_all_errors_are_named_at_once(path: Path) -> None:
-    fields = {"loop": {"epochs": -1, "speed": 3}, "network": {"dropout": 2}, "data": {"column": "en"}}
+    fields = {"loop": {"epochs": -1, "speed": 3}, "network": {"dropout": 2}, "data": {"column": "en", "limit": 0}}
     with pytest.raises(RecipeError) as caught:
         load_recipe(_written(path, **fields))
     lines = str(caught.value).splitlines()
     assert [line.split(":")[0].strip() for line in lines[1:]] == [
-        *("loop.epochs", "loop.speed", "data.corpus", "network.dropout")
+        *("loop.epochs", "loop.speed", "data.limit", "network.dropout")
     ]
 
 

@@ -429,3 +429,14 @@ def test_the_command_says_what_to_paste(
     script(lambda recipe: [math.nan])
     assert cli.tune(file, tiny_data_dir, tmp_path / "runs", "cpu", restart=True) == 1
     assert "no trial came to its end" in capsys.readouterr().out
+
+
+def test_a_search_goes_on_after_recipes_got_a_new_field(
+    open_search: OpenSearch, script: Callable[..., type[Scripted]]
+) -> None:
+    script(_rate)
+    search = open_search({RATE: [0.1]})
+    stored = json.loads(search.study.user_attrs["recipe"])
+    del stored["data"]["files"]
+    search.study.set_user_attr("recipe", json.dumps(stored))
+    open_search({RATE: [0.1]}).run(_silent)

@@ -1,16 +1,16 @@
-"""Splits of corpora of two columns; what a corpus has no file for is held out of its training texts."""
+"""Splits of corpora of two columns; splits without a file are held out of the training texts."""
 
 from pathlib import Path
 
 from training.data.corpora import get_corpus
-from training.data.own_files import Columns, TextPair, held_out
+from training.data.own_files import Columns, TextPair, records_of_split
 from training.data.settings import Split
 
 __all__ = ["corpus_split"]
 
 
 def corpus_split(name: str, split: str, data_dir: Path, columns: Columns) -> list[TextPair]:
-    """The records of `train`, `dev` or `test` (see `training.data.own_files.held_out`).
+    """Return the records of `train`, `dev` or `test` (see `training.data.own_files.records_of_split`).
 
     Raises `ValueError` for a corpus of other columns and for too few texts to hold some out, and what `Corpus.records`
     raises.
@@ -23,7 +23,5 @@ def corpus_split(name: str, split: str, data_dir: Path, columns: Columns) -> lis
     missing = [each for each in wanted if each not in corpus.splits]
     source = "train" if split in missing else split
     pairs = [(first, second) for first, second in corpus.records(source, data_dir)]
-    if source != "train" or not missing:
-        return pairs
-    places = held_out({pair[columns.key] for pair in pairs}, missing, columns)
-    return [pair for pair in pairs if places.get(pair[columns.key], "train") == split]
+    held_out = missing if source == "train" else []
+    return records_of_split(pairs, [pair[columns.key] for pair in pairs], split, held_out, columns.keys)

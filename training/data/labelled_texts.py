@@ -35,9 +35,9 @@ class LabelledText:
 def read_labelled(data: LabelledSettings, split: str, data_dir: Path) -> list[LabelledText]:
     """The texts of `train`, `dev` or `test`.
 
-    A split that the corpus or the user has no file for is held out of the training texts (see
-    `training.data.own_files.held_out`). Raises `ValueError` for a corpus without labels, for several labels where one
-    is expected, and what `read_split` raises for own files.
+    A split without a file is held out of the training texts (see `training.data.own_files.records_of_split`). Raises
+    `ValueError` for a corpus without labels, for several labels where one is expected, and the errors of `read_split`
+    for own files.
     """
     outside = out_of_scope_texts(data, split, data_dir) if data.out_of_scope else []
     if data.files is not None:

@@ -1,113 +1,158 @@
 """A user's own files of two columns: sentence pairs (`source<TAB>target`) or labelled texts (`label<TAB>text`)."""
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from training.data.settings import Split, SplitFiles
+from training.data.settings import HELD_OUT_MOST, HELD_OUT_SHARE, Split, SplitFiles
 
-__all__ = ["LABELLED", "PAIRS", "Columns", "TextPair", "held_out", "held_out_notes", "read_pairs", "read_split"]
+__all__ = [
+    "LABELLED",
+    "PAIRS",
+    "Columns",
+    "TextPair",
+    "decode_line",
+    "held_out_count",
+    "parse_columns",
+    "read_pairs",
+    "read_rows",
+    "read_split",
+    "records_of_split",
+    "source_of",
+]
 
 TextPair = tuple[str, str]
 """The two columns of a line."""
 
+RecordT = TypeVar("RecordT")
+
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What the two columns are, and which of them must not be in two splits."""
+    """The names of two columns, and the index of the key column, whose values never occur in two splits."""
 
     names: tuple[str, str]
     key: int
 
     @property
     def keys(self) -> str:
-        """What the column's entries are called."""
+        """The plural noun for values of the key column."""
         return f"{self.names[self.key]}s"
 
 
 PAIRS = Columns(("source", "target"), 0)
 LABELLED = Columns(("label", "text"), 1)
 
-_SHARE, _MOST = 20, 2000
-"""One of so many different keys is held out for a split, but at most so many."""
 _FEWEST = 10
-"""Different keys that a file must have for some to be held out."""
+"""Number of distinct keys that a file must have for some to be held out."""
 _SHOWN = 5
-"""Wrong lines that an error shows."""
+"""Number of wrong lines that an error shows."""
 
 
 def read_split(files: SplitFiles, split: str, data_dir: Path, columns: Columns = PAIRS) -> list[TextPair]:
-    """The lines of a split; relative paths start at `data_dir`.
+    """Return the lines of a split; relative paths start at `data_dir`.
 
-    A split without a file is held out of the training file, see `held_out`: it is the same in whatever order the lines
-    stand, and all lines of one key are in one split.
+    A split without a file is held out of the training file, see `records_of_split`.
 
     Raises `ValueError` for an unknown split, for lines that are not two columns, and for too few keys to hold some out;
     `FileNotFoundError` where there is no file.
     """
+    path, missing = source_of(files, split, data_dir)
+    pairs = read_pairs(path, columns)
+    return records_of_split(pairs, [pair[columns.key] for pair in pairs], split, missing, columns.keys)
+
+
+def source_of(files: SplitFiles, split: str, data_dir: Path) -> tuple[Path, list[Split]]:
+    """Return the path that holds a split, and the splits without a file, which are held out of it.
+
+    Raises `ValueError` for an unknown split.
+    """
     if split not in SplitFiles.model_fields:
         raise ValueError(f"files: there is no split {split!r}; there are {', '.join(SplitFiles.model_fields)}")
     own: str | None = getattr(files, split)
-    pairs = read_pairs(data_dir / (files.train if own is None else own), columns)
     if own is not None and split != "train":
-        return pairs
-    missing = files.held_out()
-    if not missing:
-        return pairs
-    places = held_out({pair[columns.key] for pair in pairs}, missing, columns)
-    return [pair for pair in pairs if places.get(pair[columns.key], "train") == split]
+        return data_dir / own, []
+    return data_dir / files.train, files.held_out()
 
 
-def held_out(keys: Collection[str], splits: Sequence[Split], columns: Columns) -> Mapping[str, Split]:
-    """The split of each key that is not for training.
+def records_of_split(
+    records: Sequence[RecordT], keys: Sequence[str], split: str, missing: Sequence[Split], unit: str
+) -> list[RecordT]:
+    """Return the records of one split, where the splits `missing` are held out of these records.
 
-    Of the keys ordered by their SHA-256 the first twentieth (at most 2,000) is for the first split, the next for the
-    second.
+    The split of a record depends on the keys alone, not on their order, and equal keys are in one split. `unit` is the
+    plural noun for keys. Raises `ValueError` for too few distinct keys.
     """
-    if len(keys) < _FEWEST:
+    if not missing:
+        return list(records)
+    places = _held_out(set(keys), missing, unit)
+    return [record for record, key in zip(records, keys, strict=True) if places.get(key, "train") == split]
+
+
+def held_out_count(count: int, missing: Sequence[Split], unit: str) -> int:
+    """Return how many of `count` distinct records are held out for each missing split: a twentieth, at most 2,000.
+
+    Raises `ValueError` for too few.
+    """
+    if count < _FEWEST:
         raise ValueError(
-            f"files.train: {len(keys)} different {columns.keys} are too few to hold out {' and '.join(splits)}; "
+            f"files.train: {count} different {unit} are too few to hold out {' and '.join(missing)}; "
             f"{_FEWEST} are needed, or a file for each"
         )
-    count = max(1, min(_MOST, len(keys) // _SHARE))
+    return max(1, min(HELD_OUT_MOST, count // HELD_OUT_SHARE))
+
+
+def _held_out(keys: Collection[str], missing: Sequence[Split], unit: str) -> Mapping[str, Split]:
+    """Return the split of each held-out key: the first keys by SHA-256 for the first split, and so on."""
+    count = held_out_count(len(keys), missing, unit)
     ordered = sorted(keys, key=lambda key: hashlib.sha256(key.encode()).digest())
-    return {key: split for index, split in enumerate(splits) for key in ordered[index * count : (index + 1) * count]}
-
-
-def held_out_notes(files: SplitFiles, columns: Columns = PAIRS) -> list[str]:
-    """What a user should know of splits that have no file."""
-    share = f"1/{_SHARE} of the {columns.keys} in {files.train}, at most {_MOST}"
-    return [f"no {split} file: {share}, are held out for it, always the same" for split in files.held_out()]
+    return {key: split for index, split in enumerate(missing) for key in ordered[index * count : (index + 1) * count]}
 
 
 def read_pairs(path: Path, columns: Columns = PAIRS) -> list[TextPair]:
-    """Raises `ValueError` naming lines that are not two columns, `FileNotFoundError` where there is no file."""
+    """Return the two columns of each line.
+
+    Raises `ValueError` naming lines that are not two columns, `FileNotFoundError` where there is no file.
+    """
+    return read_rows(path, lambda line: parse_columns(line, columns.names))
+
+
+def read_rows(path: Path, parse: Callable[[bytes], RecordT]) -> list[RecordT]:
+    """Return the parsed lines of a file, without a byte order mark and empty lines at its end.
+
+    Raises `ValueError` naming the lines for which `parse` raises it, `FileNotFoundError` where there is no file.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file; relative paths of data.files start at --data-dir")
     content = path.read_bytes().removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
-    lines = content.split(b"\n") if content else []
-    if not lines:
+    if not content:
         raise ValueError(f"{path} is empty")
-    pairs: list[TextPair] = []
+    rows: list[RecordT] = []
     wrong: list[str] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(content.split(b"\n"), 1):
         try:
-            pairs.append(_columns(line, columns.names))
+            rows.append(parse(line))
         except ValueError as error:
             wrong.append(f"line {number}: {error}")
     if wrong:
         more = f"; and {len(wrong) - _SHOWN} more lines" if len(wrong) > _SHOWN else ""
         raise ValueError(f"{path}, {'; '.join(wrong[:_SHOWN])}{more}")
-    return pairs
+    return rows
 
 
-def _columns(line: bytes, names: tuple[str, str]) -> TextPair:
-    """Raises `ValueError` for what is not two columns."""
+def decode_line(line: bytes) -> str:
+    """Return the text of a line; raises `ValueError` naming the first byte that is not UTF-8."""
     try:
-        columns = [column.strip() for column in line.decode("utf-8").split("\t")]
+        return line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start + 1} is not UTF-8") from error
+
+
+def parse_columns(line: bytes, names: tuple[str, str]) -> TextPair:
+    """Return the two columns of a line; raises `ValueError` for other numbers of columns and for empty ones."""
+    columns = [column.strip() for column in decode_line(line).split("\t")]
     if columns == [""]:
         raise ValueError("it is empty")
     if len(columns) != 2:

@@ -24,7 +24,7 @@ def read_rewritten(data: GenerationSettings, split: str, data_dir: Path) -> list
     """The texts of `train`, `dev` or `test`, each once, in the order of the file.
 
     A split that the corpus or the user has no file for is held out of the training texts (see
-    `training.data.own_files.held_out`). Raises what `corpus_split` and, for own files, `read_split` raise.
+    `training.data.own_files.records_of_split`). Raises what `corpus_split` and, for own files, `read_split` raise.
     """
     if data.files is not None:
         pairs = read_split(data.files, split, data_dir)

@@ -1,7 +1,7 @@
-"""What recipes say about data."""
+"""The recipe's section `data`, for each task."""
 
 from pathlib import PurePath
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -9,6 +9,9 @@ from training.data.tokenization import WordStyle
 from training.settings import PositiveInt, Settings
 
 __all__ = [
+    "HELD_OUT_MOST",
+    "HELD_OUT_SHARE",
+    "CorpusOrFiles",
     "DataSettings",
     "GenerationSettings",
     "ImageSettings",
@@ -21,57 +24,33 @@ __all__ = [
 Split = Literal["train", "dev", "test"]
 
 
-class DataSettings(Settings):
-    """What the model is trained on."""
-
-    corpus: str
-    """A name of the corpus registry (`softserve-train corpora` lists them)."""
-    column: str = "text"
-    """The corpus column that holds the text."""
-    style: WordStyle = "words"
-    """`words` splits punctuation off; `whitespace` for a corpus that is tokenized already."""
-    lowercase: bool = True
-    """Whether the vocabulary ignores case."""
-    min_count: PositiveInt = 1
-    """Rarer words are `<unk>`."""
-    deduplicate: bool = False
-    """Whether repeated training sentences count once (development and test data are never touched)."""
-    context: Literal["sentence", "stream"] = "sentence"
-    """`sentence`: each starts afresh. `stream`: the state carries over from line to line, as PTB is read."""
-    batch_tokens: PositiveInt = 2048
-    """Positions a batch, padding included."""
-    stream_steps: PositiveInt = 35
-    """Steps of back-propagation through time with `context: stream`."""
-    limit: PositiveInt | None = None
-    """Use only the first sentences of each split, for trying things out."""
-
-    def dataset(self, split: str) -> str:
-        """What a number measured on that split says it was measured on."""
-        del split
-        return self.corpus
-
-
 FileName = Annotated[str, Field(min_length=1)]
+
+HELD_OUT_SHARE, HELD_OUT_MOST = 20, 2000
+"""One of this many records is held out for a split without a file, but at most this many."""
 
 
 class SplitFiles(Settings):
-    """A user's own files: two columns with a tab between them, in UTF-8. Relative paths start at `--data-dir`."""
+    """A user's own files, in UTF-8 where they are text. Relative paths start at `--data-dir`."""
 
     train: FileName
-    """What to learn from."""
+    """The file or folder to train on."""
     dev: FileName | None = None
-    """What to select a model by; held out of `train` where there is no such file."""
+    """The file or folder to select a model by; held out of `train` if there is none."""
     test: FileName | None = None
-    """What to report quality on; held out of `train` where there is no such file."""
+    """The file or folder to report quality on; held out of `train` if there is none."""
 
     def held_out(self) -> list[Split]:
-        """Splits that are part of the training file."""
+        """Return the splits that are part of the training file."""
         splits: tuple[Split, ...] = ("dev", "test")
         return [split for split in splits if getattr(self, split) is None]
 
 
-class _CorpusOrFiles(Settings):
-    """Where records come from."""
+class CorpusOrFiles(Settings):
+    """Data of a registered corpus, or of a user's own files."""
+
+    held_out_unit: ClassVar[str]
+    """The plural noun for the distinct records that are divided between splits."""
 
     corpus: str | None = None
     """A name of the corpus registry (`softserve-train corpora` lists them)."""
@@ -87,16 +66,68 @@ class _CorpusOrFiles(Settings):
         return self
 
     def dataset(self, split: str) -> str:
-        """What a number measured on that split says it was measured on."""
+        """Return the name under which a metric of that split is reported."""
         if self.files is None:
             assert self.corpus is not None
             return self.corpus
         own: str | None = getattr(self.files, split, None)
         return f"{PurePath(self.files.train).name}, held out" if own is None else PurePath(own).name
 
+    def held_out_notes(self) -> list[str]:
+        """Return a line for each split that is held out of the training file."""
+        if self.files is None:
+            return []
+        return [f"no {split} file: {self._held_out_part(split)}" for split in self.files.held_out()]
 
-class PairSettings(_CorpusOrFiles):
-    """What a translation model is trained on."""
+    def _held_out_part(self, split: Split) -> str:
+        del split
+        assert self.files is not None
+        share = f"1/{HELD_OUT_SHARE} of the {self.held_out_unit} in {self.files.train}, at most {HELD_OUT_MOST}"
+        return f"{share}, are held out for it, always the same"
+
+
+class DataSettings(CorpusOrFiles):
+    """The training data of a language model."""
+
+    held_out_unit: ClassVar[str] = "lines"
+
+    column: str = "text"
+    """The corpus column that holds the text; own files have no columns."""
+    style: WordStyle = "words"
+    """`words` splits punctuation off; `whitespace` for a corpus that is tokenized already."""
+    lowercase: bool = True
+    """Whether the vocabulary ignores case."""
+    min_count: PositiveInt = 1
+    """Rarer words are `<unk>`."""
+    deduplicate: bool = False
+    """Whether repeated training sentences count once (development and test data are never touched)."""
+    context: Literal["sentence", "stream"] = "sentence"
+    """`sentence`: each line starts from the initial state. `stream`: the state carries over from line to line, as PTB
+    is read."""
+    batch_tokens: PositiveInt = 2048
+    """Positions a batch, padding included."""
+    stream_steps: PositiveInt = 35
+    """Steps of back-propagation through time with `context: stream`."""
+
+    @model_validator(mode="after")
+    def _columns_of_a_corpus(self) -> Self:
+        if self.files is not None and self.column != "text":
+            raise ValueError("column: own files are plain text, without columns")
+        return self
+
+    def _held_out_part(self, split: Split) -> str:
+        if self.context == "sentence":
+            return super()._held_out_part(split)
+        assert self.files is not None
+        before = " before those of the test split" if split == "dev" and self.files.test is None else ""
+        part = f"the last 1/{HELD_OUT_SHARE} of the {self.held_out_unit} in {self.files.train}{before}"
+        return f"{part}, at most {HELD_OUT_MOST}, are held out for it, in one piece"
+
+
+class PairSettings(CorpusOrFiles):
+    """The training data of a translation model."""
+
+    held_out_unit: ClassVar[str] = "sources"
 
     source: str
     """Code of the language to translate from (ISO 639-1), which is also the name of the corpus's column."""
@@ -110,8 +141,10 @@ class PairSettings(_CorpusOrFiles):
     """Longer training pairs are left out."""
 
 
-class LabelledSettings(_CorpusOrFiles):
-    """What a classifier is trained on."""
+class LabelledSettings(CorpusOrFiles):
+    """The training data of a classifier of texts."""
+
+    held_out_unit: ClassVar[str] = "texts"
 
     multi_label: bool = False
     """Whether a text may have several labels, which then have commas between them."""
@@ -126,8 +159,10 @@ class LabelledSettings(_CorpusOrFiles):
     """Positions a batch, padding included."""
 
 
-class GenerationSettings(_CorpusOrFiles):
-    """What a text generator is trained on."""
+class GenerationSettings(CorpusOrFiles):
+    """The training data of a text generator."""
+
+    held_out_unit: ClassVar[str] = "sources"
 
     max_tokens: Annotated[int, Field(ge=8)] = 128
     """Longest text that is read, `[CLS]` and `[SEP]` included. Of longer ones the head is read in training; the service
@@ -138,19 +173,22 @@ class GenerationSettings(_CorpusOrFiles):
     """Positions a batch and side, padding included."""
 
 
-class ImageSettings(Settings):
-    """What a classifier of images is trained on."""
+class ImageSettings(CorpusOrFiles):
+    """The training data of a classifier of images."""
 
-    corpus: str
-    """A name of the corpus registry (`softserve-train corpora` lists them)."""
+    held_out_unit: ClassVar[str] = "images"
+
+    image_size: Annotated[int, Field(ge=8, le=1024)] | None = None
+    """Height and width that own images are resized to; the images of a corpus have their size."""
     augment: bool = True
     """Whether training images are moved and mirrored at random."""
     batch_images: PositiveInt = 128
     """Images a batch."""
-    limit: PositiveInt | None = None
-    """Use only the first images of each split, for trying things out."""
 
-    def dataset(self, split: str) -> str:
-        """What a number measured on that split says it was measured on."""
-        del split
-        return self.corpus
+    @model_validator(mode="after")
+    def _size_of_own_files(self) -> Self:
+        if self.files is not None and self.image_size is None:
+            raise ValueError("image_size: own files need the height and width that images are resized to")
+        if self.files is None and self.image_size is not None:
+            raise ValueError(f"image_size: the images of corpus {self.corpus!r} have their size; leave it out")
+        return self

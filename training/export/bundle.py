@@ -3,7 +3,7 @@
 import datetime
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -29,6 +29,7 @@ from training.export.torchscript import save_torchscript
 from training.export.translation import TranslationExport
 from training.export.verify import verify_bundle
 from training.networks.pretrained import PRETRAINED, Pretrained
+from training.overrides import check_only_export
 from training.recipe import AnyRecipe, ImageClassificationRecipe, LanguageModelRecipe, TranslationRecipe
 from training.tasks.language_model import LanguageModelTask
 from training.tasks.registry import AnyTask
@@ -178,11 +179,10 @@ class _Export:
 
 def data_sources(recipe: AnyRecipe) -> list[dict[str, str]]:
     """What the manifest says of a recipe's data, and of the weights it starts from."""
-    corpus: Corpus | ImageCorpus | None
-    if isinstance(recipe, ImageClassificationRecipe):
-        corpus = get_image_corpus(recipe.data.corpus)
-    else:
-        corpus = None if recipe.data.corpus is None else get_corpus(recipe.data.corpus)
+    corpus: Corpus | ImageCorpus | None = None
+    if recipe.data.corpus is not None:
+        images = isinstance(recipe, ImageClassificationRecipe)
+        corpus = (get_image_corpus if images else get_corpus)(recipe.data.corpus)
     sources = [_source(corpus.name, corpus) if corpus else _source(recipe.data.dataset("train"), None)]
     if not isinstance(recipe, LanguageModelRecipe | TranslationRecipe) and recipe.network.pretrained is not None:
         encoder = PRETRAINED.get(recipe.network.pretrained)
@@ -204,15 +204,18 @@ def export_run(
     *,
     references: Mapping[str, float] | None = None,
     force: bool = False,
+    overrides: Sequence[str] = (),
 ) -> Exported:
     """Writes `<output>/<name>/<version>/` from a run's best checkpoint.
 
-    `references` are other models' values of the first metric on the test split, for the model card.
+    `references` are other models' values of the first metric on the test split, for the model card; `overrides` such as
+    `export.version=2` set fields of the recipe's section `export`, and raise `ValueError` for other fields.
     Raises `FileExistsError` where that version exists and `force` is not set, `ExportError` where a graph differs from
     the model by more than 1e-4, `FileNotFoundError` where the run has no checkpoint, `ValueError` for an unknown
     corpus. A failed export leaves nothing.
     """
-    task = load_trained(run, data_dir, "cpu")
+    check_only_export(overrides)
+    task = load_trained(run, data_dir, "cpu", overrides)
     recipe = task.recipe
     for corpus in recipe.export.also_test_on:
         get_corpus(corpus)

@@ -13,10 +13,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from models.backend import Backend
-from models.tasks.image_classification import ImageClassifier
 from models.bundle.manifest import Manifest
-from models.bundle.store import Model
-from training.data.image_corpora import get_image_corpus
+from models.tasks.image_classification import ImageClassifier
+from models.tasks.model import Model
+from training.data.labelled_images import image_source, read_images
 from training.export import classification
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import ExportGraph
@@ -59,7 +59,7 @@ class ImageClassificationExport:
         if task.recipe.export.quantization != "none":
             raise ExportError("export.quantization: classifiers of images are exported in float32")
         self.task = task
-        self._size = get_image_corpus(task.recipe.data.corpus).image_size
+        self._size = image_source(task.recipe.data, task.recipe.export.max_pixels).image_size
         graph = classification.classify_contract({"images": ("uint8", ("batch", self._size, self._size, 3))})
         examples = (self._example(3, seed=0), torch.tensor(2))
         self.graphs: Mapping[str, ExportGraph] = {
@@ -103,10 +103,10 @@ class ImageClassificationExport:
 def bundle_image_quality(model: ImageClassifier, recipe: AnyRecipe, split: str, data_dir: Path) -> dict[str, float]:
     """Metrics of a loaded bundle, through the same code that serves it."""
     assert isinstance(recipe, ImageClassificationRecipe)
-    images, labels = get_image_corpus(recipe.data.corpus).images(split, data_dir)
-    found = model.classify([_png(image) for image in images[: recipe.data.limit]], len(model.labels))
+    images, labels = read_images(recipe.data, split, data_dir, model.labels, recipe.export.max_pixels)
+    found = model.classify([_png(image) for image in images], len(model.labels))
     table = classification.probability_table(model.labels, [result.labels for result in found])
-    return measure_single(table, labels[: recipe.data.limit].tolist()).named()
+    return measure_single(table, labels.tolist()).named()
 
 
 def _png(pixels: object) -> bytes:

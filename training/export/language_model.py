@@ -45,7 +45,7 @@ class LanguageModelExport:
         assert isinstance(model, LanguageModel)
         data = self.task.recipe.data
         if corpus is not None:
-            data = data.model_copy(update={"corpus": corpus})
+            data = data.model_copy(update={"corpus": corpus, "files": None})
         result = bundle_perplexity(model, split_texts(data, split, self.task.data_dir))
         if self.task.model.output_layer.sparse_k is None:
             values = {"perplexity": result.value}

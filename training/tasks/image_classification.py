@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from training.data.image_batching import ImageBatch, ImageBatches
-from training.data.image_corpora import get_image_corpus
+from training.data.labelled_images import image_source, read_images
 from training.networks.image_classifier import ImageClassifier
 from training.networks.image_encoder import DenseNet, EfficientNetLite0, ImageEncoder, load_efficientnet_lite0
 from training.networks.pretrained import image_weights
@@ -34,6 +34,14 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
         layer = recipe.output_layer.build(len(labels), encoder.hidden_size)
         self.model: ImageClassifier = ImageClassifier(encoder, layer, recipe.network.scale).to(device)
 
+    @staticmethod
+    def build_labels(recipe: ImageClassificationRecipe, data_dir: Path) -> list[str]:
+        """Return the names of the classes; own test images are checked too, because training does not read them."""
+        source = image_source(recipe.data, recipe.export.max_pixels)
+        if recipe.data.files is not None:
+            source.images("test", data_dir)
+        return source.labels(data_dir)
+
     def initialize(self) -> None:
         """Takes over ImageNet weights, where the recipe asks for them."""
         if self.recipe.network.pretrained is not None:
@@ -42,10 +50,10 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
 
     def batches_of(self, split: str, *, training: bool) -> ImageBatches:
         data = self.recipe.data
-        images, labels = get_image_corpus(data.corpus).images(split, self.data_dir)
+        images, labels = read_images(data, split, self.data_dir, self.labels, self.recipe.export.max_pixels)
         return ImageBatches(
-            images[: data.limit],
-            labels[: data.limit],
+            images,
+            labels,
             batch_images=data.batch_images,
             seed=self.recipe.seed if training else None,
             augment=data.augment and training,

@@ -1,7 +1,7 @@
 """The language-model task: its data, network, loss and metric."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -12,6 +12,7 @@ from torch import Tensor
 from models.text.tokenization import WordTokenizer
 from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, StreamBatches
 from training.data.corpora import get_corpus
+from training.data.own_texts import read_lines
 from training.data.tokenization import build_word_tokenizer
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
@@ -90,10 +91,21 @@ class LanguageModelTask:
 
     @staticmethod
     def build_tokenizer(recipe: LanguageModelRecipe, data_dir: Path) -> WordTokenizer:
-        """The vocabulary of the recipe's training split."""
+        """Return the vocabulary of the recipe's training split.
+
+        Raises `ValueError` for own files with a line that the exported model could not be measured on.
+        """
         data = recipe.data
         texts = split_texts(data, "train", data_dir)
-        return build_word_tokenizer(texts, style=data.style, lowercase=data.lowercase, min_count=data.min_count)
+        tokenizer = build_word_tokenizer(texts, style=data.style, lowercase=data.lowercase, min_count=data.min_count)
+        for split in ("dev", "test") if data.files is not None else ():
+            longest = max(map(len, tokenizer.encode_batch(split_texts(data, split, data_dir))))
+            if longest > recipe.export.max_tokens:
+                raise ValueError(
+                    f"export.max_tokens: a line of {data.dataset(split)} ({split}) has {longest} tokens, the exported "
+                    f"model accepts {recipe.export.max_tokens}; raise it or break long lines"
+                )
+        return tokenizer
 
     def initialize(self) -> None:
         """Fresh parameters are all there is."""
@@ -156,6 +168,11 @@ class LanguageModelTask:
 
 def split_texts(data: DataSettings, split: str, data_dir: Path) -> list[str]:
     """The texts of a split as the recipe wants them; only training data is ever deduplicated."""
-    texts: Iterator[str] = get_corpus(data.corpus).texts(split, data_dir, data.column)
+    texts: Iterable[str]
+    if data.files is not None:
+        texts = read_lines(data.files, split, data_dir, data.context)
+    else:
+        assert data.corpus is not None
+        texts = get_corpus(data.corpus).texts(split, data_dir, data.column)
     kept = list(dict.fromkeys(texts)) if data.deduplicate and split == "train" else list(texts)
     return kept[: data.limit]

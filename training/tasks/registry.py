@@ -6,7 +6,6 @@ import torch
 
 from models.text.tokenization import EncoderTokenizer, SubwordTokenizer, WordTokenizer
 from training.checkpoint import RunDirectory
-from training.data.image_corpora import get_image_corpus
 from training.networks.text_encoder import EncoderConfig
 from training.recipe import AnyRecipe, ClassificationRecipe, GenerationRecipe, LanguageModelRecipe, TranslationRecipe
 from training.tasks.image_classification import ImageClassificationTask
@@ -40,7 +39,7 @@ def start_run(recipe: AnyRecipe, run: RunDirectory, data_dir: Path) -> None:
         texts[run.labels] = "".join(f"{label}\n" for label in classes.labels)
         texts[run.encoder] = classes.encoder.model_dump_json(indent=2)
     else:
-        labels = get_image_corpus(recipe.data.corpus).labels(data_dir)
+        labels = ImageClassificationTask.build_labels(recipe, data_dir)
         texts[run.labels] = "".join(f"{label}\n" for label in labels)
     run.clear()
     run.start(recipe)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from training.data.own_files import held_out_notes, read_pairs, read_split
+from training.data.own_files import read_pairs, read_split
 from training.data.settings import PairSettings, SplitFiles
 
 ONLY_TRAIN = SplitFiles(train="pairs.tsv")
@@ -22,6 +22,10 @@ def _write(path: Path, pairs: list[tuple[str, str]]) -> Path:
 
 def _splits(files: SplitFiles, data_dir: Path) -> dict[str, list[tuple[str, str]]]:
     return {split: read_split(files, split, data_dir) for split in ("train", "dev", "test")}
+
+
+def _notes(files: SplitFiles) -> list[str]:
+    return PairSettings(files=files, source="de", target="en").held_out_notes()
 
 
 # ---- reading ----------------------------------------------------------------------------------------------
@@ -92,7 +96,7 @@ def test_each_split_has_its_file(tmp_path: Path) -> None:
         _write(tmp_path / f"{split}.tsv", pairs)
     files = SplitFiles(train="train.tsv", dev="dev.tsv", test=str(tmp_path / "test.tsv"))
     assert _splits(files, tmp_path) == content
-    assert held_out_notes(files) == []
+    assert _notes(files) == []
 
 
 def test_a_twentieth_is_held_out_for_each_split_without_a_file(tmp_path: Path) -> None:
@@ -100,7 +104,7 @@ def test_a_twentieth_is_held_out_for_each_split_without_a_file(tmp_path: Path) -
     splits = _splits(ONLY_TRAIN, tmp_path)
     assert {split: len(pairs) for split, pairs in splits.items()} == {"train": 180, "dev": 10, "test": 10}
     assert sorted(pair for pairs in splits.values() for pair in pairs) == sorted(_pairs(200))
-    assert [note.partition(":")[0] for note in held_out_notes(ONLY_TRAIN)] == ["no dev file", "no test file"]
+    assert [note.partition(":")[0] for note in _notes(ONLY_TRAIN)] == ["no dev file", "no test file"]
 
 
 def test_what_is_held_out_depends_on_no_order(tmp_path: Path) -> None:
@@ -127,7 +131,7 @@ def test_only_what_is_missing_is_held_out(missing: str, tmp_path: Path) -> None:
     files = SplitFiles.model_validate({"train": "pairs.tsv", other: "other.tsv"})
     splits = _splits(files, tmp_path)
     assert (len(splits["train"]), len(splits[missing]), splits[other]) == (38, 2, [("ja", "yes")])
-    assert [note.partition(":")[0] for note in held_out_notes(files)] == [f"no {missing} file"]
+    assert [note.partition(":")[0] for note in _notes(files)] == [f"no {missing} file"]
 
 
 def test_the_smallest_file_to_hold_out_of(tmp_path: Path) -> None:

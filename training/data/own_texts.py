@@ -1,0 +1,35 @@
+"""A user's own text files for language models: a sentence or a document a line, or one running text."""
+
+from pathlib import Path
+from typing import Literal
+
+from training.data.own_files import decode_line, held_out_count, read_rows, records_of_split, source_of
+from training.data.settings import SplitFiles
+
+__all__ = ["read_lines"]
+
+
+def read_lines(
+    files: SplitFiles, split: str, data_dir: Path, context: Literal["sentence", "stream"] = "sentence"
+) -> list[str]:
+    """Return the lines of a split that are not blank; relative paths start at `data_dir`.
+
+    A split without a file is held out of the training file. With `context` `sentence` the split of a line depends on
+    the line alone (see `training.data.own_files.records_of_split`). A running text, `stream`, is not torn apart: its
+    last lines are held out, those of the test split after those of the development split.
+
+    Raises `ValueError` for an unknown split, for lines that are not UTF-8, for a file of blank lines, and for too few
+    lines to hold some out; `FileNotFoundError` where there is no file.
+    """
+    path, missing = source_of(files, split, data_dir)
+    lines = [line for line in read_rows(path, lambda line: decode_line(line).strip()) if line]
+    if not lines:
+        raise ValueError(f"{path} has no text")
+    if context == "sentence" or not missing:
+        return records_of_split(lines, lines, split, missing, "lines")
+    count = held_out_count(len(lines), missing, "lines")
+    first = len(lines) - count * len(missing)  # of the lines that are held out
+    if split == "train":
+        return lines[:first]
+    start = first + count * [str(each) for each in missing].index(split)
+    return lines[start : start + count]
