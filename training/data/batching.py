@@ -44,7 +44,7 @@ class Batches(Protocol):
 def similar_lengths(
     widths: Sequence[tuple[int, ...]], batch_tokens: int, seed: int | None, epoch: int
 ) -> list[list[int]]:
-    """Places of sequences in groups of similar widths, at most `batch_tokens` positions a group, padding included.
+    """Return indices of sequences in groups of similar widths, at most `batch_tokens` positions a group with padding.
 
     A sequence has a width for each of its sides. Those of equal widths are shuffled before they are cut, whole groups
     afterwards; without `seed` nothing is. The cuts depend on the widths alone, so each epoch has as many groups.

@@ -1,4 +1,4 @@
-"""The corpus registry: what each corpus is, where it comes from, and under which licence."""
+"""The corpus registry: name, files, origin and licence of each corpus."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ __all__ = ["CORPORA", "download", "get_corpus"]
 
 
 def download(name: str, data_dir: Path) -> Path:
-    """Fetches a corpus into the data directory and checks every file; returns its folder.
+    """Download a corpus into the data directory, check every file and return its folder.
 
     Raises `ValueError` for an unknown corpus, one without a public address for exactly these files, or one whose
     address serves something else; `OSError` where the network fails.
@@ -269,7 +269,7 @@ CORPORA: Mapping[str, Corpus] = {
 
 
 def get_corpus(name: str) -> Corpus:
-    """The corpus of that name; `ValueError` names the known ones."""
+    """Return the corpus of that name; raises `ValueError` naming the known ones."""
     if name not in CORPORA:
         raise ValueError(f"unknown corpus {name!r}; known corpora: {', '.join(CORPORA)}")
     return CORPORA[name]

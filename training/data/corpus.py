@@ -1,4 +1,4 @@
-"""What a corpus is: its files and their checksums, how they are read, and where they come from."""
+"""Corpora: their files and checksums, readers of their formats, and public addresses."""
 
 import gzip
 import hashlib
@@ -28,11 +28,11 @@ class CorpusFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """A public address, and what it serves."""
+    """A public address, and the checksum of the file there."""
 
     url: str
     checksum: str
-    """`algorithm:hex` of what the address serves."""
+    """`algorithm:hex` of the file at the address."""
     members: Mapping[str, str] | None = None
     """For a zip archive: corpus file name to member path. Without it the address serves the file of its last part."""
 
@@ -46,7 +46,8 @@ def read_lines(lines: Iterator[str]) -> Iterator[Record]:
 
 
 def read_jsonl(source: str, target: str) -> Callable[[Iterator[str]], Iterator[Record]]:
-    """A reader of objects, a line each: a field that holds a text or its sentences, and one of a text or several."""
+    """Return a reader of JSON lines with a field `source`, a text or its sentences, and a field `target` of one or more
+    texts."""
 
     def read(lines: Iterator[str]) -> Iterator[Record]:
         for line in lines:
@@ -78,11 +79,11 @@ class Corpus:
     Several files stand side by side, a column each, whose lines are whole.
     """
     sources: tuple[Source, ...] = ()
-    """Where `download` gets it; empty where no address serves exactly these files."""
+    """The addresses for `download`; empty if no address serves exactly these files."""
     reader: Callable[[Iterator[str]], Iterator[Record]] = field(default=read_lines)
 
     def records(self, split: str, data_dir: Path) -> Iterator[Record]:
-        """The records of a split.
+        """Return the records of a split.
 
         Raises `ValueError` for an unknown split or a file that is not the registered one,
         `FileNotFoundError` where there is none, saying where to get it.
@@ -99,14 +100,14 @@ class Corpus:
             yield record
 
     def texts(self, split: str, data_dir: Path, column: str) -> Iterator[str]:
-        """One column of a split's records."""
+        """Return one column of a split's records."""
         if column not in self.columns:
             raise ValueError(f"corpus {self.name!r} has no column {column!r}; it has {', '.join(self.columns)}")
         index = self.columns.index(column)
         return (record[index] for record in self.records(split, data_dir))
 
     def files(self, split: str) -> tuple[CorpusFile, ...]:
-        """The files of a split."""
+        """Return the files of a split."""
         found = self.splits[split]
         return found if isinstance(found, tuple) else (found,)
 
@@ -127,12 +128,13 @@ class Corpus:
 
 
 def matches(content: bytes, checksum: str) -> bool:
-    """Whether the content has a checksum written as `algorithm:hex`."""
+    """Return whether the content has a checksum that is written as `algorithm:hex`."""
     algorithm, _, expected = checksum.partition(":")
     return hashlib.new(algorithm, content, usedforsecurity=False).hexdigest() == expected
 
 
 def fetch(source: Source) -> Iterator[tuple[str, bytes]]:
+    """Download the files of a source; raises `ValueError` where a checksum differs."""
     # Some hosts refuse Python's own User-Agent.
     request = urllib.request.Request(source.url, headers={"User-Agent": "Mozilla/5.0 (softserve-train)"})
     with urllib.request.urlopen(request, timeout=60) as response:

@@ -79,7 +79,7 @@ class ImageBatches:
 
 
 def augmented(images: NDArray[np.uint8], generator: np.random.Generator) -> NDArray[np.uint8]:
-    """Images `[B, S, S, 3]` moved by up to 4 pixels over their mirrored borders, half of them mirrored."""
+    """Return images `[B, S, S, 3]` moved by up to 4 pixels over their mirrored borders, half of them mirrored."""
     size = images.shape[1]
     padded = np.pad(images, ((0, 0), (_MARGIN, _MARGIN), (_MARGIN, _MARGIN), (0, 0)), mode="reflect")
     moves = generator.integers(2 * _MARGIN + 1, size=(len(images), 2))

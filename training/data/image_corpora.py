@@ -45,11 +45,11 @@ class ImageCorpus:
     """Names of the columns."""
 
     def labels(self, data_dir: Path) -> list[str]:
-        """Names of the classes."""
+        """Return the names of the classes."""
         return self._checked(self.classes, data_dir).read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
     def images(self, split: str, data_dir: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Pixels `[N, S, S, 3]` and classes `[N]` of `train`, `dev` or `test`.
+        """Return pixels `[N, S, S, 3]` and classes `[N]` of `train`, `dev` or `test`.
 
         Raises `ValueError` for another split or a file that is not the registered one, `FileNotFoundError` where there
         is none, saying where to get it.
@@ -108,7 +108,7 @@ IMAGE_CORPORA: Mapping[str, ImageCorpus] = {
 
 
 def get_image_corpus(name: str) -> ImageCorpus:
-    """The corpus of that name; `ValueError` names the known ones."""
+    """Return the corpus of that name; raises `ValueError` naming the known ones."""
     if name not in IMAGE_CORPORA:
         raise ValueError(f"unknown corpus of images {name!r}; known ones: {', '.join(IMAGE_CORPORA)}")
     return IMAGE_CORPORA[name]

@@ -20,12 +20,12 @@ __all__ = [
 ]
 
 OUT_OF_SCOPE = "oos"
-"""The class of texts that are of no class."""
+"""The out-of-scope label."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledText:
-    """A text and the classes it is of."""
+    """A text and its classes."""
 
     labels: tuple[str, ...]
     """Different ones; none for a text of no class."""
@@ -33,7 +33,7 @@ class LabelledText:
 
 
 def read_labelled(data: LabelledSettings, split: str, data_dir: Path) -> list[LabelledText]:
-    """The texts of `train`, `dev` or `test`.
+    """Return the texts of `train`, `dev` or `test`.
 
     A split without a file is held out of the training texts (see `training.data.own_files.records_of_split`). Raises
     `ValueError` for a corpus without labels, for several labels where one is expected, and the errors of `read_split`
@@ -63,7 +63,7 @@ def _labels(label: str, text: str, several: bool) -> tuple[str, ...]:
 
 
 def out_of_scope_texts(data: LabelledSettings, split: str, data_dir: Path) -> list[str]:
-    """The corpus's texts of no class; empty where it has none. Raises `ValueError` where they were asked for."""
+    """Return the corpus's out-of-scope texts; raises `ValueError` if the recipe asks for them and there are none."""
     name = f"oos_{split}"
     if data.corpus is None or name not in get_corpus(data.corpus).splits:
         if data.out_of_scope:
@@ -73,7 +73,7 @@ def out_of_scope_texts(data: LabelledSettings, split: str, data_dir: Path) -> li
 
 
 def known_texts(data: LabelledSettings, split: str, data_dir: Path, labels: Sequence[str]) -> list[LabelledText]:
-    """As `read_labelled`; where a limit left out all training texts of some classes, without those of these."""
+    """Return the texts of `read_labelled`, without those of classes that a limit left without a training text."""
     texts = read_labelled(data, split, data_dir)
     if data.limit is None and data.train_limit is None:
         return texts
@@ -81,12 +81,12 @@ def known_texts(data: LabelledSettings, split: str, data_dir: Path, labels: Sequ
 
 
 def labels_of(texts: Iterable[LabelledText]) -> list[str]:
-    """All classes in alphabetical order."""
+    """Return all classes in alphabetical order."""
     return sorted({label for text in texts for label in text.labels})
 
 
 def label_ids(texts: Sequence[LabelledText], labels: Sequence[str]) -> list[tuple[int, ...]]:
-    """Places of each text's classes; raises `ValueError` naming classes that are not among `labels`."""
+    """Return the indices of each text's classes; raises `ValueError` naming classes that are not among `labels`."""
     places = {label: index for index, label in enumerate(labels)}
     unknown = sorted({label for text in texts for label in text.labels if label not in places})
     if unknown:

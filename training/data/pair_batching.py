@@ -19,7 +19,7 @@ Pair = tuple[Sequence[int], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class PairBatch:
-    """Sources, and the targets to be predicted from what comes before them."""
+    """Source texts and their target texts, of similar lengths."""
 
     source: Tensor
     """`[B, S]`, each ends with the end token; padded with it too."""

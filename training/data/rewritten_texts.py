@@ -1,4 +1,4 @@
-"""Texts and what was written of them: from a corpus of the registry, or from a user's own files."""
+"""Source texts and their target texts: from a corpus of the registry, or from a user's own files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ __all__ = ["RewrittenBatches", "RewrittenText", "read_rewritten"]
 
 @dataclass(frozen=True, slots=True)
 class RewrittenText:
-    """A text, and all that was written of it, such as several questions about one sentence."""
+    """A source text and all its target texts, such as several questions about one sentence."""
 
     source: str
     targets: tuple[str, ...]
 
 
 def read_rewritten(data: GenerationSettings, split: str, data_dir: Path) -> list[RewrittenText]:
-    """The texts of `train`, `dev` or `test`, each once, in the order of the file.
+    """Return the texts of `train`, `dev` or `test`, each once, in the order of the file.
 
-    A split that the corpus or the user has no file for is held out of the training texts (see
+    A split without a file is held out of the training texts (see
     `training.data.own_files.records_of_split`). Raises what `corpus_split` and, for own files, `read_split` raise.
     """
     if data.files is not None:

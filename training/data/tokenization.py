@@ -1,4 +1,4 @@
-"""Building vocabularies."""
+"""Build vocabularies from texts."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ def _pre_tokenizer(style: WordStyle) -> PreTokenizer:
 def build_word_tokenizer(
     texts: Iterable[str], *, style: WordStyle = "words", lowercase: bool = True, min_count: int = 1
 ) -> WordTokenizer:
-    """A tokenizer for `<unk>`, `</s>` and the words seen at least `min_count` times, most frequent first.
+    """Return a tokenizer for `<unk>`, `</s>` and the words seen at least `min_count` times, most frequent first.
 
     Words of equal count are in alphabetical order, so that the same text always gives the same vocabulary.
     """
@@ -48,7 +48,7 @@ def build_word_tokenizer(
 
 
 def build_subword_tokenizer(texts: Iterable[str], *, vocab_size: int) -> SubwordTokenizer:
-    """Byte-pair encoding with `<unk>`, `</s>`, the 256 bytes and as many merges as the vocabulary has room for.
+    """Return a byte-pair encoding with `<unk>`, `</s>`, the 256 bytes and as many merges as fit the vocabulary.
 
     Raises `ValueError` for a vocabulary without room for the bytes.
     """
@@ -67,7 +67,7 @@ def build_subword_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Subword
 
 
 def build_encoder_tokenizer(texts: Iterable[str], *, vocab_size: int) -> EncoderTokenizer:
-    """Word pieces in lower case as BERT has them (Devlin et al. 2019), at most `vocab_size`, special ones included."""
+    """Return lower-case word pieces as in BERT (Devlin et al. 2019), at most `vocab_size`, special ones included."""
     special = ["[PAD]", EncoderTokenizer.unknown_word, "[CLS]", EncoderTokenizer.end_word]
     tokenizer = Tokenizer(WordPiece(unk_token=EncoderTokenizer.unknown_word))
     tokenizer.normalizer = BertNormalizer(lowercase=True)

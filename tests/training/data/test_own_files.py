@@ -1,4 +1,4 @@
-"""Tests of a user's own sentence pairs: what is read, what is held out, what is said about rubbish."""
+"""Tests of a user's own sentence pairs: lines that are read, held-out splits, and errors."""
 
 import re
 from pathlib import Path

@@ -10,7 +10,7 @@ import torch
 
 from training.data.batching import IGNORED, Batch, SentenceBatches, StreamBatches
 from training.data.corpus import Corpus
-from training.recipe import Recipe
+from training.recipe import LanguageModelRecipe, Recipe, parse_recipe
 from training.tasks.language_model import LanguageModelTask, Perplexity, build_model, split_texts
 
 CPU = torch.device("cpu")
@@ -287,3 +287,18 @@ def test_keeping_more_words_than_there_are_warns(tiny_recipe: Recipe) -> None:
     with pytest.warns(UserWarning, match="sparse_k = 17 has no effect on 17 classes"):
         build_model(recipe, 17)
     build_model(recipe, 18)  # no warning, which would be an error
+
+
+def test_own_files_are_read_and_lines_too_long_to_measure_are_refused(tiny_recipe: Recipe, tmp_path: Path) -> None:
+    lines = [f"word{index} comes here" for index in range(40)]
+    (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "dev.txt").write_text("word1 comes here again and again\n", encoding="utf-8")
+    content = tiny_recipe.model_dump()
+    content["data"] |= {"corpus": None, "files": {"train": "text.txt", "dev": "dev.txt"}, "limit": None, "min_count": 1}
+    recipe = parse_recipe(content)
+    assert isinstance(recipe, LanguageModelRecipe)
+    assert set(split_texts(recipe.data, "train", tmp_path)) < set(lines)
+    assert LanguageModelTask.build_tokenizer(recipe, tmp_path).vocab_size == 2 + 38 + 2
+    short = recipe.model_copy(update={"export": recipe.export.model_copy(update={"max_tokens": 5})})
+    with pytest.raises(ValueError, match=r"export\.max_tokens: a line of dev\.txt \(dev\) has 6 tokens, .* accepts 5;"):
+        LanguageModelTask.build_tokenizer(short, tmp_path)
