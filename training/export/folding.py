@@ -107,11 +107,12 @@ class FoldedSoftmax(nn.Module):
         statistics: tuple[Tensor, ...] = tuple(own)
         if _is_affine(kernel):
             return products[0] - statistics[0]
-        return kernel.score(products, statistics, kernel.position_statistics(at_least_float32(vector)), vector.shape[1])
+        positions = kernel.position_statistics(at_least_float32(vector))
+        return at_least_float32(kernel.score(products, statistics, positions, vector.shape[1]))
 
 
 def _is_affine(kernel: Kernel) -> bool:
-    return isinstance(kernel, Power) and kernel.hyperparameters == {"p": 2.0} and not kernel.learnable
+    return type(kernel) is Power and kernel.hyperparameters == {"p": 2.0} and not kernel.learnable
 
 
 def _shared_products(rows: list[Tensor], weight: Tensor) -> list[Tensor]:

@@ -1,4 +1,12 @@
-"""Output layers: kernels, their mixtures, sparse-softmax, and the losses they are trained with."""
+"""Output layers: kernels, their mixtures, sparse-softmax, and the losses they are trained with.
+
+Read `reference` first: the layer and its loss as the papers write them. The other modules compute the same from less:
+
+* `kernels`, `kernel`: scores from inner products and per-class and per-position terms, never `[N, V, d]`;
+* `mixture`: the layer as a module, `sparse`: the k best classes;
+* `loss`, `passes`: the loss from a chunk of positions at a time, never `[N, V]`;
+* `elementwise`: the kernels' derivatives, written out.
+"""
 
 from training.softmax.kernels import KERNELS, Kernel, build_kernel
 from training.softmax.mixture import NAMED_MIXTURES, GeneralizedSoftmax

@@ -1,11 +1,11 @@
-"""What every kernel is: a function of inner products and one-sided numbers.
+"""The base class of kernels: a function of inner products and per-class and per-position terms.
 
 Shapes: `N` positions, `V` classes (words), `d` hidden size.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,21 +17,21 @@ __all__ = ["Block", "Kernel", "Statistics", "at_least_float32", "squared_distanc
 
 Statistics = tuple[Tensor, ...]
 Block = tuple[slice, slice]
-"""Columns of the context vector, columns of the word vector."""
+"""Columns of the context vector and columns of the word vector that one inner product multiplies."""
 
 
 def at_least_float32(values: Tensor) -> Tensor:
-    """Half precision widened: matrix products may run in it, sums and differences of their results must not."""
+    """Widen half precision: matrix products may run in it, sums and differences of their results must not."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
 def squared_norm(vectors: Tensor) -> Tensor:
-    """`[M, e]` -> `[M]`."""
+    """Return `||x||^2` of each row: `[M, e]` -> `[M]`."""
     return (vectors * vectors).sum(-1)
 
 
 def squared_distance(product: Tensor, class_norm: Tensor, position_norm: Tensor) -> Tensor:
-    """`||W_v - h||^2` by the Gram identity (eq. 13) from `-2 W_v . h`: `[N, V]`, `[V]`, `[N]` -> `[N, V]`.
+    """Return `||W_v - h||^2` by the Gram identity (eq. 13) from `-2 W_v . h`: `[N, V]`, `[V]`, `[N]` -> `[N, V]`.
 
     Clamped at 0, because rounding makes it slightly negative.
     """
@@ -39,14 +39,26 @@ def squared_distance(product: Tensor, class_norm: Tensor, position_norm: Tensor)
 
 
 class Kernel(nn.Module):
-    """Scores `[V, d] x [N, d] -> [N, V]`; see `build_kernel` for construction by name.
+    """Compute scores `[V, d] x [N, d] -> [N, V]`; see `build_kernel` for construction by name.
 
     Hyperparameters are numbers, or with `learnable=True` parameters that softplus keeps positive.
+
+    A kernel of your own is a subclass that overrides `score`, for hyperparameters `defaults`, and for what a single
+    vector contributes `class_statistics`; autograd differentiates it. A recipe names it `package.module:ClassName`.
     """
 
     name: ClassVar[str]
+    """Its name in recipes and manifests; a subclass that sets none is named `package.module:ClassName`."""
+    fused: ClassVar[bool] = False
+    """Whether autograd keeps no result of `score`, whose memory may then be reused (`training.softmax.elementwise`)."""
     defaults: ClassVar[Mapping[str, Callable[[int], float]]] = {}
     """Real-valued hyperparameters, all positive, and their default for a hidden size."""
+
+    def __init_subclass__(cls, *, fused: bool = False, **others: Any) -> None:
+        """Give a subclass, which computes something else than its parent, neither its name nor its derivatives."""
+        super().__init_subclass__(**others)
+        cls.name = vars(cls).get("name", f"{cls.__module__}:{cls.__qualname__}")
+        cls.fused = fused
 
     def __init__(
         self, *, learnable: bool = False, hidden_size: int | None = None, **hyperparameters: float | None
@@ -76,57 +88,66 @@ class Kernel(nn.Module):
         return nn.Parameter(torch.tensor(value + math.log(-math.expm1(-value))))
 
     def value(self, name: str, hidden_size: int) -> float | Tensor:
-        """A real-valued hyperparameter: a number, or a scalar tensor where it is learnt."""
+        """Return a real-valued hyperparameter: a number, or a scalar tensor where it is learnt."""
         if self.learnable:
             return functional.softplus(getattr(self, f"raw_{name}"))
         value = self._values[name]
         return self.defaults[name](hidden_size) if value is None else value
 
     def number(self, name: str, hidden_size: int) -> float:
-        """A real-valued hyperparameter that is not learnt."""
+        """Return a real-valued hyperparameter that is not learnt."""
         value = self.value(name, hidden_size)
         assert not isinstance(value, Tensor)
         return value
 
     def differentiates_fast(self) -> bool:
-        """Whether `score` takes a function of `training.softmax.elementwise` instead of the plain formula."""
+        """Return whether `score` takes a function of `training.softmax.elementwise` instead of the plain formula."""
         wanted = torch.is_grad_enabled() or elementwise.overwrites()
-        return wanted and not self.learnable and not torch.compiler.is_exporting()
+        return wanted and self.fused and not self.learnable and not torch.compiler.is_exporting()
 
     @property
     def hyperparameters(self) -> dict[str, float]:
-        """The values as they are now; those that still depend on the hidden size are left out."""
+        """Return the current values, without those that still depend on the hidden size."""
         known = [name for name, value in self._values.items() if value is not None]
         return {name: float(torch.as_tensor(self.value(name, 0)).detach()) for name in known}
 
     def blocks(self, hidden_size: int) -> Sequence[Block]:
-        """The inner products that `score` needs."""
+        """Return the columns of each inner product that `score` needs; by default one, of whole vectors."""
         return [(slice(0, hidden_size), slice(0, hidden_size))]
 
     def position_vectors(self, hidden: Tensor) -> Tensor:
-        """What of the context vectors goes into inner products: `[N, d]` -> `[N, d]`."""
+        """Return the vectors that are multiplied with word vectors: context vectors `[N, d]` -> `[N, d]`."""
         return hidden
 
     def class_statistics(self, weight: Tensor) -> Statistics:
-        """`[V, d]`, at least float32 -> some `[V]`."""
+        """Return the per-class terms that `score` needs, such as norms: `[V, d]`, at least float32 -> some `[V]`.
+
+        Each class must be computed from its own row alone: training passes some rows at a time, the export all rows in
+        float64 once.
+        """
         return ()
 
     def position_statistics(self, hidden: Tensor) -> Statistics:
-        """`[N, d]`, at least float32 -> some `[N]`."""
+        """Return the per-position terms, by default the same functions: `[N, d]`, at least float32 -> some `[N]`."""
         return self.class_statistics(hidden)
 
     def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
-        """Scores `[N, V]` from inner products `[N, V]` and statistics, all at least float32."""
-        raise AssertionError("every kernel defines its score")
+        """Return scores `[N, V]` from inner products `[N, V]` and per-class and per-position terms, at least float32.
+
+        products: one `[N, V]` for each of `blocks`. classes and positions: what `class_statistics` `[V]` and
+        `position_statistics` `[N]` return. A score depends on its own class and position alone, since training passes
+        some positions at a time. Arguments must not be changed in place.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not override score")
 
     def forward(self, weight: Tensor, hidden: Tensor) -> Tensor:
-        """weight `[V, d]`, hidden `[N, d]` -> `[N, V]`; float32 for half-precision inputs."""
+        """Return scores: weight `[V, d]`, hidden `[N, d]` -> `[N, V]`, float32 for half-precision inputs."""
         size = weight.shape[1]
         vectors = self.position_vectors(hidden)
         products = [at_least_float32(vectors[:, left] @ weight[:, right].t()) for left, right in self.blocks(size)]
         classes = self.class_statistics(at_least_float32(weight))
         positions = self.position_statistics(at_least_float32(hidden))
-        return self.score(products, classes, positions, size)
+        return at_least_float32(self.score(products, classes, positions, size))
 
     def extra_repr(self) -> str:
         return ", ".join(f"{key}={value:g}" for key, value in self.hyperparameters.items())

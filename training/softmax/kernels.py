@@ -16,6 +16,7 @@ The class side does not depend on the context, so it is computed once per batch 
 import functools
 import inspect
 import math
+import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -28,7 +29,7 @@ from training.softmax.kernel import Block, Kernel, Statistics, at_least_float32,
 __all__ = ["KERNELS", "Kernel", "at_least_float32", "build_kernel", "squared_distance", "squared_norm"]
 
 
-class Linear(Kernel):
+class Linear(Kernel, fused=True):
     """`S = W_v . h`, the usual softmax layer (kernel paper, eq. 4)."""
 
     name = "lin"
@@ -68,7 +69,7 @@ class _Distance(Kernel):
         return distance.clamp_min(torch.finfo(distance.dtype).tiny ** 0.5) ** (p / 2)
 
 
-class Logarithm(_Distance):
+class Logarithm(_Distance, fused=True):
     """`S = -log(||W_v - h||^p + 1)` (eq. 5)."""
 
     name = "log"
@@ -81,7 +82,7 @@ class Logarithm(_Distance):
         return elementwise.logarithm(self.number("p", hidden_size))
 
 
-class Power(_Distance):
+class Power(_Distance, fused=True):
     """`S = -||W_v - h||^p` (eq. 6)."""
 
     name = "pow"
@@ -94,7 +95,7 @@ class Power(_Distance):
         return elementwise.power(self.number("p", hidden_size))
 
 
-class Polynomial(Kernel):
+class Polynomial(Kernel, fused=True):
     """`S = (alpha W_v . h + c)^p` with a positive integer p (eq. 7)."""
 
     name = "pol"
@@ -117,7 +118,7 @@ class Polynomial(Kernel):
         return (self.value("alpha", hidden_size) * products[0] + self.value("c", hidden_size)) ** self.p
 
 
-class RadialBasis(_Distance):
+class RadialBasis(_Distance, fused=True):
     """`S = exp(-gamma ||W_v - h||^2)` (eq. 8). In (0, 1], so its softmax is nearly flat."""
 
     name = "rbf"
@@ -130,7 +131,7 @@ class RadialBasis(_Distance):
         return elementwise.radial_basis(self.number("gamma", hidden_size))
 
 
-class Wavelet(_Distance):
+class Wavelet(_Distance, fused=True):
     """`S = cos(||W_v - h||^2 / a) exp(-||W_v - h||^2 / b)` (eq. 12)."""
 
     name = "wav"
@@ -144,7 +145,7 @@ class Wavelet(_Distance):
         return elementwise.wavelet(self.number("a", hidden_size), self.number("b", hidden_size))
 
 
-class Hyperbolic(Kernel):
+class Hyperbolic(Kernel, fused=True):
     """Negative Poincare distance `-acosh(1 + 2 ||u - v||^2 / ((1 - ||u||^2)(1 - ||v||^2)))` (eq. 11).
 
     The paper prints acos, whose argument would be out of range; the distance is acosh. `u` and `v` are `W_v` and `h`
@@ -248,7 +249,7 @@ class _Gaussians(Kernel):
         return functools.reduce(torch.add, overlaps.unbind())
 
 
-class Gaussian(_Gaussians):
+class Gaussian(_Gaussians, fused=True):
     """Symmetric spherical Gaussians: `log of the integral of N(mu_W, s_W^2 I) N(mu_h, s_h^2 I)` (eq. 9).
 
     The last of the `d` numbers of a vector is `log sigma^2`, the others are the mean.
@@ -262,7 +263,7 @@ class Gaussian(_Gaussians):
         return 1
 
 
-class MixtureOfGaussians(_Gaussians):
+class MixtureOfGaussians(_Gaussians, fused=True):
     """Sum over pairs of Gaussians of the log of the integral of their product (eq. 10, as printed).
 
     A vector is cut into `num_gaussians` equal blocks, each laid out as in `ssg`.
@@ -295,18 +296,36 @@ KERNELS: Mapping[str, type[Kernel]] = {kernel.name: kernel for kernel in _ALL}
 
 
 def build_kernel(name: str, **hyperparameters: Any) -> Kernel:
-    """A kernel by its name in the kernel paper, e.g. `build_kernel("rbf", gamma=0.5)`.
+    """Return a kernel by its name in the kernel paper, or a class of your own by `package.module:ClassName`.
+
+    Examples: `build_kernel("rbf", gamma=0.5)`, `build_kernel("mypackage.kernels:Cosine", tau=0.1)`.
 
     Hyperparameters that are left out have the defaults of the specification, some of which depend on the hidden size:
     give `hidden_size` to fix them at once. `learnable=True` makes the real-valued ones parameters.
-    Raises `ValueError` for an unknown name (naming the nine), an unknown hyperparameter or one out of range.
+    Raises `ValueError` for an unknown name (naming the nine), a class that cannot be imported or is no kernel, an
+    unknown hyperparameter or one out of range.
     """
-    if name not in KERNELS:
-        raise ValueError(f"unknown kernel {name!r}; known kernels: {', '.join(KERNELS)}")
-    kernel = KERNELS[name]
-    allowed = {*kernel.defaults, *inspect.signature(kernel.__init__).parameters} - {"self", "others", "hyperparameters"}
-    unknown = set(hyperparameters) - allowed - {"learnable", "hidden_size"}
+    kernel = _own_class(name) if ":" in name else KERNELS.get(name)
+    if kernel is None:
+        raise ValueError(f"unknown kernel {name!r}; known kernels: {', '.join(KERNELS)}, or package.module:ClassName")
+    arguments = inspect.signature(kernel.__init__).parameters.values()
+    named = {argument.name for argument in arguments if argument.kind is not argument.VAR_KEYWORD} - {"self"}
+    own = {*kernel.defaults, *named} - {"learnable", "hidden_size"}
+    unknown = set(hyperparameters) - own - {"learnable", "hidden_size"}
     if unknown:
-        own = ", ".join(sorted(allowed - {"learnable", "hidden_size"})) or "none"
-        raise ValueError(f"unknown hyperparameter {min(unknown)!r} of kernel {name!r}; it has: {own}")
+        known = ", ".join(sorted(own)) or "none"
+        raise ValueError(f"unknown hyperparameter {min(unknown)!r} of kernel {name!r}; it has: {known}")
     return kernel(**hyperparameters)
+
+
+def _own_class(path: str) -> type[Kernel]:
+    """Import a subclass of `Kernel` from `package.module:ClassName`."""
+    try:
+        found = pkgutil.resolve_name(path)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"kernel {path!r} cannot be imported: {error}; is its package on PYTHONPATH?") from error
+    if not (isinstance(found, type) and issubclass(found, Kernel)) or found.score is Kernel.score:
+        raise ValueError(f"kernel {path!r} is not a subclass of training.softmax.Kernel that overrides score")
+    if KERNELS.get(found.name, found) is not found:
+        raise ValueError(f"kernel {path!r} has the name of another kernel, {found.name!r}")
+    return found

@@ -20,7 +20,7 @@ from training.softmax.sparse import Reduction, best_classes, check_targets
 __all__ = ["NAMED_MIXTURES", "GeneralizedSoftmax", "KernelSpec", "parse_kernels"]
 
 KernelSpec = str | Mapping[str, Any]
-"""`"lin"`, `"3*lin"`, or a mapping with `name` and hyperparameters."""
+"""`"lin"`, `"3*lin"`, `"2*package.module:ClassName"`, or a mapping with `name` and hyperparameters."""
 
 NAMED_MIXTURES: Mapping[str, str] = {
     "mos": "9*lin",
@@ -33,7 +33,7 @@ NAMED_MIXTURES: Mapping[str, str] = {
 }
 """The mixtures of the kernel paper (Table 3)."""
 
-_REPEATED = re.compile(r"^(?:(\d+)\s*\*\s*)?(\w+)$")
+_REPEATED = re.compile(r"^(?:(\d+)\s*\*\s*)?(\w+|[\w.]+:[\w.]+)$")
 
 
 def _parse_name(spec: str) -> list[dict[str, Any]]:

@@ -132,6 +132,7 @@ class ComponentPass:
         leaves = [self._leaf(statistic) for statistic in positions]
         with torch.set_grad_enabled(self._sums is not None), elementwise.overwriting():
             scores = self._kernel.score(products, tuple(self._class_leaves), tuple(leaves), weight.shape[1])
+            scores = at_least_float32(scores)
 
         def backpropagate(grad: Tensor) -> None:
             inputs = [*products, *self._class_leaves, *leaves, *self._hyperparameters]
@@ -145,8 +146,9 @@ class ComponentPass:
                 total += more
             self._through_positions(part, hidden, [vectors, *positions], [grad_vectors, *grad_leaves])
 
-        # Formulas of learnt hyperparameters may keep their result for the backward pass; no other function does.
-        return scores.detach().clone() if self._hyperparameters else scores.detach(), backpropagate
+        # Autograd may keep the result of a plain formula for the backward pass, and the caller overwrites scores.
+        reusable = self._kernel.fused and not self._hyperparameters
+        return scores.detach() if reusable else scores.detach().clone(), backpropagate
 
     def _products(self, vectors: Tensor) -> Iterator[Tensor]:
         """Inner products `[n, V]` of all blocks; those that share columns of the weight are one matrix product."""
@@ -172,12 +174,32 @@ class ComponentPass:
     def _through_positions(
         self, part: slice, hidden: Tensor, outputs: Sequence[Tensor], grads: Sequence[Tensor]
     ) -> None:
+        """Add the gradients of vectors and per-position terms to those of hidden, projection and hyperparameters."""
         assert self._sums is not None
-        inputs = [hidden] if self._projection is None else [hidden, self._projection]
-        own, *projection = torch.autograd.grad(outputs, inputs, grads)
-        self._sums.hidden[part].add_(own)
-        if self._sums.projection is not None:
-            self._sums.projection.add_(projection[0])
+        sums = [self._sums.hidden[part]]
+        inputs = [hidden]
+        if self._projection is not None and self._sums.projection is not None:
+            inputs.append(self._projection)
+            sums.append(self._sums.projection)
+        self._add_gradients(outputs, grads, inputs, sums)
+
+    def _add_gradients(
+        self, outputs: Sequence[Tensor], grads: Sequence[Tensor], inputs: Sequence[Tensor], sums: Sequence[Tensor]
+    ) -> None:
+        """Add gradients of the inputs, and of hyperparameters, to their sums; outputs may be constants."""
+        assert self._sums is not None
+        known = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if output.requires_grad]
+        if not known:
+            return
+        every = torch.autograd.grad(
+            [output for output, _ in known],
+            [*inputs, *self._hyperparameters],
+            [grad for _, grad in known],
+            allow_unused=True,
+            materialize_grads=True,
+        )
+        for total, more in zip([*sums, *self._sums.hyperparameters], every, strict=True):
+            total.add_(more)
 
     def finish(self) -> None:
         """Takes the class statistics' gradients back to the weight, computing the statistics again."""
@@ -188,8 +210,8 @@ class ComponentPass:
             weight = self._leaf(self._weight[rows])
             with torch.enable_grad():
                 statistics = self._kernel.class_statistics(at_least_float32(weight))
-            sums = [total[rows] for total in self._class_sums]
-            self._sums.weight[rows].add_(torch.autograd.grad(statistics, weight, sums)[0])
+            grads = [total[rows] for total in self._class_sums]
+            self._add_gradients(statistics, grads, [weight], [self._sums.weight[rows]])
 
 
 def _stack(parts: Sequence[Tensor]) -> Tensor:

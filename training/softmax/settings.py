@@ -16,7 +16,7 @@ class OutputLayerSettings(Settings):
     """The softmax layer; see `training.softmax.GeneralizedSoftmax`."""
 
     kernels: str | list[str | dict[str, Any]] = "lin"
-    """Such as `lin`, `3*lin, log`, or a list of mappings with `name` and hyperparameters."""
+    """Such as `lin`, `3*lin, log`, `package.module:ClassName`, or a list of names and mappings with hyperparameters."""
     untied: Literal["full"] | int | None = None
     """Projection matrices of a mixture: shared (null), one for each component (`full`), or corrections of this rank."""
     sparse_k: int | None = None

@@ -41,5 +41,5 @@ def test_half_precision_is_widened(dtype: torch.dtype) -> None:
 
 
 def test_a_kernel_without_a_score_is_a_mistake() -> None:
-    with pytest.raises(AssertionError, match="defines its score"):
+    with pytest.raises(NotImplementedError, match="Kernel does not override score"):
         Kernel()(WEIGHT, HIDDEN)

@@ -1,4 +1,4 @@
-"""Tests of the chunked mixture cross entropy: equal to plain autograd in value and in every gradient.
+"""Tests of the chunked mixture cross entropy: equal to the reference in value and in every gradient.
 
 Shapes: `N` positions, `V` classes, `d` hidden size, `K` components.
 """
@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.softmax import GeneralizedSoftmax, build_kernel, sparse_softmax_loss
+from training.softmax import GeneralizedSoftmax, build_kernel, reference
 from training.softmax.kernels import KERNELS
 from training.softmax.loss import Components, softmax_cross_entropy, target_scores
 from training.softmax.mixture import KernelSpec
@@ -64,18 +64,6 @@ def _batch(count: int = N) -> tuple[Tensor, Tensor]:
     return hidden, torch.randint(V, (count,), generator=generator)
 
 
-def _plain_losses(layer: GeneralizedSoftmax, hidden: Tensor, target: Tensor) -> Tensor:
-    """The loss of each position `[N]` from whole distributions, through autograd alone."""
-    if layer.sparse_k is None:
-        log_prob = layer.log_prob(hidden)
-        smoothing = layer.label_smoothing
-        losses = -(1 - smoothing) * log_prob.gather(1, target[:, None])[:, 0] - smoothing * log_prob.mean(-1)
-    else:
-        parts = [-sparse_softmax_loss(score, target, layer.sparse_k) for score in layer.scores(hidden)]
-        losses = -torch.logsumexp(layer.log_mixture_weights(hidden) + torch.stack(parts, -1), -1)
-    return losses + layer.variance_penalty * layer.mixture_weights(hidden).var(-1, correction=0)
-
-
 # ---- hand-computed ----------------------------------------------------------------------------------------
 
 
@@ -115,16 +103,16 @@ def test_target_scores_by_hand() -> None:
     torch.testing.assert_close(normalizers, torch.tensor([[math.log(4), expected]]))
 
 
-# ---- against plain autograd -------------------------------------------------------------------------------
+# ---- against the reference --------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("chunks")
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("kernels", LAYERS, ids=str)
-def test_value_and_all_gradients_equal_plain_autograd(kernels: list[KernelSpec], options: dict[str, Any]) -> None:
+def test_value_and_all_gradients_equal_the_reference(kernels: list[KernelSpec], options: dict[str, Any]) -> None:
     layer, (hidden, target) = _layer(kernels, **options), _batch()
     inputs = (hidden, *layer.parameters())
-    ours, plain = layer.loss(hidden, target), _plain_losses(layer, hidden, target).sum()
+    ours, plain = layer.loss(hidden, target), reference.losses(layer, hidden, target).sum()
     torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-10)
     gradients = zip(torch.autograd.grad(ours, inputs), torch.autograd.grad(plain, inputs), strict=True)
     for gradient, expected in gradients:
@@ -150,7 +138,7 @@ def test_each_positions_loss_has_its_own_gradient(kernels: list[KernelSpec], opt
     upstream = torch.arange(1.0, N + 1, dtype=torch.float64)
     losses, kept = layer.loss(hidden, target, reduction="none"), target >= 0
     assert losses[2] == 0
-    plain = _plain_losses(layer, hidden[kept], target[kept])
+    plain = reference.losses(layer, hidden[kept], target[kept])
     torch.testing.assert_close(losses[kept], plain)
     inputs = (hidden, *layer.parameters())
     ours = torch.autograd.grad(losses, inputs, upstream)
@@ -167,7 +155,7 @@ def test_gradients_are_scaled_by_what_comes_from_above() -> None:
 
 def test_float32_gradients_are_as_good_as_plain_ones() -> None:
     layer, (hidden, target) = _layer(["lin", "log", "pow"]), _batch()
-    truth = torch.autograd.grad(_plain_losses(layer, hidden, target).sum(), (hidden, *layer.parameters()))
+    truth = torch.autograd.grad(reference.losses(layer, hidden, target).sum(), (hidden, *layer.parameters()))
     layer, hidden = layer.float(), hidden.detach().float().requires_grad_()
     ours = torch.autograd.grad(layer.loss(hidden, target), (hidden, *layer.parameters()))
     for gradient, expected in zip(ours, truth, strict=True):

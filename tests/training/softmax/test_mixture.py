@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from training.softmax import KERNELS, GeneralizedSoftmax, build_kernel
+from training.softmax import KERNELS, GeneralizedSoftmax, build_kernel, reference
 from training.softmax.mixture import KernelSpec, parse_kernels
 
 LAYERS: list[list[KernelSpec]] = [
@@ -25,9 +25,11 @@ SEEDS = st.integers(0, 2**32)
 FEW = settings(max_examples=20)  # of each layer
 
 
-def _layer(kernels: str | list[KernelSpec], *, seed: int = 0, classes: int = 9, size: int = 6) -> GeneralizedSoftmax:
+def _layer(
+    kernels: str | list[KernelSpec], *, seed: int = 0, classes: int = 9, size: int = 6, **options: Any
+) -> GeneralizedSoftmax:
     """A float64 layer whose parameters, the prior's among them, are all random."""
-    layer = GeneralizedSoftmax(classes, size, kernels).double()
+    layer = GeneralizedSoftmax(classes, size, kernels, **options).double()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in layer.parameters():
@@ -254,23 +256,11 @@ def test_loss_is_the_summed_target_log_prob(kernels: list[KernelSpec]) -> None:
 # ---- the paper's equations --------------------------------------------------------------------------------
 
 
-def _reference(layer: GeneralizedSoftmax, hidden: Tensor) -> Tensor:
-    """log p(v | h) `[N, V]`, eq. 1-3 as printed, one position and one component at a time."""
-    rows = []
-    for h in hidden:
-        pi = torch.softmax(layer.prior.T @ h, 0)  # eq. 2, M = prior
-        total = torch.zeros(layer.weight.shape[0], dtype=torch.float64)
-        for k, kernel in enumerate(layer.components()):
-            component = torch.tanh(layer.projections[k].T @ h)  # eq. 3, C_k = projections[k]
-            total = total + pi[k] * torch.softmax(kernel(layer.weight, component[None])[0], 0)  # eq. 1
-        rows.append(total.log())
-    return torch.stack(rows)
-
-
-@pytest.mark.parametrize("kernels", ["2*lin", "lin,log", "lin,log,pow", "2*pow,3*log", "mixbig"])
-def test_log_prob_equals_the_paper(kernels: str) -> None:
-    layer, hidden = _layer(kernels, seed=4), _hidden(5)
-    torch.testing.assert_close(layer.log_prob(hidden), _reference(layer, hidden), rtol=1e-10, atol=1e-10)
+@pytest.mark.parametrize("options", [{}, {"sparse_k": 3}, {"untied": "full"}, {"untied": 2}], ids=str)
+@pytest.mark.parametrize("kernels", ["pow", "2*lin", "lin,log,pow", "2*pow,3*log", "mixbig"])
+def test_log_prob_equals_the_paper(kernels: str, options: dict[str, Any]) -> None:
+    layer, hidden = _layer(kernels, seed=4, **options), _hidden(5)
+    torch.testing.assert_close(layer.log_prob(hidden), reference.log_prob(layer, hidden), rtol=1e-10, atol=1e-10)
 
 
 def test_float32_log_prob_is_close_to_float64() -> None:
