@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import yaml
 
-from training.recipe import AnyRecipe, Recipe, load_recipe
+from training.recipe import Recipe, load_recipe
 
 __all__ = ["Evaluation", "Progress", "RunDirectory", "git_revision"]
 
@@ -72,16 +72,17 @@ class RunDirectory:
 
     @property
     def tokenizer(self) -> Path:
+        """Tokenizer of a task that reads texts."""
         return self.path / "tokenizer.json"
 
     @property
     def labels(self) -> Path:
-        """Of a classifier, a line each."""
+        """Classes of a classifier, a label a line."""
         return self.path / "labels.txt"
 
     @property
     def encoder(self) -> Path:
-        """Sizes of an encoder of texts."""
+        """Sizes of a text encoder."""
         return self.path / "encoder.json"
 
     @property
@@ -92,7 +93,7 @@ class RunDirectory:
     def best(self) -> Path:
         return self.path / "best.pt"
 
-    def recipe(self, overrides: Sequence[str] = ()) -> AnyRecipe:
+    def recipe(self, overrides: Sequence[str] = ()) -> Recipe:
         """Return the resolved recipe of the run, with overrides such as `export.version=2`.
 
         Raises `FileNotFoundError` where `path` holds no run, and the errors of `load_recipe`.

@@ -10,45 +10,22 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from models.tasks.text_classification import Classifier
-from models.errors import ModelError
-from models.tasks.text_generation import Generator
-from models.tasks.image_classification import ImageClassifier
-from models.tasks.language_model import LanguageModel
 from models.bundle.manifest import MANIFEST
 from models.bundle.store import load_bundle
+from models.errors import ModelError
 from training.analysis.cli import analyze
 from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
-from training.data.rewritten_texts import read_rewritten
 from training.distributed import joined
 from training.dotted_path import differences
 from training.export.bundle import export_run
-from training.export.image_classification import bundle_image_quality
-from training.export.language_model import bundle_perplexity
-from training.export.text_classification import bundle_quality
-from training.export.text_generation import bundle_generation
-from training.export.translation import bundle_bleu
 from training.export.verify import ExportError
 from training.loop import Trainer
-from training.recipe import (
-    AnyRecipe,
-    GenerationRecipe,
-    ImageClassificationRecipe,
-    LanguageModelRecipe,
-    RecipeError,
-    TranslationRecipe,
-    load_recipe,
-    parse_recipe,
-)
-from training.tasks.language_model import LanguageModelTask, Perplexity, split_texts
-from training.tasks.registry import AnyTask, open_task, start_run
-from training.tasks.sequence_to_sequence import SequenceToSequenceTask
-from training.tasks.text_generation import TextGenerationTask
-from training.tasks.translation import TranslationTask, split_pairs
-from training.trained import choose_device, load_trained
+from training.recipe import Recipe, RecipeError, load_recipe, parse_recipe
+from training.tasks.registry import TASKS
+from training.trained import choose_device, load_trained, open_task, start_run
 from training.tune import Search
 
 __all__ = ["main"]
@@ -90,8 +67,8 @@ def run(
     with joined(choose_device(device)) as (group, own_device):
         if not group.from_first(group.is_first and _prepared(settings, directory, data_dir, restart)):
             return 1
-        if group.size > 1 and isinstance(settings, ImageClassificationRecipe):
-            raise ValueError("images are trained by one process: batch normalization needs the whole batch")
+        if group.size > 1 and (reason := TASKS[settings.task].single_process) is not None:
+            raise ValueError(f"{settings.name} is trained by one process: {reason}")
         torch.manual_seed(settings.seed)
         task = open_task(settings, directory, data_dir, own_device)
         if not group.is_first:  # the weights are the same, what dropout drops is not
@@ -100,14 +77,15 @@ def run(
         for note in settings.data.held_out_notes():
             say(note)
         parameters = sum(parameter.numel() for parameter in task.model.parameters())
-        say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {_outputs(task)}")
+        count = task.model.output_layer.weight.shape[0]
+        say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {count} {task.outputs}")
         progress = Trainer(task, directory, settings.loop, group).fit(say, stop_after)
         if progress.best is not None:
             say(f"best dev {task.metric} {progress.best.metric:.3f} after epoch {progress.best.epoch}")
     return 0
 
 
-def _prepared(settings: AnyRecipe, directory: RunDirectory, data_dir: Path, restart: bool) -> bool:
+def _prepared(settings: Recipe, directory: RunDirectory, data_dir: Path, restart: bool) -> bool:
     """Starts a run directory where there is none to go on with; False where there is one of another recipe."""
     if directory.last.is_file() and not restart:
         started = directory.recipe()
@@ -122,21 +100,15 @@ def _prepared(settings: AnyRecipe, directory: RunDirectory, data_dir: Path, rest
     return True
 
 
-def _outputs(task: AnyTask) -> str:
-    """How many of what the output layer tells apart."""
-    count = task.model.output_layer.weight.shape[0]
-    return f"{count} {'tokens' if isinstance(task, LanguageModelTask | SequenceToSequenceTask) else 'classes'}"
-
-
 def _silent(line: str) -> None:
-    """What the other processes say."""
+    """Discard a line: only the first process prints."""
 
 
 @app.command
 def evaluate(
     what: Annotated[Path, tyro.conf.Positional], data_dir: Path = DATA, split: str = "test", device: str = "auto"
 ) -> int:
-    """Perplexity, BLEU, ROUGE or accuracy of a run's best checkpoint, or of a bundle through the code that serves it.
+    """Measures a run's best checkpoint, or a bundle by the code that serves it: perplexity, BLEU, ROUGE or accuracy.
 
     With `sparse_k`, what is served has the coverage instead, the share of tokens whose probability is not 0, and the
     perplexity of those. A run has that of the plain softmax of the same scores too, to compare with other runs.
@@ -148,68 +120,15 @@ def evaluate(
         device: auto, cpu, or a CUDA device such as cuda:0.
     """
     if (what / MANIFEST).is_file():
-        recipe, lines = _evaluate_bundle(what.resolve(), split, data_dir)
+        model = load_bundle(what.resolve())
+        recipe = parse_recipe(model.manifest.provenance.recipe)
+        lines = TASKS[recipe.task].exporter.report(model, recipe, split, data_dir)
     else:
         task = load_trained(RunDirectory(what), data_dir, device)
-        recipe = task.recipe
-        lines = _evaluated(task, split)
+        recipe, lines = task.recipe, task.report(split)
     for line in lines:
         console.print(f"{recipe.name} on {recipe.data.dataset(split)}, {split}: {line}", soft_wrap=True)
     return 0
-
-
-def _evaluate_bundle(path: Path, split: str, data_dir: Path) -> tuple[AnyRecipe, list[str]]:
-    model = load_bundle(path)
-    recipe = parse_recipe(model.manifest.provenance.recipe)
-    if isinstance(model, LanguageModel):
-        assert isinstance(recipe, LanguageModelRecipe)
-        result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
-        sparse = model.manifest.softmax.sparse_k is not None
-        return recipe, [_covered(result) if sparse else _perplexity("perplexity", result)]
-    if isinstance(model, Classifier):
-        values = bundle_quality(model, recipe, split, data_dir)
-        return recipe, [f"{metric} {value:.4f}" for metric, value in values.items()]
-    if isinstance(model, ImageClassifier):
-        values = bundle_image_quality(model, recipe, split, data_dir)
-        return recipe, [f"{metric} {value:.4f}" for metric, value in values.items()]
-    if isinstance(model, Generator):
-        assert isinstance(recipe, GenerationRecipe)
-        values = bundle_generation(model, read_rewritten(recipe.data, split, data_dir))
-        return recipe, [f"beam 5, {metric} {value:.2f}" for metric, value in values.items()]
-    assert isinstance(recipe, TranslationRecipe)
-    values = bundle_bleu(model, split_pairs(recipe.data, split, data_dir))
-    return recipe, [f"beam 5, {metric} {value:.2f}" for metric, value in values.items()]
-
-
-def _evaluated(task: AnyTask, split: str) -> list[str]:
-    if isinstance(task, LanguageModelTask):
-        return _evaluate_words(task, split)
-    if isinstance(task, TranslationTask):
-        quality = task.evaluate(task.batches(split))
-        return [f"greedy, {task.metric} {quality.bleu:.2f} ({quality.signature})"]
-    if isinstance(task, TextGenerationTask):
-        return [f"greedy, {metric} {value:.2f}" for metric, value in task.qualities(split).items()]
-    return [f"{metric} {value:.4f}" for metric, value in task.qualities(split).items()]
-
-
-def _evaluate_words(task: LanguageModelTask, split: str) -> list[str]:
-    batches = task.batches(split)
-    lines = [_perplexity(task.metric, task.evaluate(batches))]
-    if task.recipe.output_layer.sparse_k is not None:
-        lines.append(_covered(task.evaluate(batches, sparse=True)))
-    return lines
-
-
-def _perplexity(metric: str, result: Perplexity) -> str:
-    return f"{metric} {result.value:.4f}, log-probability {result.log_probability:.2f}, {result.num_tokens} tokens"
-
-
-def _covered(result: Perplexity) -> str:
-    covered = result.num_tokens - result.num_impossible
-    return (
-        f"sparse-softmax coverage {result.coverage:.4f} ({covered} of {result.num_tokens} tokens), "
-        f"perplexity {result.of_possible:.4f} of those covered"
-    )
 
 
 @app.command
@@ -310,7 +229,7 @@ def _reference(text: str) -> tuple[str, float]:
             return name, float(value)
     except ValueError:
         pass
-    raise ValueError(f'--reference takes "name=perplexity", not {text!r}')
+    raise ValueError(f'--reference takes "name=value", not {text!r}')
 
 
 def main() -> None:

@@ -3,52 +3,26 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import yaml
-from pydantic import (
-    Discriminator,
-    Field,
-    Tag,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from training.data.settings import DataSettings, GenerationSettings, ImageSettings, LabelledSettings, PairSettings
-from training.networks.settings import (
-    EncoderSettings,
-    ImageEncoderSettings,
-    NetworkSettings,
-    TextEncoderSettings,
-    TransformerSettings,
-)
+from models.registry import UnknownNameError
+from training.data.settings import DataSection
 from training.overrides import apply_overrides, set_field
 from training.settings import Fraction, PositiveInt, Settings
-from training.softmax.mixture import parse_kernels
 from training.softmax.settings import OutputLayerSettings
+from training.tasks.registry import TASKS
 
 __all__ = [
-    "AnyRecipe",
-    "ClassificationRecipe",
-    "DataSettings",
     "ExportSettings",
-    "GenerationRecipe",
-    "GenerationSettings",
-    "ImageClassificationRecipe",
-    "LabelledSettings",
-    "LanguageModelRecipe",
     "LoopSettings",
-    "NetworkSettings",
     "OutputLayerSettings",
-    "PairSettings",
     "Range",
     "Recipe",
     "RecipeError",
-    "TextEncoderSettings",
-    "TransformerSettings",
-    "TranslationRecipe",
     "TuneSettings",
     "Value",
     "load_recipe",
@@ -178,12 +152,11 @@ class TuneSettings(Settings):
         return self
 
 
-_SEARCHABLE = ("seed", "data.batch_tokens", "data.batch_images", "data.stream_steps", "network", "output_layer", "loop")
-"""What a search may change: other fields change what the metric is measured on, or nothing at all."""
-
-
 class Recipe(Settings):
-    """One experiment; each task has its own fields besides these."""
+    """One experiment. The class of each task has its own fields in addition to these, among them `data`."""
+
+    if TYPE_CHECKING:  # a field of each task's class; here it would come first in every file
+        data: DataSection
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     """Name of the run and of the bundle."""
@@ -208,14 +181,27 @@ class Recipe(Settings):
                     raise ValueError(f"tune.parameters: {error}") from error
         return self
 
+    def searchable(self) -> list[str]:
+        """Return the fields and sections that a search may change.
+
+        Other fields change the data that the metric is measured on, or have no effect on it.
+        """
+        return ["seed", *(f"data.{name}" for name in self.data.searchable), "network", "output_layer", "loop"]
+
+    def sources(self) -> list[dict[str, str]]:
+        """Return name, homepage and licence of the data, and of the weights that training starts from."""
+        return self.data.sources()
+
     def with_values(self, values: Mapping[str, Value]) -> Self:
-        """The recipe with other values at dotted paths, and without `tune`.
+        """Return the recipe with other values at dotted paths, and without `tune`.
 
         Raises `ValueError` for a path that does not exist or may not be searched, and for a value out of range.
         """
         content = self.model_dump(exclude={"tune"})
         for path, value in values.items():
-            _set(content, path, value)
+            if not any(f"{path}.".startswith(f"{root}.") for root in self.searchable()):
+                raise ValueError(f"{path} cannot be searched; fields that can: {', '.join(self.searchable())}")
+            set_field(content, path, value)
         try:
             return self.model_validate(content)
         except ValidationError as error:
@@ -224,81 +210,31 @@ class Recipe(Settings):
             raise ValueError(f"{given}: {wrong}") from error
 
 
-class LanguageModelRecipe(Recipe):
-    """A recurrent language model."""
+class _Tagged(BaseModel):
+    """A recipe as far as its class can be found by it; other fields are checked by that class."""
 
-    task: Literal["language-model"]
-    data: DataSettings
-    network: NetworkSettings = NetworkSettings()
+    task: str
 
 
-class TranslationRecipe(Recipe):
-    """A translation model."""
+def parse_recipe(content: object) -> Recipe:
+    """Return the recipe of a mapping, of the class that its task registers.
 
-    task: Literal["translation"]
-    data: PairSettings
-    network: TransformerSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
-
-
-class GenerationRecipe(Recipe):
-    """A text generator."""
-
-    task: Literal["text-generation"]
-    data: GenerationSettings
-    network: EncoderSettings = EncoderSettings()
-
-
-class _ClassifierRecipe(Recipe):
-    """A classifier of anything."""
-
-    loss: Literal["softmax", "entmax15"] = "softmax"
-    """`softmax` is the output layer's own, sparse or not; `entmax15` (Peters et al. 2019) is there for comparison."""
-
-    @model_validator(mode="after")
-    def _entmax_of_plain_scores(self) -> Self:
-        layer = self.output_layer
-        if self.loss == "entmax15" and (
-            layer.sparse_k is not None or layer.label_smoothing or len(parse_kernels(layer.kernels)) > 1
-        ):
-            raise ValueError("loss: entmax15 takes one kernel, without sparse_k and label_smoothing")
-        return self
+    Raises pydantic's `ValidationError`, which names every wrong field, or the known tasks where the task is unknown.
+    """
+    task = _Tagged.model_validate(content).task
+    try:
+        recipe_type = TASKS[task].recipe_type
+    except UnknownNameError as error:
+        unknown: InitErrorDetails = {
+            "type": PydanticCustomError("unknown_task", "{reason}", {"reason": str(error)}),
+            "loc": ("task",),
+            "input": task,
+        }
+        raise ValidationError.from_exception_data("Recipe", [unknown]) from error
+    return recipe_type.model_validate(content)
 
 
-class ClassificationRecipe(_ClassifierRecipe):
-    """A classifier of texts."""
-
-    task: Literal["text-classification"]
-    data: LabelledSettings
-    network: TextEncoderSettings = TextEncoderSettings()
-
-
-class ImageClassificationRecipe(_ClassifierRecipe):
-    """A classifier of images."""
-
-    task: Literal["image-classification"]
-    data: ImageSettings
-    network: ImageEncoderSettings = ImageEncoderSettings()
-
-
-AnyRecipe = (
-    LanguageModelRecipe | TranslationRecipe | GenerationRecipe | ClassificationRecipe | ImageClassificationRecipe
-)
-
-_RECIPES: TypeAdapter[AnyRecipe] = TypeAdapter(Annotated[AnyRecipe, Discriminator("task")])
-
-
-def parse_recipe(content: object) -> AnyRecipe:
-    """The recipe of any task from its mapping; raises pydantic's `ValidationError` naming every wrong field."""
-    return _RECIPES.validate_python(content)
-
-
-def _set(content: dict[str, Any], path: str, value: Value) -> None:
-    if not any(f"{path}.".startswith(f"{root}.") for root in _SEARCHABLE):
-        raise ValueError(f"{path} cannot be searched; what can is in {', '.join(_SEARCHABLE)}")
-    set_field(content, path, value)
-
-
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> AnyRecipe:
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read and check a recipe; `overrides` such as `loop.epochs=3` set fields other than those of the file.
 
     Raises `RecipeError` naming every wrong field, `ValueError` for an override of no field, `FileNotFoundError` where
@@ -317,16 +253,9 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> AnyRecipe:
     return _checked(content, " --set ".join([str(path), *overrides]))
 
 
-def _checked(content: object, name: str) -> AnyRecipe:
+def _checked(content: object, name: str) -> Recipe:
     try:
         return parse_recipe(content)
     except ValidationError as error:
-        wrong = [f"  {_place(e)}: {e['msg']}" for e in error.errors()]
+        wrong = [f"  {'.'.join(map(str, e['loc'])) or 'recipe'}: {e['msg']}" for e in error.errors()]
         raise RecipeError(f"{name} is not a valid recipe:\n" + "\n".join(wrong)) from error
-
-
-def _place(error: ErrorDetails) -> str:
-    """Where an error is, without the task that pydantic puts in front of every field."""
-    if error["type"].startswith("union_tag"):
-        return "task"
-    return ".".join(map(str, error["loc"][1:])) or "recipe"

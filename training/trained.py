@@ -1,20 +1,23 @@
-"""Trained runs: the best checkpoint of a run directory, ready to be evaluated, analysed or exported."""
+"""Runs: start a run directory, open its task, load its best checkpoint."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from models.tasks.registry import TASKS as MODELS
 from training import checkpoint
 from training.checkpoint import RunDirectory
-from training.tasks.language_model import LanguageModelTask
-from training.tasks.registry import AnyTask, open_task
+from training.recipe import Recipe
+from training.tasks.registry import TASKS
+from training.tasks.task import Task
 
-__all__ = ["choose_device", "load_language_model", "load_trained"]
+__all__ = ["choose_device", "load_offering", "load_trained", "open_task", "start_run"]
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one, else the CPU.
+    """Return a device; `auto` is CUDA where there is one, else the CPU.
 
     Raises `ValueError` for a device that torch does not know or that is not there.
     """
@@ -28,10 +31,27 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def start_run(recipe: Recipe, run: RunDirectory, data_dir: Path) -> None:
+    """Make a run directory: the recipe, and the files that its task prepares from the training data.
+
+    An earlier run in the directory is removed, but only once these files are prepared.
+    """
+    files = TASKS[recipe.task].prepare(recipe, run, data_dir)
+    run.clear()
+    run.start(recipe)
+    for path, write in files.items():
+        write(path)
+
+
+def open_task(recipe: Recipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Task[Any]:
+    """Return the task of a recipe with fresh parameters and the files of its run directory."""
+    return TASKS[recipe.task].open(recipe, run, data_dir, device)
+
+
 def load_trained(
     run: RunDirectory, data_dir: Path = Path("data"), device: str = "auto", overrides: Sequence[str] = ()
-) -> AnyTask:
-    """The task of a run with its best checkpoint, dropout off, no gradients; it reads data only when asked for batches.
+) -> Task[Any]:
+    """Return the task of a run with its best checkpoint, dropout off, no gradients; it reads data only for batches.
 
     Raises `FileNotFoundError` where there is no run, or one that has not ended an epoch, and the errors of
     `load_recipe` for overrides.
@@ -45,9 +65,12 @@ def load_trained(
     return task
 
 
-def load_language_model(run: RunDirectory, data_dir: Path = Path("data"), device: str = "auto") -> LanguageModelTask:
-    """As `load_trained`; raises `ValueError` for the run of another task."""
+def load_offering(
+    run: RunDirectory, operation: str, data_dir: Path = Path("data"), device: str = "auto"
+) -> Any:
+    """Load a run as `load_trained` does; raises `ValueError` if bundles of its task do not offer an operation."""
     task = load_trained(run, data_dir, device)
-    if not isinstance(task, LanguageModelTask):
-        raise ValueError(f"{run.path} is a run of task {task.recipe.task!r}, not of a language model")
+    name = task.recipe.task
+    if operation not in MODELS[name].offers:
+        raise ValueError(f"{run.path} is a run of task {name!r}, which does not offer the operation {operation!r}")
     return task

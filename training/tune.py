@@ -22,8 +22,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from training.checkpoint import Evaluation, RunDirectory
 from training.loop import Trainer
-from training.recipe import AnyRecipe, Range, TuneSettings, Value
-from training.tasks.registry import metric_of, open_task, start_run
+from training.recipe import Range, Recipe, TuneSettings, Value
+from training.tasks.registry import TASKS
+from training.trained import open_task, start_run
 
 __all__ = ["Search", "TrialResult"]
 
@@ -65,12 +66,13 @@ class Search:
     between two calls, and so may ranges and `trials`.
     """
 
-    def __init__(self, recipe: AnyRecipe, directory: Path, data_dir: Path, device: torch.device) -> None:
+    def __init__(self, recipe: Recipe, directory: Path, data_dir: Path, device: torch.device) -> None:
         """Raises `ValueError` for a recipe without `tune`, or a directory that holds another recipe's search."""
         if recipe.tune is None:
             raise ValueError(f"recipe {recipe.name!r} has no section `tune`, which says what to search")
         self.recipe, self.settings = recipe, recipe.tune
-        self.metric, self.maximize = metric_of(recipe)
+        task = TASKS[recipe.task]
+        self.metric, self.maximize = task.metric_of(recipe), task.maximize
         self._worst = -math.inf if self.maximize else math.inf
         self.directory, self._data_dir, self._device = directory, data_dir, device
         self._space = {path: _distribution(self.settings, path) for path in self.settings.parameters}

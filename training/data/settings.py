@@ -1,30 +1,33 @@
-"""The recipe's section `data`, for each task."""
+"""What the sections `data` of all recipes share: a registered corpus, or a user's own files."""
 
 from pathlib import PurePath
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from training.data.tokenization import WordStyle
+from training.data.corpora import get_corpus
+from training.data.corpus import Corpus
+from training.data.image_corpora import ImageCorpus
 from training.settings import PositiveInt, Settings
 
 __all__ = [
     "HELD_OUT_MOST",
     "HELD_OUT_SHARE",
     "CorpusOrFiles",
-    "DataSettings",
-    "GenerationSettings",
-    "ImageSettings",
-    "LabelledSettings",
-    "PairSettings",
+    "DataSection",
+    "OWN_FILES",
     "Split",
     "SplitFiles",
+    "source",
 ]
 
 Split = Literal["train", "dev", "test"]
 
 
 FileName = Annotated[str, Field(min_length=1)]
+
+OWN_FILES = "user's own files"
+"""Homepage and licence of data that are in no registry."""
 
 HELD_OUT_SHARE, HELD_OUT_MOST = 20, 2000
 """One of this many records is held out for a split without a file, but at most this many."""
@@ -46,9 +49,33 @@ class SplitFiles(Settings):
         return [split for split in splits if getattr(self, split) is None]
 
 
-class CorpusOrFiles(Settings):
+class DataSection(Settings):
+    """The section `data` of a recipe."""
+
+    searchable: ClassVar[tuple[str, ...]] = ()
+    """Fields that a hyperparameter search may change; others change the data that the metric is measured on."""
+
+    def dataset(self, split: str) -> str:
+        """Return the name under which a metric of that split is reported."""
+        raise NotImplementedError
+
+    def held_out_notes(self) -> list[str]:
+        """Return a line for each split that is held out of the training file."""
+        return []
+
+    def sources(self) -> list[dict[str, str]]:
+        """Return name, homepage and licence of the data, as `models.bundle.manifest.DataSource` has them."""
+        raise NotImplementedError
+
+    def on_corpus(self, name: str) -> Self:
+        """Return the section for another corpus of the registry; raises `ValueError` if the task has no other."""
+        raise ValueError(f"there is no other corpus to read {name!r} from")
+
+
+class CorpusOrFiles(DataSection):
     """Data of a registered corpus, or of a user's own files."""
 
+    searchable = ("batch_tokens",)
     held_out_unit: ClassVar[str]
     """The plural noun for the distinct records that are divided between splits."""
 
@@ -66,7 +93,6 @@ class CorpusOrFiles(Settings):
         return self
 
     def dataset(self, split: str) -> str:
-        """Return the name under which a metric of that split is reported."""
         if self.files is None:
             assert self.corpus is not None
             return self.corpus
@@ -74,7 +100,6 @@ class CorpusOrFiles(Settings):
         return f"{PurePath(self.files.train).name}, held out" if own is None else PurePath(own).name
 
     def held_out_notes(self) -> list[str]:
-        """Return a line for each split that is held out of the training file."""
         if self.files is None:
             return []
         return [f"no {split} file: {self._held_out_part(split)}" for split in self.files.held_out()]
@@ -85,110 +110,21 @@ class CorpusOrFiles(Settings):
         share = f"1/{HELD_OUT_SHARE} of the {self.held_out_unit} in {self.files.train}, at most {HELD_OUT_MOST}"
         return f"{share}, are held out for it, always the same"
 
+    def sources(self) -> list[dict[str, str]]:
+        if self.corpus is None:
+            return [source(self.dataset("train"))]
+        corpus = self.registered(self.corpus)
+        return [source(corpus.name, corpus.homepage, corpus.licence)]
 
-class DataSettings(CorpusOrFiles):
-    """The training data of a language model."""
+    def on_corpus(self, name: str) -> Self:
+        return self.model_copy(update={"corpus": self.registered(name).name, "files": None})
 
-    held_out_unit: ClassVar[str] = "lines"
-
-    column: str = "text"
-    """The corpus column that holds the text; own files have no columns."""
-    style: WordStyle = "words"
-    """`words` splits punctuation off; `whitespace` for a corpus that is tokenized already."""
-    lowercase: bool = True
-    """Whether the vocabulary ignores case."""
-    min_count: PositiveInt = 1
-    """Rarer words are `<unk>`."""
-    deduplicate: bool = False
-    """Whether repeated training sentences count once (development and test data are never touched)."""
-    context: Literal["sentence", "stream"] = "sentence"
-    """`sentence`: each line starts from the initial state. `stream`: the state carries over from line to line, as PTB
-    is read."""
-    batch_tokens: PositiveInt = 2048
-    """Positions a batch, padding included."""
-    stream_steps: PositiveInt = 35
-    """Steps of back-propagation through time with `context: stream`."""
-
-    @model_validator(mode="after")
-    def _columns_of_a_corpus(self) -> Self:
-        if self.files is not None and self.column != "text":
-            raise ValueError("column: own files are plain text, without columns")
-        return self
-
-    def _held_out_part(self, split: Split) -> str:
-        if self.context == "sentence":
-            return super()._held_out_part(split)
-        assert self.files is not None
-        before = " before those of the test split" if split == "dev" and self.files.test is None else ""
-        part = f"the last 1/{HELD_OUT_SHARE} of the {self.held_out_unit} in {self.files.train}{before}"
-        return f"{part}, at most {HELD_OUT_MOST}, are held out for it, in one piece"
+    @staticmethod
+    def registered(name: str) -> Corpus | ImageCorpus:
+        """Return the registered corpus of a name; raises `ValueError` for an unknown one."""
+        return get_corpus(name)
 
 
-class PairSettings(CorpusOrFiles):
-    """The training data of a translation model."""
-
-    held_out_unit: ClassVar[str] = "sources"
-
-    source: str
-    """Code of the language to translate from (ISO 639-1), which is also the name of the corpus's column."""
-    target: str
-    """Code of the language to translate into."""
-    vocab_size: Annotated[int, Field(ge=258)] = 8000
-    """Tokens of the joint byte-pair encoding; 258 of them are bytes, `<unk>` and `</s>`."""
-    batch_tokens: PositiveInt = 4096
-    """Positions a batch and side, padding included."""
-    max_tokens: PositiveInt = 256
-    """Longer training pairs are left out."""
-
-
-class LabelledSettings(CorpusOrFiles):
-    """The training data of a classifier of texts."""
-
-    held_out_unit: ClassVar[str] = "texts"
-
-    multi_label: bool = False
-    """Whether a text may have several labels, which then have commas between them."""
-    out_of_scope: bool = False
-    """Whether the corpus's texts of no class make a class of their own, `oos`."""
-    train_limit: PositiveInt | None = None
-    """Learn from so many of the training texts only, taken evenly from the file, to see how far few texts lead."""
-    max_tokens: Annotated[int, Field(ge=8)] = 64
-    """Longest text that is read, `[CLS]` and `[SEP]` included. Longer ones keep their head and tail in training; the
-    service refuses them unless it is asked to cut them so."""
-    batch_tokens: PositiveInt = 1024
-    """Positions a batch, padding included."""
-
-
-class GenerationSettings(CorpusOrFiles):
-    """The training data of a text generator."""
-
-    held_out_unit: ClassVar[str] = "sources"
-
-    max_tokens: Annotated[int, Field(ge=8)] = 128
-    """Longest text that is read, `[CLS]` and `[SEP]` included. Of longer ones the head is read in training; the service
-    refuses them unless it is asked to cut them so."""
-    max_output_tokens: Annotated[int, Field(ge=4)] = 32
-    """Longest text that is written, its end not counted; training pairs with longer ones are left out."""
-    batch_tokens: PositiveInt = 1024
-    """Positions a batch and side, padding included."""
-
-
-class ImageSettings(CorpusOrFiles):
-    """The training data of a classifier of images."""
-
-    held_out_unit: ClassVar[str] = "images"
-
-    image_size: Annotated[int, Field(ge=8, le=1024)] | None = None
-    """Height and width that own images are resized to; the images of a corpus have their size."""
-    augment: bool = True
-    """Whether training images are moved and mirrored at random."""
-    batch_images: PositiveInt = 128
-    """Images a batch."""
-
-    @model_validator(mode="after")
-    def _size_of_own_files(self) -> Self:
-        if self.files is not None and self.image_size is None:
-            raise ValueError("image_size: own files need the height and width that images are resized to")
-        if self.files is None and self.image_size is not None:
-            raise ValueError(f"image_size: the images of corpus {self.corpus!r} have their size; leave it out")
-        return self
+def source(name: str, homepage: str = OWN_FILES, licence: str = OWN_FILES) -> dict[str, str]:
+    """Return an entry of the manifest's `provenance.data`."""
+    return {"name": name, "homepage": homepage, "licence": licence}

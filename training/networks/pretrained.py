@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from models.bundle.manifest import sha256_of
+from models.bundle.reading import sha256_of
+from training.data.settings import source
 from training.networks.text_encoder import CONFIG, TOKENIZER, WEIGHTS
 
-__all__ = ["PRETRAINED", "Pretrained", "encoder_directory", "image_weights"]
+__all__ = ["PRETRAINED", "Pretrained", "encoder_directory", "image_weights", "weight_sources"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,3 +87,12 @@ def image_weights(name: str) -> Path:
             raise FileNotFoundError(f"{name!r} is neither a file nor a known encoder, such as efficientnet-lite0")
         return Path(name)
     return encoder_directory(name) / _LITE0
+
+
+def weight_sources(name: str | None) -> list[dict[str, str]]:
+    """Return an entry of the manifest's `provenance.data` for pretrained weights, if there are any."""
+    if name is None:
+        return []
+    if name not in PRETRAINED:
+        return [source(f"weights of {Path(name).name}")]
+    return [source(f"weights of {name}", PRETRAINED[name].homepage, PRETRAINED[name].licence)]

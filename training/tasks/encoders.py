@@ -1,20 +1,54 @@
-"""Which encoder of texts a recipe means."""
+"""Text encoders of recipes: pretrained, or from scratch."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Self
+
+from pydantic import model_validator
 
 from models.text.tokenization import EncoderTokenizer
+from training.checkpoint import RunDirectory
 from training.data.tokenization import build_encoder_tokenizer
 from training.networks.pretrained import encoder_directory
-from training.networks.settings import EncoderSettings
 from training.networks.text_encoder import TOKENIZER, EncoderConfig, TextEncoder, load_text_encoder, read_config
+from training.settings import Fraction, PositiveInt, Settings
 
-__all__ = ["chosen_encoder", "load_pretrained"]
+__all__ = ["EncoderSettings", "chosen_encoder", "encoder_files", "load_pretrained", "read_encoder"]
+
+
+class EncoderSettings(Settings):
+    """The encoder of texts: a pretrained one, or one of these sizes from scratch."""
+
+    pretrained: str | None = None
+    """A name that `training.networks.pretrained` knows, or a directory in Hugging Face's layout of a BERT model."""
+    vocab_size: PositiveInt = 8000
+    """Word pieces, from scratch."""
+    hidden_size: PositiveInt = 256
+    """Size of word vectors and context vectors, from scratch."""
+    inner_size: PositiveInt = 1024
+    """Width of the feed-forward networks, from scratch."""
+    heads: PositiveInt = 4
+    """Attention heads, which divide the hidden size, from scratch."""
+    layers: PositiveInt = 4
+    """Transformer layers, from scratch."""
+    dropout: Fraction = 0.1
+    """On word vectors, on the outputs of sublayers and on the inputs of the output layer."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        self.config(self.vocab_size)
+        return self
+
+    def config(self, vocab_size: int, positions: int = 512) -> EncoderConfig:
+        """Return the sizes of an encoder from scratch."""
+        sizes = self.model_dump(include={"hidden_size", "inner_size", "heads", "layers", "dropout"})
+        return EncoderConfig(vocab_size=vocab_size, positions=positions, **sizes)
 
 
 def chosen_encoder(
     settings: EncoderSettings, texts: Iterable[str], positions: int, needed_by: str
 ) -> tuple[EncoderTokenizer, EncoderConfig]:
-    """Tokenizer and sizes of the pretrained encoder, or new ones for these texts.
+    """Return tokenizer and sizes of the pretrained encoder, or new ones for these texts.
 
     `needed_by` names what needs so many positions.
 
@@ -35,6 +69,19 @@ def chosen_encoder(
 
 
 def load_pretrained(encoder: TextEncoder, settings: EncoderSettings) -> None:
-    """Gives an encoder the weights of the pretrained one, where there is one."""
+    """Load the weights of the pretrained encoder, if the settings name one."""
     if settings.pretrained is not None:
         encoder.load_state_dict(load_text_encoder(encoder_directory(settings.pretrained)).state_dict())
+
+
+def encoder_files(
+    run: RunDirectory, tokenizer: EncoderTokenizer, config: EncoderConfig
+) -> Mapping[Path, Callable[[Path], object]]:
+    """Return the files of a run directory that hold an encoder's tokenizer and sizes, and how each is written."""
+    sizes = config.model_dump_json(indent=2)
+    return {run.tokenizer: tokenizer.save, run.encoder: lambda path: path.write_text(sizes, encoding="utf-8")}
+
+
+def read_encoder(run: RunDirectory) -> tuple[EncoderTokenizer, EncoderConfig]:
+    """Return the encoder's tokenizer and sizes that a run directory holds."""
+    return EncoderTokenizer.from_file(run.tokenizer), EncoderConfig.model_validate_json(run.encoder.read_bytes())

@@ -1,15 +1,16 @@
-"""What the tasks have in common that learn to write a target from a source."""
+"""Training that tasks share whose models write a target from a source."""
 
 import abc
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
-from torch import Tensor, device
+from torch import Tensor
 
 from training.data.batching import IGNORED
 from training.data.pair_batching import PairBatch, PairBatches
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
-from training.tasks.task import Batches, Quality
+from training.tasks.evaluation import in_order
+from training.tasks.task import Quality, Task
 
 __all__ = ["SequenceToSequenceTask"]
 
@@ -23,33 +24,26 @@ class _Decoder(Protocol):
     def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]: ...
 
 
-class SequenceToSequenceTask(abc.ABC, Generic[QualityT]):
-    """Learns the next token of each target; is selected by what greedy search writes."""
+class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
+    """Learns the next token of each target; is selected by the outputs of greedy search."""
 
-    metric: str
-    maximize = True
+    outputs = "tokens"
     tokenizer: _Decoder
-    device: device
     model: SequenceToSequenceModel
 
     @abc.abstractmethod
-    def initialize(self) -> None:
-        """See `Task`."""
-
-    @abc.abstractmethod
     def batches(self, split: str) -> PairBatches:
-        """Batches of a split; training batches are shuffled by the recipe's seed and lack pairs that are too long."""
+        """Return the batches of a split; training batches are shuffled by the recipe's seed, too long pairs left out."""
 
     @abc.abstractmethod
     def most_tokens(self, batch: PairBatch) -> int:
-        """Tokens that what is written of a batch's sources may have."""
+        """Return the largest number of tokens of an output for a batch's sources."""
 
     @abc.abstractmethod
-    def quality(self, outputs: Sequence[str], references: Sequence[str], batches: Batches[PairBatch]) -> QualityT:
-        """How good what was written of a split is; `references` are the targets as the tokenizer spells them."""
+    def quality(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> QualityT:
+        """Return the quality of the outputs for a split; `references` are all right texts, for each output."""
 
     def loss(self, batch: PairBatch) -> tuple[Tensor, int]:
-        """Summed loss over the batch's targets and their number."""
         targets = batch.targets.to(self.device)
         hidden = self.model(
             batch.source.to(self.device), batch.source_lengths.to(self.device), batch.inputs.to(self.device)
@@ -58,29 +52,22 @@ class SequenceToSequenceTask(abc.ABC, Generic[QualityT]):
         kept = targets[valid]
         return self.model.output_layer.loss(hidden[valid], kept), kept.shape[0]
 
-    def evaluate(self, batches: Batches[PairBatch]) -> QualityT:
-        """Of what greedy search writes, dropout off."""
-        was_training = self.model.training
-        self.model.eval()
-        found: dict[int, tuple[str, str]] = {}
-        for batch in batches.epoch(0):
-            texts = self.tokenizer.decode_batch(self._greedy(batch))
-            references = self.tokenizer.decode_batch([row[row != IGNORED].tolist() for row in batch.targets])
-            found |= zip(batch.indices.tolist(), zip(texts, references, strict=True), strict=True)
-        self.model.train(was_training)
-        ordered = [found[index] for index in sorted(found)]
-        return self.quality([text for text, _ in ordered], [reference for _, reference in ordered], batches)
+    def evaluate(self, batches: PairBatches) -> QualityT:
+        """Return the quality of greedy search; references are the targets, decoded, where the batches have no others."""
+        outputs, targets = zip(*in_order(self.model, batches, self._greedy), strict=True)
+        return self.quality(outputs, batches.references or [(target,) for target in targets])
 
-    def _greedy(self, batch: PairBatch) -> list[list[int]]:
-        return self.model.greedy(
+    def _greedy(self, batch: PairBatch) -> list[tuple[str, str]]:
+        """Return outputs and targets."""
+        outputs = self.model.greedy(
             batch.source.to(self.device),
             batch.source_lengths.to(self.device),
             end_id=self.tokenizer.end_id,
             max_tokens=self.most_tokens(batch),
         )
+        targets = [row[row != IGNORED].tolist() for row in batch.targets]
+        decode = self.tokenizer.decode_batch
+        return list(zip(decode(outputs), decode(targets), strict=True))
 
-    def state_dict(self) -> dict[str, Tensor]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        assert not state
+    def report(self, split: str) -> list[str]:
+        return [f"greedy, {metric} {value:.2f}" for metric, value in self.qualities(split).items()]

@@ -1,10 +1,17 @@
-"""What a task is to the training loop."""
+"""A task: everything that the loop, the search, the exporter and the command line ask for."""
 
-from collections.abc import Iterator
-from typing import Any, Protocol, TypeVar
+import abc
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from training.checkpoint import RunDirectory
+from training.export.task_export import TaskExport
+from training.networks.softmax_model import SoftmaxModel
+from training.recipe import Recipe
 
 __all__ = ["Batches", "Quality", "Task"]
 
@@ -21,7 +28,7 @@ class Batches(Protocol[BatchOut]):
 
 
 class Quality(Protocol):
-    """What an evaluation found."""
+    """The result of an evaluation."""
 
     @property
     def value(self) -> float:
@@ -29,36 +36,74 @@ class Quality(Protocol):
         ...
 
 
-class Task(Protocol[BatchT]):
-    """Batches, a loss per batch, and a metric to select models by."""
+class Task(abc.ABC, Generic[BatchT]):
+    """Data, model, loss, metric and export of a recipe.
+
+    Subclasses are registered by `training.tasks.registry.register`. Class methods need no run; instances belong to one.
+    """
+
+    recipe_type: ClassVar[type[Recipe]]
+    exporter: ClassVar[type[TaskExport]]
+    maximize: ClassVar[bool] = True
+    """Whether a larger metric is better."""
+    outputs: ClassVar[str]
+    """The plural noun for the rows of the output layer, such as `classes`."""
+    single_process: ClassVar[str | None] = None
+    """Why several processes cannot train a model of the task together; None if they can."""
 
     metric: str
-    """Name of the metric."""
-    maximize: bool
-    """Whether a larger metric is better."""
+    """Name of the metric that models are selected by."""
+    recipe: Recipe
+    data_dir: Path
     device: torch.device
+    model: SoftmaxModel
 
-    @property
-    def model(self) -> nn.Module: ...
+    @classmethod
+    def metric_of(cls, recipe: Any) -> str:
+        """Return the name of the metric that models of a recipe are selected by."""
+        del recipe
+        return cls.metric
 
-    def initialize(self) -> None:
-        """Takes over what a new run starts from beside fresh parameters, such as a pretrained encoder."""
-        ...
+    @classmethod
+    @abc.abstractmethod
+    def prepare(cls, recipe: Any, run: RunDirectory, data_dir: Path) -> Mapping[Path, Callable[[Path], object]]:
+        """Return the files that a run directory keeps, such as the tokenizer, each with the function that writes it.
 
+        Reads the training data, and raises `ValueError` where a run could not succeed on it.
+        """
+
+    @classmethod
+    @abc.abstractmethod
+    def open(cls, recipe: Any, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
+        """Return the task of a recipe with fresh parameters and the files of its run directory."""
+
+    def initialize(self) -> None:  # noqa: B027
+        """Load the parameters that a new run starts from, such as those of a pretrained encoder."""
+
+    @abc.abstractmethod
     def batches(self, split: str) -> Batches[BatchT]:
-        """Batches of a split; those of `train` are shuffled."""
-        ...
+        """Return the batches of a split; those of `train` are shuffled."""
 
+    @abc.abstractmethod
     def loss(self, batch: BatchT) -> tuple[Tensor, int]:
-        """Summed loss over the batch's targets, and their number."""
-        ...
+        """Return the summed loss over the batch's targets, and their number."""
 
-    def evaluate(self, batches: Batches[BatchT]) -> Quality:
-        """The metric on a split, dropout off; leaves the training state as it was."""
-        ...
+    @abc.abstractmethod
+    def evaluate(self, batches: Any) -> Quality:
+        """Return the metric on a split, dropout off; leaves the training state as it was."""
+
+    @abc.abstractmethod
+    def qualities(self, split: str) -> dict[str, float]:
+        """Return all metrics on a split, the most important first."""
+
+    def report(self, split: str) -> list[str]:
+        """Return the lines that `softserve-train evaluate` prints."""
+        return [f"{metric} {value:.4f}" for metric, value in self.qualities(split).items()]
 
     def state_dict(self) -> dict[str, Any]:
-        """What besides the model a run needs to resume exactly."""
-        ...
+        """Return the state in addition to the model's that a run needs to resume exactly."""
+        return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load the result of `state_dict`."""
+        assert not state

@@ -1,24 +1,26 @@
-"""The translation task: its data, network, loss and metric."""
+"""Training of translation models: vocabulary, network, batches, metric."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import sacrebleu
 import torch
 
 from models.text.tokenization import SubwordTokenizer
-from training.data.corpora import get_corpus
-from training.data.own_files import read_split
+from training.checkpoint import RunDirectory
 from training.data.pair_batching import PairBatch, PairBatches
 from training.data.tokenization import build_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
-from training.recipe import PairSettings, TranslationRecipe
+from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
-from training.tasks.task import Batches
+from training.tasks.translation.export import TranslationExport
+from training.tasks.translation.reading import split_pairs
+from training.tasks.translation.settings import TranslationRecipe
 
-__all__ = ["TranslationQuality", "TranslationTask", "build_model", "split_pairs"]
+__all__ = ["TranslationQuality", "TranslationTask", "build_model"]
 
 _LONGER = 1.5, 10
 """Greedy translations may have that many times the source's tokens, and so many more."""
@@ -38,7 +40,7 @@ class TranslationQuality:
 
 
 def build_model(recipe: TranslationRecipe, vocab_size: int) -> TranslationModel:
-    """The network and output layer a recipe describes, with fresh parameters."""
+    """Return the network and output layer of a recipe, with fresh parameters."""
     network = recipe.network
     transformer = Transformer(
         network.hidden_size,
@@ -52,11 +54,16 @@ def build_model(recipe: TranslationRecipe, vocab_size: int) -> TranslationModel:
     return TranslationModel(transformer, recipe.output_layer.build(vocab_size, network.hidden_size))
 
 
+@register("translation")
 class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     """Translates one column of a parallel corpus into another; selected by BLEU of greedy translations."""
 
+    recipe_type = TranslationRecipe
+    exporter = TranslationExport
     metric = "BLEU"
+    recipe: TranslationRecipe
     tokenizer: SubwordTokenizer
+    model: TranslationModel
 
     def __init__(
         self, recipe: TranslationRecipe, tokenizer: SubwordTokenizer, data_dir: Path, device: torch.device
@@ -64,20 +71,27 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         self.recipe = recipe
         self.tokenizer = tokenizer
         self.device = device
-        self.model: TranslationModel = build_model(recipe, tokenizer.vocab_size).to(device)
+        self.model = build_model(recipe, tokenizer.vocab_size).to(device)
         self.data_dir = data_dir
 
     @staticmethod
     def build_tokenizer(recipe: TranslationRecipe, data_dir: Path) -> SubwordTokenizer:
-        """Joint byte-pair encoding of both sides of the recipe's training split."""
+        """Return the joint byte-pair encoding of both sides of the recipe's training split."""
         pairs = split_pairs(recipe.data, "train", data_dir)
         return build_subword_tokenizer((text for pair in pairs for text in pair), vocab_size=recipe.data.vocab_size)
 
-    def initialize(self) -> None:
-        """Fresh parameters are all there is."""
+    @classmethod
+    def prepare(
+        cls, recipe: TranslationRecipe, run: RunDirectory, data_dir: Path
+    ) -> Mapping[Path, Callable[[Path], object]]:
+        return {run.tokenizer: cls.build_tokenizer(recipe, data_dir).save}
+
+    @classmethod
+    def open(cls, recipe: TranslationRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
+        return cls(recipe, SubwordTokenizer.from_file(run.tokenizer), data_dir, device)
 
     def batches(self, split: str) -> PairBatches:
-        """Batches of a split; training batches are shuffled by the recipe's seed and lack pairs that are too long."""
+        """Return the batches of a split; training batches are shuffled by the recipe's seed, too long pairs left out."""
         data = self.recipe.data
         sources, targets = zip(*split_pairs(data, split, self.data_dir), strict=True)
         encode, training = self.tokenizer.encode_batch, split == "train"
@@ -91,28 +105,15 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         factor, more = _LONGER
         return int(factor * batch.source.shape[1]) + more
 
-    def quality(
-        self, outputs: Sequence[str], references: Sequence[str], batches: Batches[PairBatch]
-    ) -> TranslationQuality:
-        """BLEU against the batches' own targets."""
-        del batches
+    def quality(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> TranslationQuality:
+        """Return BLEU against the batches' own targets."""
         bleu = sacrebleu.BLEU()
-        score = bleu.corpus_score(outputs, [references]).score
+        score = bleu.corpus_score(outputs, [[reference for (reference,) in references]]).score
         return TranslationQuality(bleu=score, signature=str(bleu.get_signature()), translations=list(outputs))
 
+    def qualities(self, split: str) -> dict[str, float]:
+        return {self.metric: self.evaluate(self.batches(split)).bleu}
 
-def split_pairs(data: PairSettings, split: str, data_dir: Path) -> list[tuple[str, str]]:
-    """Source and target texts of a split.
-
-    Raises `ValueError` for a column that the corpus does not have, and what `read_split` raises for own files.
-    """
-    if data.files is not None:
-        return read_split(data.files, split, data_dir)[: data.limit]
-    assert data.corpus is not None
-    corpus = get_corpus(data.corpus)
-    for column in (data.source, data.target):
-        if column not in corpus.columns:
-            raise ValueError(f"corpus {corpus.name!r} has no column {column!r}; it has {', '.join(corpus.columns)}")
-    source, target = corpus.columns.index(data.source), corpus.columns.index(data.target)
-    pairs = [(record[source], record[target]) for record in corpus.records(split, data_dir)]
-    return pairs[: data.limit]
+    def report(self, split: str) -> list[str]:
+        quality = self.evaluate(self.batches(split))
+        return [f"greedy, {self.metric} {quality.bleu:.2f} ({quality.signature})"]

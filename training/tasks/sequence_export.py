@@ -1,8 +1,9 @@
-"""What the exports of all models that write have in common."""
+"""Export of models that write a target from a source: verification, int8 weights, measurement."""
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -11,13 +12,13 @@ import torch
 from models.backend import Backend
 from models.decoding.beam_search import SearchOptions
 from models.decoding.continuous import Decoding, Footprint
-from models.bundle.manifest import Manifest
 from models.decoding.sequence_to_sequence import SourceQuery
 from training.export.calibration import RangeRecorder
 from training.export.graphs import ExportGraph
 from training.export.quantize import quantize_int8_static
-from training.export.sequence_graphs import example_source, example_step
+from training.export.task_export import TaskExport
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
+from training.tasks.sequence_graphs import example_source, example_step
 
 __all__ = ["CALIBRATION_SOURCES", "SequenceExport", "largest_difference"]
 
@@ -27,37 +28,35 @@ _CALIBRATION_BATCH = 32
 _CALIBRATION_BEAM = 4
 
 _SHAPES = ((1, 1, 1), (2, 5, 40), (5, 3, 11))
-"""Sources, hypotheses and source lengths to compare at; none is what was traced (3, 2, 7)."""
+"""Sources, hypotheses and source lengths to compare at; none is the one that was traced (3, 2, 7)."""
 
 
-class SequenceExport(abc.ABC):
-    """Graphs of a model that writes, and how they are verified and quantized."""
+class SequenceExport(TaskExport):
+    """Export of a model that writes a target from a source."""
 
     quantization = "int8-static"
     positions: ClassVar[tuple[str, ...]]
-    """Tables of positions, which are of no size, so that int8 has them as they are."""
-    graphs: Mapping[str, ExportGraph]
+    """Tables of positions, which are small and stay float32 in int8 graphs."""
 
     @abc.abstractmethod
     def network(self) -> SequenceToSequenceModel:
-        """The trained model."""
+        """Return the trained model."""
 
     @abc.abstractmethod
     def calibration(self) -> Sequence[SourceQuery]:
-        """Training texts to observe activations with."""
+        """Return training texts to observe activations with."""
 
     @property
     def longest(self) -> int:
-        """Longest source that graphs can be compared at."""
+        """Longest source that graphs are compared at."""
         return max(length for _, _, length in _SHAPES)
 
-    def largest_difference(self, backend: Backend, manifest: Manifest) -> float:
-        """Over both graphs, all outputs and several shapes; padding is not compared."""
-        del manifest
+    def largest_difference(self, backend: Backend) -> float:
+        """Return the largest difference over both graphs, all outputs and several shapes, except on padding."""
         return largest_difference(self.network(), self.graphs, backend, self.longest)
 
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
-        """Int8 products, by the ranges that activations have while a beam of 4 writes of training texts."""
+        """Return graphs with int8 products, by the ranges of activations in beam searches of size 4 on training texts."""
         recorder, queries = RangeRecorder(models), self.calibration()
         keys = [each for each in self.graphs["encode"].contract.outputs if each.name.startswith("memory_keys")]
         heads, size = (axis for axis in keys[0].shape if isinstance(axis, int))
@@ -74,7 +73,7 @@ class SequenceExport(abc.ABC):
                 footprint=footprint,
                 beam_size=_CALIBRATION_BEAM,
                 end_id=self.end_id(),
-                idle_share=0.0,  # what sentences that are over compute would count too
+                idle_share=0.0,  # finished sentences would be observed too
             )
             searches = [(index, SearchOptions(), query.max_tokens) for index, query in enumerate(group)]
             decoding.add([query.tokens for query in group], searches)
@@ -87,14 +86,19 @@ class SequenceExport(abc.ABC):
 
     @abc.abstractmethod
     def end_id(self) -> int:
-        """The token that ends what is written."""
+        """Return the token that ends a target."""
+
+    @classmethod
+    def report(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> list[str]:
+        values = cls.measure(model, recipe, split, data_dir)
+        return [f"beam 5, {metric} {value:.2f}" for metric, value in values.items()]
 
 
 @torch.no_grad()
 def largest_difference(
     model: SequenceToSequenceModel, graphs: Mapping[str, ExportGraph], backend: Backend, longest: int
 ) -> float:
-    """See `SequenceExport.largest_difference`."""
+    """Return the largest difference, see `SequenceExport.largest_difference`."""
     encoder, worst = graphs["encode"].module, 0.0
     for seed, (batch_size, beam, most) in enumerate(_SHAPES, 10):
         length = min(most, longest)

@@ -1,7 +1,7 @@
 """The graphs a text generator is exported as: an encoder, and the same layers taking one step.
 
 Shapes: `B` texts, `K` hypotheses a text, `S` source tokens, `M` slots of a cache, `C` candidates a hypothesis,
-`d` hidden size, `H` heads. See `training.export.translation_graphs` for what a step does with its cache.
+`d` hidden size, `H` heads. See `training.tasks.translation.graphs` for what a step does with its cache.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from training.export.attention import joined_projections
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import ExportGraph
 from training.export.operators import attend, write_slots
-from training.export.sequence_graphs import sequence_graphs
+from training.tasks.sequence_graphs import sequence_graphs
 from training.export.topk import top_k
 from training.networks.generation_model import GenerationModel
 from training.networks.transformer import EncoderLayer
@@ -64,7 +64,7 @@ class GenerationStepGraph(_Layers):
     def forward(
         self, tokens: Tensor, positions: Tensor, visible: Tensor, source_lengths: Tensor, k: Tensor, *state: Tensor
     ) -> tuple[Tensor, ...]:
-        """See `training.export.sequence_graphs`."""
+        """See `training.tasks.sequence_graphs`."""
         encoder, layers = self.encoder, self.layers()
         cache, memory = state[: 2 * len(layers)], state[2 * len(layers) :]
         width = memory[0].shape[2]

@@ -1,65 +1,31 @@
-"""The language-model task: its data, network, loss and metric."""
+"""Training of language models: vocabulary, batches, loss, metric."""
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from models.text.tokenization import WordTokenizer
+from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, StreamBatches
-from training.data.corpora import get_corpus
-from training.data.own_texts import read_lines
 from training.data.tokenization import build_word_tokenizer
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
-from training.recipe import DataSettings, LanguageModelRecipe
+from training.tasks.evaluation import in_turn
+from training.tasks.language_model.export import LanguageModelExport, covered_line, perplexity_line
+from training.tasks.language_model.perplexity import Perplexity
+from training.tasks.language_model.reading import split_texts
+from training.tasks.language_model.settings import LanguageModelRecipe
+from training.tasks.registry import register
+from training.tasks.task import Task
 
-__all__ = ["LanguageModelTask", "Perplexity", "build_model"]
-
-
-@dataclass(frozen=True, slots=True)
-class Perplexity:
-    """How probable the tokens of a text are, sentence ends included."""
-
-    log_probability: float
-    """Summed (base e) over the tokens whose probability is not 0."""
-    num_tokens: int
-    """All of them."""
-    num_impossible: int = 0
-    """Tokens of probability 0: those that a sparse-softmax did not keep."""
-
-    @property
-    def value(self) -> float:
-        """Per token; infinite where one is impossible."""
-        return math.inf if self.num_impossible else self.of_possible
-
-    @property
-    def of_possible(self) -> float:
-        """Per token of those that are possible. Says little without `coverage`: dropping hard tokens improves it."""
-        try:
-            return math.exp(-self.log_probability / (self.num_tokens - self.num_impossible))
-        except (OverflowError, ZeroDivisionError):
-            return math.inf
-
-    @property
-    def coverage(self) -> float:
-        """Share of the tokens that are possible."""
-        return 1 - self.num_impossible / self.num_tokens
-
-    @classmethod
-    def of(cls, log_probabilities: Iterable[float]) -> Self:
-        """From the log-probability of each token."""
-        values = list(log_probabilities)
-        possible = [value for value in values if value != -math.inf]
-        return cls(math.fsum(possible), len(values), len(values) - len(possible))
+__all__ = ["LanguageModelTask", "build_model"]
 
 
 def build_model(recipe: LanguageModelRecipe, vocab_size: int) -> RecurrentLanguageModel:
-    """The network and output layer a recipe describes, with fresh parameters."""
+    """Return the network and output layer of a recipe, with fresh parameters."""
     network = recipe.network
     return RecurrentLanguageModel(
         LSTM(network.hidden_size, network.num_layers, network.dropout),
@@ -67,15 +33,21 @@ def build_model(recipe: LanguageModelRecipe, vocab_size: int) -> RecurrentLangua
     )
 
 
-class LanguageModelTask:
-    """What `training.loop` needs to know: batches, a loss per batch, and a metric to select by.
+@register("language-model")
+class LanguageModelTask(Task[Batch]):
+    """Learns the next word at each position; is selected by perplexity.
 
     The recurrent state of `context: stream` is part of the task and of its checkpoints.
     """
 
+    recipe_type = LanguageModelRecipe
+    exporter = LanguageModelExport
     metric = "perplexity"
-    """What `evaluate` returns and models are selected by; that of a sparse layer has another name, see there."""
+    """Metric that models are selected by; that of a sparse layer has another name, see `evaluate`."""
     maximize = False
+    outputs = "tokens"
+    recipe: LanguageModelRecipe
+    model: RecurrentLanguageModel
 
     def __init__(
         self, recipe: LanguageModelRecipe, tokenizer: WordTokenizer, data_dir: Path, device: torch.device
@@ -107,11 +79,18 @@ class LanguageModelTask:
                 )
         return tokenizer
 
-    def initialize(self) -> None:
-        """Fresh parameters are all there is."""
+    @classmethod
+    def prepare(
+        cls, recipe: LanguageModelRecipe, run: RunDirectory, data_dir: Path
+    ) -> Mapping[Path, Callable[[Path], object]]:
+        return {run.tokenizer: cls.build_tokenizer(recipe, data_dir).save}
+
+    @classmethod
+    def open(cls, recipe: LanguageModelRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
+        return cls(recipe, WordTokenizer.from_file(run.tokenizer), data_dir, device)
 
     def batches(self, split: str) -> Batches:
-        """Batches of a split; training batches are shuffled by the recipe's seed."""
+        """Return the batches of a split; training batches are shuffled by the recipe's seed."""
         data = self.recipe.data
         sentences = self.tokenizer.encode_batch(split_texts(data, split, self.data_dir))
         end_id = self.tokenizer.end_id
@@ -122,12 +101,12 @@ class LanguageModelTask:
         return SentenceBatches(sentences, end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
-        """Summed loss over the batch's targets and their number; moves the recurrent state on."""
+        """Return the summed loss over the batch's targets and their number; advances the recurrent state."""
         hidden, targets = self._context_vectors(batch)
         return self.model.output_layer.loss(hidden, targets), targets.shape[0]
 
     def evaluate(self, batches: Batches, *, sparse: bool = False) -> Perplexity:
-        """Perplexity on a split, dropout and label smoothing off; leaves the training state as it was.
+        """Return the perplexity on a split, dropout and label smoothing off; leaves the training state as it was.
 
         For a layer with `sparse_k` it is that of the plain softmax of the same scores, which can be compared between
         all layers and be selected by: the sparse distribution's is infinite with the first target outside the k best,
@@ -135,20 +114,28 @@ class LanguageModelTask:
         """
         return Perplexity.of(self._log_probabilities(batches, sparse))
 
-    @torch.no_grad()
     def _log_probabilities(self, batches: Batches, sparse: bool) -> list[float]:
-        kept, was_training = self._state, self.model.training
-        self.model.eval()
-        values: list[float] = []
-        for batch in batches.epoch(0):
-            hidden, targets = self._context_vectors(batch)
-            values += self.model.output_layer.target_log_prob(hidden, targets, sparse=sparse).tolist()
-        self.model.train(was_training)
+        kept = self._state
+        layer = self.model.output_layer
+        turns = in_turn(
+            self.model, batches, lambda batch: layer.target_log_prob(*self._context_vectors(batch), sparse=sparse)
+        )
+        values = [value for _, found in turns for value in found.tolist()]
         self._state = kept
         return values
 
+    def qualities(self, split: str) -> dict[str, float]:
+        return {self.metric: self.evaluate(self.batches(split)).value}
+
+    def report(self, split: str) -> list[str]:
+        batches = self.batches(split)
+        lines = [perplexity_line(self.metric, self.evaluate(batches))]
+        if self.recipe.output_layer.sparse_k is not None:
+            lines.append(covered_line(self.evaluate(batches, sparse=True)))
+        return lines
+
     def _context_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Context vectors `[N, d]` and targets `[N]` of the N positions that have a target."""
+        """Return context vectors `[N, d]` and targets `[N]` of the N positions that have a target."""
         targets = batch.targets.to(self.device)
         state = self._state if batch.continues and self._state is not None else None
         if state is None:
@@ -159,20 +146,8 @@ class LanguageModelTask:
         return outputs[valid], targets[valid]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The recurrent state that the next batch continues from."""
+        """Return the recurrent state that the next batch continues from."""
         return {} if self._state is None else {"hidden": self._state[0], "cell": self._state[1]}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._state = (state["hidden"].to(self.device), state["cell"].to(self.device)) if state else None
-
-
-def split_texts(data: DataSettings, split: str, data_dir: Path) -> list[str]:
-    """The texts of a split as the recipe wants them; only training data is ever deduplicated."""
-    texts: Iterable[str]
-    if data.files is not None:
-        texts = read_lines(data.files, split, data_dir, data.context)
-    else:
-        assert data.corpus is not None
-        texts = get_corpus(data.corpus).texts(split, data_dir, data.column)
-    kept = list(dict.fromkeys(texts)) if data.deduplicate and split == "train" else list(texts)
-    return kept[: data.limit]

@@ -1,4 +1,4 @@
-"""What the graphs `encode` and `step` of all models that write take and give.
+"""The contracts of the graphs `encode` and `step`, which all models have that write a target from a source.
 
 Shapes: `B` sources, `K` hypotheses a source, `S` source tokens, `M` slots of a cache, `C` candidates a hypothesis,
 `d` hidden size, `H` heads.
@@ -15,15 +15,15 @@ from training.networks.sequence_to_sequence import SequenceToSequenceModel
 __all__ = ["example_source", "example_step", "sequence_graphs"]
 
 _STEPS = 4
-"""Of an example's caches."""
+"""Steps in an example's caches."""
 
 
 def sequence_graphs(model: SequenceToSequenceModel, encoder: nn.Module, step: nn.Module) -> Mapping[str, ExportGraph]:
-    """The graphs of a model as the manifest names them.
+    """Return the graphs of a model as the manifest names them.
 
-    `encoder` reads sources `[B, S]` and lengths `[B]`, and gives for each layer keys and values `[B, H, S, d / H]`.
+    `encoder` reads sources `[B, S]` and lengths `[B]`, and returns for each layer keys and values `[B, H, S, d / H]`.
     `step` reads tokens `[B, K]`, positions `[B]`, visible `[B, K, M]`, source lengths `[B]`, `C` as `k` `[]`, the
-    caches' keys and values `[B, H, M, d / H]` of each layer, and what the encoder gave; it gives log-probabilities and
+    caches' keys and values `[B, H, M, d / H]` of each layer, and the encoder's outputs; it returns log-probabilities and
     tokens `[B, K, C]`, most likely first, and the new caches.
     """
     source = example_source(model, batch_size=3, length=7, seed=0)
@@ -62,7 +62,7 @@ def sequence_graphs(model: SequenceToSequenceModel, encoder: nn.Module, step: nn
 
 
 def example_source(model: SequenceToSequenceModel, *, batch_size: int, length: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Random sources `[B, S]` and lengths `[B]`, of which the first is S."""
+    """Return random sources `[B, S]` and lengths `[B]`, of which the first is S."""
     generator = torch.Generator().manual_seed(seed)
     source = torch.randint(model.output_layer.weight.shape[0], (batch_size, length), generator=generator)
     lengths = torch.randint(1, length + 1, (batch_size,), generator=generator)
@@ -74,7 +74,7 @@ def example_source(model: SequenceToSequenceModel, *, batch_size: int, length: i
 def example_step(
     model: SequenceToSequenceModel, encoder: nn.Module, *, batch_size: int, beam: int, length: int, seed: int
 ) -> tuple[Tensor, ...]:
-    """Inputs of one of the first steps, caches filled with random numbers."""
+    """Return inputs of one of the first steps, caches filled with random numbers."""
     generator = torch.Generator().manual_seed(seed)
     source, lengths = example_source(model, batch_size=batch_size, length=length, seed=seed)
     memory = encoder(source, lengths)

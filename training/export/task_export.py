@@ -1,0 +1,83 @@
+"""The part of an export that each task defines."""
+
+import abc
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import onnx
+
+from models.backend import Backend
+from models.bundle.manifest import Manifest
+from training.export.graphs import ExportGraph
+from training.export.model_card import Card
+
+__all__ = ["TOKENIZER", "TaskExport", "Vocabulary", "vocabulary_section"]
+
+TOKENIZER = "tokenizer.json"
+"""File of a bundle."""
+
+
+class Vocabulary(Protocol):
+    """A tokenizer with an unknown word and an end."""
+
+    unknown_id: int
+    end_id: int
+
+    @property
+    def vocab_size(self) -> int: ...
+
+
+def vocabulary_section(tokenizer: Vocabulary) -> dict[str, object]:
+    """Return the fields of a manifest's section that describe a tokenizer."""
+    special = {"unknown": tokenizer.unknown_id, "end": tokenizer.end_id}
+    return {"tokenizer": TOKENIZER, "vocab_size": tokenizer.vocab_size, "special_tokens": special}
+
+
+class TaskExport(abc.ABC):
+    """Graphs, manifest section, verification, quantization and measurement of one trained model.
+
+    Class methods describe and measure any bundle of the task.
+    """
+
+    torchscript: ClassVar[str]
+    """Name of the TorchScript file."""
+    quantization: ClassVar[str]
+    """The method of `quantize`, as the manifest names it."""
+    graphs: Mapping[str, ExportGraph]
+
+    @abc.abstractmethod
+    def __init__(self, task: Any) -> None:
+        """Raise `ExportError` for a model that cannot be exported."""
+
+    @abc.abstractmethod
+    def config(self) -> Mapping[str, object]:
+        """Return the section of the manifest that the task's model class defines."""
+
+    @abc.abstractmethod
+    def files(self) -> Mapping[str, Callable[[Path], object]]:
+        """Return the files in addition to graphs and model card, by name: a function that writes each."""
+
+    @abc.abstractmethod
+    def largest_difference(self, backend: Backend) -> float:
+        """Return the largest difference of a backend's outputs from the module's, over several shapes."""
+
+    @abc.abstractmethod
+    def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
+        """Return the graphs with int8 weights."""
+
+    @classmethod
+    @abc.abstractmethod
+    def measure(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> dict[str, float]:
+        """Return the finite metrics of a loaded bundle on a split, the most important first."""
+
+    @classmethod
+    def report(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> list[str]:
+        """Return the lines that `softserve-train evaluate` prints for a bundle."""
+        values = cls.measure(model, recipe, split, data_dir)
+        return [f"{metric} {value:.4f}" for metric, value in values.items()]
+
+    @classmethod
+    @abc.abstractmethod
+    def card(cls, manifest: Manifest) -> Card:
+        """Return the sentences of the model card that depend on the task."""

@@ -1,0 +1,114 @@
+"""Export of language models: graphs, manifest section, verification, int8 weights, measurement, model card.
+
+Shapes: `B` sequences, `T` time steps.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+
+from models.backend import Backend
+from models.bundle.manifest import BundleManifest
+from models.tasks.language_model import LanguageModel, LanguageModelConfig
+from training.export.model_card import Card
+from training.export.quantize import quantize_int8
+from training.export.task_export import TOKENIZER, TaskExport, vocabulary_section
+from training.tasks.language_model.graphs import language_model_graphs
+from training.tasks.language_model.perplexity import Perplexity
+from training.tasks.language_model.reading import split_texts
+from training.tasks.language_model.settings import LanguageModelRecipe
+from training.tasks.language_model.verification import largest_difference
+
+if TYPE_CHECKING:
+    from training.tasks.language_model.task import LanguageModelTask
+
+__all__ = ["LanguageModelExport", "bundle_perplexity", "covered_line", "perplexity_line"]
+
+
+class LanguageModelExport(TaskExport):
+    """Export of a language model."""
+
+    torchscript = "language_model.pt"
+    quantization = "int8-dynamic"
+
+    def __init__(self, task: "LanguageModelTask") -> None:
+        self.task = task
+        self.graphs = language_model_graphs(task.model)
+
+    def files(self) -> Mapping[str, Callable[[Path], object]]:
+        return {TOKENIZER: self.task.tokenizer.save}
+
+    def config(self) -> Mapping[str, object]:
+        layers, size = self.task.model.network.state_shape
+        return {
+            "network": {"kind": "lstm", "hidden_size": size, "num_layers": layers},
+            **vocabulary_section(self.task.tokenizer),
+            "limits": {"max_tokens": self.task.recipe.export.max_tokens},
+        }
+
+    def largest_difference(self, backend: Backend) -> float:
+        return largest_difference(backend, self.task.model)
+
+    def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
+        return {name: quantize_int8(model) for name, model in models.items()}
+
+    @classmethod
+    def measure(
+        cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path
+    ) -> dict[str, float]:
+        result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
+        if model.manifest.softmax.sparse_k is None:
+            values = {"perplexity": result.value}
+        else:  # its perplexity is infinite with the first word of probability 0
+            values = {"coverage": result.coverage, "perplexity_of_covered": result.of_possible}
+        return {metric: value for metric, value in values.items() if math.isfinite(value)}
+
+    @classmethod
+    def report(cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path) -> list[str]:
+        result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
+        sparse = model.manifest.softmax.sparse_k is not None
+        return [covered_line(result) if sparse else perplexity_line("perplexity", result)]
+
+    @classmethod
+    def card(cls, manifest: BundleManifest[LanguageModelConfig]) -> Card:
+        config, network = manifest.config, manifest.config.network
+        quality = "Perplexity per token, sentence ends included, `<unk>` counted like any word."
+        columns = {"perplexity": "perplexity"}
+        if manifest.softmax.sparse_k is not None:
+            quality += (
+                " Coverage is the share of tokens whose probability is not 0, and perplexity that of those alone:"
+                " over all tokens it is infinite where coverage is below 1."
+            )
+            columns = {"coverage": "coverage", "perplexity_of_covered": "perplexity of covered tokens"}
+        return Card(
+            unit="words",
+            network=f"{network.num_layers}-layer LSTM, {network.hidden_size} hidden units, word vectors tied",
+            outputs=f"Vocabulary: {config.vocab_size} words, `<unk>` and the sentence end `</s>` included",
+            limits=f"Trained on short sentences; texts of up to {config.limits.max_tokens} tokens are accepted. It "
+            "knows what its corpus\nsays and repeats the corpus's biases; it is no source of facts.",
+            quality=quality,
+            columns=columns,
+            references={"perplexity": None, "coverage": 1.0, "perplexity_of_covered": None},
+        )
+
+
+def bundle_perplexity(model: LanguageModel, texts: list[str]) -> Perplexity:
+    """Return the perplexity of a loaded bundle, by the same code that serves it."""
+    return Perplexity.of(token.log_probability for score in model.score(texts) for token in score.tokens)
+
+
+def perplexity_line(metric: str, result: Perplexity) -> str:
+    """Return a line about all tokens."""
+    return f"{metric} {result.value:.4f}, log-probability {result.log_probability:.2f}, {result.num_tokens} tokens"
+
+
+def covered_line(result: Perplexity) -> str:
+    """Return a line about the tokens that a sparse-softmax gives a probability."""
+    covered = result.num_tokens - result.num_impossible
+    return (
+        f"sparse-softmax coverage {result.coverage:.4f} ({covered} of {result.num_tokens} tokens), "
+        f"perplexity {result.of_possible:.4f} of those covered"
+    )

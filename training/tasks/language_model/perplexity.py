@@ -1,0 +1,45 @@
+"""Perplexity of a language model on a text."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+__all__ = ["Perplexity"]
+
+
+@dataclass(frozen=True, slots=True)
+class Perplexity:
+    """How probable the tokens of a text are, sentence ends included."""
+
+    log_probability: float
+    """Summed (base e) over the tokens whose probability is not 0."""
+    num_tokens: int
+    """All of them."""
+    num_impossible: int = 0
+    """Tokens of probability 0: those that a sparse-softmax did not keep."""
+
+    @property
+    def value(self) -> float:
+        """Per token; infinite where one is impossible."""
+        return math.inf if self.num_impossible else self.of_possible
+
+    @property
+    def of_possible(self) -> float:
+        """Per token of those that are possible. Says little without `coverage`: dropping hard tokens improves it."""
+        try:
+            return math.exp(-self.log_probability / (self.num_tokens - self.num_impossible))
+        except (OverflowError, ZeroDivisionError):
+            return math.inf
+
+    @property
+    def coverage(self) -> float:
+        """Share of the tokens that are possible."""
+        return 1 - self.num_impossible / self.num_tokens
+
+    @classmethod
+    def of(cls, log_probabilities: Iterable[float]) -> Self:
+        """From the log-probability of each token."""
+        values = list(log_probabilities)
+        possible = [value for value in values if value != -math.inf]
+        return cls(math.fsum(possible), len(values), len(values) - len(possible))

@@ -1,0 +1,78 @@
+"""Verify the graphs of a language model.
+
+Shapes: `B` sequences, `T` time steps.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.backend import Array, Backend
+from training.export.graphs import ExportGraph
+from training.export.verify import TOLERANCE, ExportError
+from training.networks.language_model import RecurrentLanguageModel
+from training.networks.lstm import State
+from training.tasks.language_model.graphs import example_inputs, language_model_graphs
+
+__all__ = ["SHAPES", "largest_difference"]
+
+SHAPES = ((1, 1), (2, 40), (5, 11))
+"""Batch sizes and lengths to compare at; none is the one that was traced (3, 7)."""
+
+
+@torch.no_grad()
+def largest_difference(backend: Backend, model: RecurrentLanguageModel) -> float:
+    """Return the largest difference from the model over all graphs, all outputs and all `SHAPES`.
+
+    Positions behind a sequence's length are not compared, nor those where rounding may change which classes a sparse
+    layer keeps. Raises `ExportError` where that leaves no position.
+    """
+    graphs = language_model_graphs(model.eval())
+    worst, compared = 0.0, 0
+    for seed, (batch_size, steps) in enumerate(SHAPES):
+        tokens, lengths, hidden, cell = example_inputs(model, batch_size=batch_size, steps=steps, seed=10 + seed)
+        last = {"next_words": torch.tensor(model.output_layer.weight.shape[0]), "score": tokens.flip(1)}
+        valid = (torch.arange(steps) < lengths[:, None]) & _clear(model, tokens, lengths, (hidden, cell))
+        compared += int(valid.sum())
+        for name, graph in graphs.items():
+            difference = _difference(backend, name, graph, (tokens, lengths, hidden, cell, last[name]), valid)
+            worst = float(np.maximum(worst, difference))  # unlike max, propagates NaN
+    if not compared:
+        raise ExportError(f"no position tells the {model.output_layer.sparse_k} best words from the others")
+    return worst
+
+
+def _clear(model: RecurrentLanguageModel, tokens: Tensor, lengths: Tensor, state: State) -> Tensor:
+    """Return whether each component's k-th best score is more than `TOLERANCE` above the next: `[B, T]`; all without k."""
+    layer, count = model.output_layer, model.output_layer.weight.shape[0]
+    if layer.sparse_k is None or layer.sparse_k >= count:
+        return torch.ones_like(tokens, dtype=torch.bool)
+    outputs, _ = model(tokens, state, lengths)
+    scores = torch.stack(layer.scores(outputs.flatten(0, 1)))
+    best = scores.topk(layer.sparse_k + 1).values
+    # NaN is compared, so that it is found.
+    return ~(best[..., -2] - best[..., -1] <= TOLERANCE).any(0).view_as(tokens)
+
+
+def _difference(backend: Backend, name: str, graph: ExportGraph, inputs: tuple[Tensor, ...], valid: Tensor) -> float:
+    names = [tensor.name for tensor in graph.contract.outputs]
+    expected = {key: value.numpy() for key, value in zip(names, graph.module(*inputs), strict=True)}
+    feed = {spec.name: value.numpy() for spec, value in zip(graph.contract.inputs, inputs, strict=True)}
+    got = dict(zip(names, backend.run(name, feed, names), strict=True))
+    if "words" in expected:
+        last = valid.gather(1, inputs[1][:, None] - 1)[:, 0].numpy()
+        for values in (expected, got):
+            # Ranks of equal probabilities may differ, so compare word by word.
+            by_word = np.take_along_axis(values["log_probabilities"], values.pop("words").argsort(1), 1)
+            values["log_probabilities"], values["entropy"] = by_word[last], values["entropy"][last]
+    else:
+        for values in (expected, got):
+            values["log_probabilities"] = values["log_probabilities"][valid.numpy()]
+    return float(np.max([_largest(got[key], value) for key, value in expected.items()]))
+
+
+def _largest(got: Array, expected: Array) -> float:
+    """Return the largest difference, which is 0 where both are minus infinity, and infinite where one of them is."""
+    with np.errstate(invalid="ignore"):
+        differences = np.where(got == expected, 0.0, np.abs(got - expected))
+    return float(differences.max(initial=0.0))

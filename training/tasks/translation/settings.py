@@ -1,0 +1,78 @@
+"""The recipe of a translation model."""
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from training.data.settings import CorpusOrFiles
+from training.recipe import Recipe
+from training.settings import Fraction, PositiveInt, Settings
+
+__all__ = ["PairSettings", "TransformerSettings", "TranslationRecipe"]
+
+
+class PairSettings(CorpusOrFiles):
+    """The training data of a translation model."""
+
+    held_out_unit: ClassVar[str] = "sources"
+
+    source: str
+    """Code of the language to translate from (ISO 639-1), which is also the name of the corpus's column."""
+    target: str
+    """Code of the language to translate into."""
+    vocab_size: Annotated[int, Field(ge=258)] = 8000
+    """Tokens of the joint byte-pair encoding; 258 of them are bytes, `<unk>` and `</s>`."""
+    batch_tokens: PositiveInt = 4096
+    """Positions a batch and side, padding included."""
+    max_tokens: PositiveInt = 256
+    """Longer training pairs are left out."""
+
+
+_PRESETS: Mapping[str, Mapping[str, int]] = {
+    "tiny": {"hidden_size": 128, "inner_size": 256, "heads": 4, "encoder_layers": 4, "decoder_layers": 4},
+    "small": {"hidden_size": 256, "inner_size": 1024, "heads": 4, "encoder_layers": 3, "decoder_layers": 3},
+    "base": {"hidden_size": 512, "inner_size": 1024, "heads": 4, "encoder_layers": 6, "decoder_layers": 6},
+}
+
+
+class TransformerSettings(Settings):
+    """The Transformer that computes the context vectors; fields that are given go before the preset's."""
+
+    preset: Literal["tiny", "small", "base"] = "small"
+    """Sizes to start from: `tiny` 128/256, 4+4 layers; `small` 256/1024, 3+3; `base` (the paper's) 512/1024, 6+6."""
+    hidden_size: PositiveInt
+    """Size of word vectors and context vectors."""
+    inner_size: PositiveInt
+    """Width of the feed-forward networks."""
+    heads: PositiveInt
+    """Attention heads; they divide the hidden size."""
+    encoder_layers: PositiveInt
+    """Layers that read the source."""
+    decoder_layers: PositiveInt
+    """Layers that write the target."""
+    norm: Literal["pre", "post"] = "pre"
+    """Where layer normalization stands: before each sublayer, or after it as in the original."""
+    dropout: Fraction = 0.1
+    """On word vectors and on what sublayers add to them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_preset(cls, given: object) -> object:
+        if isinstance(given, dict) and (preset := given.get("preset", "small")) in _PRESETS:
+            return {**_PRESETS[preset], **given}
+        return given
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Self:
+        if self.hidden_size % self.heads or self.hidden_size % 2:
+            raise ValueError(f"hidden_size must be even and divisible by heads, not {self.hidden_size}, {self.heads}")
+        return self
+
+
+class TranslationRecipe(Recipe):
+    """A translation model."""
+
+    task: Literal["translation"]
+    data: PairSettings
+    network: TransformerSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
