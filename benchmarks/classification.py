@@ -25,14 +25,14 @@ import tyro
 import yaml
 
 from benchmarks.sides import interleaved, side
-from models.tasks.text_classification import Classifier
 from models.bundle.store import load_bundle
+from models.tasks.text_classification import Classifier
 from models.text.limits import padded
 from training.checkpoint import RunDirectory
-from training.data.labelled_texts import read_labelled
 from training.export.bundle import export_run
 from training.networks.pretrained import encoder_directory
 from training.tasks.text_classification import TextClassificationTask
+from training.tasks.text_classification.reading import read_labelled
 from training.trained import load_trained
 
 Classify = Callable[[Sequence[str]], list[str]]

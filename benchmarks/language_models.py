@@ -16,9 +16,8 @@ import tyro
 from benchmarks.kneser_ney import KneserNey
 from models.text.tokenization import WordTokenizer
 from training.checkpoint import RunDirectory
-from training.recipe import LanguageModelRecipe
-from training.tasks.language_model import split_texts
-from training.trained import load_language_model
+from training.tasks.language_model import LanguageModelRecipe, split_texts
+from training.trained import load_offering
 
 
 def main(
@@ -53,7 +52,7 @@ def main(
 
 
 def _row(run: RunDirectory, data_dir: Path) -> str:
-    task = load_language_model(run, data_dir, "cpu")
+    task = load_offering(run, "next-word", data_dir, "cpu")
     history = json.loads((run.path / "history.json").read_text())
     parameters = sum(parameter.numel() for parameter in task.model.parameters())
     dev, test = (task.evaluate(task.batches(split)).value for split in ("dev", "test"))

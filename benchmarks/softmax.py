@@ -29,11 +29,11 @@ import tyro
 from torch import Tensor
 from torch.nn import functional
 
-from training.export.graphs import language_model_graphs
 from training.export.onnx import save_graphs, to_onnx
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM
 from training.softmax import KERNELS, GeneralizedSoftmax, sparse_softmax_loss
+from training.tasks.language_model.graphs import language_model_graphs
 
 Call = Callable[[], object]
 app = tyro.extras.SubcommandApp()

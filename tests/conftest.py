@@ -26,13 +26,14 @@ from training.export.bundle import Exported, export_run
 from training.export.graphs import ExportGraph
 from training.export.onnx import save_graphs, to_onnx
 from training.export.torchscript import save_torchscript
-from training.export.translation_graphs import translation_graphs
 from training.loop import Trainer
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.translation_model import TranslationModel
-from training.recipe import Recipe, TranslationRecipe, parse_recipe
+from training.recipe import Recipe, parse_recipe
 from training.tasks import translation
 from training.tasks.language_model import LanguageModelTask, build_model
+from training.tasks.translation import TranslationRecipe
+from training.tasks.translation.graphs import translation_graphs
 
 pytest_plugins = ["tests.fixtures.classification", "tests.fixtures.generation", "tests.fixtures.images"]
 

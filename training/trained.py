@@ -65,9 +65,7 @@ def load_trained(
     return task
 
 
-def load_offering(
-    run: RunDirectory, operation: str, data_dir: Path = Path("data"), device: str = "auto"
-) -> Any:
+def load_offering(run: RunDirectory, operation: str, data_dir: Path = Path("data"), device: str = "auto") -> Any:
     """Load a run as `load_trained` does; raises `ValueError` if bundles of its task do not offer an operation."""
     task = load_trained(run, data_dir, device)
     name = task.recipe.task

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from models.store import load_bundle
 from pydantic import ValidationError
 
-from models.store import load_bundle
 from training.checkpoint import RunDirectory
 from training.export.bundle import export_run
 from training.export.folding import FoldedSoftmax
@@ -19,7 +19,7 @@ from training.recipe import Recipe, RecipeError, load_recipe, parse_recipe
 from training.softmax import GeneralizedSoftmax, build_kernel, reference
 from training.softmax.mixture import KernelSpec, parse_kernels
 from training.softmax.settings import OutputLayerSettings
-from training.tasks.registry import open_task, start_run
+from training.trained import open_task, start_run
 
 HERE = "tests.extension.kernels"
 N, V, D = 6, 7, 4

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from models.networks import LstmNetwork
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import models as package
 from models import LanguageModel, ModelStore, Translator
 from models.backend import Array, Backend
 from models.bundle.manifest import Limits, SpecialTokens
-from models.networks import LstmNetwork
 from models.bundle.store import load_bundle
 from models.text.tokenization import WordTokenizer
 

@@ -8,8 +8,8 @@ import pytest
 
 from models import ModelStore
 from models.backend.onnx import OnnxBackend, OnnxResident
-from models.decoding.beam_search import SearchOptions
 from models.bundle.store import load_bundle
+from models.decoding.beam_search import SearchOptions
 from service.settings import BUNDLED
 
 _GPU = "CUDAExecutionProvider" in onnxruntime.get_available_providers() or "SOFTSERVE_REQUIRE_GPU" in os.environ

@@ -21,8 +21,8 @@ from training.data.corpus import Corpus
 from training.data.pair_batching import PairBatches
 from training.distributed import Group, joined
 from training.loop import Trainer
-from training.recipe import AnyRecipe, parse_recipe
-from training.tasks.registry import open_task, start_run
+from training.recipe import Recipe, parse_recipe
+from training.trained import open_task, start_run
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[2]
@@ -78,7 +78,7 @@ with joined(torch.device("cpu")) as joint:  # once, since a process group cannot
 """
 
 
-def _recipe(name: str) -> AnyRecipe:
+def _recipe(name: str) -> Recipe:
     """With dropout there is a checkpoint after each step, in which all processes take part."""
     minutes = {"checkpoint_minutes": 1e-9} if name == "dropout" else {}
     return parse_recipe({"name": name, "loop": {**LOOP, **minutes}, **RECIPES[name]})

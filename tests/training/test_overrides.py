@@ -7,7 +7,9 @@ import pytest
 import yaml
 
 from training.overrides import check_only_export
-from training.recipe import LanguageModelRecipe, RecipeError, TranslationRecipe, load_recipe
+from training.recipe import RecipeError, load_recipe
+from training.tasks.language_model import LanguageModelRecipe
+from training.tasks.translation import TranslationRecipe
 
 RECIPE: dict[str, Any] = {
     "name": "toy",

@@ -8,7 +8,7 @@ import torch
 
 from training.checkpoint import RunDirectory
 from training.recipe import Recipe
-from training.trained import choose_device, load_language_model, load_trained
+from training.trained import choose_device, load_offering, load_trained
 
 
 def test_a_run_is_loaded_for_evaluation(tiny_run: RunDirectory, tiny_data_dir: Path) -> None:
@@ -31,10 +31,12 @@ def test_what_is_no_trained_run_is_said_to_be(tiny_recipe: Recipe, tmp_path: Pat
 def test_only_a_language_model_is_loaded_as_one(
     tiny_run: RunDirectory, pairs_run: RunDirectory, tiny_data_dir: Path
 ) -> None:
-    assert load_language_model(tiny_run, tiny_data_dir, "cpu").metric == "perplexity"
+    assert load_offering(tiny_run, "next-word", tiny_data_dir, "cpu").metric == "perplexity"
     assert load_trained(pairs_run, tiny_data_dir, "cpu").metric == "BLEU"
-    with pytest.raises(ValueError, match="numerals is a run of task 'translation', not of a language model"):
-        load_language_model(pairs_run, tiny_data_dir, "cpu")
+    with pytest.raises(
+        ValueError, match="numerals is a run of task 'translation', which does not offer the operation 'next-word'"
+    ):
+        load_offering(pairs_run, "next-word", tiny_data_dir, "cpu")
 
 
 def test_devices_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

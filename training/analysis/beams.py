@@ -1,17 +1,16 @@
-"""What text generators write with different searches (sparse paper, Table 5)."""
+"""Quality of text generators with different searches (sparse paper, Table 5)."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from models.decoding.beam_search import SearchOptions
 from models.tasks.text_generation import Generator
 from training.analysis.tables import Rows
-from training.data.rewritten_texts import read_rewritten
-from training.data.settings import GenerationSettings
-from training.export.text_generation import bundle_generation
-from training.recipe import GenerationRecipe, parse_recipe
+from training.recipe import parse_recipe
+from training.tasks.text_generation import bundle_generation, read_source_targets
 
-__all__ = ["SEARCHES", "beam_rows", "data_of"]
+__all__ = ["SEARCHES", "beam_rows"]
 
 SEARCHES: Mapping[str, tuple[int, SearchOptions]] = {
     "beam 1": (1, SearchOptions()),
@@ -21,18 +20,12 @@ SEARCHES: Mapping[str, tuple[int, SearchOptions]] = {
 """Name, beam size and options of each search; the mask keeps the 5 best tokens of each step."""
 
 
-def data_of(model: Generator) -> GenerationSettings:
-    """What the manifest says a generator was trained on."""
-    recipe = parse_recipe(model.manifest.provenance.recipe)
-    assert isinstance(recipe, GenerationRecipe)
-    return recipe.data
-
-
 def beam_rows(models: Mapping[str, Generator], split: str, data_dir: Path, limit: int | None = None) -> Rows:
-    """A row for each model and search; of each model's own data the first `limit` texts of the split."""
+    """Return a row for each model and search, on the first `limit` texts of a split of the model's own data."""
     rows: Rows | None = None
     for name, model in models.items():
-        texts = read_rewritten(data_of(model), split, data_dir)[:limit]
+        recipe: Any = parse_recipe(model.manifest.provenance.recipe)
+        texts = read_source_targets(recipe.data, split, data_dir)[:limit]
         for search, (beam_size, options) in SEARCHES.items():
             metrics = bundle_generation(model, texts, beam_size, options=options)
             rows = rows or Rows(["model", "search", "texts", *metrics])

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 
-from models.tasks.text_generation import Generator
 from models.bundle.store import load_bundle
 from training.analysis import beams as searches
 from training.analysis import confusions as classes
@@ -19,11 +18,7 @@ from training.analysis import mixture as components
 from training.analysis.tables import Rows
 from training.checkpoint import RunDirectory
 from training.recipe import load_recipe
-from training.tasks.image_classification import ImageClassificationTask
-from training.tasks.language_model import LanguageModelTask
-from training.tasks.text_classification import TextClassificationTask
-from training.tasks.translation import TranslationTask
-from training.trained import choose_device, load_language_model, load_trained
+from training.trained import choose_device, load_offering, load_trained
 from training.tune import Search
 
 __all__ = ["analyze"]
@@ -79,7 +74,8 @@ def disambiguation(
     sentences = words.read_pairs(pairs)
     alike = len({run.resolve().name for run in runs}) < len(runs)
     names = [str(run) if alike else run.resolve().name for run in runs]
-    tasks = {name: load_language_model(RunDirectory(run), device=device) for name, run in zip(names, runs, strict=True)}
+    loaded = [load_offering(RunDirectory(run), "next-word", device=device) for run in runs]
+    tasks = dict(zip(names, loaded, strict=True))
     target = runs[0] / "analysis" if output is None else output
     near = words.neighbour_rows(next(iter(tasks.values())), sentences, neighbours)
     console.print(near.table(f"nearest words in the projection matrix of {names[0]}"))
@@ -111,7 +107,7 @@ def mixture(
         output: Directory for components.csv and words.csv, analysis/ in the run by default.
         device: auto, cpu, or a CUDA device such as cuda:0.
     """
-    task = load_language_model(RunDirectory(run), data_dir, device)
+    task = load_offering(RunDirectory(run), "next-word", data_dir, device)
     shares = components.mixture_shares(task, task.batches(split))
     target = run / "analysis" if output is None else output
     rows = components.component_rows(shares, task, min_count=min_count, words=top)
@@ -140,7 +136,7 @@ def confusions(
         output: Directory for confusions.csv and classes.csv, analysis/ in the run by default.
         device: auto, cpu, or a CUDA device such as cuda:0.
     """
-    task = _load_classifier(run, data_dir, device)
+    task = load_offering(RunDirectory(run), "classify", data_dir, device)
     probabilities, labels = task.predicted(split)
     tables = {
         "confusions.csv": classes.confusion_rows(probabilities, labels, task.labels, count),
@@ -187,7 +183,7 @@ def grid(
     measured = []
     for result in whole:
         run = search.directory / f"trial-{result.number}"
-        metrics = _qualities(run, split, data_dir, device)
+        metrics = load_trained(RunDirectory(run), data_dir, device).qualities(split)
         losses = trials.losses_of(run / "history.json")
         measured.append(trials.Measured(result=result, metrics=metrics, losses=losses))
     rows = trials.grid_rows(measured)
@@ -219,32 +215,17 @@ def beams(
     """
     if not bundles:
         raise ValueError("bundles: at least one bundle directory is needed")
-    models: dict[str, Generator] = {}
+    models: dict[str, Any] = {}
     for bundle in bundles:
         model = load_bundle(bundle.resolve())
-        if not isinstance(model, Generator):
-            raise ValueError(f"{bundle} is a bundle of task {model.manifest.task!r}, not of a text generator")
+        if "generate" not in model.offers:
+            raise ValueError(f"{bundle} is a bundle of task {model.manifest.task!r}, which does not offer 'generate'")
         models[str(bundle)] = model
     rows = searches.beam_rows(models, split, data_dir, limit)
     console.print(rows.table(f"what is written of {split}"))
     if output is not None:
         _write(output, {"beams.csv": rows})
     return 0
-
-
-def _load_classifier(run: Path, data_dir: Path, device: str) -> TextClassificationTask | ImageClassificationTask:
-    task = load_trained(RunDirectory(run), data_dir, device)
-    if not isinstance(task, TextClassificationTask | ImageClassificationTask):
-        raise ValueError(f"{run} is a run of task {task.recipe.task!r}, not of a classifier")
-    return task
-
-
-def _qualities(run: Path, split: str, data_dir: Path, device: str) -> Mapping[str, float]:
-    """All metrics of a run's best checkpoint on a split."""
-    task = load_trained(RunDirectory(run), data_dir, device)
-    if isinstance(task, LanguageModelTask | TranslationTask):
-        raise ValueError(f"{run} is a run of task {task.recipe.task!r}, not of a classifier or a text generator")
-    return task.qualities(split)
 
 
 def _write(directory: Path, tables: Mapping[str, Rows]) -> None:

@@ -3,15 +3,18 @@
 Shapes: `B` sequences, `T` time steps.
 """
 
+import abc
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["IGNORED", "Batch", "Batches", "SentenceBatches", "StreamBatches", "similar_lengths"]
+__all__ = ["IGNORED", "Batch", "Batches", "LengthBatches", "SentenceBatches", "StreamBatches", "similar_lengths"]
+
+BatchT = TypeVar("BatchT", covariant=True)
 
 IGNORED = -100
 """Target of a padded position (the default `ignore_index` of torch)."""
@@ -67,20 +70,19 @@ def similar_lengths(
     return groups
 
 
-class SentenceBatches:
-    """Independent sentences, similar lengths together, at most `batch_tokens` positions (padding included) a batch.
-
-    A sentence `w1 .. wn` gives the inputs `</s> w1 .. wn` and the targets `w1 .. wn </s>`.
-    """
+class LengthBatches(abc.ABC, Generic[BatchT]):
+    """Examples of similar lengths together, at most `batch_tokens` positions (padding included) a batch and side."""
 
     def __init__(
-        self, sentences: Sequence[Sequence[int]], *, end_id: int, batch_tokens: int, seed: int | None = None
+        self, noun: str, widths: Sequence[tuple[int, ...]], *, batch_tokens: int, seed: int | None = None
     ) -> None:
-        """Without `seed` the order is by length. Raises `ValueError` where there is no sentence."""
-        if not sentences:
-            raise ValueError("sentences: there is none")
-        self._sentences = sentences
-        self._end_id = end_id
+        """`widths` are the lengths of each example's sides; without `seed` the order is by length.
+
+        Raises `ValueError` if there is no example; `noun` is the plural noun for them.
+        """
+        if not widths:
+            raise ValueError(f"{noun}: there is none")
+        self._widths = widths
         self._batch_tokens = batch_tokens
         self._seed = seed
         self._length = len(self._groups(0))
@@ -88,14 +90,32 @@ class SentenceBatches:
     def __len__(self) -> int:
         return self._length
 
-    def epoch(self, number: int) -> Iterator[Batch]:
-        return (self._batch([self._sentences[index] for index in group]) for group in self._groups(number))
+    def epoch(self, number: int) -> Iterator[BatchT]:
+        """Return the batches of an epoch."""
+        return map(self.collate, self._groups(number))
 
     def _groups(self, epoch: int) -> list[list[int]]:
-        widths = [(len(sentence) + 1,) for sentence in self._sentences]
-        return similar_lengths(widths, self._batch_tokens, self._seed, epoch)
+        return similar_lengths(self._widths, self._batch_tokens, self._seed, epoch)
 
-    def _batch(self, sentences: list[Sequence[int]]) -> Batch:
+    @abc.abstractmethod
+    def collate(self, indices: list[int]) -> BatchT:
+        """Return the batch of the examples at these places."""
+
+
+class SentenceBatches(LengthBatches[Batch]):
+    """Independent sentences. `w1 .. wn` gives the inputs `</s> w1 .. wn` and the targets `w1 .. wn </s>`."""
+
+    def __init__(
+        self, sentences: Sequence[Sequence[int]], *, end_id: int, batch_tokens: int, seed: int | None = None
+    ) -> None:
+        """Without `seed` the order is by length. Raises `ValueError` if there is no sentence."""
+        self._sentences = sentences
+        self._end_id = end_id
+        widths = [(len(sentence) + 1,) for sentence in sentences]
+        super().__init__("sentences", widths, batch_tokens=batch_tokens, seed=seed)
+
+    def collate(self, indices: list[int]) -> Batch:
+        sentences = [self._sentences[index] for index in indices]
         steps = max(map(len, sentences)) + 1
         inputs = torch.full((len(sentences), steps), self._end_id)
         targets = torch.full((len(sentences), steps), IGNORED)

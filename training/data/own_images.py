@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.errors import QueryError
-from models.image_decoding import decoded
+from models.image.decoding import decoded
 from training.data.own_files import parse_columns, read_rows, records_of_split, source_of
 from training.data.settings import SplitFiles
 

@@ -3,13 +3,13 @@
 Shapes: `B` pairs, `S` source tokens, `T` target tokens.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from training.data.batching import IGNORED, similar_lengths
+from training.data.batching import IGNORED, LengthBatches
 
 __all__ = ["Pair", "PairBatch", "PairBatches", "pad"]
 
@@ -38,35 +38,34 @@ class PairBatch:
 
 
 def pad(sequences: Sequence[Sequence[int]], filler: int) -> Tensor:
-    """`[B, longest]`"""
+    """Return sequences padded to the longest, `[B, T]`."""
     rows = [torch.tensor(sequence, dtype=torch.long) for sequence in sequences]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=filler)
 
 
-class PairBatches:
-    """Pairs of similar lengths together, at most `batch_tokens` positions (padding included) a batch and side."""
+class PairBatches(LengthBatches[PairBatch]):
+    """Pairs of similar lengths together."""
 
-    def __init__(self, pairs: Sequence[Pair], *, end_id: int, batch_tokens: int, seed: int | None = None) -> None:
-        """Without `seed` the order is by length. Raises `ValueError` where there is no pair."""
-        if not pairs:
-            raise ValueError("pairs: there is none")
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        end_id: int,
+        batch_tokens: int,
+        seed: int | None = None,
+        references: Sequence[Sequence[str]] | None = None,
+    ) -> None:
+        """Without `seed` the order is by length; `references` are all right texts for each source, if known.
+
+        Raises `ValueError` if there is no pair.
+        """
         self._pairs = pairs
         self._end_id = end_id
-        self._batch_tokens = batch_tokens
-        self._seed = seed
-        self._length = len(self._groups(0))
+        self.references = references
+        widths = [(len(target) + 1, len(source) + 1) for source, target in pairs]
+        super().__init__("pairs", widths, batch_tokens=batch_tokens, seed=seed)
 
-    def __len__(self) -> int:
-        return self._length
-
-    def epoch(self, number: int) -> Iterator[PairBatch]:
-        return map(self._batch, self._groups(number))
-
-    def _groups(self, epoch: int) -> list[list[int]]:
-        widths = [(len(target) + 1, len(source) + 1) for source, target in self._pairs]
-        return similar_lengths(widths, self._batch_tokens, self._seed, epoch)
-
-    def _batch(self, indices: list[int]) -> PairBatch:
+    def collate(self, indices: list[int]) -> PairBatch:
         end = self._end_id
         sources = [[*self._pairs[index][0], end] for index in indices]
         targets = [self._pairs[index][1] for index in indices]

@@ -13,9 +13,9 @@ from training.settings import PositiveInt, Settings
 __all__ = [
     "HELD_OUT_MOST",
     "HELD_OUT_SHARE",
+    "OWN_FILES",
     "CorpusOrFiles",
     "DataSection",
-    "OWN_FILES",
     "Split",
     "SplitFiles",
     "source",
@@ -75,7 +75,7 @@ class DataSection(Settings):
 class CorpusOrFiles(DataSection):
     """Data of a registered corpus, or of a user's own files."""
 
-    searchable = ("batch_tokens",)
+    searchable: ClassVar[tuple[str, ...]] = ("batch_tokens",)
     held_out_unit: ClassVar[str]
     """The plural noun for the distinct records that are divided between splits."""
 

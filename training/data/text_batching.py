@@ -3,13 +3,13 @@
 Shapes: `B` texts, `T` tokens, `L` classes of the text that has most.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from training.data.batching import IGNORED, similar_lengths
+from training.data.batching import IGNORED, LengthBatches
 from training.data.pair_batching import pad
 
 __all__ = ["TextBatch", "TextBatches"]
@@ -33,8 +33,8 @@ class TextBatch:
         return int((self.targets != IGNORED).sum())
 
 
-class TextBatches:
-    """Texts of similar lengths together, at most `batch_tokens` positions (padding included) a batch."""
+class TextBatches(LengthBatches[TextBatch]):
+    """Texts of similar lengths together."""
 
     def __init__(
         self,
@@ -44,25 +44,15 @@ class TextBatches:
         batch_tokens: int,
         seed: int | None = None,
     ) -> None:
-        """Tokens and classes of each text. Without `seed` the order is by length. `ValueError` where there is none."""
-        if not texts:
-            raise ValueError("texts: there is none")
+        """Take the tokens and classes of each text. Without `seed` the order is by length.
+
+        Raises `ValueError` if there is no text.
+        """
         self._texts = texts
         self._labels = labels
-        self._batch_tokens = batch_tokens
-        self._seed = seed
-        self._length = len(self._groups(0))
+        super().__init__("texts", [(len(text),) for text in texts], batch_tokens=batch_tokens, seed=seed)
 
-    def __len__(self) -> int:
-        return self._length
-
-    def epoch(self, number: int) -> Iterator[TextBatch]:
-        return map(self._batch, self._groups(number))
-
-    def _groups(self, epoch: int) -> list[list[int]]:
-        return similar_lengths([(len(text),) for text in self._texts], self._batch_tokens, self._seed, epoch)
-
-    def _batch(self, indices: list[int]) -> TextBatch:
+    def collate(self, indices: list[int]) -> TextBatch:
         texts = [self._texts[index] for index in indices]
         return TextBatch(
             tokens=pad(texts, 0),

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Protocol
 import onnx
 
 from models.backend import Backend
-from models.bundle.manifest import Manifest
 from training.export.graphs import ExportGraph
 from training.export.model_card import Card
 
@@ -79,5 +78,5 @@ class TaskExport(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def card(cls, manifest: Manifest) -> Card:
+    def card(cls, manifest: Any) -> Card:
         """Return the sentences of the model card that depend on the task."""

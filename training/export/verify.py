@@ -13,12 +13,13 @@ __all__ = ["TOLERANCE", "ExportError", "verify_bundle"]
 TOLERANCE = 1e-4
 """Largest difference of a log-probability, or of any other output, that an export may have."""
 
+
 class ExportError(RuntimeError):
     """An export that does not compute what the model computes."""
 
 
 def verify_bundle(path: Path, manifest: Manifest, largest: Callable[[Backend], float]) -> dict[str, float]:
-    """Return the largest difference from eager of each backend that the bundle has; raises `ExportError` above `TOLERANCE`."""
+    """Return the largest difference from eager of each backend of a bundle; raises `ExportError` above `TOLERANCE`."""
     backends: list[Backend] = [OnnxBackend(path, manifest)]
     if all(graph.torchscript for graph in manifest.graphs.values()):
         backends.append(TorchScriptBackend(path, manifest))

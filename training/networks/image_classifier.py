@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from training.networks.classifier import ClassifierModel
 from training.networks.image_encoder import ImageEncoder
+from training.networks.softmax_model import SoftmaxModel
 from training.softmax import GeneralizedSoftmax
 
 __all__ = ["ImageClassifier"]
@@ -17,7 +17,7 @@ _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of ImageNet's red, green and blue."""
 
 
-class ImageClassifier(ClassifierModel):
+class ImageClassifier(SoftmaxModel):
     """Images of 8 bits a colour in, what the output layer sees out."""
 
     mean: Tensor

@@ -3,16 +3,17 @@
 Shapes: `B` sequences, `T` time steps, `V` words, `d` hidden size, `L` layers.
 """
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from training.networks.lstm import LSTM, State
+from training.networks.softmax_model import SoftmaxModel
 from training.softmax import GeneralizedSoftmax
 
 __all__ = ["RecurrentLanguageModel"]
 
 
-class RecurrentLanguageModel(nn.Module):
+class RecurrentLanguageModel(SoftmaxModel):
     """Word vectors are the rows of the output layer's projection matrix (tied; Press and Wolf 2017)."""
 
     def __init__(self, network: LSTM, output_layer: GeneralizedSoftmax) -> None:

@@ -6,18 +6,16 @@ Shapes: `B` sources, `S` source tokens, `T` target tokens, `d` hidden size.
 import abc
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from training.networks.softmax_model import SoftmaxModel
 from training.networks.transformer import Cache, Memory
-from training.softmax import GeneralizedSoftmax
 
 __all__ = ["SequenceToSequenceModel"]
 
 
-class SequenceToSequenceModel(nn.Module, abc.ABC):
+class SequenceToSequenceModel(SoftmaxModel, abc.ABC):
     """A target starts after the end token."""
-
-    output_layer: GeneralizedSoftmax
 
     def forward(self, source: Tensor, source_lengths: Tensor, target: Tensor) -> Tensor:
         """source `[B, S]`, its lengths `[B]`, target so far `[B, T]` -> next context vectors `[B, T, d]`."""

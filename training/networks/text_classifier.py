@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from training.networks.classifier import ClassifierModel
 from training.networks.dropout import Dropout
+from training.networks.softmax_model import SoftmaxModel
 from training.networks.text_encoder import TextEncoder
 from training.softmax import GeneralizedSoftmax
 
@@ -16,7 +16,7 @@ Pooling = Literal["mean", "cls"]
 """The text's vector: the mean of its tokens', or that of its first token, `[CLS]`."""
 
 
-class TextClassifier(ClassifierModel):
+class TextClassifier(SoftmaxModel):
     """Shapes: `B` texts, `T` tokens, `d` hidden size."""
 
     def __init__(self, encoder: TextEncoder, output_layer: GeneralizedSoftmax, pooling: Pooling = "mean") -> None:

@@ -1,22 +1,53 @@
-"""What the classification of texts and of images have in common: loss and metrics."""
+"""Training of classifiers, of any input: recipe, loss and metrics."""
 
 import abc
-from collections.abc import Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
 from entmax import entmax15, entmax15_loss
 from numpy.typing import NDArray
+from pydantic import model_validator
 from torch import Tensor
 
+from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED
-from training.networks.classifier import ClassifierModel
-from training.recipe import ClassificationRecipe, ImageClassificationRecipe
+from training.recipe import Recipe
+from training.softmax.mixture import parse_kernels
 from training.tasks.classification_quality import ClassificationQuality, measure_several, measure_single
-from training.tasks.task import Batches
+from training.tasks.evaluation import in_order
+from training.tasks.task import Batches, Task
 
-__all__ = ["ClassificationTask", "LabelledBatch"]
+__all__ = ["ClassificationTask", "ClassifierRecipe", "LabelledBatch", "label_file", "read_labels"]
+
+
+class ClassifierRecipe(Recipe):
+    """The fields that recipes of all classifiers have."""
+
+    loss: Literal["softmax", "entmax15"] = "softmax"
+    """`softmax` is the output layer's own, sparse or not; `entmax15` (Peters et al. 2019) is there for comparison."""
+
+    @model_validator(mode="after")
+    def _entmax_of_plain_scores(self) -> Self:
+        layer = self.output_layer
+        if self.loss == "entmax15" and (
+            layer.sparse_k is not None or layer.label_smoothing or len(parse_kernels(layer.kernels)) > 1
+        ):
+            raise ValueError("loss: entmax15 takes one kernel, without sparse_k and label_smoothing")
+        return self
+
+
+def label_file(labels: Sequence[str]) -> Callable[[Path], object]:
+    """Return a function that writes a file of labels, one a line."""
+    text = "".join(f"{label}\n" for label in labels)
+    return lambda path: path.write_text(text, encoding="utf-8")
+
+
+def read_labels(run: RunDirectory) -> tuple[str, ...]:
+    """Return the labels that a run directory holds."""
+    return tuple(run.labels.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
 
 
 class LabelledBatch(Protocol):
@@ -36,34 +67,32 @@ class LabelledBatch(Protocol):
 BatchT = TypeVar("BatchT", bound=LabelledBatch)
 
 
-class ClassificationTask(abc.ABC, Generic[BatchT]):
-    """Tells of which class something is, or of which classes; selected by accuracy, or then by micro F1."""
+class ClassificationTask(Task[BatchT], abc.ABC):
+    """Learns the class of an example, or its classes; is selected by accuracy, or then by micro F1."""
 
+    outputs: ClassVar[str] = "classes"
     metric = "accuracy"
-    """Or `micro F1` where an example can be of several classes."""
-    maximize = True
-    device: torch.device
+    """Or `micro F1` if an example can have several classes."""
+    recipe: ClassifierRecipe
     labels: tuple[str, ...]
     """Names of the classes."""
-    recipe: ClassificationRecipe | ImageClassificationRecipe
-    model: ClassifierModel
     several = False
-    """Whether an example can be of several classes."""
+    """Whether an example can have several classes."""
 
     def batches(self, split: str) -> Batches[BatchT]:
-        """Batches of a split; training batches are shuffled by the recipe's seed, and images changed at random."""
+        """Return the batches of a split; training batches are shuffled by the recipe's seed, images augmented."""
         return self.batches_of(split, training=split == "train")
 
     @abc.abstractmethod
     def batches_of(self, split: str, *, training: bool) -> Batches[BatchT]:
-        """Batches of a split, for training or as it is."""
+        """Return the batches of a split, shuffled and augmented for training, or as it is."""
 
     @abc.abstractmethod
     def vectors(self, batch: BatchT) -> Tensor:
-        """What the output layer sees, `[B, d]`."""
+        """Return the inputs of the output layer, `[B, d]`."""
 
     def loss(self, batch: BatchT) -> tuple[Tensor, int]:
-        """Summed loss over the batch's examples and their classes, and the number of these pairs.
+        """Return the summed loss over the batch's examples and their classes, and the number of these pairs.
 
         An example of several classes counts once for each (Menon et al. 2019, "pick all labels").
         """
@@ -80,10 +109,10 @@ class ClassificationTask(abc.ABC, Generic[BatchT]):
         return total
 
     def evaluate(self, batches: Batches[BatchT], *, threshold: float | None = None) -> ClassificationQuality:
-        """Metrics on a split, dropout off.
+        """Return the metrics on a split, dropout off.
 
-        Where examples can be of several classes, a class is predicted from a probability of `threshold` on; without it
-        the best one for this split is taken, which is fair on the development set alone.
+        If examples can have several classes, those with a probability of at least `threshold` are predicted; without it
+        the best threshold for this split is taken, which is fair on the development set alone.
         """
         probabilities, labels = self.predictions(batches)
         if self.several:
@@ -91,22 +120,19 @@ class ClassificationTask(abc.ABC, Generic[BatchT]):
         return measure_single(probabilities, [label for (label,) in labels])
 
     def predicted(self, split: str) -> tuple[NDArray[np.float64], list[tuple[int, ...]]]:
-        """As `predictions`, of a split as it is."""
+        """Return the `predictions` for a split as it is."""
         return self.predictions(self.batches_of(split, training=False))
 
-    @torch.no_grad()
     def predictions(self, batches: Batches[BatchT]) -> tuple[NDArray[np.float64], list[tuple[int, ...]]]:
-        """Probabilities `[N, C]` and the true classes of each example, in the order of the split."""
-        was_training = self.model.training
-        self.model.eval()
-        found: dict[int, tuple[Tensor, tuple[int, ...]]] = {}
-        for batch in batches.epoch(0):
-            rows = self._distribution(self.vectors(batch)).double().cpu()
-            classes = [tuple(row[row != IGNORED].tolist()) for row in batch.targets]
-            found |= zip(batch.indices.tolist(), zip(rows, classes, strict=True), strict=True)
-        self.model.train(was_training)
-        ordered = [found[index] for index in sorted(found)]
-        return torch.stack([row for row, _ in ordered]).numpy(), [classes for _, classes in ordered]
+        """Return probabilities `[N, C]` and the true classes of each example, in the order of the split."""
+        rows, classes = zip(*in_order(self.model, batches, self._predicted), strict=True)
+        return torch.stack(rows).numpy(), list(classes)
+
+    def _predicted(self, batch: BatchT) -> list[tuple[Tensor, tuple[int, ...]]]:
+        """Return the probabilities `[C]` and the true classes of each example."""
+        rows = self._distribution(self.vectors(batch)).double().cpu()
+        classes = [tuple(row[row != IGNORED].tolist()) for row in batch.targets]
+        return list(zip(rows, classes, strict=True))
 
     def _distribution(self, hidden: Tensor) -> Tensor:
         layer = self.model.output_layer
@@ -116,11 +142,5 @@ class ClassificationTask(abc.ABC, Generic[BatchT]):
         return distribution
 
     def qualities(self, split: str) -> dict[str, float]:
-        """All metrics on a split as it is."""
+        """Return all metrics on a split as it is."""
         return self.evaluate(self.batches_of(split, training=False)).named()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        assert not state

@@ -1,54 +1,93 @@
-"""What the exports of classifiers have in common.
+"""Export of classifiers, of any input.
 
 Shapes: `B` examples, `C` classes, `N` examples of a split.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.backend import Backend
-from models.tasks.text_classification import Label
-from models.bundle.manifest import Graph
+from models.bundle.manifest import BundleManifest, Graph
+from models.tasks.labels import ClassesConfig, Label
 from training.export.graphs import ExportGraph, contract
+from training.export.model_card import Card
+from training.export.task_export import TaskExport
 from training.export.verify import ExportError
-from training.recipe import ClassificationRecipe, ImageClassificationRecipe
+from training.tasks.classification import ClassifierRecipe
 
-__all__ = ["LABELS", "check_recipe", "classify_contract", "label_file", "largest_difference", "probability_table"]
+__all__ = ["LABELS", "ClassifierExport", "classify_contract", "largest_difference", "probability_table"]
+
+_Tensors = Mapping[str, tuple[str, tuple[str | int, ...]]]
 
 LABELS = "labels.txt"
 """File of a bundle."""
 
 
-def check_recipe(recipe: ClassificationRecipe | ImageClassificationRecipe) -> None:
-    """Raises `ExportError` for a distribution that is not the output layer's, and for corpora of other classes."""
-    if recipe.export.also_test_on:
-        raise ExportError("export.also_test_on: other corpora have other classes")
-    if recipe.loss != "softmax":
-        raise ExportError(f"a model with loss {recipe.loss} is there for comparison and cannot be exported")
+class ClassifierExport(TaskExport):
+    """Export of a classifier: the graph `classify`, which returns the k best classes of each example."""
+
+    torchscript = "classifier.pt"
+    quantization = "int8-static"
+    inputs: ClassVar[str]
+    """The noun for an input, such as `text`."""
+    labels: Sequence[str]
+
+    def add_graph(self, module: nn.Module, inputs: _Tensors, examples: Sequence[Tensor]) -> None:
+        """Set `graphs` to the graph of a module that reads `inputs` and k."""
+        graph = classify_contract(inputs)
+        self.graphs = {"classify": ExportGraph(module.eval(), graph, (*examples, torch.tensor(2)))}
+
+    def worst(self, backend: Backend, examples: Sequence[Sequence[Tensor]]) -> float:
+        """Return the largest difference of probabilities over examples of inputs and all classes."""
+        return largest_difference(backend, self.graphs["classify"], examples, len(self.labels))
+
+    @staticmethod
+    def check(recipe: ClassifierRecipe) -> None:
+        """Raise `ExportError` for a distribution other than the output layer's, and for corpora of other classes."""
+        if recipe.export.also_test_on:
+            raise ExportError("export.also_test_on: other corpora have other classes")
+        if recipe.loss != "softmax":
+            raise ExportError(f"a model with loss {recipe.loss} is there for comparison and cannot be exported")
+
+    @classmethod
+    def card_of(cls, manifest: BundleManifest[ClassesConfig], network: str, outputs: str, limit: str) -> Card:
+        """Return the card; `outputs` are lines about inputs, `limit` is the largest input."""
+        classes, what = manifest.config.classes, cls.inputs
+        quality = (
+            "Shares, 0 to 1. The calibration error is the expected one in 15 bins (Guo et al. 2017); out-of-scope AUROC"
+            " says how well the largest probability tells texts of a class from texts of none."
+        )
+        if classes.threshold is not None:
+            quality += f" Predicted are the best class and those of probability {classes.threshold:g} and more."
+        return Card(
+            unit="classes",
+            network=network,
+            outputs=f"Classes: {classes.count}, in `{classes.file}`{outputs}",
+            limits=f"Each {what} may have up to {limit}. It knows no class but its own: every {what} is given one\n"
+            "of them. It repeats the biases of what it was trained on.",
+            quality=quality,
+            digits=4,
+        )
 
 
-def classify_contract(inputs: Mapping[str, tuple[str, tuple[str | int, ...]]]) -> Graph:
-    """The graph `classify`: its inputs and `k` in, the k best classes of each example out."""
+def classify_contract(inputs: _Tensors) -> Graph:
+    """Return the contract of `classify`: its inputs and `k` in, the k best classes of each example out."""
     return contract(
         {**inputs, "k": ("int64", ())},
         {"log_probabilities": ("float32", ("batch", "k")), "classes": ("int64", ("batch", "k"))},
     )
 
 
-def label_file(labels: Sequence[str]) -> dict[str, str]:
-    """Name and content."""
-    return {LABELS: "".join(f"{label}\n" for label in labels)}
-
-
 @torch.no_grad()
 def largest_difference(
     backend: Backend, graph: ExportGraph, examples: Sequence[Sequence[Tensor]], num_classes: int
 ) -> float:
-    """Of a backend's probabilities from the module's, over examples of inputs, class by class."""
+    """Return the largest difference of a backend's probabilities from the module's, over examples, class by class."""
     worst, count = 0.0, torch.tensor(num_classes)
     for inputs in examples:
         names = [spec.name for spec in graph.contract.inputs]
@@ -62,7 +101,7 @@ def largest_difference(
 
 
 def probability_table(labels: Sequence[str], found: Sequence[Sequence[Label]]) -> NDArray[np.float64]:
-    """Probabilities `[N, C]`, 0 where a class was left out."""
+    """Return probabilities `[N, C]`, 0 for a class that was left out."""
     places = {label: index for index, label in enumerate(labels)}
     table = np.zeros((len(found), len(places)))
     for row, some in enumerate(found):

@@ -1,4 +1,4 @@
-"""How good predicted probabilities of classes are.
+"""Quality of predicted probabilities of classes.
 
 Shapes: `N` texts, `C` classes.
 """
@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
-from training.data.labelled_texts import OUT_OF_SCOPE
-
 __all__ = [
+    "OUT_OF_SCOPE",
     "ClassificationQuality",
     "calibration_error",
     "measure_several",
@@ -20,6 +19,9 @@ __all__ = [
     "measured",
     "out_of_scope_auroc",
 ]
+
+OUT_OF_SCOPE = "oos"
+"""The out-of-scope label."""
 
 Probabilities = NDArray[np.float64]
 """`[N, C]`; rows sum to 1."""
@@ -30,28 +32,28 @@ _THRESHOLDS = np.arange(1, 20) / 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClassificationQuality:
-    """Shares, 0 to 1."""
+    """Fractions in [0, 1]."""
 
     accuracy: float
-    """Examples whose classes are exactly the predicted ones: subset accuracy, where these can be several."""
+    """Examples whose classes are exactly the predicted ones: subset accuracy, if there can be several."""
     micro_f1: float
-    """F1 over all decisions, which is the accuracy where texts are of one class."""
+    """F1 over all decisions, which is the accuracy if texts have one class each."""
     macro_f1: float
     """Mean over classes of each class's F1."""
     top_5: float
-    """Texts of whose classes one is among the five most probable."""
+    """Texts with one of their classes among the five most probable."""
     calibration_error: float
     """Expected calibration error of the most probable class, in 15 bins (Guo et al. 2017, eq. 3)."""
     threshold: float | None = None
-    """The probability from which on a class is predicted, where texts can be of several."""
+    """The least probability of a predicted class, if texts can have several."""
 
     @property
     def value(self) -> float:
-        """What models are selected by."""
+        """The metric that models are selected by."""
         return self.accuracy if self.threshold is None else self.micro_f1
 
     def named(self) -> dict[str, float]:
-        """The numbers as they are reported, the one that models are selected by first."""
+        """Return the metrics by name, the one that models are selected by first."""
         several = self.threshold is not None
         if several:
             first = {"micro F1": self.micro_f1, "macro F1": self.macro_f1, "subset accuracy": self.accuracy}
@@ -61,7 +63,7 @@ class ClassificationQuality:
 
 
 def measure_single(probabilities: Probabilities, labels: Sequence[int]) -> ClassificationQuality:
-    """Quality where each of the `N` texts is of one class."""
+    """Return the quality if each of the `N` texts has one class."""
     predicted = probabilities.argmax(1)
     accuracy = float(accuracy_score(labels, predicted))
     return ClassificationQuality(
@@ -76,9 +78,9 @@ def measure_single(probabilities: Probabilities, labels: Sequence[int]) -> Class
 def measure_several(
     probabilities: Probabilities, labels: Sequence[Sequence[int]], threshold: float | None = None
 ) -> ClassificationQuality:
-    """Quality where texts can be of several classes: predicted are the best and those from `threshold` on.
+    """Return the quality if texts can have several classes: predicted are the best and those from `threshold` on.
 
-    Without `threshold`, that of 0.05 to 0.95 in steps of 0.05 with the highest micro F1.
+    Without `threshold`, it is that of 0.05 to 0.95 in steps of 0.05 with the highest micro F1.
     """
     truth = np.zeros(probabilities.shape, bool)
     for row, classes in enumerate(labels):
@@ -106,16 +108,16 @@ def _top_5(probabilities: Probabilities, labels: Sequence[Sequence[int]]) -> flo
 
 
 def calibration_error(confidences: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
-    """Mean distance between confidence and accuracy over 15 bins of equal width, weighted by size: `[N]`, `[N]`."""
+    """Return the mean distance of confidence and accuracy in 15 bins of equal width, weighted by size: `[N]`, `[N]`."""
     bins = np.minimum((confidences * _BINS).astype(int), _BINS - 1)
     gaps = np.bincount(bins, confidences - right, minlength=_BINS)
     return float(np.abs(gaps).sum() / len(right))
 
 
 def out_of_scope_auroc(inside: Probabilities, outside: Probabilities) -> float:
-    """How well the largest probability tells texts of a class from texts of none (Hendrycks and Gimpel 2017).
+    """Return how well the largest probability separates texts of a class from texts of none (Hendrycks, Gimpel 2017).
 
-    Area under the receiver operating characteristic: `[N, C]`, `[M, C]` -> 0.5 for chance, 1 for no error.
+    It is the area under the receiver operating characteristic: `[N, C]`, `[M, C]` -> 0.5 for chance, 1 for no error.
     """
     scores = np.concatenate([inside.max(1), outside.max(1)])
     truth = np.repeat([1, 0], [len(inside), len(outside)])
@@ -131,7 +133,7 @@ def measured(
     several: bool,
     threshold: float | None,
 ) -> dict[str, float]:
-    """All numbers on `N` texts and, for the detection of texts of no class, on `M` such: `[N, C]`, N, `[M, C]`, C.
+    """Return all metrics on `N` texts and, for out-of-scope detection, on `M` texts of no class: `[N, C]`, `[M, C]`.
 
     A class `oos` counts as no class in the detection.
     """

@@ -56,7 +56,7 @@ class SequenceExport(TaskExport):
         return largest_difference(self.network(), self.graphs, backend, self.longest)
 
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
-        """Return graphs with int8 products, by the ranges of activations in beam searches of size 4 on training texts."""
+        """Return graphs with int8 products, by the ranges of activations in beam searches on training texts."""
         recorder, queries = RangeRecorder(models), self.calibration()
         keys = [each for each in self.graphs["encode"].contract.outputs if each.name.startswith("memory_keys")]
         heads, size = (axis for axis in keys[0].shape if isinstance(axis, int))

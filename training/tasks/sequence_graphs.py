@@ -23,8 +23,8 @@ def sequence_graphs(model: SequenceToSequenceModel, encoder: nn.Module, step: nn
 
     `encoder` reads sources `[B, S]` and lengths `[B]`, and returns for each layer keys and values `[B, H, S, d / H]`.
     `step` reads tokens `[B, K]`, positions `[B]`, visible `[B, K, M]`, source lengths `[B]`, `C` as `k` `[]`, the
-    caches' keys and values `[B, H, M, d / H]` of each layer, and the encoder's outputs; it returns log-probabilities and
-    tokens `[B, K, C]`, most likely first, and the new caches.
+    caches' keys and values `[B, H, M, d / H]` of each layer, and the encoder's outputs; it returns log-probabilities
+    and tokens `[B, K, C]`, most likely first, and the new caches.
     """
     source = example_source(model, batch_size=3, length=7, seed=0)
     with torch.no_grad():

@@ -33,7 +33,7 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
 
     @abc.abstractmethod
     def batches(self, split: str) -> PairBatches:
-        """Return the batches of a split; training batches are shuffled by the recipe's seed, too long pairs left out."""
+        """Return the batches of a split; training batches are shuffled by the recipe's seed, without too long pairs."""
 
     @abc.abstractmethod
     def most_tokens(self, batch: PairBatch) -> int:
@@ -53,7 +53,7 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
         return self.model.output_layer.loss(hidden[valid], kept), kept.shape[0]
 
     def evaluate(self, batches: PairBatches) -> QualityT:
-        """Return the quality of greedy search; references are the targets, decoded, where the batches have no others."""
+        """Return the quality of greedy search; references are the decoded targets unless the batches have others."""
         outputs, targets = zip(*in_order(self.model, batches, self._greedy), strict=True)
         return self.quality(outputs, batches.references or [(target,) for target in targets])
 

@@ -77,7 +77,7 @@ class Task(abc.ABC, Generic[BatchT]):
     def open(cls, recipe: Any, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
         """Return the task of a recipe with fresh parameters and the files of its run directory."""
 
-    def initialize(self) -> None:  # noqa: B027
+    def initialize(self) -> None:
         """Load the parameters that a new run starts from, such as those of a pretrained encoder."""
 
     @abc.abstractmethod

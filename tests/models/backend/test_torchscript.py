@@ -13,9 +13,9 @@ import torch
 from models.backend import Array
 from models.backend.onnx import OnnxBackend
 from models.backend.torchscript import TorchScriptBackend
-from models.errors import BundleError, UnsupportedDeviceError
 from models.bundle.manifest import Manifest, read_manifest
 from models.bundle.store import load_bundle
+from models.errors import BundleError, UnsupportedDeviceError
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")

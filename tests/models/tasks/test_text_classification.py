@@ -13,7 +13,7 @@ from models.backend import BackendName
 from models.bundle.manifest import sha256_of
 from models.bundle.store import load_bundle
 from training.export.bundle import Exported
-from training.export.classification import LABELS
+from training.tasks.classification_export import LABELS
 from training.tasks.text_classification import TextClassificationTask
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")

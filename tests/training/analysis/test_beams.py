@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from models.tasks.text_generation import Generator
 from models.bundle.store import load_bundle
+from models.tasks.text_generation import Generator
 from training.analysis.beams import SEARCHES, beam_rows
 from training.analysis.cli import beams
-from training.data.rewritten_texts import read_rewritten
 from training.export.bundle import Exported
-from training.export.text_generation import bundle_generation
-from training.recipe import GenerationRecipe
+from training.tasks.text_generation import GenerationRecipe, bundle_generation, read_source_targets
 
 
 def test_every_search_is_measured(notes_export: Exported, notes_recipe: GenerationRecipe, notes_dir: Path) -> None:
@@ -20,7 +18,7 @@ def test_every_search_is_measured(notes_export: Exported, notes_recipe: Generati
     assert isinstance(model, Generator)
     rows = beam_rows({"notes": model}, "test", notes_dir, limit=10)
     assert [row[:3] for row in rows.rows] == [("notes", search, 10) for search in SEARCHES]
-    texts = read_rewritten(notes_recipe.data, "test", notes_dir)[:10]
+    texts = read_source_targets(notes_recipe.data, "test", notes_dir)[:10]
     assert rows.rows[1][3:] == pytest.approx(list(bundle_generation(model, texts).values()))
 
 
@@ -34,7 +32,7 @@ def test_the_command_writes_a_table(
 
 
 def test_other_bundles_are_refused(babbler_bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is a bundle of task 'translation', not of a text generator"):
+    with pytest.raises(ValueError, match="is a bundle of task 'translation', which does not offer 'generate'"):
         beams((babbler_bundle,), data_dir=tmp_path)
     with pytest.raises(ValueError, match="at least one bundle directory"):
         beams(())

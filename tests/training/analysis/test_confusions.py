@@ -40,5 +40,7 @@ def test_the_command_writes_tables(errands_run: RunDirectory, tiny_data_dir: Pat
 
 
 def test_a_run_of_another_task_is_refused(tiny_run: RunDirectory, tiny_data_dir: Path) -> None:
-    with pytest.raises(ValueError, match="is a run of task 'language-model', not of a classifier"):
+    with pytest.raises(
+        ValueError, match="is a run of task 'language-model', which does not offer the operation 'classify'"
+    ):
         confusions(tiny_run.path, data_dir=tiny_data_dir, device="cpu")

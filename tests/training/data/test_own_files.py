@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from training.data.own_files import read_pairs, read_split
-from training.data.settings import PairSettings, SplitFiles
+from training.data.settings import SplitFiles
+from training.tasks.translation import PairSettings
 
 ONLY_TRAIN = SplitFiles(train="pairs.tsv")
 

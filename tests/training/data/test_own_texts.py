@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from training.data.own_texts import read_lines
-from training.data.settings import DataSettings, SplitFiles
+from training.data.settings import SplitFiles
+from training.tasks.language_model import DataSettings
 
 FILES = SplitFiles(train="text.txt")
 LINES = [f"line {index}" for index in range(60)]

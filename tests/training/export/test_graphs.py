@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.export.graphs import ExportGraph, example_inputs, language_model_graphs
+from training.export.graphs import ExportGraph
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM
 from training.softmax import GeneralizedSoftmax
+from training.tasks.language_model.graphs import example_inputs, language_model_graphs
 
 V, D, LAYERS = 13, 4, 2
 

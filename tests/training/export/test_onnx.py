@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from models.backend.onnx import OnnxBackend
 from models.bundle.manifest import Graph
 from training.export.bundle import Exported
-from training.export.graphs import ExportGraph, example_inputs, language_model_graphs
+from training.export.graphs import ExportGraph
 from training.export.onnx import WEIGHTS, save_graphs, to_onnx
 from training.networks.language_model import RecurrentLanguageModel
 from training.softmax import GeneralizedSoftmax
 from training.softmax.kernels import KERNELS
 from training.softmax.mixture import KernelSpec
+from training.tasks.language_model.graphs import example_inputs, language_model_graphs
 
 Trace = Callable[[ExportGraph], onnx.ModelProto]
 

@@ -14,11 +14,12 @@ from onnx import TensorProto, numpy_helper
 
 from models.text.tokenization import WordTokenizer
 from training.checkpoint import RunDirectory
-from training.export.graphs import ExportGraph, language_model_graphs
+from training.export.graphs import ExportGraph
 from training.export.onnx import save_graphs
 from training.export.quantize import quantize_int8, quantize_int8_static
 from training.networks.language_model import RecurrentLanguageModel
 from training.tasks.language_model import split_texts
+from training.tasks.language_model.graphs import language_model_graphs
 
 Array = NDArray[np.float32]
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from training.export.bundle import Exported
-from training.export.graphs import ExportGraph, example_inputs, language_model_graphs
+from training.export.graphs import ExportGraph
 from training.export.torchscript import save_torchscript
 from training.networks.language_model import RecurrentLanguageModel
+from training.tasks.language_model.graphs import example_inputs, language_model_graphs
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")

@@ -16,10 +16,11 @@ from models.backend.onnx import OnnxBackend
 from models.bundle.manifest import Manifest
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported
-from training.export.graphs import language_model_graphs
 from training.export.onnx import WEIGHTS
-from training.export.verify import SHAPES, TOLERANCE, ExportError, largest_difference, verify_bundle
+from training.export.verify import TOLERANCE, ExportError, verify_bundle
 from training.networks.language_model import RecurrentLanguageModel
+from training.tasks.language_model.graphs import language_model_graphs
+from training.tasks.language_model.verification import SHAPES, largest_difference
 from training.trained import load_trained
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.
@@ -122,7 +123,7 @@ def test_largest_difference_is_what_was_added(
 
     monkeypatch.setattr(OnnxBackend, "run", run)
     backend = OnnxBackend(tiny_export.path, tiny_export.manifest, threads=1)
-    assert largest_difference(backend, tiny_export.manifest, tiny_model) == pytest.approx(0.25)
+    assert largest_difference(backend, tiny_model) == pytest.approx(0.25)
 
 
 def test_what_lies_behind_a_length_is_not_compared(
@@ -139,7 +140,7 @@ def test_what_lies_behind_a_length_is_not_compared(
 
     monkeypatch.setattr(OnnxBackend, "run", run)
     backend = OnnxBackend(tiny_export.path, tiny_export.manifest, threads=1)
-    assert largest_difference(backend, tiny_export.manifest, tiny_model) == 0
+    assert largest_difference(backend, tiny_model) == 0
 
 
 # ---- sparse layers ----------------------------------------------------------------------------------------
@@ -198,9 +199,9 @@ def test_positions_that_rounding_may_decide_are_not_compared(
         pairs[:, 1] = pairs[:, 0] * factor
     monkeypatch.setattr(OnnxBackend, "run", _as_eager(other))
     backend = OnnxBackend(sparse_export.path, sparse_export.manifest, threads=1)
-    assert largest_difference(backend, sparse_export.manifest, model) <= TOLERANCE
+    assert largest_difference(backend, model) <= TOLERANCE
     monkeypatch.setattr("training.export.verify.TOLERANCE", -1.0)  # all are compared
-    assert largest_difference(backend, sparse_export.manifest, model) > 0.1
+    assert largest_difference(backend, model) > 0.1
 
 
 def test_where_no_position_can_be_compared_nothing_is_promised(

@@ -7,10 +7,10 @@ import torch
 
 from models.text.tokenization import SubwordTokenizer, WordTokenizer
 from training.checkpoint import RunDirectory
-from training.recipe import Recipe, TranslationRecipe
+from training.recipe import Recipe
 from training.tasks.language_model import LanguageModelTask
-from training.tasks.registry import open_task, start_run
-from training.tasks.translation import TranslationTask
+from training.tasks.translation import TranslationRecipe, TranslationTask
+from training.trained import open_task, start_run
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from training.data.image_corpora import ImageCorpus, get_image_corpus
 from training.data.own_images import OwnImages
-from training.data.settings import ImageSettings
+from training.tasks.image_classification.settings import ImageSettings
 
 __all__ = ["image_source", "read_images"]
 

@@ -1,27 +1,35 @@
-"""The classification of images: its data and network."""
+"""Training of image classifiers: classes, encoder, batches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
 
+from training.checkpoint import RunDirectory
 from training.data.image_batching import ImageBatch, ImageBatches
-from training.data.labelled_images import image_source, read_images
 from training.networks.image_classifier import ImageClassifier
 from training.networks.image_encoder import DenseNet, EfficientNetLite0, ImageEncoder, load_efficientnet_lite0
 from training.networks.pretrained import image_weights
-from training.networks.settings import ImageEncoderSettings
-from training.recipe import ImageClassificationRecipe
-from training.tasks.classification import ClassificationTask
+from training.tasks.classification import ClassificationTask, label_file, read_labels
+from training.tasks.image_classification.export import ImageClassificationExport
+from training.tasks.image_classification.reading import image_source, read_images
+from training.tasks.image_classification.settings import ImageClassificationRecipe, ImageEncoderSettings
+from training.tasks.registry import register
 
 __all__ = ["ImageClassificationTask"]
 
 
+@register("image-classification")
 class ImageClassificationTask(ClassificationTask[ImageBatch]):
-    """Tells of which class an image is."""
+    """Learns the class of an image."""
 
+    recipe_type = ImageClassificationRecipe
+    exporter = ImageClassificationExport
+    single_process = "batch normalization needs the whole batch"
     recipe: ImageClassificationRecipe
+    model: ImageClassifier
 
     def __init__(
         self, recipe: ImageClassificationRecipe, labels: Sequence[str], data_dir: Path, device: torch.device
@@ -32,7 +40,7 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
         self.device = device
         encoder = _encoder(recipe.network)
         layer = recipe.output_layer.build(len(labels), encoder.hidden_size)
-        self.model: ImageClassifier = ImageClassifier(encoder, layer, recipe.network.scale).to(device)
+        self.model = ImageClassifier(encoder, layer, recipe.network.scale).to(device)
 
     @staticmethod
     def build_labels(recipe: ImageClassificationRecipe, data_dir: Path) -> list[str]:
@@ -42,8 +50,17 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
             source.images("test", data_dir)
         return source.labels(data_dir)
 
+    @classmethod
+    def prepare(
+        cls, recipe: ImageClassificationRecipe, run: RunDirectory, data_dir: Path
+    ) -> Mapping[Path, Callable[[Path], object]]:
+        return {run.labels: label_file(cls.build_labels(recipe, data_dir))}
+
+    @classmethod
+    def open(cls, recipe: ImageClassificationRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
+        return cls(recipe, read_labels(run), data_dir, device)
+
     def initialize(self) -> None:
-        """Takes over ImageNet weights, where the recipe asks for them."""
         if self.recipe.network.pretrained is not None:
             pretrained = load_efficientnet_lite0(image_weights(self.recipe.network.pretrained))
             self.model.encoder.load_state_dict(pretrained.state_dict())

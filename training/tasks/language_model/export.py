@@ -56,9 +56,7 @@ class LanguageModelExport(TaskExport):
         return {name: quantize_int8(model) for name, model in models.items()}
 
     @classmethod
-    def measure(
-        cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path
-    ) -> dict[str, float]:
+    def measure(cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path) -> dict[str, float]:
         result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
         if model.manifest.softmax.sparse_k is None:
             values = {"perplexity": result.value}

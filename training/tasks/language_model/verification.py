@@ -43,7 +43,7 @@ def largest_difference(backend: Backend, model: RecurrentLanguageModel) -> float
 
 
 def _clear(model: RecurrentLanguageModel, tokens: Tensor, lengths: Tensor, state: State) -> Tensor:
-    """Return whether each component's k-th best score is more than `TOLERANCE` above the next: `[B, T]`; all without k."""
+    """Return whether each component's k-th best score is above the next by more than `TOLERANCE`, `[B, T]`."""
     layer, count = model.output_layer, model.output_layer.weight.shape[0]
     if layer.sparse_k is None or layer.sparse_k >= count:
         return torch.ones_like(tokens, dtype=torch.bool)

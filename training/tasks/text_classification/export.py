@@ -1,10 +1,11 @@
-"""What the export of a classifier of texts does differently from that of other tasks.
+"""Export of text classifiers: graph, manifest section, verification, int8 weights, measurement, model card.
 
 Shapes: `B` texts, `T` tokens, `C` classes, `d` hidden size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -13,35 +14,38 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from models.backend import Backend
-from models.tasks.text_classification import Classifier
-from models.bundle.manifest import Manifest
-from models.bundle.store import Model
-from models.text.limits import padded
-from training.data.labelled_texts import known_texts, label_ids, out_of_scope_texts, read_labelled
-from training.export import classification
+from models.bundle.manifest import BundleManifest
+from models.tasks.text_classification import Classifier, ClassifierConfig
+from models.text.padding import padded
 from training.export.attention import joined_projections
 from training.export.calibration import RangeRecorder
 from training.export.folding import FoldedSoftmax
-from training.export.graphs import ExportGraph
+from training.export.model_card import Card
 from training.export.operators import attend
 from training.export.quantize import quantize_int8_static
+from training.export.task_export import TOKENIZER, vocabulary_section
 from training.export.topk import top_k
 from training.networks.text_classifier import TextClassifier, pooled
 from training.networks.transformer import EncoderLayer
-from training.recipe import AnyRecipe, ClassificationRecipe
+from training.tasks.classification import label_file
+from training.tasks.classification_export import LABELS, ClassifierExport, probability_table
 from training.tasks.classification_quality import measured
-from training.tasks.text_classification import TextClassificationTask
+from training.tasks.text_classification.reading import known_texts, label_ids, out_of_scope_texts, read_labelled
+from training.tasks.text_classification.settings import ClassificationRecipe
 
-__all__ = ["ClassifyTextGraph", "TextClassificationExport", "bundle_quality"]
+if TYPE_CHECKING:
+    from training.tasks.text_classification.task import TextClassificationTask
+
+__all__ = ["ClassifyTextGraph", "TextClassificationExport"]
 
 _CALIBRATION_TEXTS = 512
 _CALIBRATION_BATCH = 32
 _SHAPES = ((1, 3), (2, 40), (5, 11))
-"""Batch sizes and lengths to compare at; none is what was traced (3, 7)."""
+"""Batch sizes and lengths to compare at; none is the one that was traced (3, 7)."""
 
 
 class ClassifyTextGraph(nn.Module):
-    """The most probable classes of each text."""
+    """Computes the most probable classes of each text."""
 
     def __init__(self, model: TextClassifier) -> None:
         super().__init__()
@@ -66,58 +70,48 @@ class ClassifyTextGraph(nn.Module):
         return top_k(self.output_layer.log_prob(vectors), k)
 
 
-class TextClassificationExport:
-    """Graph, manifest fields and quality of a classifier."""
+class TextClassificationExport(ClassifierExport):
+    """Export of a text classifier."""
 
-    torchscript = "classifier.pt"
-    quantization = "int8-static"
+    inputs = "text"
 
-    def __init__(self, task: TextClassificationTask) -> None:
-        """Raises what `check_recipe` raises."""
-        classification.check_recipe(task.recipe)
-        self.task = task
-        self.tokenizer = task.tokenizer
+    def __init__(self, task: "TextClassificationTask") -> None:
+        self.check(task.recipe)
+        self.task, self.labels = task, task.labels
         inputs = {"tokens": ("int64", ("batch", "steps")), "lengths": ("int64", ("batch",))}
-        graph = classification.classify_contract(inputs)
-        examples = (*self._example(3, 7, seed=0), torch.tensor(2))
-        self.graphs: Mapping[str, ExportGraph] = {
-            "classify": ExportGraph(ClassifyTextGraph(task.model).eval(), graph, examples)
-        }
+        self.add_graph(ClassifyTextGraph(task.model), inputs, self._example(3, 7, seed=0))
         self._threshold: float | None = None
 
     def _example(self, batch_size: int, length: int, *, seed: int) -> tuple[Tensor, Tensor]:
-        """Random tokens `[B, T]` and lengths `[B]`, of which the first is T."""
+        """Return random tokens `[B, T]` and lengths `[B]`, of which the first is T."""
         generator = torch.Generator().manual_seed(seed)
         tokens = torch.randint(self.task.tokenizer.vocab_size, (batch_size, length), generator=generator)
         lengths = torch.randint(1, length + 1, (batch_size,), generator=generator)
         lengths[0] = length
         return tokens, lengths
 
-    def files(self) -> Mapping[str, str]:
-        return classification.label_file(self.task.labels)
+    def files(self) -> Mapping[str, Callable[[Path], object]]:
+        return {TOKENIZER: self.task.tokenizer.save, LABELS: label_file(self.labels)}
 
-    def description(self) -> Mapping[str, object]:
-        config, labels = self.task.classes.encoder, self.task.labels
-        if self.task.recipe.data.multi_label and self._threshold is None:
-            found = self.task.evaluate(self.task.batches("dev"))
-            self._threshold = found.threshold
-        sizes = config.model_dump(include={"hidden_size", "inner_size", "heads", "layers", "positions"})
+    def config(self) -> Mapping[str, object]:
+        task, recipe = self.task, self.task.recipe
+        if recipe.data.multi_label and self._threshold is None:
+            self._threshold = task.evaluate(task.batches("dev")).threshold
+        sizes = task.classes.encoder.model_dump(include={"hidden_size", "inner_size", "heads", "layers", "positions"})
         return {
-            "network": {"kind": "bert", **sizes, "pooling": self.task.recipe.network.pooling},
-            "classes": {"file": classification.LABELS, "count": len(labels), "threshold": self._threshold},
-            "limits": {"max_tokens": min(self.task.recipe.export.max_tokens, self.task.recipe.data.max_tokens)},
+            "network": {"kind": "bert", **sizes, "pooling": recipe.network.pooling},
+            "classes": {"file": LABELS, "count": len(self.labels), "threshold": self._threshold},
+            **vocabulary_section(task.tokenizer),
+            "limits": {"max_tokens": min(recipe.export.max_tokens, recipe.data.max_tokens)},
         }
 
-    def largest_difference(self, backend: Backend, manifest: Manifest) -> float:
-        """Over several shapes and all classes."""
-        del manifest
+    def largest_difference(self, backend: Backend) -> float:
         positions = self.task.classes.encoder.positions
         shapes = [(batch_size, min(length, positions)) for batch_size, length in _SHAPES]
-        examples = [self._example(*shape, seed=10 + seed) for seed, shape in enumerate(shapes)]
-        return classification.largest_difference(backend, self.graphs["classify"], examples, len(self.task.labels))
+        return self.worst(backend, [self._example(*shape, seed=10 + seed) for seed, shape in enumerate(shapes)])
 
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
-        """Int8 products, by the ranges that activations have on training texts."""
+        """Return graphs with int8 products, by the ranges of activations on training texts."""
         task, recorder = self.task, RangeRecorder(models)
         texts = [each.text for each in read_labelled(task.recipe.data, "train", task.data_dir)]
         some = texts[:: -(-len(texts) // _CALIBRATION_TEXTS)]
@@ -127,28 +121,33 @@ class TextClassificationExport:
             recorder.run("classify", {**inputs, "k": np.array(1)}, ["log_probabilities"])
         return {name: quantize_int8_static(model, recorder.ranges(name)) for name, model in models.items()}
 
-    def measure(self, model: Model, split: str, corpus: str | None = None) -> Mapping[str, float]:
-        assert isinstance(model, Classifier)
-        assert corpus is None
-        return bundle_quality(model, self.task.recipe, split, self.task.data_dir)
+    @classmethod
+    def measure(cls, model: Classifier, recipe: ClassificationRecipe, split: str, data_dir: Path) -> dict[str, float]:
+        """Return the metrics of a loaded bundle, by the same code that serves it."""
+        texts = known_texts(recipe.data, split, data_dir, model.labels)
+        outside = out_of_scope_texts(recipe.data, split, data_dir)
+        return measured(
+            _probabilities(model, [each.text for each in texts]),
+            label_ids(texts, model.labels),
+            _probabilities(model, outside),
+            model.labels,
+            several=recipe.data.multi_label,
+            threshold=model.config.classes.threshold,
+        )
 
-
-def bundle_quality(model: Classifier, recipe: AnyRecipe, split: str, data_dir: Path) -> dict[str, float]:
-    """Metrics of a loaded bundle, through the same code that serves it."""
-    assert isinstance(recipe, ClassificationRecipe)
-    assert model.manifest.classes is not None
-    texts = known_texts(recipe.data, split, data_dir, model.labels)
-    outside = out_of_scope_texts(recipe.data, split, data_dir)
-    return measured(
-        _probabilities(model, [each.text for each in texts]),
-        label_ids(texts, model.labels),
-        _probabilities(model, outside),
-        model.labels,
-        several=recipe.data.multi_label,
-        threshold=model.manifest.classes.threshold,
-    )
+    @classmethod
+    def card(cls, manifest: BundleManifest[ClassifierConfig]) -> Card:
+        config, network = manifest.config, manifest.config.network
+        vector = "mean of its tokens' vectors" if network.pooling == "mean" else "vector of [CLS]"
+        return cls.card_of(
+            manifest,
+            f"BERT encoder, {network.layers} layers, {network.hidden_size} hidden units, {network.heads} heads, "
+            f"feed-forward {network.inner_size}; a text's vector is the {vector}",
+            f"\n* Vocabulary: {config.vocab_size} word pieces",
+            f"{config.limits.max_tokens} word pieces",
+        )
 
 
 def _probabilities(model: Classifier, texts: Sequence[str]) -> NDArray[np.float64]:
     results = model.classify(texts, len(model.labels), truncate=True)
-    return classification.probability_table(model.labels, [result.labels for result in results])
+    return probability_table(model.labels, [result.labels for result in results])

@@ -7,10 +7,10 @@ from pathlib import Path
 from training.data.corpora import get_corpus
 from training.data.corpus_splits import corpus_split
 from training.data.own_files import LABELLED, read_split
-from training.data.settings import LabelledSettings
+from training.tasks.classification_quality import OUT_OF_SCOPE
+from training.tasks.text_classification.settings import LabelledSettings
 
 __all__ = [
-    "OUT_OF_SCOPE",
     "LabelledText",
     "known_texts",
     "label_ids",
@@ -18,9 +18,6 @@ __all__ = [
     "out_of_scope_texts",
     "read_labelled",
 ]
-
-OUT_OF_SCOPE = "oos"
-"""The out-of-scope label."""
 
 
 @dataclass(frozen=True, slots=True)

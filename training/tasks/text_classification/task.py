@@ -1,39 +1,53 @@
-"""The classification of texts: its data and network."""
+"""Training of text classifiers: classes, encoder, batches, metrics."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from models.text.tokenization import EncoderTokenizer
-from training.data.labelled_texts import known_texts, label_ids, labels_of, out_of_scope_texts, read_labelled
+from training.checkpoint import RunDirectory
 from training.data.text_batching import TextBatch, TextBatches
 from training.networks.text_classifier import TextClassifier
 from training.networks.text_encoder import EncoderConfig, TextEncoder
-from training.recipe import ClassificationRecipe
-from training.tasks.classification import ClassificationTask
+from training.tasks.classification import ClassificationTask, label_file, read_labels
 from training.tasks.classification_quality import measured
-from training.tasks.encoders import chosen_encoder, load_pretrained
+from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
+from training.tasks.registry import register
+from training.tasks.text_classification.export import TextClassificationExport
+from training.tasks.text_classification.reading import (
+    known_texts,
+    label_ids,
+    labels_of,
+    out_of_scope_texts,
+    read_labelled,
+)
+from training.tasks.text_classification.settings import ClassificationRecipe
 
 __all__ = ["Classes", "TextClassificationTask"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Classes:
-    """What a run keeps beside its weights."""
+    """The classes of a run, and the tokenizer and sizes of its encoder."""
 
     tokenizer: EncoderTokenizer
     labels: tuple[str, ...]
     encoder: EncoderConfig
 
 
+@register("text-classification")
 class TextClassificationTask(ClassificationTask[TextBatch]):
-    """Tells of which class, or classes, a text is."""
+    """Learns the class, or the classes, of a text."""
 
+    recipe_type = ClassificationRecipe
+    exporter = TextClassificationExport
     recipe: ClassificationRecipe
+    model: TextClassifier
 
     def __init__(self, recipe: ClassificationRecipe, classes: Classes, data_dir: Path, device: torch.device) -> None:
         self.recipe = recipe
@@ -43,17 +57,17 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         self.data_dir = data_dir
         self.device = device
         self.several = recipe.data.multi_label
-        self.metric = "micro F1" if self.several else "accuracy"
+        self.metric = self.metric_of(recipe)
         network = recipe.network
         config = classes.encoder.model_copy(update={"dropout": network.dropout})
         layer = recipe.output_layer.build(len(classes.labels), config.hidden_size)
-        self.model: TextClassifier = TextClassifier(TextEncoder(config), layer, network.pooling).to(device)
+        self.model = TextClassifier(TextEncoder(config), layer, network.pooling).to(device)
 
     @staticmethod
     def build_classes(recipe: ClassificationRecipe, data_dir: Path) -> Classes:
-        """Labels of the training split; tokenizer and sizes of the pretrained encoder, or new ones.
+        """Return the labels of the training split, and tokenizer and sizes of the pretrained encoder, or new ones.
 
-        Raises `ValueError` for a single class, for classes of which there is no training text, and for an encoder that
+        Raises `ValueError` for a single class, for classes without a training text, and for an encoder that
         does not have the tokens of its tokenizer or the positions that texts need.
         """
         texts = read_labelled(recipe.data, "train", data_dir)
@@ -67,8 +81,23 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         )
         return Classes(tokenizer=tokenizer, labels=tuple(labels), encoder=config)
 
+    @classmethod
+    def metric_of(cls, recipe: ClassificationRecipe) -> str:
+        return "micro F1" if recipe.data.multi_label else "accuracy"
+
+    @classmethod
+    def prepare(
+        cls, recipe: ClassificationRecipe, run: RunDirectory, data_dir: Path
+    ) -> Mapping[Path, Callable[[Path], object]]:
+        classes = cls.build_classes(recipe, data_dir)
+        return {run.labels: label_file(classes.labels), **encoder_files(run, classes.tokenizer, classes.encoder)}
+
+    @classmethod
+    def open(cls, recipe: ClassificationRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
+        tokenizer, encoder = read_encoder(run)
+        return cls(recipe, Classes(tokenizer=tokenizer, labels=read_labels(run), encoder=encoder), data_dir, device)
+
     def initialize(self) -> None:
-        """Takes over the weights of the pretrained encoder, where the recipe names one."""
         load_pretrained(self.model.encoder, self.recipe.network)
 
     def batches_of(self, split: str, *, training: bool) -> TextBatches:
@@ -79,7 +108,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
     def batched(
         self, texts: Sequence[str], labels: Sequence[Sequence[int]] | None = None, seed: int | None = None
     ) -> TextBatches:
-        """Batches of any texts."""
+        """Return batches of any texts."""
         data = self.recipe.data
         tokens = self.tokenizer.encode_batch(texts, data.max_tokens)
         labels = [()] * len(texts) if labels is None else labels
@@ -90,7 +119,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         return vectors
 
     def qualities(self, split: str) -> dict[str, float]:
-        """All metrics on a split, and how well texts of no class are told from others where the corpus has some."""
+        """Return all metrics on a split, that of out-of-scope detection among them if the corpus has such texts."""
         probabilities, labels = self.predicted(split)
         outside = out_of_scope_texts(self.recipe.data, split, self.data_dir)
         return measured(

@@ -1,51 +1,58 @@
-"""What the export of a text generator does differently from that of other tasks."""
+"""Export of text generators: manifest section, calibration, measurement, model card."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import SearchOptions
-from models.tasks.text_generation import Generator
 from models.decoding.sequence_to_sequence import SourceQuery
-from models.bundle.store import Model
-from training.data.rewritten_texts import RewrittenText, read_rewritten
-from training.export.generation_graphs import generation_graphs
-from training.export.sequence_to_sequence import CALIBRATION_SOURCES, SequenceExport
+from models.tasks.text_generation import GenerationConfig, Generator
+from training.export.model_card import Card
+from training.export.task_export import TOKENIZER, vocabulary_section
 from training.networks.generation_model import GenerationModel
-from training.tasks.generation_quality import measured
-from training.tasks.text_generation import TextGenerationTask
+from training.tasks.sequence_export import CALIBRATION_SOURCES, SequenceExport
+from training.tasks.text_generation.graphs import generation_graphs
+from training.tasks.text_generation.quality import measured
+from training.tasks.text_generation.reading import SourceTargets, read_source_targets
+from training.tasks.text_generation.settings import GenerationRecipe
+
+if TYPE_CHECKING:
+    from training.tasks.text_generation.task import TextGenerationTask
 
 __all__ = ["TextGenerationExport", "bundle_generation"]
 
 
 class TextGenerationExport(SequenceExport):
-    """Graphs, manifest fields and quality of a text generator."""
+    """Export of a text generator."""
 
     torchscript = "generator.pt"
     positions = ("encoder.positions",)
 
-    def __init__(self, task: TextGenerationTask) -> None:
+    def __init__(self, task: "TextGenerationTask") -> None:
         self.task = task
-        self.tokenizer = task.tokenizer
         self.graphs = generation_graphs(task.model)
 
     def network(self) -> GenerationModel:
         return self.task.model
 
     def end_id(self) -> int:
-        return self.tokenizer.end_id
+        return self.task.tokenizer.end_id
 
     @property
     def longest(self) -> int:
-        """What leaves room for some steps."""
+        """Longest source that leaves positions for some steps."""
         return min(super().longest, self.task.recipe.data.max_tokens)
 
-    def files(self) -> Mapping[str, str]:
-        return {}
+    def files(self) -> Mapping[str, Callable[[Path], object]]:
+        return {TOKENIZER: self.task.tokenizer.save}
 
-    def description(self) -> Mapping[str, object]:
+    def config(self) -> Mapping[str, object]:
         data, export = self.task.recipe.data, self.task.recipe.export
         sizes = self.task.config.model_dump(include={"hidden_size", "inner_size", "heads", "layers", "positions"})
         return {
             "network": {"kind": "unilm", **sizes},
+            **vocabulary_section(self.task.tokenizer),
             "limits": {
                 "max_tokens": min(export.max_tokens, data.max_tokens),
                 "max_output_tokens": data.max_output_tokens,
@@ -54,22 +61,34 @@ class TextGenerationExport(SequenceExport):
 
     def calibration(self) -> Sequence[SourceQuery]:
         data = self.task.recipe.data
-        texts = [each.source for each in read_rewritten(data, "train", self.task.data_dir)]
-        sources = self.tokenizer.encode_batch(texts[:: -(-len(texts) // CALIBRATION_SOURCES)])
+        texts = [each.source for each in read_source_targets(data, "train", self.task.data_dir)]
+        sources = self.task.tokenizer.encode_batch(texts[:: -(-len(texts) // CALIBRATION_SOURCES)])
         cut = [tuple(ids[:-1][: data.max_tokens - 1]) for ids in sources]
         return [SourceQuery(ids, 1, SearchOptions(), data.max_output_tokens) for ids in cut]
 
-    def measure(self, model: Model, split: str, corpus: str | None = None) -> Mapping[str, float]:
-        assert isinstance(model, Generator)
-        data = self.task.recipe.data
-        if corpus is not None:
-            data = data.model_copy(update={"corpus": corpus, "files": None})
-        return bundle_generation(model, read_rewritten(data, split, self.task.data_dir))
+    @classmethod
+    def measure(cls, model: Generator, recipe: GenerationRecipe, split: str, data_dir: Path) -> dict[str, float]:
+        return bundle_generation(model, read_source_targets(recipe.data, split, data_dir))
+
+    @classmethod
+    def card(cls, manifest: BundleManifest[GenerationConfig]) -> Card:
+        config, network = manifest.config, manifest.config.network
+        return Card(
+            unit="words",
+            network=f"BERT encoder that also writes (UniLM), {network.layers} layers, {network.hidden_size} hidden "
+            f"units, {network.heads} heads, feed-forward {network.inner_size}, word vectors tied",
+            outputs=f"Vocabulary: {config.vocab_size} word pieces",
+            limits=f"Texts of up to {config.limits.max_tokens} word pieces are read, and up to "
+            f"{config.limits.max_output_tokens} are written. What it writes is often\nwrong: it repeats the biases of "
+            "its corpus, and is no source of facts.",
+            quality="Of texts written with beam size 5, 0 to 100: F1 of ROUGE with stemming, best of a text's "
+            "references, and unsmoothed BLEU of words and punctuation in lower case. Equal sources count once.",
+        )
 
 
 def bundle_generation(
-    model: Generator, texts: Sequence[RewrittenText], beam_size: int = 5, *, options: SearchOptions | None = None
+    model: Generator, texts: Sequence[SourceTargets], beam_size: int = 5, *, options: SearchOptions | None = None
 ) -> dict[str, float]:
-    """Metrics of what a loaded bundle writes, through the same code that serves it."""
+    """Return the metrics of a loaded bundle's outputs, by the same code that serves it."""
     results = model.generate([text.source for text in texts], beam_size, options=options, truncate=True)
     return measured([result.outputs[0].text for result in results], [text.targets for text in texts])

@@ -14,10 +14,10 @@ from training.export.attention import joined_projections
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import ExportGraph
 from training.export.operators import attend, write_slots
-from training.tasks.sequence_graphs import sequence_graphs
 from training.export.topk import top_k
 from training.networks.generation_model import GenerationModel
 from training.networks.transformer import EncoderLayer
+from training.tasks.sequence_graphs import sequence_graphs
 
 __all__ = ["GenerationStepGraph", "ReadingGraph", "generation_graphs"]
 

@@ -1,4 +1,4 @@
-"""How good generated texts are: ROUGE and BLEU, 0 to 100."""
+"""Quality of generated texts: ROUGE and BLEU, 0 to 100."""
 
 import statistics
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 __all__ = ["METRIC", "measured"]
 
 METRIC = "ROUGE-L"
-"""What models are selected by."""
+"""The metric that models are selected by."""
 
 _ROUGE = {"ROUGE-L": "rougeL", "ROUGE-1": "rouge1", "ROUGE-2": "rouge2"}
 _LONGEST = 4
@@ -25,7 +25,7 @@ _normalizer, _pre_tokenizer = BertNormalizer(lowercase=True), BertPreTokenizer()
 
 
 def measured(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
-    """F1 of ROUGE-L, ROUGE-1 and ROUGE-2 (Lin 2004) and BLEU-1 to BLEU-4 (Papineni et al. 2002).
+    """Return F1 of ROUGE-L, ROUGE-1 and ROUGE-2 (Lin 2004) and BLEU-1 to BLEU-4 (Papineni et al. 2002).
 
     `references` are all texts that are right, for each output. Both sides are cut into words and punctuation as BERT
     does it, so that neither case nor accents nor where spaces stand counts. ROUGE is the mean over outputs of the best
@@ -54,7 +54,7 @@ def _words(text: str) -> list[str]:
 
 
 class _Stems(Tokenizer):  # type: ignore[misc]
-    """What ROUGE counts."""
+    """The stems that ROUGE counts."""
 
     def __init__(self) -> None:
         self._stemmer = PorterStemmer()

@@ -1,29 +1,32 @@
-"""The text generation task: its data, network, loss and metric."""
+"""Training of text generators: encoder, batches, metrics."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import torch
 
 from models.text.tokenization import EncoderTokenizer
+from training.checkpoint import RunDirectory
 from training.data.pair_batching import PairBatch, PairBatches
-from training.data.rewritten_texts import RewrittenBatches, RewrittenText, read_rewritten
 from training.networks.generation_model import GenerationModel
 from training.networks.text_encoder import EncoderConfig, TextEncoder
-from training.recipe import GenerationRecipe
-from training.tasks.encoders import chosen_encoder, load_pretrained
-from training.tasks.generation_quality import METRIC, measured
+from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
+from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
-from training.tasks.task import Batches
+from training.tasks.text_generation.export import TextGenerationExport
+from training.tasks.text_generation.quality import METRIC, measured
+from training.tasks.text_generation.reading import SourceTargets, read_source_targets
+from training.tasks.text_generation.settings import GenerationRecipe
 
 __all__ = ["GenerationQuality", "TextGenerationTask"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationQuality:
-    """See `training.tasks.generation_quality`."""
+    """Metrics of `training.tasks.text_generation.quality`, and the measured outputs."""
 
     metrics: Mapping[str, float]
     outputs: list[str]
@@ -33,11 +36,16 @@ class GenerationQuality:
         return self.metrics[METRIC]
 
 
+@register("text-generation")
 class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
     """Writes a text from a text, such as the subject of an e-mail; selected by ROUGE-L of greedy search."""
 
+    recipe_type = GenerationRecipe
+    exporter = TextGenerationExport
     metric = METRIC
+    recipe: GenerationRecipe
     tokenizer: EncoderTokenizer
+    model: GenerationModel
 
     def __init__(
         self,
@@ -53,29 +61,41 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         self.device = device
         self.config = encoder.model_copy(update={"dropout": recipe.network.dropout})
         layer = recipe.output_layer.build(encoder.vocab_size, encoder.hidden_size)
-        self.model: GenerationModel = GenerationModel(TextEncoder(self.config), layer).to(device)
+        self.model = GenerationModel(TextEncoder(self.config), layer).to(device)
 
     @staticmethod
     def build_encoder(recipe: GenerationRecipe, data_dir: Path) -> tuple[EncoderTokenizer, EncoderConfig]:
-        """Tokenizer and sizes of the recipe's encoder; raises what `chosen_encoder` and `read_rewritten` raise."""
-        texts = read_rewritten(recipe.data, "train", data_dir)
+        """Return tokenizer and sizes of the recipe's encoder.
+
+        Raises the errors of `chosen_encoder` and `read_source_targets`.
+        """
+        texts = read_source_targets(recipe.data, "train", data_dir)
         every = (text for each in texts for text in (each.source, *each.targets))
         longest = recipe.data.max_tokens + recipe.data.max_output_tokens + 1  # both ends
         return chosen_encoder(recipe.network, every, longest, "data.max_tokens and data.max_output_tokens")
 
+    @classmethod
+    def prepare(
+        cls, recipe: GenerationRecipe, run: RunDirectory, data_dir: Path
+    ) -> Mapping[Path, Callable[[Path], object]]:
+        return encoder_files(run, *cls.build_encoder(recipe, data_dir))
+
+    @classmethod
+    def open(cls, recipe: GenerationRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
+        return cls(recipe, *read_encoder(run), data_dir, device)
+
     def initialize(self) -> None:
-        """Takes over the weights of the pretrained encoder, where the recipe names one."""
         load_pretrained(self.model.encoder, self.recipe.network)
 
     def batches(self, split: str) -> PairBatches:
-        """Training: all pairs, shuffled by the recipe's seed; else each text, see `texts_of`.
+        """Return all training pairs, shuffled by the recipe's seed, or each text of another split, see `texts_of`.
 
-        Raises `ValueError` where all training targets are too long, and says how many are.
+        Raises `ValueError` if all training targets are too long, and warns of some.
         """
         if split != "train":
             return self.texts_of(split)
         data = self.recipe.data
-        texts = read_rewritten(data, split, self.data_dir)
+        texts = read_source_targets(data, split, self.data_dir)
         pairs = [
             (source, ids[1:-1])
             for source, text in zip(self._sources(texts), texts, strict=True)
@@ -87,35 +107,33 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         if len(kept) < len(pairs):
             left = f"{len(pairs) - len(kept)} of {len(pairs)} training pairs are left out"
             warnings.warn(f"{left}: their targets have more than {data.max_output_tokens} tokens", stacklevel=2)
-        sizes = {"end_id": self.tokenizer.end_id, "batch_tokens": data.batch_tokens}
-        return PairBatches(kept, seed=self.recipe.seed, **sizes)
+        seed, end_id = self.recipe.seed, self.tokenizer.end_id
+        return PairBatches(kept, end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
 
-    def texts_of(self, split: str) -> RewrittenBatches:
-        """Each text of a split with the first of its targets, in the order of their lengths."""
-        texts = read_rewritten(self.recipe.data, split, self.data_dir)
+    def texts_of(self, split: str) -> PairBatches:
+        """Return each text of a split with the first of its targets, in the order of their lengths."""
+        texts = read_source_targets(self.recipe.data, split, self.data_dir)
         firsts = self.tokenizer.encode_batch([text.targets[0] for text in texts])
         pairs = [(source, ids[1:-1]) for source, ids in zip(self._sources(texts), firsts, strict=True)]
-        sizes = {"end_id": self.tokenizer.end_id, "batch_tokens": self.recipe.data.batch_tokens}
-        return RewrittenBatches(texts, pairs, **sizes)
+        return PairBatches(
+            pairs,
+            end_id=self.tokenizer.end_id,
+            batch_tokens=self.recipe.data.batch_tokens,
+            references=[text.targets for text in texts],
+        )
 
-    def _sources(self, texts: Sequence[RewrittenText]) -> list[list[int]]:
-        """Without ends; of a text that is too long, the head."""
+    def _sources(self, texts: Sequence[SourceTargets]) -> list[list[int]]:
+        """Return the tokens of each source without ends; a text that is too long keeps its head."""
         encoded = self.tokenizer.encode_batch([text.source for text in texts])
         return [ids[:-1][: self.recipe.data.max_tokens - 1] for ids in encoded]
 
     def qualities(self, split: str) -> dict[str, float]:
-        """All metrics of greedy search on a split."""
+        """Return all metrics of greedy search on a split."""
         return dict(self.evaluate(self.texts_of(split)).metrics)
 
     def most_tokens(self, batch: PairBatch) -> int:
         del batch
         return self.recipe.data.max_output_tokens
 
-    def quality(
-        self, outputs: Sequence[str], references: Sequence[str], batches: Batches[PairBatch]
-    ) -> GenerationQuality:
-        """Against all that was written of the texts."""
-        del references
-        assert isinstance(batches, RewrittenBatches)
-        metrics = measured(outputs, [text.targets for text in batches.texts])
-        return GenerationQuality(metrics=metrics, outputs=list(outputs))
+    def quality(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> GenerationQuality:
+        return GenerationQuality(metrics=measured(outputs, references), outputs=list(outputs))

@@ -18,10 +18,10 @@ from training.export.attention import joined_projections
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import ExportGraph
 from training.export.operators import attend, attend_some, write_slots
-from training.tasks.sequence_graphs import sequence_graphs
 from training.export.topk import top_k
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
+from training.tasks.sequence_graphs import sequence_graphs
 
 __all__ = ["DecoderStepGraph", "EncoderGraph", "translation_graphs"]
 

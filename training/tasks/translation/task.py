@@ -91,7 +91,7 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         return cls(recipe, SubwordTokenizer.from_file(run.tokenizer), data_dir, device)
 
     def batches(self, split: str) -> PairBatches:
-        """Return the batches of a split; training batches are shuffled by the recipe's seed, too long pairs left out."""
+        """Return the batches of a split; training batches are shuffled by the recipe's seed, without too long pairs."""
         data = self.recipe.data
         sources, targets = zip(*split_pairs(data, split, self.data_dir), strict=True)
         encode, training = self.tokenizer.encode_batch, split == "train"

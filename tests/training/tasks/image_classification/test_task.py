@@ -7,19 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from models.tasks.image_classification import ImageClassifier
 from models.bundle.store import load_bundle
+from models.tasks.image_classification import ImageClassifier
 from tests.fixtures.images import LABELS, SHAPES_RECIPE, SIZE
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported
-from training.export.image_classification import ImageClassificationExport, bundle_image_quality
 from training.export.verify import ExportError
 from training.networks.image_classifier import ImageClassifier as Network
 from training.networks.image_encoder import DenseNet, EfficientNetLite0
-from training.recipe import ImageClassificationRecipe, parse_recipe
+from training.recipe import parse_recipe
 from training.softmax import GeneralizedSoftmax
-from training.tasks.image_classification import ImageClassificationTask
-from training.tasks.registry import open_task, start_run
+from training.tasks.image_classification import (
+    ImageClassificationExport,
+    ImageClassificationRecipe,
+    ImageClassificationTask,
+)
+from training.trained import open_task, start_run
 
 
 def _recipe(**sections: Any) -> ImageClassificationRecipe:
@@ -43,7 +46,7 @@ def test_the_bundle_is_as_good_as_the_model(
     assert max(shapes_export.differences.values()) < 1e-5
     model = load_bundle(shapes_export.path)
     assert isinstance(model, ImageClassifier)
-    found = bundle_image_quality(model, shapes_task.recipe, "test", tiny_data_dir)
+    found = ImageClassificationExport.measure(model, shapes_task.recipe, "test", tiny_data_dir)
     np.testing.assert_allclose(list(found.values()), list(shapes_task.qualities("test").values()), atol=1e-4)
     manifest = shapes_export.manifest
     assert (manifest.tokenizer, manifest.limits.max_pixels, manifest.limits.max_tokens) == (None, 10_000, None)

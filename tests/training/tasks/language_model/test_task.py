@@ -10,8 +10,8 @@ import torch
 
 from training.data.batching import IGNORED, Batch, SentenceBatches, StreamBatches
 from training.data.corpus import Corpus
-from training.recipe import LanguageModelRecipe, Recipe, parse_recipe
-from training.tasks.language_model import LanguageModelTask, Perplexity, build_model, split_texts
+from training.recipe import Recipe, parse_recipe
+from training.tasks.language_model import LanguageModelRecipe, LanguageModelTask, Perplexity, build_model, split_texts
 
 CPU = torch.device("cpu")
 MakeTask = Callable[..., LanguageModelTask]

@@ -12,10 +12,13 @@ from models.bundle.store import load_bundle
 from tests.fixtures.classification import ERRANDS_RECIPE, train_classifier
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, export_run
-from training.export.text_classification import TextClassificationExport, bundle_quality
 from training.export.verify import ExportError
-from training.recipe import ClassificationRecipe, parse_recipe
-from training.tasks.text_classification import TextClassificationTask
+from training.recipe import parse_recipe
+from training.tasks.text_classification import (
+    ClassificationRecipe,
+    TextClassificationExport,
+    TextClassificationTask,
+)
 
 
 def test_graphs_are_those_of_the_model(errands_export: Exported) -> None:
@@ -47,7 +50,7 @@ def test_the_bundle_is_as_good_as_the_model(
 ) -> None:
     model = load_bundle(errands_export.path)
     assert isinstance(model, Classifier)
-    found = bundle_quality(model, errands_task.recipe, "test", tiny_data_dir)
+    found = TextClassificationExport.measure(model, errands_task.recipe, "test", tiny_data_dir)
     expected = errands_task.qualities("test")
     assert list(found) == list(expected)
     np.testing.assert_allclose(list(found.values()), list(expected.values()), atol=1e-4)

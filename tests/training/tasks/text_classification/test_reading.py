@@ -8,7 +8,8 @@ import pytest
 
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus
-from training.data.labelled_texts import (
+from training.tasks.text_classification import LabelledSettings
+from training.tasks.text_classification.reading import (
     LabelledText,
     known_texts,
     label_ids,
@@ -16,7 +17,6 @@ from training.data.labelled_texts import (
     out_of_scope_texts,
     read_labelled,
 )
-from training.data.settings import LabelledSettings
 
 
 def _own(path: Path, lines: list[str], **fields: Any) -> LabelledSettings:

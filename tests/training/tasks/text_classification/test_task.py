@@ -14,9 +14,9 @@ from tests.fixtures.classification import ERRANDS_RECIPE, WORDS, train_classifie
 from tests.training.networks.golden import bert
 from training.checkpoint import RunDirectory
 from training.data.text_batching import TextBatch
-from training.recipe import ClassificationRecipe, parse_recipe
-from training.tasks.registry import open_task, start_run
-from training.tasks.text_classification import TextClassificationTask
+from training.recipe import parse_recipe
+from training.tasks.text_classification import ClassificationRecipe, TextClassificationTask
+from training.trained import open_task, start_run
 
 CPU = torch.device("cpu")
 

@@ -10,11 +10,9 @@ from models import Generator
 from models.bundle.store import load_bundle
 from tests.fixtures.generation import NOTES_RECIPE, train_generator
 from training.checkpoint import RunDirectory
-from training.data.rewritten_texts import read_rewritten
 from training.export.bundle import Exported, export_run
-from training.export.text_generation import bundle_generation
 from training.recipe import parse_recipe
-from training.tasks.text_generation import TextGenerationTask
+from training.tasks.text_generation import TextGenerationTask, bundle_generation, read_source_targets
 
 
 def test_graphs_are_those_of_the_model(notes_export: Exported) -> None:
@@ -48,7 +46,7 @@ def test_the_bundle_writes_what_the_model_writes(
 ) -> None:
     model = load_bundle(notes_export.path, backend=backend)
     assert isinstance(model, Generator)
-    texts = read_rewritten(notes_task.recipe.data, "test", notes_task.data_dir)
+    texts = read_source_targets(notes_task.recipe.data, "test", notes_task.data_dir)
     expected = notes_task.evaluate(notes_task.batches("test"))
     assert bundle_generation(model, texts, beam_size=1) == pytest.approx(expected.metrics)
     written = model.generate([text.source for text in texts], beam_size=1)

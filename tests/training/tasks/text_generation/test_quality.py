@@ -5,7 +5,7 @@ import math
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
-from training.tasks.generation_quality import measured
+from training.tasks.text_generation.quality import measured
 
 
 def test_equal_texts_are_perfect_whatever_case_and_spaces() -> None:

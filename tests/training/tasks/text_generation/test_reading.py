@@ -9,8 +9,8 @@ import pytest
 
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus, CorpusFile, read_jsonl
-from training.data.rewritten_texts import RewrittenText, read_rewritten
-from training.data.settings import GenerationSettings, SplitFiles
+from training.data.settings import SplitFiles
+from training.tasks.text_generation import GenerationSettings, SourceTargets, read_source_targets
 
 
 @pytest.fixture
@@ -40,23 +40,23 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Corpus:
 
 
 def test_equal_sources_are_one_text(corpus: Corpus, tmp_path: Path) -> None:
-    found = read_rewritten(GenerationSettings(corpus=corpus.name), "dev", tmp_path)
-    assert found == [RewrittenText("One. Two.", ("a", "b", "d")), RewrittenText("Tab\there", ("c",))]
+    found = read_source_targets(GenerationSettings(corpus=corpus.name), "dev", tmp_path)
+    assert found == [SourceTargets("One. Two.", ("a", "b", "d")), SourceTargets("Tab\there", ("c",))]
 
 
 def test_a_limit_counts_texts(corpus: Corpus, tmp_path: Path) -> None:
-    assert len(read_rewritten(GenerationSettings(corpus=corpus.name, limit=1), "train", tmp_path)) == 1
+    assert len(read_source_targets(GenerationSettings(corpus=corpus.name, limit=1), "train", tmp_path)) == 1
 
 
 def test_what_has_no_file_is_held_out_by_source(tmp_path: Path) -> None:
     lines = [f"source {index % 100}\ttarget {index}" for index in range(300)]
     (tmp_path / "own.tsv").write_text("\n".join(lines), encoding="utf-8")
     data = GenerationSettings(files=SplitFiles(train="own.tsv"))
-    splits = {split: read_rewritten(data, split, tmp_path) for split in ("train", "dev", "test")}
+    splits = {split: read_source_targets(data, split, tmp_path) for split in ("train", "dev", "test")}
     assert {split: len(texts) for split, texts in splits.items()} == {"train": 90, "dev": 5, "test": 5}
     assert all(len(text.targets) == 3 for texts in splits.values() for text in texts)
 
 
 def test_a_corpus_of_other_columns_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'clinc150' has no source for each text: its columns are label, text"):
-        read_rewritten(GenerationSettings(corpus="clinc150"), "train", tmp_path)
+        read_source_targets(GenerationSettings(corpus="clinc150"), "train", tmp_path)

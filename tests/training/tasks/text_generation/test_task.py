@@ -7,9 +7,9 @@ import torch
 
 from tests.fixtures.generation import NOTES_RECIPE
 from training.checkpoint import RunDirectory
-from training.recipe import GenerationRecipe, parse_recipe
-from training.tasks.registry import metric_of, open_task, start_run
-from training.tasks.text_generation import TextGenerationTask
+from training.recipe import parse_recipe
+from training.tasks.text_generation import GenerationRecipe, TextGenerationTask
+from training.trained import open_task, start_run
 
 
 def _task(directory: Path, lines: list[str], **data: object) -> TextGenerationTask:
@@ -62,7 +62,7 @@ def test_a_text_is_asked_once_and_answered_by_any_of_its_targets(tmp_path: Path)
 
 
 def test_the_metric_is_that_of_the_task(notes_recipe: GenerationRecipe) -> None:
-    assert metric_of(notes_recipe) == ("ROUGE-L", True)
+    assert TextGenerationTask.metric_of(notes_recipe) == "ROUGE-L"
 
 
 def test_texts_must_fit_the_positions_of_a_pretrained_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

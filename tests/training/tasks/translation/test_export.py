@@ -21,12 +21,11 @@ from models.bundle.store import load_bundle
 from models.tasks.translation import Translator
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, export_run
-from training.export.sequence_graphs import example_source, example_step
-from training.export.translation import TranslationExport, bundle_bleu
-from training.export.translation_graphs import EncoderGraph, translation_graphs
 from training.networks.translation_model import TranslationModel
-from training.recipe import TranslationRecipe, parse_recipe
-from training.tasks.translation import TranslationTask, split_pairs
+from training.recipe import parse_recipe
+from training.tasks.sequence_graphs import example_source, example_step
+from training.tasks.translation import TranslationExport, TranslationRecipe, TranslationTask, bundle_bleu, split_pairs
+from training.tasks.translation.graphs import EncoderGraph, translation_graphs
 from training.trained import load_trained
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.
@@ -121,12 +120,12 @@ def test_steps_from_an_empty_cache_equal_the_whole_sentence(backend: Backend, pa
 def test_a_wrong_weight_is_found(task: TranslationTask, pairs_export: Exported) -> None:
     export = TranslationExport(task)
     backend = OnnxBackend(pairs_export.path, pairs_export.manifest, threads=1)
-    assert export.largest_difference(backend, pairs_export.manifest) < 1e-4
+    assert export.largest_difference(backend) < 1e-4
     bias = task.model.network.decoder_layers()[0].cross_attention.key_value.bias
     with torch.no_grad():
         bias[0] += 0.01
     try:
-        assert export.largest_difference(backend, pairs_export.manifest) > 1e-3
+        assert export.largest_difference(backend) > 1e-3
     finally:
         with torch.no_grad():
             bias[0] -= 0.01
@@ -146,7 +145,7 @@ def test_one_number_that_is_none_is_found(
         return list(results)
 
     monkeypatch.setattr(backend, "run", broken)
-    assert not TranslationExport(task).largest_difference(backend, pairs_export.manifest) <= 1e-4
+    assert not TranslationExport(task).largest_difference(backend) <= 1e-4
 
 
 # ---- the bundle -------------------------------------------------------------------------------------------

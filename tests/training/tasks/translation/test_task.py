@@ -14,10 +14,8 @@ from training.checkpoint import Progress, RunDirectory
 from training.data.batching import IGNORED
 from training.data.corpus import Corpus
 from training.data.pair_batching import PairBatches
-from training.data.settings import PairSettings
 from training.loop import Trainer
-from training.recipe import TranslationRecipe
-from training.tasks.translation import TranslationTask, build_model, split_pairs
+from training.tasks.translation import PairSettings, TranslationRecipe, TranslationTask, build_model, split_pairs
 from training.trained import load_trained
 
 CPU = torch.device("cpu")
