@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from models.bundle.contract import TaskConfig
 from models.bundle.manifest import FORMAT_VERSION, MANIFEST, BundleManifest, Manifest, upgraded
@@ -14,6 +14,12 @@ from models.registry import UnknownNameError
 from models.tasks.registry import TASKS
 
 __all__ = ["load_manifest", "parse_manifest", "read_manifest", "sha256_of", "validate"]
+
+
+class _UncheckedConfig(TaskConfig):
+    """The section of a task that is not known, which no error is about."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 def sha256_of(path: Path) -> str:
@@ -63,12 +69,12 @@ def parse_manifest(content: object) -> Manifest:
     `UnknownNameError` for a task that no installed package registers.
     """
     if not isinstance(content, dict):
-        return Manifest.model_validate(content)
+        raise ValueError(f"{MANIFEST}: Input should be an object")
     version = content.get("format_version")
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise ValueError(f"format_version {version} is newer than {FORMAT_VERSION}, the newest that this release reads")
     task = content.get("task")
-    config = TASKS[task].config_type if isinstance(task, str) else TaskConfig
+    config = TASKS[task].config_type if isinstance(task, str) else _UncheckedConfig
     return BundleManifest[config].model_validate_json(json.dumps(upgraded(content)))  # type: ignore[valid-type]
 
 

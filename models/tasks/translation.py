@@ -161,7 +161,7 @@ class Translator(Model[TranslationConfig]):
             hidden_size=config.network.hidden_size,
             vocab_size=config.vocab_size,
         )
-        self._decoder = Decoder(backend, footprint, config.special_tokens.end)
+        self.decoder = Decoder(backend, footprint, config.special_tokens.end)
         self._tokenizer = tokenizer
         self._limit = TextLimit(config.limits.max_tokens, noun=" in a sentence")
         self._max_target = min(2 * config.limits.max_tokens, config.network.positions)
@@ -171,7 +171,7 @@ class Translator(Model[TranslationConfig]):
         return cls(manifest, load_tokenizer(SubwordTokenizer, path, manifest.config), backend)
 
     def start_decoding(self, beam_size: int) -> Decoding:
-        return self._decoder.start(beam_size)
+        return self.decoder.start(beam_size)
 
     def translate(
         self,
@@ -188,7 +188,7 @@ class Translator(Model[TranslationConfig]):
         `TextTooLongError`.
         """
         queries = [self.query(text, beam_size, options=options, truncate=truncate) for text in several(texts)]
-        found = iter(self._decoder.search([part for query in queries for part in query.parts()], batch_sentences))
+        found = iter(self.decoder.search([part for query in queries for part in query.parts()], batch_sentences))
         return [self.result(query, [next(found) for _ in query.parts()]) for query in queries]
 
     def query(

@@ -8,8 +8,8 @@ import pytest
 
 from models import ModelStore
 from models.backend.onnx import OnnxBackend, OnnxResident
-from models.decoding.beam_search import SearchOptions
 from models.bundle.store import load_bundle
+from models.decoding.beam_search import SearchOptions
 from service.settings import BUNDLED
 
 _GPU = "CUDAExecutionProvider" in onnxruntime.get_available_providers() or "SOFTSERVE_REQUIRE_GPU" in os.environ
@@ -71,7 +71,7 @@ def test_translations(device, on_cpu, beam_size):
 
 
 def test_caches_stay_on_the_device(device):
-    decoding = load("de-en", device).start(2)
+    decoding = load("de-en", device).start_decoding(2)
     decoding.add([(5, 6, 7)], [("key", SearchOptions(), 20)])
     decoding.step()
     resident = decoding._resident

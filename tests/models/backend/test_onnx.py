@@ -12,7 +12,7 @@ import pytest
 from models import BundleError, UnsupportedDeviceError
 from models.backend import onnx
 from models.backend.onnx import OnnxBackend
-from models.bundle.manifest import read_manifest
+from models.bundle.reading import read_manifest
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +22,9 @@ def backend(bundled):
 
 @pytest.fixture
 def inputs(model):
-    network = model.manifest.network
+    network = model.manifest.config.network
     state = np.zeros((network.num_layers, 1, network.hidden_size), np.float32)
-    end = model.manifest.special_tokens.end
+    end = model.manifest.config.special_tokens.end
     return {"tokens": np.array([[end]]), "lengths": np.array([1]), "hidden": state, "cell": state, "k": np.array(3)}
 
 

@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from models import QueryError, image_decoding, image_files
+from models import QueryError
 from models.backend import Array
+from models.image import decoding as image_decoding
+from models.image import files as image_files
 from models.image.decoding import decoded
 from models.image.files import check_structure
 

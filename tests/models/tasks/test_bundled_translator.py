@@ -92,7 +92,7 @@ def test_a_very_long_sentence_is_refused_or_cut(translator):
     with pytest.raises(TextTooLongError, match="1000"):
         translator.translate([text])
     (found,) = translator.translate([text], 1, truncate=True)
-    limit = 2 * translator.manifest.limits.max_tokens
+    limit = 2 * translator.manifest.config.limits.max_tokens
     assert len(translator._tokenizer.encode_batch([found.translations[0].text])[0]) <= limit
 
 
