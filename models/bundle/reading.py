@@ -103,9 +103,9 @@ def _checksum_problems(path: Path, expected: str) -> Iterator[str]:
 
 
 def _unlisted(bundle: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield what lies in the directory and has no checksum.
+    """Yield the directory entries that have no checksum.
 
-    A graph names files of weights that the manifest does not, so an unlisted file may change what a model answers. So
+    A graph names files of weights that the manifest does not, so an unlisted file may change the answers. So
     may one in a sub-directory, which `files` cannot list. A symbolic link is listed and checked like the file that
     it leads to.
     """

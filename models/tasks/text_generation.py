@@ -85,7 +85,7 @@ class GenerationQuery:
 
     @property
     def result_items(self) -> int:
-        """Tokens that the outputs may have together."""
+        """Largest number of tokens of all outputs together."""
         return self.source.result_items
 
     def parts(self) -> tuple[SourceQuery]:

@@ -104,7 +104,7 @@ class Sentence:
     before: str
     """White space."""
     tokens: tuple[int, ...]
-    """Without the end; empty where there is nothing but white space."""
+    """Token ids without the end token; empty for white space alone."""
     after: str
     """White space."""
 
@@ -122,7 +122,7 @@ class TranslationQuery:
 
     @property
     def result_items(self) -> int:
-        """Tokens that the translations may have together; the white space that each repeats counts too."""
+        """Largest number of tokens of all translations; the white space that each repeats counts too."""
         white_space = sum(len(each.before) + len(each.after) for each in self.sentences)
         return (
             sum(part.result_items for part in self.parts()) + self.options.n_best * white_space // _CHARACTERS_PER_ITEM

@@ -85,7 +85,7 @@ def with_config(manifest: Manifest, **values: Any) -> Any:
 
 
 class RecordingBackend:
-    """Passes everything on to another backend and keeps what it was asked."""
+    """Passes calls on to another backend and records them."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

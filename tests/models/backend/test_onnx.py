@@ -199,7 +199,7 @@ def test_a_run_beside_another_has_threads_of_its_own_and_gives_the_same(bundled,
         assert used == ["wide"]
         for found in (first.result(10), second):
             np.testing.assert_array_equal(found[0], alone[0])
-        backend.run("next_words", inputs, ["log_probabilities"])  # the next one may have company again
+        backend.run("next_words", inputs, ["log_probabilities"])  # the next one may be concurrent again
         assert used == ["wide"]
         backend.run("next_words", inputs, ["log_probabilities"])
         assert used == ["wide", "wide"]

@@ -193,7 +193,7 @@ def test_every_other_file_is_named(bundle, name):
 
 
 def test_a_sub_directory_is_refused(bundle):
-    """`files` cannot list what it holds."""
+    """`files` cannot list its content."""
     (bundle / "more").mkdir()
     assert validate(bundle) == ["more is a directory, which a bundle must not have"]
 

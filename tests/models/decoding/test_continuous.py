@@ -151,7 +151,7 @@ def test_a_sentence_that_takes_a_place_moves_no_other(babblers):
     finished = {}
     while 2 not in finished:
         finished |= dict(decoding.step())
-    assert (len(decoding), decoding.search.resting) == (3, [2])
+    assert (len(decoding), decoding.search.free_slots) == (3, [2])
     decoding.add([(8, 9)], [("new", SearchOptions(), 12)])
     assert decoding.search.keys == [0, 1, "new", 3]
     decoding.step()

@@ -189,7 +189,7 @@ print(json.dumps([problem, memory("VmHWM") - before, time.process_time() - start
 
 
 def cost(file: bytes) -> tuple[str, float, float]:
-    """What is wrong with a file, and the MiB and seconds of processor time that decoding took, in its own process."""
+    """Decode a file in its own process; return the error, and the MiB and seconds of processor time it took."""
     if not os.access("/proc/self/clear_refs", os.W_OK):
         pytest.skip("peak memory can be read on Linux only")
     command = [sys.executable, "-c", _CHILD]

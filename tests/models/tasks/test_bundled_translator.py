@@ -1,4 +1,4 @@
-"""The bundled German-English model: what it says, and that neighbours do not change it."""
+"""The bundled German-English model: its translations, and that other sentences of the batch do not change them."""
 
 import itertools
 import random

@@ -289,7 +289,7 @@ def test_every_context_needs_its_prefix(model, count):
         model.next_words(["a"], after=[prefix] * count)
 
 
-# ---- going on from what a cache knows ----
+# ---- continuing from cached prefixes ----
 
 
 @pytest.fixture
@@ -301,7 +301,7 @@ def caching(model, tokenizer):
 
 
 def asked(model, context, top_k, truncate):
-    """What a query reads and its result, whatever the cache knows; or how it is refused."""
+    """Return the tokens that a query reads and its result, or the error."""
     try:
         query = model.next_words_query(context, top_k, truncate=truncate)
     except QueryError as error:
