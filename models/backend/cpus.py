@@ -9,7 +9,11 @@ __all__ = ["usable_cpus"]
 
 
 def usable_cpus(root: Path = Path("/")) -> int:
-    """Return the number of usable processors by affinity and control groups (versions 1 and 2), rounded up."""
+    """Return the number of usable processors by affinity and control groups (versions 1 and 2), rounded up.
+
+    A group's limit is a quota of time in each period (Linux: `cpu.max`, or `cpu.cfs_quota_us` and
+    `cpu.cfs_period_us`). `root` is where `/proc` and `/sys` are.
+    """
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limits = [quota / period for quota, period in _quotas(root)]
     return max(1, math.ceil(min([affinity, *limits])))
