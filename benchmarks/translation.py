@@ -22,20 +22,21 @@ import onnxruntime
 import sacrebleu
 import torch
 import tyro
-from models.networks import TransformerNetwork
 
 from benchmarks.ctranslate2_model import END, convert, spelled
 from benchmarks.sides import Side, interleaved, side
 from models.backend.onnx import OnnxBackend
-from models.bundle.manifest import Languages, Limits, Manifest, SpecialTokens
+from models.bundle.contract import SpecialTokens
+from models.bundle.manifest import Limits, Manifest
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import SourceQuery
-from models.tasks.translation import Translator
+from models.tasks.translation import Languages, TransformerNetwork, Translator
 from models.text.tokenization import SubwordTokenizer
 from training.checkpoint import RunDirectory
 from training.data.pair_batching import pad
 from training.export.onnx import save_graphs, to_onnx
-from training.tasks.translation import TranslationExport, TranslationTask, split_pairs
+from training.tasks.translation import TranslationExport
+from training.tasks.translation import TranslationTask, split_pairs
 from training.trained import load_trained
 
 Tokens = list[int]

@@ -1,4 +1,4 @@
-"""Open registries: what a package offers by name, to which other packages can add."""
+"""Registries of named values to which other packages can add."""
 
 import importlib
 import pkgutil
@@ -23,7 +23,7 @@ class Registry(Generic[T]):
     """
 
     def __init__(self, package: str, noun: str) -> None:
-        """`package` holds the modules and names the entry-point group `softserve.<package>`; `noun` is for errors."""
+        """Create a registry; `package` holds the modules and names the entry-point group `softserve.<package>`."""
         self.group = f"softserve.{package}"
         self._package, self._noun = package, noun
         self._values: dict[str, T] = {}

@@ -114,6 +114,6 @@ def test_a_tokenizer_of_another_kind_is_an_error(notes_export, babbler_bundle, t
 
 def test_what_was_searched_elsewhere_is_spelt(generator):
     query = generator.query(TEXTS[0])
-    (found,) = generator.search([query.source])
-    assert generator.written(query, found) == generator.generate(TEXTS[:1])[0]
-    assert generator.written(query, [dataclasses.replace(found[0], tokens=())]).outputs[0].text == ""
+    (found,) = generator.decoder.search([query.source])
+    assert generator.result(query, [found]) == generator.generate(TEXTS[:1])[0]
+    assert generator.result(query, [[dataclasses.replace(found[0], tokens=())]]).outputs[0].text == ""
