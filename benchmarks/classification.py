@@ -29,10 +29,10 @@ from models.bundle.store import load_bundle
 from models.tasks.text_classification import Classifier
 from models.text.padding import padded
 from training.checkpoint import RunDirectory
-from training.tasks.text_classification.reading import read_labelled
 from training.export.bundle import export_run
 from training.networks.pretrained import encoder_directory
 from training.tasks.text_classification import TextClassificationTask
+from training.tasks.text_classification.reading import read_labelled
 from training.trained import load_trained
 
 Classify = Callable[[Sequence[str]], list[str]]

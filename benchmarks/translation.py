@@ -35,8 +35,7 @@ from models.text.tokenization import SubwordTokenizer
 from training.checkpoint import RunDirectory
 from training.data.pair_batching import pad
 from training.export.onnx import save_graphs, to_onnx
-from training.tasks.translation import TranslationExport
-from training.tasks.translation import TranslationTask, split_pairs
+from training.tasks.translation import TranslationExport, TranslationTask, split_pairs
 from training.trained import load_trained
 
 Tokens = list[int]

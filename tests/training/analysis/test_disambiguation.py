@@ -9,7 +9,20 @@ import torch
 
 from models.text.tokenization import WordTokenizer
 from training.analysis.cli import disambiguation
-from training.analysis.disambiguation import PAIRS, Comparison, Located, Odds, Pair, compare, comparison_rows, locate, neighbour_rows, odds, odds_rows, read_pairs
+from training.analysis.disambiguation import (
+    PAIRS,
+    Comparison,
+    Located,
+    Odds,
+    Pair,
+    compare,
+    comparison_rows,
+    locate,
+    neighbour_rows,
+    odds,
+    odds_rows,
+    read_pairs,
+)
 from training.checkpoint import RunDirectory
 from training.data.tokenization import build_word_tokenizer
 from training.tasks.language_model import LanguageModelTask

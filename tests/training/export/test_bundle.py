@@ -23,10 +23,9 @@ from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus
 from training.export.bundle import Exported, export_run
-from training.tasks.language_model import bundle_perplexity
 from training.export.verify import ExportError
 from training.recipe import Recipe, parse_recipe
-from training.tasks.language_model import LanguageModelTask, split_texts
+from training.tasks.language_model import LanguageModelTask, bundle_perplexity, split_texts
 from training.trained import load_trained
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.
@@ -102,9 +101,7 @@ def test_the_manifest_says_where_the_model_comes_from(tiny_export: Exported, tin
 def test_own_files_have_no_homepage() -> None:
     data = {"files": {"train": "mine/pairs.tsv"}, "source": "de", "target": "en"}
     recipe = parse_recipe({"name": "own", "task": "translation", "data": data})
-    assert recipe.sources() == [
-        {"name": "pairs.tsv", "homepage": "user's own files", "licence": "user's own files"}
-    ]
+    assert recipe.sources() == [{"name": "pairs.tsv", "homepage": "user's own files", "licence": "user's own files"}]
 
 
 def test_every_graph_has_a_file_for_both_backends(tiny_export: Exported) -> None:

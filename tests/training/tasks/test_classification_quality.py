@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from training.tasks.classification_quality import calibration_error, measure_several, measure_single, measured, out_of_scope_auroc
+from training.tasks.classification_quality import (
+    calibration_error,
+    measure_several,
+    measure_single,
+    measured,
+    out_of_scope_auroc,
+)
 
 THREE = np.array([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])
 

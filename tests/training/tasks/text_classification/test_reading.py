@@ -9,7 +9,14 @@ import pytest
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus
 from training.tasks.text_classification import LabelledSettings
-from training.tasks.text_classification.reading import LabelledText, known_texts, label_ids, labels_of, out_of_scope_texts, read_labelled
+from training.tasks.text_classification.reading import (
+    LabelledText,
+    known_texts,
+    label_ids,
+    labels_of,
+    out_of_scope_texts,
+    read_labelled,
+)
 
 
 def _own(path: Path, lines: list[str], **fields: Any) -> LabelledSettings:
