@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models.image_decoding import decoded
 from PIL import Image
 
+from models.image.decoding import decoded
 from training.data.own_images import OwnImages
 from training.data.settings import SplitFiles
 
