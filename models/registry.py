@@ -22,9 +22,10 @@ class Registry(Generic[T]):
     time by `register`. Modules are imported at the first lookup, so that they may import the registry themselves.
     """
 
-    def __init__(self, package: str, noun: str) -> None:
-        """`package` holds the modules and names the entry-point group `softserve.<package>`; `noun` is for errors."""
-        self.group = f"softserve.{package}"
+    def __init__(self, package: str, noun: str, *, group: str | None = None) -> None:
+        """`package` holds the modules; `group` is that of entry points, `softserve.<package>` by default; `noun` is for
+        errors."""
+        self.group = group or f"softserve.{package}"
         self._package, self._noun = package, noun
         self._values: dict[str, T] = {}
         self._complete = False
