@@ -25,9 +25,9 @@ import tyro
 import yaml
 
 from benchmarks.sides import interleaved, side
-from models.tasks.text_classification import Classifier
 from models.bundle.store import load_bundle
-from models.text.limits import padded
+from models.tasks.text_classification import Classifier
+from models.text.padding import padded
 from training.checkpoint import RunDirectory
 from training.data.labelled_texts import read_labelled
 from training.export.bundle import export_run

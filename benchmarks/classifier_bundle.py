@@ -21,7 +21,8 @@ import onnx
 import tyro
 from onnx import TensorProto, helper, numpy_helper
 
-from models.bundle.manifest import FORMAT_VERSION, MANIFEST, sha256_of
+from models.bundle.manifest import FORMAT_VERSION, MANIFEST
+from models.bundle.reading import sha256_of
 from models.text.tokenization import EncoderTokenizer
 
 __all__ = ["make_bundle"]

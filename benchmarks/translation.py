@@ -26,12 +26,12 @@ import tyro
 from benchmarks.ctranslate2_model import END, convert, spelled
 from benchmarks.sides import Side, interleaved, side
 from models.backend.onnx import OnnxBackend
+from models.bundle.contract import SpecialTokens
+from models.bundle.manifest import Limits, Manifest
 from models.decoding.beam_search import SearchOptions
-from models.bundle.manifest import Languages, Limits, Manifest, SpecialTokens
-from models.networks import TransformerNetwork
 from models.decoding.sequence_to_sequence import SourceQuery
+from models.tasks.translation import Languages, TransformerNetwork, Translator
 from models.text.tokenization import SubwordTokenizer
-from models.tasks.translation import Translator
 from training.checkpoint import RunDirectory
 from training.data.pair_batching import pad
 from training.export.onnx import save_graphs, to_onnx

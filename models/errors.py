@@ -1,4 +1,4 @@
-"""Everything this package raises on purpose."""
+"""The exceptions that this package raises."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ class BundleError(ModelError, ValueError):
 
 
 class UnknownModelError(ModelError, LookupError):
-    """A name or version that no model directory holds; `known` lists what there is."""
+    """A name or version that no model directory holds; `known` lists the available ones."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         self.known = tuple(known)
@@ -37,7 +37,7 @@ class UnknownModelError(ModelError, LookupError):
 
 
 class QueryError(ModelError, ValueError):
-    """A query that a model cannot answer, through the fault of who asked."""
+    """An invalid query: the caller must change it."""
 
 
 class TextTooLongError(QueryError):
@@ -49,4 +49,4 @@ class TextTooLongError(QueryError):
 
 
 class UnsupportedDeviceError(ModelError, RuntimeError):
-    """A device or backend that was asked for and is not available here."""
+    """A requested device or backend that is not available."""

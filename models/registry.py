@@ -1,4 +1,4 @@
-"""Open registries: what a package offers by name, to which other packages can add."""
+"""Registries of named values to which other packages can add."""
 
 import importlib
 import pkgutil
@@ -23,8 +23,10 @@ class Registry(Generic[T]):
     """
 
     def __init__(self, package: str, noun: str, *, group: str | None = None) -> None:
-        """`package` holds the modules; `group` is that of entry points, `softserve.<package>` by default; `noun` is for
-        errors."""
+        """Create a registry; `package` holds the modules, and `noun` describes a value in errors.
+
+        `group` is the group of the entry points, `softserve.<package>` by default.
+        """
         self.group = group or f"softserve.{package}"
         self._package, self._noun = package, noun
         self._values: dict[str, T] = {}

@@ -14,7 +14,7 @@ import torch
 from hypothesis import HealthCheck, settings
 from torch.nn import functional
 
-from models.bundle.manifest import sha256_of
+from models.bundle.reading import sha256_of
 from models.bundle.store import load_bundle
 from models.text.tokenization import WordTokenizer
 from training import checkpoint

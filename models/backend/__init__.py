@@ -18,25 +18,25 @@ class Backend(Protocol):
     device: str
 
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
-        """The named outputs of a graph. Inputs are those of the manifest, all of them."""
+        """Run a graph and return the named outputs; `inputs` must hold every input of the manifest."""
         ...
 
     def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "Resident":
-        """Inputs of a graph that stay where it runs; `state` is overwritten in every run by outputs `new_<name>`."""
+        """Keep inputs of a graph on its device; every run overwrites `state` by the outputs `new_<name>`."""
         ...
 
 
 class Resident(Protocol):
-    """A computation of many runs on arrays that stay in place. For one thread at a time."""
+    """Repeated runs of a graph on inputs that stay on its device. For one thread at a time."""
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
-        """The named outputs for the remaining inputs; the state moves on."""
+        """Run with the remaining inputs, return the named outputs and update the state."""
         ...
 
     def reload(self) -> None:
-        """Takes note that the caller has written into the arrays of the constants."""
+        """Reload the constants, into whose arrays the caller has written."""
         ...
 
     def state(self) -> Mapping[str, Array]:
-        """The state as it is now, in the arrays that were given or in others."""
+        """Return the current state, in the given arrays or in others."""
         ...

@@ -9,7 +9,7 @@ __all__ = ["usable_cpus"]
 
 
 def usable_cpus(root: Path = Path("/")) -> int:
-    """Processors by affinity and by the limits of all control groups, versions 1 and 2, rounded up; at least 1.
+    """Return the number of usable processors by affinity and control groups (versions 1 and 2), rounded up.
 
     A group's limit is a quota of time in each period (Linux: `cpu.max`, or `cpu.cfs_quota_us` and
     `cpu.cfs_period_us`). `root` is where `/proc` and `/sys` are.
@@ -20,7 +20,7 @@ def usable_cpus(root: Path = Path("/")) -> int:
 
 
 def _quotas(root: Path) -> Iterator[tuple[float, float]]:
-    """Quota and period of every group that the process is in and that has one."""
+    """Yield quota and period of every control group of the process that limits its processor time."""
     for folder in _groups(root):
         try:
             if (folder / "cpu.max").is_file():
@@ -34,7 +34,7 @@ def _quotas(root: Path) -> Iterator[tuple[float, float]]:
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """Folders of the process's groups and of those they are in. A container may see its own group as the root."""
+    """Yield the directories of the process's control groups and of their parents; a container may be at the root."""
     try:
         lines = (root / "proc" / "self" / "cgroup").read_text().splitlines()
     except OSError:

@@ -24,7 +24,7 @@ _DEVICE = re.compile(r"(auto|cpu|cuda|tensorrt)|(cuda|tensorrt):(\d{1,3})")
 
 
 def _refuse_two_runtimes() -> None:
-    """onnxruntime and onnxruntime-gpu own the same module: with both, which one loads is an accident."""
+    """Raise `UnsupportedDeviceError` where onnxruntime and onnxruntime-gpu, which share one module, are installed."""
     names = {distribution.name for distribution in distributions()}
     if {"onnxruntime", "onnxruntime-gpu"} <= names:
         raise UnsupportedDeviceError(
@@ -34,7 +34,7 @@ def _refuse_two_runtimes() -> None:
 
 
 def _default_threads() -> int:
-    """0 is ONNX Runtime's own default, which knows cores from hyperthreads but no container's limit."""
+    """Return 0, ONNX Runtime's default, unless a container or affinity limits the processors."""
     usable = usable_cpus()
     return 0 if usable >= (os.cpu_count() or 1) else usable
 
@@ -63,9 +63,9 @@ def _options(threads: int) -> onnxruntime.SessionOptions:
 
 
 class OnnxBackend:
-    """Inference sessions: one for each graph, and another one for runs beside others.
+    """Inference sessions: one for each graph, and another one for concurrent runs.
 
-    A run that is alone, as the one before it was, uses all threads. Runs beside each other are faster with their own
+    A run that is alone, as the one before it was, uses all threads. Concurrent runs are faster with their own
     ones each: threads that wait for one another at every operator lose more than they share.
     """
 
@@ -74,9 +74,9 @@ class OnnxBackend:
     def __init__(
         self, bundle: Path, manifest: Manifest, *, device: str = "cpu", threads: int | None = None, parallel: int = 1
     ) -> None:
-        """`threads` for one operator; without it one for each core, or for each processor that a container may use.
+        """Load all graphs; `threads` is the number for one operator, by default one for each usable core.
 
-        `parallel` is how many runs there will be at once.
+        `parallel` is the number of concurrent runs.
 
         `device` is `cpu`, `cuda` or `tensorrt`, of several GPUs `cuda:1`; `auto` is `cuda` where it loads, else `cpu`.
         What TensorRT cannot compute, CUDA does.
@@ -100,7 +100,7 @@ class OnnxBackend:
     def _load(
         self, bundle: Path, manifest: Manifest, options: onnxruntime.SessionOptions
     ) -> dict[str, onnxruntime.InferenceSession]:
-        """The session of each graph; decides what `auto` is."""
+        """Return the session of each graph; `auto` becomes the first device that is available."""
         if self._kind == "auto":
             self._kind = self.device = "cuda"
             try:
@@ -147,7 +147,7 @@ class OnnxBackend:
 
     @property
     def _memory(self) -> tuple[str, int]:
-        """Where arrays that stay live: TensorRT's are CUDA's."""
+        """Return the kind of memory of resident arrays; TensorRT uses CUDA's."""
         return ("cpu", 0) if self._kind == "cpu" else ("cuda", self._number)
 
     def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "OnnxResident":
@@ -227,18 +227,18 @@ class OnnxResident:
 
 
 def _value(array: Array, memory: tuple[str, int]) -> onnxruntime.OrtValue:
-    """On the CPU the value shares the memory of the array, which is contiguous."""
+    """Return an OrtValue; on the CPU it shares the memory of the array, which must be contiguous."""
     return onnxruntime.OrtValue.ortvalue_from_numpy(array, *memory)
 
 
 def _found(tensor: onnxruntime.NodeArg) -> FoundTensor:
-    """Return what a session declares of an input or output, under numpy's name of its type."""
+    """Return an input or output as the session declares it, with numpy's name of its type."""
     kind = tensor.type.removeprefix("tensor(").removesuffix(")")
     return FoundTensor(tensor.name, {"float": "float32"}.get(kind, kind), tensor.shape)
 
 
 def _parsed(device: str) -> tuple[str, int]:
-    """Kind and number of a device; raises `UnsupportedDeviceError`."""
+    """Return kind and number of a device; raises `UnsupportedDeviceError`."""
     found = _DEVICE.fullmatch(device)
     if found is None:
         known = "auto, cpu, cuda, tensorrt, and cuda:1 and so on"

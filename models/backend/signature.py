@@ -1,4 +1,4 @@
-"""Comparing what a manifest says of a graph with the graph that a file holds."""
+"""Compare the inputs and outputs that a manifest declares with those of the graph in a file."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -13,12 +13,12 @@ __all__ = ["TorchScriptBackend", "TorchScriptResident"]
 
 
 class TorchScriptBackend:
-    """Modules with one method per graph. A TorchScript file can hold any program: load only what you trust."""
+    """Modules with one method per graph. A TorchScript file can hold any program: load only files that you trust."""
 
     name: BackendName = "torchscript"
 
     def __init__(self, bundle: Path, manifest: Manifest, *, device: str = "cpu", threads: int | None = None) -> None:
-        """`device` is a name of torch's, or `auto`.
+        """Load all modules; `device` is a device name of torch, or `auto`.
 
         Raises `UnsupportedDeviceError` for a device it lacks, `BundleError` where a graph has no such file, or another
         number of inputs or outputs than the manifest says: TorchScript keeps neither names nor types nor shapes.
@@ -82,7 +82,7 @@ class TorchScriptBackend:
 
 
 class TorchScriptResident:
-    """Arrays handed to every run; outputs take the state's place."""
+    """Arrays that are passed to every run; outputs replace the state."""
 
     def __init__(
         self, backend: TorchScriptBackend, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]
@@ -98,7 +98,7 @@ class TorchScriptResident:
         return results[: len(outputs)]
 
     def reload(self) -> None:
-        """Every run reads them."""
+        """Do nothing: every run reads the constants."""
 
     def state(self) -> Mapping[str, Array]:
         return self._state

@@ -98,12 +98,12 @@ class DataSource(Contract):
 
 
 class Provenance(Contract):
-    """Where the model comes from."""
+    """The origin of the model: recipe, code, data, date."""
 
     recipe: dict[str, Any]
     """The resolved recipe."""
     git_revision: str
-    """Of the code that trained it."""
+    """Git revision of the code that trained the model."""
     data: tuple[DataSource, ...]
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     training_seconds: Annotated[float, Field(ge=0)]

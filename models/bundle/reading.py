@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from models.bundle.contract import TaskConfig
 from models.bundle.manifest import FORMAT_VERSION, MANIFEST, BundleManifest, Manifest, upgraded
@@ -14,6 +14,12 @@ from models.registry import UnknownNameError
 from models.tasks.registry import TASKS
 
 __all__ = ["load_manifest", "parse_manifest", "read_manifest", "sha256_of", "validate"]
+
+
+class _UncheckedConfig(TaskConfig):
+    """The section of a task that is not known, which no error is about."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 def sha256_of(path: Path) -> str:
@@ -63,12 +69,12 @@ def parse_manifest(content: object) -> Manifest:
     `UnknownNameError` for a task that no installed package registers.
     """
     if not isinstance(content, dict):
-        return Manifest.model_validate(content)
+        raise ValueError(f"{MANIFEST}: Input should be an object")
     version = content.get("format_version")
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise ValueError(f"format_version {version} is newer than {FORMAT_VERSION}, the newest that this release reads")
     task = content.get("task")
-    config = TASKS[task].config_type if isinstance(task, str) else TaskConfig
+    config = TASKS[task].config_type if isinstance(task, str) else _UncheckedConfig
     return BundleManifest[config].model_validate_json(json.dumps(upgraded(content)))  # type: ignore[valid-type]
 
 
@@ -97,9 +103,9 @@ def _checksum_problems(path: Path, expected: str) -> Iterator[str]:
 
 
 def _unlisted(bundle: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield what lies in the directory and has no checksum.
+    """Yield the directory entries that have no checksum.
 
-    A graph names files of weights that the manifest does not, so an unlisted file may change what a model answers. So
+    A graph names files of weights that the manifest does not, so an unlisted file may change the answers. So
     may one in a sub-directory, which `files` cannot list. A symbolic link is listed and checked like the file that
     it leads to.
     """

@@ -1,4 +1,4 @@
-"""Finding and loading bundles."""
+"""Find and load bundles."""
 
 import contextlib
 from collections.abc import Iterator
@@ -25,24 +25,24 @@ class ModelStore:
                 raise FileNotFoundError(f"model directory {directory} does not exist")
 
     def versions(self) -> dict[str, list[int]]:
-        """Names and their versions in ascending order, as they are on disk now."""
+        """Return names and their versions in ascending order, as they are on disk now."""
         found: dict[str, list[int]] = {}
         for name, version in sorted(self._bundles()):
             found.setdefault(name, []).append(version)
         return found
 
     def paths(self) -> list[Path]:
-        """Directories of all bundles, as they are on disk now."""
+        """Return the directories of all bundles, as they are on disk now."""
         return list(self._bundles().values())
 
     def manifest(self, name: str, version: int | None = None) -> Manifest:
-        """The manifest of a model, its files unchecked."""
+        """Return the manifest of a model, its files unchecked."""
         return read_manifest(self.path(name, version))
 
     def path(self, name: str, version: int | None = None) -> Path:
-        """Directory of a bundle; the newest version without one, `"name:1"` for version 1.
+        """Return the directory of a bundle: `"name"` is the newest version, `"name:1"` version 1.
 
-        Raises `UnknownModelError`. Names are only ever compared with what is on disk, never joined to a path.
+        Raises `UnknownModelError`. Names are only ever compared with those on disk, never joined to a path.
         """
         plain, _, suffix = name.partition(":")
         bundles = self._bundles()
@@ -99,9 +99,9 @@ def load_bundle(
 
 @contextlib.contextmanager
 def bundle_errors(bundle: Path, failure: str) -> Iterator[None]:
-    """Turn whatever is raised inside into a `BundleError`, other than errors that say already what is wrong.
+    """Turn any exception raised inside into a `BundleError`, except those that already name the cause.
 
-    What files that are whole and wrong make a library raise is in no specification. A panic of one that is written in
+    Libraries document no complete list of exceptions for invalid files. A panic of one that is written in
     Rust, such as tokenizers, is no `Exception`: it would pass by every handler, and end a task that runs forever.
     """
     try:

@@ -1,8 +1,8 @@
-"""Beam search and sampling for many sentences at once, step by step: what to read next, what is finished.
+"""Beam search and sampling for many sentences at once, step by step.
 
 Shapes: `B` sentences, `K` hypotheses a sentence (the beam), `C` candidates a hypothesis, `T` tokens so far.
 
-Pure policy: it sees log-probabilities and chooses; a caller computes them. All log-probabilities are base e. A step
+Pure policy: it chooses from log-probabilities, which a caller computes. All log-probabilities are base e. A step
 takes the 2 K best continuations of a sentence's hypotheses. Those among the first K that are the end token finish a
 hypothesis, the first K others live on. What the length limit cuts off ranks behind what ended. Equal scores are ranked
 by the earlier hypothesis, then by the caller's order.
@@ -42,7 +42,7 @@ class SearchOptions:
     sample_from: int = 50
     """How many of the most probable next tokens a sample is drawn from."""
     seed: int = 0
-    """Of the samples; the same sentence with the same seed gives the same ones, whatever it runs beside."""
+    """Seed of the samples: a sentence with the same seed has the same samples in any batch."""
 
     def __post_init__(self) -> None:
         if self.n_best < 1:
@@ -66,21 +66,21 @@ class Hypothesis:
     tokens: tuple[int, ...]
     """Prefix included, end token left out."""
     log_probability: float
-    """Of the tokens and, where the length limit did not cut it off, the end."""
+    """Log-probability of the tokens and, unless the length limit cut the output off, of the end token."""
     score: float
-    """What hypotheses are ranked by."""
+    """Log-probability / length^alpha, by which hypotheses are ranked."""
 
 
 @dataclass(slots=True)
 class _Sentence:
-    """What does not fit into arrays."""
+    """The state of one sentence that is not kept in arrays."""
 
     key: object
     options: SearchOptions
     max_tokens: int
     finished: list[Hypothesis] = field(default_factory=list)
     cut: list[Hypothesis] = field(default_factory=list)
-    """What had no end when the length limit came."""
+    """Hypotheses that the length limit cut off."""
     generator: np.random.Generator | None = None
 
     @property
@@ -97,7 +97,7 @@ class _Sentence:
         return Hypothesis(tuple(tokens.tolist()), log_probability, score)
 
     def stops_at(self, beam_size: int) -> float:
-        """It is over when no open hypothesis has a log-probability above this."""
+        """Return the log-probability that an open hypothesis must exceed for the search to continue."""
         if self.options.stop == "full" or self.generator is not None or beam_size == 1:
             return math.inf if len(self.finished) >= beam_size else -math.inf
         if len(self.finished) < self.options.n_best:
@@ -106,12 +106,12 @@ class _Sentence:
         return self.best()[-1].score * float(self.max_tokens**self.options.length_penalty)
 
 
-_NOBODY = _Sentence(None, SearchOptions(), 1)
-"""In a place that is free."""
+_EMPTY_SLOT = _Sentence(None, SearchOptions(), 1)
+"""Placeholder in a slot without a sentence."""
 
 
 class BeamSearch:
-    """The searches of several sentences that take their steps together; sentences join and leave between steps."""
+    """The searches of several sentences that advance in the same steps; sentences join and leave between steps."""
 
     def __init__(self, beam_size: int, end_id: int) -> None:
         """Raises `ValueError` for a beam without hypotheses."""
@@ -123,10 +123,10 @@ class BeamSearch:
         self._scores = np.zeros((0, beam_size))
         self._tokens = np.zeros((0, beam_size, 16), np.int64)
         self.lengths = np.zeros(0, np.int64)
-        """Tokens each sentence's hypotheses have so far: `[B]`."""
+        """Number of tokens of each sentence's hypotheses so far: `[B]`."""
         self._live = np.zeros(0, bool)
         self.num_live = 0
-        """Sentences that are not over."""
+        """Number of unfinished sentences."""
         self._limits = np.zeros(0, np.int64)
         self._stops = np.zeros(0)
         self._plain = True
@@ -136,17 +136,17 @@ class BeamSearch:
 
     @property
     def keys(self) -> list[object]:
-        """What `add` was given, for each sentence in order."""
+        """The key of the sentence in each slot, as given to `add`."""
         return [sentence.key for sentence in self._sentences]
 
     @property
-    def resting(self) -> list[int]:
-        """Places of sentences that are over: they take steps that lead nowhere, until another takes their place."""
+    def free_slots(self) -> list[int]:
+        """Slots of finished sentences: they are computed in every step, to no effect, until a sentence is added."""
         rows: list[int] = np.flatnonzero(~self._live).tolist()
         return rows
 
     def add(self, key: object, options: SearchOptions, max_tokens: int) -> int:
-        """A sentence joins, in the first place where one is over, else as the last; returns its place.
+        """Add a sentence in the first free slot, or in a new one; return its slot.
 
         Its hypotheses have at most `max_tokens` tokens, the end not counted. Raises `ValueError` for more hypotheses
         than the beam has or a limit the prefix does not fit into.
@@ -158,7 +158,7 @@ class BeamSearch:
         sampling = options.temperature is not None
         generator = np.random.default_rng(options.seed) if sampling else None
         sentence = _Sentence(key, options, max_tokens, generator=generator)
-        row = len(self) if self.num_live == len(self) else self.resting[0]
+        row = len(self) if self.num_live == len(self) else self.free_slots[0]
         if row == len(self):
             self._append_row()
         self._sentences[row] = sentence
@@ -170,7 +170,7 @@ class BeamSearch:
         return row
 
     def _append_row(self) -> None:
-        self._sentences.append(_NOBODY)
+        self._sentences.append(_EMPTY_SLOT)
         self._scores = np.concatenate([self._scores, np.zeros((1, self.beam_size))])
         self._tokens = np.concatenate([self._tokens, np.zeros((1, *self._tokens.shape[1:]), np.int64)])
         self.lengths, self._limits = np.append(self.lengths, 0), np.append(self._limits, 0)
@@ -180,39 +180,39 @@ class BeamSearch:
         self._plain = all(sentence.plain for sentence in self._sentences)
         self.num_live = int(self._live.sum())
 
-    def rest(self, rows: Sequence[int]) -> None:
-        """Gives sentences up; their places are free."""
+    def free(self, rows: Sequence[int]) -> None:
+        """Free the slots of finished or cancelled sentences."""
         self.lengths[list(rows)] = 0
         self._live[list(rows)] = False
         self._count()
 
     @property
     def longest(self) -> int:
-        """Output limit of the sentences that are not over, the largest, in tokens."""
+        """The largest output limit of the unfinished sentences, in tokens."""
         return int(self._limits[self._live].max(initial=0))
 
     @property
     def single(self) -> bool:
-        """Whether all sentences are at their start with one hypothesis each, so that a step need read no other."""
+        """Whether every sentence is at its start with one distinct hypothesis, the only one that a step must read."""
         return self._plain and not self.lengths.any()
 
     def last_tokens(self) -> Array:
-        """What each hypothesis reads in the next step, the end token at first: `[B, K]`."""
+        """Return the input token of each hypothesis for the next step, the end token at first: `[B, K]`."""
         last = self._tokens[np.arange(len(self)), :, self.lengths - 1]
         return np.where(self.lengths[:, None] > 0, last, self._end)
 
     def num_candidates(self, vocab_size: int) -> int:
-        """Candidates a hypothesis that `advance` needs."""
+        """Return how many candidates `advance` needs for each hypothesis."""
         if self._plain:
             return min(2 * self.beam_size, vocab_size)
         samples = (each.options.sample_from for each in self._sentences if each.generator is not None)
         return min(max(2 * self.beam_size, *samples, 0), vocab_size)
 
     def advance(self, log_probabilities: Array, candidates: Array) -> tuple[Array, list[int]]:
-        """Takes a step: candidates `[B, K, C]`, best first, or `[B, 1, C]` where `single`.
+        """Advance by one step: candidates `[B, K, C]`, best first, or `[B, 1, C]` where `single`.
 
-        -> the hypothesis each new one goes on from `[B, K]`, and the sentences that are over now, whose places are
-        free once `best` was asked about them.
+        Returns the index of the hypothesis that each new one extends, `[B, K]`, and the slots of the sentences that
+        finished in this step; `best` returns their hypotheses until `add` uses the slots again.
         """
         count, beam = len(self), self.beam_size
         width = candidates.shape[1] * candidates.shape[2]
@@ -236,10 +236,10 @@ class BeamSearch:
         else:
             tokens, scores, origins = self._beam(tokens, scores, origins)
         self._append(tokens, scores, origins)
-        return origins, self._over()
+        return origins, self._finish_stopped()
 
     def _truncate(self, log_probabilities: Array) -> None:
-        """The sparse mask, where a sentence asks for it."""
+        """Apply the sparse mask to the sentences whose options ask for it."""
         sparse = np.array([sentence.options.sparse for sentence in self._sentences], bool)
         if sparse.any():
             kept = log_probabilities[sparse]
@@ -247,7 +247,7 @@ class BeamSearch:
             log_probabilities[sparse] = kept - np.logaddexp.reduce(kept, axis=2, keepdims=True)
 
     def _force_prefixes(self, values: Array, candidates: Array) -> None:
-        """Where a prefix goes on, its token is the only candidate of each hypothesis, and free of charge."""
+        """Make the next token of an unfinished prefix the only candidate, at a log-probability of 0."""
         for row, sentence in enumerate(self._sentences):
             length = int(self.lengths[row])
             if length < len(sentence.options.prefix):
@@ -256,12 +256,12 @@ class BeamSearch:
                 values[row, :, 0] = self._scores[row]
 
     def _sample(self, order: Array, values: Array) -> None:
-        """Replaces the first K places of the order by draws, for sentences that sample (Gumbel-max trick)."""
+        """Replace the first K entries of the order by samples, for sentences that sample (Gumbel-max trick)."""
         for row, sentence in enumerate(self._sentences):
             if sentence.generator is None:
                 continue
             assert sentence.options.temperature is not None
-            # Always as many draws, so that neighbours that need more candidates change nothing.
+            # A constant number of draws, so that other sentences of the batch that need more candidates change nothing.
             noise = sentence.generator.gumbel(size=(self.beam_size, sentence.options.sample_from))
             drawn = values[row, :, : noise.shape[1]]
             drawn = drawn - np.maximum(drawn.max(axis=1, keepdims=True), np.finfo(drawn.dtype).min)
@@ -281,7 +281,7 @@ class BeamSearch:
             self._stops[row] = self._sentences[row].stops_at(self.beam_size)
 
     def _survivors(self, ends: Array, tokens: Array, scores: Array, origins: Array) -> tuple[Array, Array, Array]:
-        """The first K continuations that are no end; a sample that ended has no successor."""
+        """Return the first K continuations that are not the end token; an ended sample has no successor."""
         scores = np.where(ends, -np.inf, scores)
         places = np.argsort(ends, axis=1, kind="stable")
         if not self._plain:
@@ -291,7 +291,7 @@ class BeamSearch:
         return self._beam(tokens[rows, places], scores[rows, places], origins[rows, places])
 
     def _beam(self, tokens: Array, scores: Array, origins: Array) -> tuple[Array, Array, Array]:
-        """The first K of more, or of fewer in a tiny vocabulary."""
+        """Truncate to K continuations, or pad to K in a tiny vocabulary."""
         beam, missing = self.beam_size, self.beam_size - tokens.shape[1]
         if missing > 0:
             scores = np.pad(scores, ((0, 0), (0, missing)), constant_values=-np.inf)
@@ -307,26 +307,28 @@ class BeamSearch:
         self._scores = scores
         self.lengths = self.lengths + self._live
 
-    def _over(self) -> list[int]:
-        """Sentences that are finished or have reached their length limit; the latter's hypotheses end there."""
+    def _finish_stopped(self) -> list[int]:
+        """Return the slots of sentences that stop now, where the length limit cuts hypotheses off, and free them."""
         best = self._scores.max(axis=1, initial=-np.inf)
-        over: list[int] = np.flatnonzero(((best <= self._stops) | (self.lengths >= self._limits)) & self._live).tolist()
-        for row in over:
+        stopped: list[int] = np.flatnonzero(
+            ((best <= self._stops) | (self.lengths >= self._limits)) & self._live
+        ).tolist()
+        for row in stopped:
             sentence, length = self._sentences[row], int(self.lengths[row])
             if length == sentence.max_tokens:
                 for tokens, score in zip(self._tokens[row, :, :length], self._scores[row].tolist(), strict=True):
                     if score > -math.inf:
                         sentence.cut.append(sentence.hypothesis(tokens, score, length))
-        if over:
-            self.rest(over)
-        return over
+        if stopped:
+            self.free(stopped)
+        return stopped
 
     def best(self, row: int) -> list[Hypothesis]:
-        """The n best hypotheses of a sentence that are finished, best first; behind them those that were cut off."""
+        """Return the n best hypotheses of a sentence: finished ones, best first, then those that were cut off."""
         return self._sentences[row].best()
 
     def remove(self, rows: Sequence[int]) -> Array:
-        """Takes sentences out, the last others fill the gaps; returns where each that stays has been."""
+        """Remove slots; the last of the others fill the gaps. Return the former slot of each that is kept."""
         gone, count = set(rows), len(self) - len(set(rows))
         kept = np.arange(count)
         kept[[row for row in sorted(gone) if row < count]] = [row for row in range(count, len(self)) if row not in gone]

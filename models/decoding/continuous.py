@@ -1,4 +1,4 @@
-"""A running translation: sentences that take decoder steps together, joining and leaving between steps.
+"""Continuous decoding: sentences are decoded in the same steps, and join and leave between steps.
 
 Shapes: `B` sentences, `K` hypotheses a sentence, `S` source tokens, `M` slots of the caches.
 
@@ -17,11 +17,11 @@ from models.decoding.beam_search import BeamSearch, Hypothesis, SearchOptions
 __all__ = ["Decoding", "Footprint"]
 
 _FIRST_STEPS = 16
-"""Steps that new caches have room for; the room doubles when it is used up."""
+"""Steps that new caches hold; they double when they are full."""
 _SHRINK = 4
-"""Room is given back when so many times as much is there as is needed."""
+"""Buffers shrink when they are this many times larger than needed."""
 _WIDTHS = 8
-"""Room for sources grows in steps of this, where sentences join others."""
+"""Source lengths are rounded up to a multiple of this, so that buffers grow less often."""
 _STEP_COPIES = 3
 """Arrays of one size that a step holds at once, of attention scores and of log-probabilities."""
 
@@ -52,8 +52,8 @@ class Footprint:
 class Decoding:
     """Decoder steps of sentences that share a beam size. For one thread at a time.
 
-    A sentence that joins takes the place of one that is over, so that nothing but its own rows is written. Buffers have
-    rows to spare, so that sentences can join and leave without moving the others.
+    A sentence that joins takes a free slot, so that nothing but its own rows is written. Buffers have spare rows, so
+    that sentences can join and leave without moving the others.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Decoding:
         self._footprint = footprint
         self._end = end_id
         self.idle_share = idle_share
-        """Places kept for sentences to come, as a share of all; they take part in every step."""
+        """Fraction of slots that are kept free for sentences that join later; they are computed in every step."""
         self.search = BeamSearch(beam_size, end_id)
         self._clear()
 
@@ -81,7 +81,7 @@ class Decoding:
         self._visible = np.zeros((0, self.search.beam_size, _FIRST_STEPS * self.search.beam_size), bool)
 
     def __len__(self) -> int:
-        """Sentences that are not over."""
+        """Return the number of unfinished sentences."""
         return self.search.num_live
 
     def reserved_bytes(self, joining: Sequence[tuple[int, int]] = ()) -> int:
@@ -102,7 +102,7 @@ class Decoding:
 
     @property
     def _room(self) -> int:
-        """Rows of the buffers."""
+        """Number of rows of the buffers."""
         return len(self._memory["memory_keys_0"]) if self._memory else 0
 
     @property
@@ -111,7 +111,7 @@ class Decoding:
         return (self._memory["memory_keys_0"].shape[2] if self._memory else 0), self._visible.shape[2]
 
     def add(self, sources: Sequence[Sequence[int]], searches: Iterable[tuple[object, SearchOptions, int]]) -> None:
-        """Reads sources (ids without ends); `searches` is what `BeamSearch.add` takes for each of them."""
+        """Encode and add sources (ids without ends); `searches` holds the arguments of `BeamSearch.add` for each."""
         lengths = np.array([len(source) + 1 for source in sources])
         padded = np.full((len(sources), int(lengths.max())), self._end)
         for row, source in enumerate(sources):
@@ -120,15 +120,15 @@ class Decoding:
         written = self._backend.run("encode", {"source": padded, "source_lengths": lengths}, names)
         before = len(self.search)
         rows = np.array([self.search.add(*search) for search in searches])
-        self._make_places(before, dict(zip(names, written, strict=True)))
+        self._allocate(before, dict(zip(names, written, strict=True)))
         self._source_lengths[rows], self._visible[rows] = lengths, False
         for name, array in zip(names, written, strict=True):
             self._memory[name][rows, :, : array.shape[2]] = array
         if self._resident is not None:
             self._resident.reload()
 
-    def _make_places(self, before: int, memory: Mapping[str, Array]) -> None:
-        """For the sentences that follow the first `before`, and wide enough for what the encoder says."""
+    def _allocate(self, before: int, memory: Mapping[str, Array]) -> None:
+        """Provide buffer rows for the sentences after the first `before`, wide enough for the encoder's output."""
         _, heads, needed, size = memory["memory_keys_0"].shape
         if not self._memory:
             self._memory = {name: np.zeros((0, heads, needed, size), np.float32) for name in memory}
@@ -139,30 +139,30 @@ class Decoding:
             width = _rounded(needed)
         self._rebuild(before, max(room, _power(count)), width, self._visible.shape[2])
         if count > before:
-            self._settle()
+            self._synchronize()
             self._visible = _resized(self._visible, before, count, self._visible.shape[2])
             self._source_lengths = np.append(self._source_lengths, np.ones(count - before, np.int64))
 
     def _rebuild(self, count: int, room: int, width: int, slots: int) -> None:
-        """Buffers of other sizes, where these are not theirs: rows, source tokens and slots."""
+        """Resize the buffers to other numbers of rows, source tokens and slots, where they differ."""
         if self._memory["memory_keys_0"].shape[::2] != (room, width):
-            self._settle()
+            self._synchronize()
             for name in self._memory:  # one after the other, so that at most one is there twice
                 self._memory[name] = _resized(self._memory[name], count, room, width)
         if self._caches["keys_0"].shape[::2] != (room, slots):
-            self._settle()
+            self._synchronize()
             for name in self._caches:
                 self._caches[name] = _resized(self._caches[name], count, room, slots)
 
-    def _settle(self) -> None:
-        """Ends the computation on the buffers as they are."""
+    def _synchronize(self) -> None:
+        """Copy the device's state back into the buffers and end the resident computation."""
         for name, array in {} if self._resident is None else self._resident.state().items():
             if not np.may_share_memory(array, self._caches[name]):
                 self._caches[name][: len(array)] = array
         self._resident = None
 
     def step(self) -> list[tuple[object, list[Hypothesis]]]:
-        """Takes a step with every sentence; returns keys and n best hypotheses of those that it finished."""
+        """Advance every sentence by one step; return key and n best hypotheses of each that finished."""
         if not self.search.num_live:
             return []
         search, count = self.search, len(self.search)
@@ -184,17 +184,17 @@ class Decoding:
             },
             ["log_probabilities", "candidates"],
         )
-        origins, over = search.advance(log_probabilities, candidates)
+        origins, stopped = search.advance(log_probabilities, candidates)
         self._visible = self._visible[rows, origins]
-        results = [(search.keys[row], search.best(row)) for row in over]
-        if over:
+        results = [(search.keys[row], search.best(row)) for row in stopped]
+        if stopped:
             self._drop_idle()
         return results
 
     def cancel(self, keys: Iterable[object]) -> None:
-        """Gives up sentences whose results nobody waits for."""
+        """Cancel sentences whose results are no longer needed."""
         gone = set(keys)
-        self.search.rest([row for row, key in enumerate(self.search.keys) if key in gone])
+        self.search.free([row for row, key in enumerate(self.search.keys) if key in gone])
         self._drop_idle()
 
     def _fit_slots(self) -> None:
@@ -210,15 +210,15 @@ class Decoding:
             self._visible = _resized(self._visible, count, count, wanted)
 
     def _drop_idle(self) -> None:
-        """Gives places back that are more than are kept for sentences to come."""
-        idle = self.search.resting
+        """Release free slots beyond the fraction that is kept for sentences that join later."""
+        idle = self.search.free_slots
         if len(idle) <= self.idle_share * len(self.search):
             return
         kept = self.search.remove(idle)
         if not len(kept):
             self._clear()
             return
-        self._settle()
+        self._synchronize()
         self._source_lengths, self._visible = self._source_lengths[kept], self._visible[kept]
         moved = np.flatnonzero(kept != np.arange(len(kept)))
         for array in (*self._caches.values(), *self._memory.values()):
@@ -238,7 +238,7 @@ def _power(count: int) -> int:
 
 
 def _resized(array: Array, count: int, room: int, size: int) -> Array:
-    """The first `count` rows with room for others; the third axis cut or padded to `size`."""
+    """Return a copy of the first `count` rows in `room` rows; the third axis is cut or padded to `size`."""
     common = min(size, array.shape[2])
     resized = np.zeros((room, array.shape[1], size, *array.shape[3:]), array.dtype)
     resized[:count, :, :common] = array[:count, :, :common]

@@ -34,12 +34,12 @@ class SourceQuery:
 
     @property
     def length(self) -> int:
-        """Tokens that the encoder reads."""
+        """Number of tokens that the encoder reads."""
         return len(self.tokens) + 1
 
     @property
     def result_items(self) -> int:
-        """Tokens that the outputs may have together."""
+        """Largest number of tokens of all outputs together."""
         return self.options.n_best * self.max_tokens
 
 

@@ -66,7 +66,7 @@ def decoded(image: bytes, size: int, max_pixels: int) -> Array:
         raise QueryError(f"the image has far more than {max_pixels} pixels, the model's limit") from None
     except UnidentifiedImageError:
         raise QueryError("the image is neither a PNG nor a JPEG file") from None
-    except Exception as error:  # what a damaged file makes a decoder raise is in no specification
+    except Exception as error:  # the exceptions for damaged files are not documented
         raise QueryError(f"the image is damaged: {error}") from None
 
 
@@ -107,7 +107,7 @@ def _spans(length: int, step: int) -> Iterator[tuple[int, int]]:
 
 
 def _coloured(image: Image.Image) -> Image.Image:
-    """Red, green and blue of 8 bits each; 16 bits are scaled, not cut off, and what is transparent becomes white."""
+    """Return red, green and blue of 8 bits each; 16 bits are scaled, and transparent pixels become white."""
     if image.mode.startswith("I"):
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode == "RGB" and "transparency" not in image.info:

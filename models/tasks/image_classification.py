@@ -73,7 +73,7 @@ class ImageQuery(SinglePart):
 
     @property
     def result_items(self) -> int:
-        """Labels of the result, at most."""
+        """Largest number of labels of the result."""
         return self.top_k
 
 
@@ -103,8 +103,8 @@ class ImageClassifier(Model[ImageClassifierConfig]):
     def classify(self, images: Sequence[bytes], top_k: int = 5) -> list[ImageClassification]:
         """Return the `top_k` most probable classes of each PNG or JPEG file, all where there are fewer.
 
-        Classes of probability 0 are left out. Raises `QueryError` for `top_k` below 1 and for what is no such file, or
-        too large an image.
+        Classes of probability 0 are left out. Raises `QueryError` for `top_k` below 1 and for another file, or too
+        large an image.
         """
         return self.run([self.query(image, top_k) for image in images])
 

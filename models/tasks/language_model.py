@@ -57,7 +57,7 @@ _WINDOW_POSITIONS = 256
 _GROUP = 1024
 """Texts whose states are held at once."""
 _WORD_BYTES = 150
-"""Of a next word that is kept, roughly."""
+"""Rough size of a cached next word, in bytes."""
 _CACHE_SHARE = 16
 """A result keeps its words in the prefix cache where they take no more than 1 / 16 of it."""
 
@@ -145,7 +145,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         after: Sequence[Prefix] | None = None,
         truncate: bool = False,
     ) -> list[NextWords]:
-        """The `top_k` most probable words after each context, `1 <= top_k <= vocab_size`.
+        """Return the `top_k` most probable words after each context, `1 <= top_k <= vocab_size`.
 
         Words of probability 0 are left out: a model with a sparse-softmax may have fewer than `top_k`.
         With `after`, each context goes on from a prefix of an earlier result and holds only the words since then
@@ -160,14 +160,14 @@ class LanguageModel(Model[LanguageModelConfig]):
         )
 
     def score(self, texts: Sequence[str], *, truncate: bool = False) -> list[SentenceScore]:
-        """Log-probability of each text followed by a sentence end.
+        """Return the log-probability of each text followed by a sentence end.
 
         `truncate` keeps the first words of a text that is too long. Raises `TextTooLongError`.
         """
         return self.run_score([self.score_query(text, truncate=truncate) for text in several(texts)])
 
     def distribution(self, contexts: Sequence[str]) -> Array:
-        """Log-probability of every word of the vocabulary after each context, which may be minus infinity: `[B, V]`."""
+        """Return the log-probability of every word after each context, minus infinity for probability 0: `[B, V]`."""
         queries = [self.next_words_query(context, self.vocab_size) for context in several(contexts)]
         table = np.empty((len(queries), self.vocab_size), np.float32)
         if queries:
@@ -207,7 +207,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         return ScoreQuery(text, tuple(tokens), tuple(words))
 
     def run_next_words(self, queries: Sequence[NextWordsQuery]) -> list[NextWords]:
-        """Results in the order of the queries, computed as one padded batch."""
+        """Return results in the order of the queries, computed as one padded batch."""
         if not queries:
             return []
         outputs = ["log_probabilities", "words", "entropy", "mixture_weights", "next_hidden", "next_cell"]
@@ -231,7 +231,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         ]
 
     def run_score(self, queries: Sequence[ScoreQuery]) -> list[SentenceScore]:
-        """Results in the order of the queries; what several texts begin with is computed once."""
+        """Return results in the order of the queries; a prefix shared by several texts is computed once."""
         order = sorted(range(len(queries)), key=lambda index: -queries[index].length)
         scores: dict[int, list[float]] = {}
         for group in (order[first : first + _GROUP] for first in range(0, len(order), _GROUP)):
@@ -270,7 +270,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         return self.backend.run("next_words", {**inputs, **state, "k": np.array(top_k)}, outputs)
 
     def _score_group(self, queries: Sequence[ScoreQuery]) -> list[list[float]]:
-        """Scores of queries in descending order of length, a window of time steps at a time."""
+        """Return the scores of queries in descending order of length, computed a window of time steps at a time."""
         sequences = [(self._end, *query.tokens, self._end) for query in queries]
         state = self._states([None])
         scores: list[list[float]] = [[] for _ in queries]
@@ -285,7 +285,7 @@ class LanguageModel(Model[LanguageModelConfig]):
     def _score_rows(
         self, rows: Sequence[tuple[int, ...]], state: Mapping[str, Array]
     ) -> tuple[list[list[float]], dict[str, Array]]:
-        """Scores of the targets of rows in descending order of length, and the states after them."""
+        """Return the scores of the targets of rows in descending order of length, and the states after them."""
         scores: list[list[float]] = []
         states = []
         while len(scores) < len(rows):
@@ -312,7 +312,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         )
 
     def _states(self, prefixes: Sequence[Prefix | None]) -> dict[str, Array]:
-        """Recurrent states `[L, B, d]`; zero where there is no prefix."""
+        """Return recurrent states `[L, B, d]`, zero where there is no prefix."""
         network = self.config.network
         shape = (network.num_layers, len(prefixes), network.hidden_size)
         state = {"hidden": np.zeros(shape, np.float32), "cell": np.zeros(shape, np.float32)}

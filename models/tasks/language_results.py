@@ -53,13 +53,13 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class NextWords:
-    """What may follow a context, most probable first."""
+    """The next words after a context, most probable first."""
 
     context: str
     words: tuple[NextWord, ...]
     """Fewer than asked for where a sparse-softmax gives fewer a probability."""
     entropy: float
-    """Of the whole distribution, in nats."""
+    """Entropy of the whole distribution, in nats."""
     components: tuple[Component, ...]
     prefix: Prefix
     """To continue from without reading the context again."""
@@ -84,12 +84,12 @@ class SentenceScore:
 
     @property
     def log_probability(self) -> float:
-        """Minus infinity where a token's is."""
+        """Sum over the tokens; minus infinity where a token has probability 0."""
         return math.fsum(token.log_probability for token in self.tokens)
 
     @property
     def perplexity(self) -> float:
-        """Infinite where a token has probability 0, or where it is above every float."""
+        """Perplexity per token; infinite where a token has probability 0, or on overflow."""
         try:
             return math.exp(-self.log_probability / len(self.tokens))
         except OverflowError:
@@ -109,7 +109,7 @@ class NextWordsQuery:
     """All that the network will have read then, from the start of the text, packed; empty where a caller's prefix hides
     it."""
     text: str | None = None
-    """What has those tokens, where the longer texts that begin with it are known to have them too."""
+    """The text of these tokens, where longer texts that begin with it are known to begin with these tokens too."""
     known: NextWords | None = None
     """The result, where it was computed before."""
 
@@ -119,7 +119,7 @@ class NextWordsQuery:
 
     @property
     def result_items(self) -> int:
-        """Words of the result."""
+        """Number of words of the result."""
         return self.top_k
 
     def parts(self) -> "tuple[NextWordsQuery, ...]":
@@ -143,5 +143,5 @@ class ScoreQuery(SinglePart):
 
     @property
     def result_items(self) -> int:
-        """Tokens of the result."""
+        """Number of tokens of the result."""
         return self.length

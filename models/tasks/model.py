@@ -1,4 +1,4 @@
-"""What a model of any task is: queries in, results out, computed in batches or by continuous decoding."""
+"""The interface of models of all tasks: queries in, results out, in batches or by continuous decoding."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +19,11 @@ ConfigT = TypeVar("ConfigT", bound=TaskConfig, covariant=True)
 
 
 class Part(Protocol):
-    """What is computed as one entry of a batch, or as one sequence of a decoding."""
+    """One entry of a batch, or one sequence of a decoding."""
 
     @property
     def length(self) -> int:
-        """Tokens that the model reads."""
+        """Number of tokens that the model reads."""
         ...
 
     @property
@@ -41,7 +41,7 @@ class Query(Protocol):
         ...
 
     def parts(self) -> Sequence[Part]:
-        """Return what is to be computed; nothing for a result that is known already."""
+        """Return the parts to compute; none where the result is known already."""
         ...
 
 
@@ -110,7 +110,7 @@ class Model(abc.ABC, Generic[ConfigT]):
         return len(inputs) if self.reads == "image" else sum(map(len, inputs)) // _CHARACTERS_PER_TOKEN
 
     def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
-        """Keep what may speed up later queries; models without such a cache ignore it.
+        """Keep intermediate results that speed up later queries; models without such a cache ignore it.
 
         `on_lookup` is called for every query that may use the cache, with whether something was found.
         """

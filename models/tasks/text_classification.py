@@ -79,7 +79,7 @@ class ClassifyQuery(SinglePart):
 
     @property
     def result_items(self) -> int:
-        """Labels of the result, at most."""
+        """Largest number of labels of the result."""
         return self.top_k
 
 

@@ -88,7 +88,7 @@ class GenerationQuery:
 
     @property
     def result_items(self) -> int:
-        """Tokens that the outputs may have together."""
+        """Largest number of tokens of all outputs together."""
         return self.source.result_items
 
     def parts(self) -> tuple[SourceQuery]:
@@ -120,7 +120,7 @@ class Generator(Model[GenerationConfig]):
             hidden_size=config.network.hidden_size,
             vocab_size=config.vocab_size,
         )
-        self._decoder = Decoder(backend, footprint, config.special_tokens.end)
+        self.decoder = Decoder(backend, footprint, config.special_tokens.end)
         self._tokenizer = tokenizer
         self._limit = TextLimit(config.limits.max_tokens, added_tokens=2)
         self.max_output_tokens = config.limits.max_output_tokens
@@ -131,7 +131,7 @@ class Generator(Model[GenerationConfig]):
         return cls(manifest, load_tokenizer(EncoderTokenizer, path, manifest.config), backend)
 
     def start_decoding(self, beam_size: int) -> Decoding:
-        return self._decoder.start(beam_size)
+        return self.decoder.start(beam_size)
 
     def generate(
         self,
@@ -153,7 +153,7 @@ class Generator(Model[GenerationConfig]):
             self.query(text, beam_size, options=options, max_output_tokens=max_output_tokens, truncate=truncate)
             for text in several(texts)
         ]
-        found = self._decoder.search([query.source for query in queries], batch_size)
+        found = self.decoder.search([query.source for query in queries], batch_size)
         return [self.result(query, [hypotheses]) for query, hypotheses in zip(queries, found, strict=True)]
 
     def query(

@@ -107,7 +107,7 @@ class Sentence:
     before: str
     """White space."""
     tokens: tuple[int, ...]
-    """Without the end; empty where there is nothing but white space."""
+    """Token ids without the end token; empty for white space alone."""
     after: str
     """White space."""
 
@@ -125,7 +125,7 @@ class TranslationQuery:
 
     @property
     def result_items(self) -> int:
-        """Tokens that the translations may have together; the white space that each repeats counts too."""
+        """Largest number of tokens of all translations; the white space that each repeats counts too."""
         white_space = sum(len(each.before) + len(each.after) for each in self.sentences)
         return (
             sum(part.result_items for part in self.parts()) + self.options.n_best * white_space // _CHARACTERS_PER_ITEM
@@ -164,7 +164,7 @@ class Translator(Model[TranslationConfig]):
             hidden_size=config.network.hidden_size,
             vocab_size=config.vocab_size,
         )
-        self._decoder = Decoder(backend, footprint, config.special_tokens.end)
+        self.decoder = Decoder(backend, footprint, config.special_tokens.end)
         self._tokenizer = tokenizer
         self._limit = TextLimit(config.limits.max_tokens, noun=" in a sentence")
         self._max_target = min(2 * config.limits.max_tokens, config.network.positions)
@@ -174,7 +174,7 @@ class Translator(Model[TranslationConfig]):
         return cls(manifest, load_tokenizer(SubwordTokenizer, path, manifest.config), backend)
 
     def start_decoding(self, beam_size: int) -> Decoding:
-        return self._decoder.start(beam_size)
+        return self.decoder.start(beam_size)
 
     def translate(
         self,
@@ -191,7 +191,7 @@ class Translator(Model[TranslationConfig]):
         `TextTooLongError`.
         """
         queries = [self.query(text, beam_size, options=options, truncate=truncate) for text in several(texts)]
-        found = iter(self._decoder.search([part for query in queries for part in query.parts()], batch_sentences))
+        found = iter(self.decoder.search([part for query in queries for part in query.parts()], batch_sentences))
         return [self.result(query, [next(found) for _ in query.parts()]) for query in queries]
 
     def query(

@@ -76,7 +76,7 @@ class TextLimit:
 
 
 def checked_text(text: str) -> str:
-    """Return the text; raises `QueryError` for one that UTF-8 cannot encode, `TypeError` for what is no text."""
+    """Return the text; raises `QueryError` for one that UTF-8 cannot encode, `TypeError` for another type."""
     try:
         str.encode(text)
     except UnicodeEncodeError:

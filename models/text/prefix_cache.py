@@ -1,7 +1,7 @@
-"""What was computed after recent texts, so that a text that goes on, or comes again, is not read anew.
+"""Cache of results by text prefix, so that a text that continues or repeats an earlier one is not read anew.
 
-What was read is known by its tokens, however it was spelled, and by one spelling, so that of a text that goes on only
-what was added is tokenized.
+Entries are found by their tokens, whatever the spelling, and by one spelling, so that of a longer text only the added
+part is tokenized.
 """
 
 import threading
@@ -16,33 +16,33 @@ T = TypeVar("T")
 
 _WIDTH = array("I").itemsize
 _TRIES = 64
-"""Beginnings that are looked for, so that an answer that nothing is known comes soon."""
+"""Largest number of prefixes that a lookup tries, which bounds the time of a miss."""
 _OVERHEAD = 700
-"""Bytes of an entry besides its value, tokens and text."""
+"""Bytes of an entry in addition to its value, tokens and text."""
 
 
 def packed(tokens: Iterable[int]) -> bytes:
-    """Ids as a cache takes them; packed ids can be joined."""
+    """Return packed ids, the form of cache keys; packed ids can be concatenated."""
     return array("I", tokens).tobytes()
 
 
 def unpacked(tokens: bytes, start: int = 0) -> tuple[int, ...]:
-    """Packed ids from the one at `start`."""
+    """Return the ids from position `start` on."""
     return tuple(array("I", tokens[_WIDTH * start :]))
 
 
 def count(tokens: bytes) -> int:
-    """How many ids are packed."""
+    """Return the number of packed ids."""
     return len(tokens) // _WIDTH
 
 
 class PrefixCache(Generic[T]):
-    """Values by packed tokens; the ones that were not used for longest go first. Safe to use from several threads."""
+    """A thread-safe LRU cache of values by packed tokens."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0
-        """Of keys and values, roughly."""
+        """Rough size of keys and values, in bytes."""
         self._entries: OrderedDict[bytes, tuple[T, int, str | None]] = OrderedDict()
         self._texts: dict[str, bytes] = {}
         self._lengths: Counter[int] = Counter()
@@ -52,12 +52,12 @@ class PrefixCache(Generic[T]):
         return len(self._entries)
 
     def get(self, tokens: bytes) -> T | None:
-        """What was put for exactly these tokens."""
+        """Return the value of exactly these tokens."""
         with self._lock:
             return self._get(tokens)
 
     def longest(self, tokens: bytes) -> tuple[int, T] | None:
-        """The longest proper prefix for which something was put: how many tokens it has, and that."""
+        """Return number of tokens and value of the longest cached proper prefix."""
         with self._lock:
             lengths = (length for length in range(count(tokens) - 1, 0, -1) if length in self._lengths)
             for _, length in zip(range(_TRIES), lengths, strict=False):
@@ -67,7 +67,7 @@ class PrefixCache(Generic[T]):
         return None
 
     def beginning(self, text: str) -> tuple[int, bytes] | None:
-        """The longest text that was put and is this one or stands in it before a space: its length and tokens."""
+        """Return length and tokens of the longest cached text that is this one or ends in it before a space."""
         with self._lock:
             for _, length in zip(range(_TRIES), _ends(text), strict=False):
                 found = self._texts.get(text[:length])
@@ -76,9 +76,9 @@ class PrefixCache(Generic[T]):
         return None
 
     def put(self, tokens: bytes, value: T, size: int, text: str | None = None) -> None:
-        """Keeps a value of so many bytes, unless it alone is more than the cache holds.
+        """Store a value of `size` bytes, unless it alone exceeds the cache.
 
-        `text` is what has these tokens; its last spaces must be without any.
+        `text` is the text of these tokens; its trailing spaces must have no tokens.
         """
         size += len(tokens) + _OVERHEAD
         if text is not None:
@@ -118,7 +118,7 @@ class PrefixCache(Generic[T]):
 
 
 def _ends(text: str) -> Iterator[int]:
-    """Where beginnings of a text end, from the last: before its last spaces, then before each space."""
+    """Yield the ends of the prefixes of a text, longest first: before trailing spaces, then before each space."""
     end = len(text.rstrip(" "))
     while end >= 0:
         yield end

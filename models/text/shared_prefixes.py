@@ -1,4 +1,4 @@
-"""How texts that begin alike are read together: what they share is read once.
+"""Shared-prefix batching: a prefix that several texts share is computed once.
 
 All are cut at the same places. Between two cuts, those that were the same so far, and are so up to the second, are one
 row, which goes on from the state of its row before.
@@ -15,7 +15,7 @@ import numpy as np
 __all__ = ["Window", "windows"]
 
 _RUN_COST = 8
-"""What a run of a model costs besides its positions, in positions; measured on the bundled model."""
+"""Fixed cost of a model run, in positions; measured on the bundled model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Window:
 
 
 def windows(sequences: Sequence[tuple[int, ...]], steps: int) -> Iterator[Window]:
-    """Windows of at most so many steps that read all sequences, each of two tokens or more.
+    """Yield windows of at most `steps` positions that cover all sequences, each of two tokens or more.
 
     A sequence of `n` tokens has `n - 1` positions: each but the last is read, each but the first is a target. Rows come
     in the order of their first sequences.
@@ -48,7 +48,7 @@ def windows(sequences: Sequence[tuple[int, ...]], steps: int) -> Iterator[Window
 
 
 def _cuts(sequences: Sequence[tuple[int, ...]], steps: int) -> list[int]:
-    """Where windows begin and end, so that they cost least (dynamic programming over the places where texts part).
+    """Return window boundaries of least cost (dynamic programming over the positions where texts diverge).
 
     Two texts whose first `n` tokens are the same part at position `n - 1`, which has two targets and is read for each.
     """
@@ -78,6 +78,6 @@ def _cuts(sequences: Sequence[tuple[int, ...]], steps: int) -> list[int]:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many first tokens are the same."""
+    """Return the length of the common prefix."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))

@@ -17,14 +17,14 @@ __all__ = ["END", "UNKNOWN", "WORDS", "EncoderTokenizer", "SubwordTokenizer", "W
 UNKNOWN = "<unk>"
 """Spelling of the unknown word in the vocabulary."""
 END = "</s>"
-"""Spelling of the sentence end, which is also what a sentence starts after."""
+"""Spelling of the sentence end, which also precedes every sentence."""
 WORDS = r"\w+(?:['.]\w+)*|[^\w\s]"
 """Words, contractions and numbers among them, and single punctuation marks."""
 
 _SUPERFLUOUS = re.compile(
     r"(?<=\w) (') (?=(?:s|t|re|ve|ll|d|m)\b)|(?<=\d)( ?[.,:]) (?=\d)|(?<=\w) (-) (?=\w)|(?<=[(\[]) | (?=[)\]:;%])"
 )
-"""Spaces that a BERT tokenizer puts between a word and punctuation, and its own decoder leaves."""
+"""Spaces between a word and punctuation that the decoder of a BERT tokenizer leaves."""
 
 
 class _Tokenizer:
@@ -57,7 +57,7 @@ class _Tokenizer:
         return int(self._tokenizer.get_vocab_size())
 
     def word(self, token: int) -> str:
-        """The spelling of one id in the vocabulary."""
+        """Return the spelling of one id in the vocabulary."""
         word = self._tokenizer.id_to_token(token)
         if word is None:
             raise ValueError(f"token id {token} is outside the vocabulary of {self.vocab_size}")
@@ -79,11 +79,11 @@ class WordTokenizer(_Tokenizer):
         """
 
     def encode(self, text: str) -> list[int]:
-        """Ids of the words of `text`, without a sentence end."""
+        """Return the ids of the words of `text`, without a sentence end."""
         return self._as_text(self._tokenizer.encode(text).ids)
 
     def split(self, text: str) -> tuple[list[int], list[str]]:
-        """Ids as of `encode`, and the piece of `text` each stands for, so that an unknown word keeps its spelling."""
+        """Return the ids and the piece of `text` of each, so that an unknown word keeps its spelling."""
         # Composed first: the tokenizer's offsets would cut combining marks off.
         text = unicodedata.normalize("NFC", text)
         encoding = self._tokenizer.encode(text)
@@ -97,7 +97,7 @@ class WordTokenizer(_Tokenizer):
 
 
 def _parts_at_spaces(tokenizer: Tokenizer) -> bool:
-    """No step may look across a space (U+0020), which Unicode's normal forms do not (UAX 15, section 9)."""
+    """Return whether no step looks across a space (U+0020), which Unicode's normal forms do not (UAX 15, section 9)."""
     whole = (tokenizer.post_processor, tokenizer.truncation, tokenizer.padding)
     if any(step is not None for step in whole) or tokenizer.get_added_tokens_decoder():
         return False
@@ -137,11 +137,11 @@ class SubwordTokenizer(_Tokenizer):
         tokenizer.encode_special_tokens = True
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, without an end."""
+        """Return the ids of each text, without an end."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
 
     def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """The texts that ids stand for; special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
+        """Return the texts of ids; special tokens are left out, bytes that are not UTF-8 become U+FFFD."""
         return [text.strip(" ") for text in self._tokenizer.decode_batch(sequences, skip_special_tokens=True)]
 
 
@@ -160,7 +160,7 @@ class EncoderTokenizer(_Tokenizer):
             raise ValueError("the tokenizer's vocabulary lacks '[CLS]'")
         self.start_id: int = start
         tokenizer.encode_special_tokens = True
-        tokenizer.no_truncation()  # a file keeps what it was once used with
+        tokenizer.no_truncation()  # a file keeps the settings of its last use
         tokenizer.no_padding()
 
     def encode_batch(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
@@ -174,7 +174,7 @@ class EncoderTokenizer(_Tokenizer):
         return ids
 
     def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """The texts that ids stand for, special tokens left out; spaces around punctuation go where none belong."""
+        """Return the texts of ids, special tokens left out; spaces around punctuation are removed where none belong."""
         return [
             _SUPERFLUOUS.sub(lambda match: "".join(filter(None, match.groups())).strip(), text).strip(" ")
             for text in self._tokenizer.decode_batch(sequences, skip_special_tokens=True)

@@ -1,7 +1,6 @@
 """Tests of the comparison with other servers: short, with real servers and real load."""
 
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,10 +12,11 @@ from benchmarks.peers.servers import OURS, Server
 from benchmarks.peers.texts import make_texts
 from benchmarks.serving import Comparison
 from service.settings import BUNDLED
+from tests.fixtures.optional_tools import needs
 
 ROOT = Path(__file__).parents[2]
 INTENTS = BUNDLED / "intents" / "1"
-needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk, which makes the load, is not installed")
+needs_wrk = needs("wrk")
 
 
 def run(*flags, **options):

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -10,14 +9,15 @@ import yaml
 
 from service.metrics import Metrics
 from tests.containers.files import COMPOSE, DASHBOARD, DOCKER, OPERATIONS, PROMETHEUS, expressions, panels, rules
+from tests.fixtures.optional_tools import installed, missing
 
 ALERTS = rules("alerts.yml")
 DATA_SOURCES = yaml.safe_load((DOCKER / "grafana/provisioning/datasources/prometheus.yaml").read_text())["datasources"]
 
 
 def promtool(*arguments):
-    if shutil.which("promtool") is None:
-        pytest.skip("promtool is not installed (Debian: prometheus)")
+    if not installed("promtool"):
+        pytest.skip(missing("promtool"))
     finished = subprocess.run(["promtool", *arguments], cwd=PROMETHEUS, capture_output=True, text=True, timeout=60)
     assert finished.returncode == 0, finished.stdout + finished.stderr
 

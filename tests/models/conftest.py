@@ -1,6 +1,5 @@
 """The bundled language model, copies of its bundle to spoil, and models that are not worth a network."""
 
-import copy
 import json
 import shutil
 import warnings
@@ -13,11 +12,13 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import models as package
-from models import LanguageModel, ModelStore, Translator
+from models import LanguageModel, Manifest, ModelStore, Translator
 from models.backend import Array, Backend
-from models.bundle.manifest import Limits, SpecialTokens
-from models.networks import LstmNetwork
+from models.bundle.contract import SpecialTokens
+from models.bundle.manifest import upgraded
 from models.bundle.store import load_bundle
+from models.tasks.language_model import LstmNetwork
+from models.text.config import TextLimits
 from models.text.tokenization import WordTokenizer
 
 BUNDLED = Path(package.__file__).parent / "bundled"
@@ -60,8 +61,8 @@ def bundle(bundled: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def content(bundled: Path) -> dict[str, Any]:
-    """The bundled manifest as plain JSON."""
-    return copy.deepcopy(json.loads((bundled / "manifest.json").read_text(encoding="utf-8")))
+    """The bundled manifest as plain JSON, in the current format."""
+    return upgraded(json.loads((bundled / "manifest.json").read_text(encoding="utf-8")))
 
 
 @pytest.fixture
@@ -78,8 +79,13 @@ def rewrite(tmp_path: Path) -> Callable[[Any], Path]:
     return apply
 
 
+def with_config(manifest: Manifest, **values: Any) -> Any:
+    """A copy of a manifest with other values in the section of its task."""
+    return manifest.model_copy(update={"config": manifest.config.model_copy(update=values)})
+
+
 class RecordingBackend:
-    """Passes everything on to another backend and keeps what it was asked."""
+    """Passes calls on to another backend and records them."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -121,19 +127,17 @@ def recorded(model: LanguageModel, tokenizer: WordTokenizer) -> tuple[LanguageMo
 @pytest.fixture(scope="session")
 def short_model(model: LanguageModel, tokenizer: WordTokenizer) -> LanguageModel:
     """The bundled model, limited to texts of 8 tokens."""
-    manifest = model.manifest.model_copy(update={"limits": Limits(max_tokens=8)})
-    return LanguageModel(manifest, tokenizer, model.backend)
+    return LanguageModel(with_config(model.manifest, limits=TextLimits(max_tokens=8)), tokenizer, model.backend)
 
 
 @pytest.fixture
 def counting(model: LanguageModel, tiny_tokenizer: WordTokenizer) -> tuple[LanguageModel, RecordingBackend]:
     """A model of eight words whose scores count positions: 0, -1, -2, ..."""
-    manifest = model.manifest.model_copy(
-        update={
-            "vocab_size": len(WORDS),
-            "special_tokens": SpecialTokens(unknown=0, end=1),
-            "network": LstmNetwork(kind="lstm", hidden_size=2, num_layers=1),
-        }
+    manifest = with_config(
+        model.manifest,
+        vocab_size=len(WORDS),
+        special_tokens=SpecialTokens(unknown=0, end=1),
+        network=LstmNetwork(kind="lstm", hidden_size=2, num_layers=1),
     )
     backend = RecordingBackend(CountingBackend())
     return LanguageModel(manifest, tiny_tokenizer, backend), backend

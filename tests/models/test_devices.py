@@ -8,12 +8,13 @@ import pytest
 
 from models import ModelStore
 from models.backend.onnx import OnnxBackend, OnnxResident
-from models.decoding.beam_search import SearchOptions
 from models.bundle.store import load_bundle
+from models.decoding.beam_search import SearchOptions
 from service.settings import BUNDLED
+from tests.fixtures.optional_tools import missing
 
 _GPU = "CUDAExecutionProvider" in onnxruntime.get_available_providers() or "SOFTSERVE_REQUIRE_GPU" in os.environ
-_NEEDS_GPU = pytest.mark.skipif(not _GPU, reason="this onnxruntime is not for GPUs; make test-gpu has one that is")
+_NEEDS_GPU = pytest.mark.skipif(not _GPU, reason=missing("onnxruntime-gpu"))
 TEXTS = ["we had a very", "thank you", "please set an alarm for seven in the morning and another one for eight"]
 SENTENCES = ["Guten Morgen!", "Ich habe schon lange nach so etwas gesucht.", "Wo ist der Bahnhof?"]
 TOLERANCE = 2e-3
@@ -71,7 +72,7 @@ def test_translations(device, on_cpu, beam_size):
 
 
 def test_caches_stay_on_the_device(device):
-    decoding = load("de-en", device).start(2)
+    decoding = load("de-en", device).start_decoding(2)
     decoding.add([(5, 6, 7)], [("key", SearchOptions(), 20)])
     decoding.step()
     resident = decoding._resident

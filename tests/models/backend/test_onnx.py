@@ -12,7 +12,7 @@ import pytest
 from models import BundleError, UnsupportedDeviceError
 from models.backend import onnx
 from models.backend.onnx import OnnxBackend
-from models.bundle.manifest import read_manifest
+from models.bundle.reading import read_manifest
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +22,9 @@ def backend(bundled):
 
 @pytest.fixture
 def inputs(model):
-    network = model.manifest.network
+    network = model.manifest.config.network
     state = np.zeros((network.num_layers, 1, network.hidden_size), np.float32)
-    end = model.manifest.special_tokens.end
+    end = model.manifest.config.special_tokens.end
     return {"tokens": np.array([[end]]), "lengths": np.array([1]), "hidden": state, "cell": state, "k": np.array(3)}
 
 
@@ -199,7 +199,7 @@ def test_a_run_beside_another_has_threads_of_its_own_and_gives_the_same(bundled,
         assert used == ["wide"]
         for found in (first.result(10), second):
             np.testing.assert_array_equal(found[0], alone[0])
-        backend.run("next_words", inputs, ["log_probabilities"])  # the next one may have company again
+        backend.run("next_words", inputs, ["log_probabilities"])  # the next one may be concurrent again
         assert used == ["wide"]
         backend.run("next_words", inputs, ["log_probabilities"])
         assert used == ["wide", "wide"]

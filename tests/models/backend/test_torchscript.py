@@ -13,9 +13,10 @@ import torch
 from models.backend import Array
 from models.backend.onnx import OnnxBackend
 from models.backend.torchscript import TorchScriptBackend
-from models.errors import BundleError, UnsupportedDeviceError
-from models.bundle.manifest import Manifest, read_manifest
+from models.bundle.manifest import Manifest
+from models.bundle.reading import read_manifest
 from models.bundle.store import load_bundle
+from models.errors import BundleError, UnsupportedDeviceError
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")
@@ -40,10 +41,10 @@ def bundle(tiny_bundle: Path, tmp_path: Path) -> Path:
 
 def _inputs(manifest: Manifest, lengths: list[int], seed: int = 0) -> dict[str, Array]:
     generator = np.random.default_rng(seed)
-    network, shape = manifest.network, (len(lengths), max(lengths))
+    network, shape = manifest.config.network, (len(lengths), max(lengths))
     state = (network.num_layers, len(lengths), network.hidden_size)
     return {
-        "tokens": generator.integers(manifest.vocab_size, size=shape),
+        "tokens": generator.integers(manifest.config.vocab_size, size=shape),
         "lengths": np.array(lengths),
         "hidden": generator.uniform(-1, 1, state).astype(np.float32),
         "cell": generator.uniform(-1, 1, state).astype(np.float32),
@@ -68,7 +69,7 @@ def _assert_equal_to_onnx(
 def test_next_words_equals_onnx(
     lengths: list[int], k: int | str, backend: TorchScriptBackend, tiny_bundle: Path, manifest: Manifest
 ) -> None:
-    count = manifest.vocab_size if k == "V" else k
+    count = manifest.config.vocab_size if k == "V" else k
     feed = {**_inputs(manifest, lengths), "k": np.array(count)}
     _assert_equal_to_onnx(backend, tiny_bundle, manifest, "next_words", feed)
     assert backend.run("next_words", feed, ["words"])[0].shape == (len(lengths), count)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models import BundleError, ModelStore, UnknownModelError, UnsupportedDeviceError
-from models import store as store_module
+from models import BundleError, LanguageModel, ModelStore, UnknownModelError, UnsupportedDeviceError
 from models.bundle.store import load_bundle
 
 
@@ -285,6 +284,6 @@ def test_whatever_loading_raises_is_a_bundle_error(bundled, monkeypatch):
     def fail(*_):
         raise KeyError("surprise")
 
-    monkeypatch.setitem(store_module._TASKS, "language-model", fail)
+    monkeypatch.setattr(LanguageModel, "from_bundle", fail)
     with pytest.raises(BundleError, match="it does not load: KeyError: 'surprise'"):
         load_bundle(bundled, threads=1)

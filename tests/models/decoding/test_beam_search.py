@@ -14,7 +14,7 @@ END, A, B = 0, 1, 2
 
 
 class Bench:
-    """Computes what a search asks for, hypothesis by hypothesis; sentences join and leave between steps."""
+    """Computes the steps of a search, hypothesis by hypothesis; sentences join and leave between steps."""
 
     def __init__(self, beam_size, vocab_size):
         self.search = BeamSearch(beam_size, END)
@@ -28,7 +28,7 @@ class Bench:
         self._prefixes[key] = [()] * self.search.beam_size
 
     def step(self, keep=False):
-        """Takes a step; with `keep` sentences that are over stay in the search."""
+        """Takes a step; with `keep` finished sentences stay in the search."""
         keys, self.steps = self.search.keys, self.steps + 1
         values = np.array([[self._distributions[key](prefix) for prefix in self._prefixes[key]] for key in keys])
         order = np.argsort(-values, axis=2, kind="stable")[:, :, : self.search.num_candidates(self.vocab_size)]
@@ -53,7 +53,7 @@ def _plain(hypothesis):
 
 
 def table(**probabilities):
-    """Distributions by hand: `a_b=[...]` is what follows A, B; `start` what comes first; the end after all others."""
+    """Distributions by hand: `a_b=[...]` follows A, B; `start` is the first step; all other prefixes end."""
     names = {"end": END, "a": A, "b": B}
     rows = {
         () if name == "start" else tuple(names[part] for part in name.split("_")): row
@@ -272,7 +272,7 @@ def test_hypotheses_are_sorted_distinct_and_say_their_probability(seed, beam_siz
     distribution = made_up(seed, 8)
     results = found(distribution, beam_size, 7, n_best=beam_size, stop="full")
     assert len({tokens for tokens, _, _ in results}) == len(results)
-    ranks = [(len(tokens) == 7, -score) for tokens, _, score in results]  # what was cut off comes last
+    ranks = [(len(tokens) == 7, -score) for tokens, _, score in results]  # hypotheses that were cut off are last
     assert ranks == sorted(ranks)
     for tokens, log_probability, _ in results:
         assert END not in tokens

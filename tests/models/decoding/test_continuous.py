@@ -80,7 +80,7 @@ def add(decoding, sources, options, limit=LIMIT):
 def test_it_finds_what_a_plain_search_over_the_model_finds(beam_size, options, translator, expected):
     sources = [source_of(seed) for seed in range(6)]
     assert len(set(map(len, sources))) > 3
-    decoding = translator.start(beam_size)
+    decoding = translator.start_decoding(beam_size)
     add(decoding, sources, options)
     assert len(decoding) == 6
     for source, hypotheses in run(decoding).items():
@@ -97,7 +97,7 @@ def test_the_tests_see_short_and_long_translations(expected):
 
 
 def test_sentences_that_join_in_the_middle_are_translated_as_alone(translator, expected):
-    options, decoding, results = SearchOptions(), translator.start(2), {}
+    options, decoding, results = SearchOptions(), translator.start_decoding(2), {}
     waiting = [source_of(seed, 1 + 5 * seed % 23) for seed in range(20, 32)]
     while waiting or len(decoding):
         if waiting and len(decoding) < 6:
@@ -111,7 +111,7 @@ def test_sentences_that_join_in_the_middle_are_translated_as_alone(translator, e
 
 def test_sentences_that_take_places_of_others_are_translated_as_alone(babblers, expected):
     """Sources and translations of very different lengths in the same few places, in both directions."""
-    options, decoding, results = SearchOptions(n_best=2), babblers["onnx"].start(2), {}
+    options, decoding, results = SearchOptions(n_best=2), babblers["onnx"].start_decoding(2), {}
     sources = [source_of(seed, 40 if seed % 7 == 3 else 1 + 5 * seed % 11) for seed in range(40, 70)]
     limits = {source: LIMIT if index % 3 else 3 for index, source in enumerate(sources)}
     waiting = list(sources)
@@ -151,7 +151,7 @@ def test_a_sentence_that_takes_a_place_moves_no_other(babblers):
     finished = {}
     while 2 not in finished:
         finished |= dict(decoding.step())
-    assert (len(decoding), decoding.search.resting) == (3, [2])
+    assert (len(decoding), decoding.search.free_slots) == (3, [2])
     decoding.add([(8, 9)], [("new", SearchOptions(), 12)])
     assert decoding.search.keys == [0, 1, "new", 3]
     decoding.step()
@@ -185,7 +185,7 @@ def test_places_go_when_more_are_idle_than_are_kept(babblers):
 
 
 def test_cancelled_sentences_leave_and_the_others_go_on(translator, expected):
-    options, decoding = SearchOptions(), translator.start(2)
+    options, decoding = SearchOptions(), translator.start_decoding(2)
     sources = [source_of(seed, 4 + seed % 3) for seed in range(8)]
     add(decoding, sources, options)
     for _ in range(3):
@@ -202,7 +202,7 @@ def test_cancelled_sentences_leave_and_the_others_go_on(translator, expected):
 
 
 def test_a_decoding_that_lost_all_its_sentences_starts_afresh(translator, expected):
-    options, decoding = SearchOptions(), translator.start(2)
+    options, decoding = SearchOptions(), translator.start_decoding(2)
     sources = [source_of(seed) for seed in range(3)]
     add(decoding, sources, options)
     for _ in range(20):
@@ -217,13 +217,13 @@ def test_a_decoding_that_lost_all_its_sentences_starts_afresh(translator, expect
 
 
 def test_an_empty_decoding_takes_no_step(translator):
-    decoding = translator.start(3)
+    decoding = translator.start_decoding(3)
     decoding.cancel([object()])
     assert (len(decoding), decoding.step()) == (0, [])
 
 
 def test_each_sentence_has_its_own_limit(translator, expected):
-    source, decoding = source_of(1), translator.start(2)
+    source, decoding = source_of(1), translator.start_decoding(2)
     limits = [1, 2, 5, 17, 33]
     decoding.add([source] * 5, [(limit, SearchOptions(), limit) for limit in limits])
     for limit, hypotheses in run(decoding).items():
@@ -232,7 +232,7 @@ def test_each_sentence_has_its_own_limit(translator, expected):
 
 def test_idle_sentences_never_run_out_of_positions(babblers):
     """A finished one may stay among running ones for long: its steps must stay within the model's 1024."""
-    decoding = babblers["onnx"].start(1)
+    decoding = babblers["onnx"].start_decoding(1)
     decoding.add([(5,)], [("idle", SearchOptions(prefix=(7,) * 60), 60)])
     for count in range(9):
         decoding.add([(5, 6)], [(count, SearchOptions(prefix=(7,) * 1000), 1000)])
@@ -249,7 +249,7 @@ def test_idle_sentences_never_run_out_of_positions(babblers):
 
 def test_samples_do_not_depend_on_neighbours(translator):
     options = SearchOptions(temperature=1.0, n_best=3, seed=4, sample_from=20)
-    alone, among = translator.start(3), translator.start(3)
+    alone, among = translator.start_decoding(3), translator.start_decoding(3)
     add(alone, [source_of(1)], options, 20)
     add(among, [source_of(2), source_of(3)], SearchOptions(temperature=3.0, sample_from=90), 20)
     among.step()

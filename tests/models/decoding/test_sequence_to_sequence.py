@@ -1,11 +1,11 @@
-"""What translators and text generators have in common."""
+"""Tests of sequence-to-sequence queries and search."""
 
 import pytest
 
 from models import QueryError
+from models.bundle.store import load_bundle
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE, SourceQuery, checked_options
-from models.bundle.store import load_bundle
 
 
 def test_a_source_is_as_long_as_what_the_encoder_reads():
@@ -32,9 +32,9 @@ def test_more_outputs_than_the_beam_has_are_an_error():
 def test_sources_are_decoded_in_any_batches(notes_export):
     model = load_bundle(notes_export.path, threads=1)
     queries = [model.query(text, 2).source for text in ["red fox", "so we saw old gnu then", "big bat there"] * 5]
-    ours, theirs = (model.search(queries, size) for size in (2, 40))
+    ours, theirs = (model.decoder.search(queries, size) for size in (2, 40))
     assert [found[0].tokens for found in ours] == [found[0].tokens for found in theirs]
-    assert model.search([]) == []
+    assert model.decoder.search([]) == []
 
 
 @pytest.mark.parametrize("size", [0, -1])

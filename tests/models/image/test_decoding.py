@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from models import QueryError, image_decoding, image_files
+from models import QueryError
 from models.backend import Array
+from models.image import decoding as image_decoding
+from models.image import files as image_files
 from models.image.decoding import decoded
 from models.image.files import check_structure
 
@@ -187,7 +189,7 @@ print(json.dumps([problem, memory("VmHWM") - before, time.process_time() - start
 
 
 def cost(file: bytes) -> tuple[str, float, float]:
-    """What is wrong with a file, and the MiB and seconds of processor time that decoding took, in its own process."""
+    """Decode a file in its own process; return the error, and the MiB and seconds of processor time it took."""
     if not os.access("/proc/self/clear_refs", os.W_OK):
         pytest.skip("peak memory can be read on Linux only")
     command = [sys.executable, "-c", _CHILD]

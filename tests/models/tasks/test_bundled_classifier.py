@@ -1,4 +1,4 @@
-"""The bundled classifier of intents: what it says, and that neighbours do not change it."""
+"""The bundled classifier of intents: its results, and that other texts of the batch do not change them."""
 
 from statistics import fmean
 

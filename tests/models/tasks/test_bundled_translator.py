@@ -1,4 +1,4 @@
-"""The bundled German-English model: what it says, and that neighbours do not change it."""
+"""The bundled German-English model: its translations, and that other sentences of the batch do not change them."""
 
 import itertools
 import random
@@ -92,7 +92,7 @@ def test_a_very_long_sentence_is_refused_or_cut(translator):
     with pytest.raises(TextTooLongError, match="1000"):
         translator.translate([text])
     (found,) = translator.translate([text], 1, truncate=True)
-    limit = 2 * translator.manifest.limits.max_tokens
+    limit = 2 * translator.manifest.config.limits.max_tokens
     assert len(translator._tokenizer.encode_batch([found.translations[0].text])[0]) <= limit
 
 

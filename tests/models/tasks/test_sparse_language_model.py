@@ -1,4 +1,4 @@
-"""Tests of a language model whose output layer is sparse: words of probability 0 and what is said about them."""
+"""Tests of a language model whose output layer is sparse: words of probability 0."""
 
 import math
 
@@ -33,7 +33,7 @@ def test_next_words_leave_out_what_is_impossible(sparse: LanguageModel) -> None:
 
 
 def test_fewer_words_may_be_asked_for(sparse: LanguageModel) -> None:
-    """In a batch with others, too."""
+    """This holds in a batch with others, too."""
     queries = [sparse.next_words_query("One", 3), sparse.next_words_query("Two", sparse.vocab_size)]
     few, all_of_them = sparse.run_next_words(queries)
     assert len(few.words) == 3
@@ -48,7 +48,7 @@ def test_the_distribution_holds_minus_infinity(sparse: LanguageModel) -> None:
 
 
 def test_a_score_is_what_the_distribution_says(sparse: LanguageModel) -> None:
-    """Word by word, for a sentence that follows the grammar and one that nobody would say."""
+    """Word by word, for a sentence that follows the grammar and one that does not."""
     words = ["One", "bites", "cats"]
     (score,) = sparse.score([" ".join(words)])
     contexts = [" ".join(words[:count]) for count in range(len(words) + 1)]

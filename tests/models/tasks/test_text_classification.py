@@ -10,7 +10,7 @@ import pytest
 
 from models import BundleError, Classifier, QueryError, TextTooLongError
 from models.backend import BackendName
-from models.bundle.manifest import sha256_of
+from models.bundle.reading import sha256_of
 from models.bundle.store import load_bundle
 from training.export.bundle import Exported
 from training.export.classification import LABELS
@@ -96,7 +96,7 @@ def test_half_a_surrogate_pair_is_refused(classifier: Classifier) -> None:
 
 def test_special_tokens_spelled_out_are_text(classifier: Classifier) -> None:
     tokens = classifier.query("walk [SEP] please").tokens
-    assert tokens.count(classifier.manifest.special_tokens.end) == 1
+    assert tokens.count(classifier.manifest.config.special_tokens.end) == 1
 
 
 # ---- long texts -------------------------------------------------------------------------------------------

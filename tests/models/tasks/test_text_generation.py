@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from models import BundleError, Generator, QueryError, TextTooLongError
-from models.decoding.beam_search import SearchOptions
 from models.bundle.store import load_bundle
+from models.decoding.beam_search import SearchOptions
 
 TEXTS = ["so we saw old fox then", "there was red gnu", "we saw big ape and now then there", "shy bat"]
 ODD = ["", " ", "\n\t", "🙂", "你好。再见！", "\0\x01\x1b[31m", "[SEP]", "e\u0301 ß"]
@@ -114,6 +114,6 @@ def test_a_tokenizer_of_another_kind_is_an_error(notes_export, babbler_bundle, t
 
 def test_what_was_searched_elsewhere_is_spelt(generator):
     query = generator.query(TEXTS[0])
-    (found,) = generator.search([query.source])
-    assert generator.written(query, found) == generator.generate(TEXTS[:1])[0]
-    assert generator.written(query, [dataclasses.replace(found[0], tokens=())]).outputs[0].text == ""
+    (found,) = generator.decoder.search([query.source])
+    assert generator.result(query, [found]) == generator.generate(TEXTS[:1])[0]
+    assert generator.result(query, [[dataclasses.replace(found[0], tokens=())]]).outputs[0].text == ""

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from models import BundleError, QueryError, TextTooLongError
-from models.decoding.beam_search import Hypothesis, SearchOptions
-from models.bundle.manifest import Limits, Manifest
-from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
+from models.bundle.reading import parse_manifest
 from models.bundle.store import load_bundle
+from models.decoding.beam_search import Hypothesis, SearchOptions
+from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
 from models.tasks.translation import Translator
 
 ODD = [
@@ -79,7 +79,7 @@ def test_odd_texts_are_translated_as_among_others(translator, text):
 
 
 def test_special_tokens_as_text_are_text(translator):
-    special = translator.manifest.special_tokens
+    special = translator.manifest.config.special_tokens
     for text in ("</s>", "<unk>", "a</s>", "<unk></s>"):
         (part,) = translator.query(text).parts()
         assert not {special.end, special.unknown} & set(part.tokens)
@@ -98,7 +98,7 @@ def test_sentences_of_a_document_are_translated_on_their_own(translator):
 def test_the_nth_best_of_a_document_joins_the_nth_best_of_its_sentences(translator):
     query = translator.query("Der Hund. Die Katze. Und zu.", options=SearchOptions(n_best=3))
     one, two, three = (Hypothesis((token,), -1.0, -float(token)) for token in (70, 71, 72))
-    result = translator.joined(query, [[one, two, three], [one], [two, three]])
+    result = translator.result(query, [[one, two, three], [one], [two, three]])
     texts = translator._tokenizer.decode_batch([[70], [71], [72]])
     expected = [(0, 0, 1), (1, 0, 2), (2, 0, 2)]
     assert [each.text for each in result.translations] == [" ".join(texts[i] for i in row) for row in expected]
@@ -121,7 +121,7 @@ def test_options_reach_the_search(translator):
 
 
 def test_five_thousand_words_in_a_sentence_are_refused_or_cut(translator):
-    limit = translator.manifest.limits.max_tokens
+    limit = translator.manifest.config.limits.max_tokens
     text = "und " * 5000
     with pytest.raises(TextTooLongError, match=f"tokens in a sentence; the model's limit is {limit}") as caught:
         translator.translate(["a", text])
@@ -133,8 +133,8 @@ def test_five_thousand_words_in_a_sentence_are_refused_or_cut(translator):
 def test_the_longest_translation_fits_into_the_model(translator):
     """A loop that never ends is cut off at the model's last position, though twice the source were more."""
     (part,) = translator.query("und " * 5000, 1, truncate=True).parts()
-    assert part.max_tokens == translator.manifest.network.positions == 1024
-    decoding = translator.start(1)
+    assert part.max_tokens == translator.manifest.config.network.positions == 1024
+    decoding = translator.start_decoding(1)
     decoding.add([part.tokens], [("loop", SearchOptions(prefix=(70,) * 1020), part.max_tokens)])
     found = []
     while len(decoding):
@@ -181,7 +181,8 @@ def test_one_string_is_not_a_list(translator):
 
 
 def test_another_tokenizer_is_a_bundle_error(babbler_bundle, translator):
-    wrong = translator.manifest.model_copy(update={"vocab_size": 271})
+    config = translator.config.model_copy(update={"vocab_size": 271})
+    wrong = translator.manifest.model_copy(update={"config": config})
     with pytest.raises(BundleError, match="vocab_size is 270, the manifest's 271"):
         Translator.from_bundle(babbler_bundle, wrong, translator.backend)
 
@@ -193,10 +194,12 @@ def test_a_tokenizer_that_is_none_is_a_bundle_error(tmp_path, translator):
 
 
 def test_limits_beyond_the_positions_are_refused(translator):
-    content = translator.manifest.model_dump()
-    Manifest.model_validate(content | {"limits": Limits(max_tokens=1023)})
+    content = translator.manifest.model_dump(mode="json")
+    content["config"]["limits"]["max_tokens"] = 1023
+    parse_manifest(content)
+    content["config"]["limits"]["max_tokens"] = 1024
     with pytest.raises(ValueError, match=r"limits\.max_tokens must be below network\.positions, which is 1024"):
-        Manifest.model_validate(content | {"limits": Limits(max_tokens=1024)})
+        parse_manifest(content)
 
 
 def test_a_store_loads_it(babbler_bundle, translator):

@@ -1,13 +1,9 @@
-import time
+"""Tests of checks and truncation of texts."""
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from models import QueryError
-from models.text.limits import checked_text, sentences_of, several
-
-LETTERS = "aBé中🙂\u0301. !?。！…'\"()[]1\n\r\t\x0b\x1c\x85\xa0\u2028\u3000\x00"
+from models import QueryError, TextTooLongError
+from models.text.limits import TextLimit, checked_text, ends, head, several, tail
 
 
 @pytest.mark.parametrize("text", ["", "a", "🙂", "a\0b", "你好", "\ufffe"])
@@ -33,39 +29,30 @@ def test_one_string_is_not_a_list_of_letters():
     assert several(["ab"]) == ["ab"]
 
 
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ("", []),
-        (" ", [" "]),
-        ("Hello.  World!\n\nNew.", ["Hello.  ", "World!", "\n\n", "New."]),
-        ("你好。再见！", ["你好。", "再见！"]),
-        ("Frau Dr. A.\xa0Merkel kam. Sie ging.", ["Frau Dr. A.\xa0Merkel kam. ", "Sie ging."]),
-    ],
-)
-def test_sentences_by_hand(text, sentences):
-    assert sentences_of(text, "de") == sentences
+@pytest.mark.parametrize("items", ["abcdefgh", [1, 2, 3, 4, 5, 6, 7, 8]])
+def test_which_items_are_kept(items):
+    assert head(items, 3) == items[:3]
+    assert tail(items, 3) == items[5:]
+    assert ends(items, 5) == items[:1] + items[4:]
+    assert tail(items, 0) == head(items, 0) == items[:0]
+    for keep in (head, tail, ends):
+        assert keep(items, 8) == keep(items, 9) == items
 
 
-def test_long_texts_are_cut_where_short_ones_are():
-    sentence = 'Frau Dr. A. Merkel sagte: "Das ist gut." Sie ging.\n\n'
-    assert sentences_of(sentence * 600, "de") == sentences_of(sentence, "de") * 600
+def test_characters_are_limited_before_tokenization():
+    limit = TextLimit(2)
+    text = "a" * 100 + "b" * 28
+    assert limit.characters(text, None) is text
+    assert limit.characters(text + "c", tail) == text[1:] + "c"
+    with pytest.raises(TextTooLongError, match="the text has 129 characters; the model's limit is 128"):
+        limit.characters(text + "c", None)
+    with pytest.raises(QueryError, match="surrogate"):
+        limit.characters("\ud800", head)
 
 
-@pytest.mark.parametrize("text", ["\n" * 20_481, "a\n\n" * 7000, "«" * 100_000, "Wort " * 5000, "ab" * 6000 + ". Ja."])
-def test_long_texts_without_boundaries_are_kept_whole_and_cut_in_little_time(text):
-    started = time.process_time()
-    sentences = sentences_of(text, "de")
-    assert "".join(sentences) == text
-    assert time.process_time() - started < 1.0
-    if text.startswith(("«", "W")):
-        assert sentences == [text]
-
-
-@given(text=st.text(LETTERS, max_size=30) | st.text(max_size=30), language=st.sampled_from(["de", "en", "zh", "xx"]))
-@example(text="A.\u3000b", language="en")
-@example(text="Dr. B.\u2028C.\x85D", language="de")
-def test_sentences_joined_are_the_text(text, language):
-    sentences = sentences_of(text, language)
-    assert "".join(sentences) == text
-    assert all(sentences)
+def test_tokens_are_limited_with_those_that_the_tokenizer_adds():
+    limit = TextLimit(5, added_tokens=2, noun=" in a sentence")
+    assert limit.tokens([1, 2, 3], None) == [1, 2, 3]
+    assert limit.tokens([1, 2, 3, 4], head) == [1, 2, 3]
+    with pytest.raises(TextTooLongError, match="has 6 tokens in a sentence; the model's limit is 5"):
+        limit.tokens([1, 2, 3, 4], None)

@@ -1,4 +1,4 @@
-"""What is kept of recent texts."""
+"""Tests of the cache of text prefixes."""
 
 import threading
 

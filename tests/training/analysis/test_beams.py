@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from models.tasks.text_generation import Generator
 from models.bundle.store import load_bundle
+from models.tasks.text_generation import Generator
 from training.analysis.beams import SEARCHES, beam_rows
 from training.analysis.cli import beams
 from training.data.rewritten_texts import read_rewritten

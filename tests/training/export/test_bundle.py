@@ -13,9 +13,10 @@ import pytest
 import torch
 import yaml
 
-from models.tasks.language_model import LanguageModel
-from models.bundle.manifest import MANIFEST, read_manifest, sha256_of, validate
+from models.bundle.manifest import MANIFEST
+from models.bundle.reading import read_manifest, sha256_of, validate
 from models.bundle.store import load_bundle
+from models.tasks.language_model import LanguageModel
 from models.text.tokenization import WordTokenizer
 from training import checkpoint
 from training.checkpoint import RunDirectory

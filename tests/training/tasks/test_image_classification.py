@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from models.tasks.image_classification import ImageClassifier
 from models.bundle.store import load_bundle
+from models.tasks.image_classification import ImageClassifier
 from tests.fixtures.images import LABELS, SHAPES_RECIPE, SIZE
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported

@@ -1,0 +1,31 @@
+"""Tests of what models of all tasks have in common."""
+
+import pytest
+
+from models.tasks.model import SinglePart
+
+
+def test_a_query_of_one_part_is_its_part():
+    query = SinglePart()
+    assert query.parts() == (query,)
+
+
+@pytest.mark.parametrize("name", ["next-word", "de-en", "intents"])
+def test_warm_up_queries_have_the_lengths_asked_for(store, name):
+    model = store.load(name, threads=1)
+    for operation in model.operations or model.offers:
+        for length in model.warm_up_lengths:
+            queries = model.warm_up_queries(operation, 3, length)
+            assert len(queries) == 3
+            assert all(abs(query.length - length) <= 2 for query in queries)
+            if model.operations:
+                assert len(model.operations[operation](queries)) == 3
+
+
+def test_tokens_are_estimated_from_characters(store):
+    model = store.load("intents", threads=1)
+    assert model.estimated_tokens("classify", ["a" * 40, "b" * 8]) == 12
+
+
+def test_a_model_without_a_cache_ignores_it(store):
+    store.load("intents", threads=1).use_cache(1 << 20)
