@@ -7,7 +7,7 @@ import sys
 
 from starlette.types import Scope
 
-from service.engine.worker import Timing
+from service.engine.batcher import Timing
 from service.routes import endpoint_of
 
 __all__ = ["AccessLog"]

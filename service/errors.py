@@ -12,10 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from models import QueryError, UnknownModelError
+from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.budget import OverBudget
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
-from service.engine.worker import DeadlineExceeded, EngineFailed, Stopped
 
 __all__ = [
     "MAX_ERRORS",

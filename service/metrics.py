@@ -268,9 +268,9 @@ class ModelObserver:
         """Count an engine task that has died."""
         self._failures.inc()
 
-    def prefixes(self, hits: int, misses: int) -> None:
-        self._metrics.prefix_hits.labels(*self.key).inc(hits)
-        self._metrics.prefix_misses.labels(*self.key).inc(misses)
+    def looked_up(self, found: bool) -> None:
+        """Count a lookup in the model's cache; called from several threads."""
+        (self._metrics.prefix_hits if found else self._metrics.prefix_misses).labels(*self.key).inc()
 
     def rejected(self, reason: str, items: int) -> None:
         self._metrics.rejected.labels(*self.key, reason).inc(items)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
+import tyro
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -20,7 +21,12 @@ class Settings(BaseSettings):
     """How the service runs. Flags win over the environment, the environment over the defaults."""
 
     model_config = SettingsConfigDict(
-        env_prefix="SOFTSERVE_", frozen=True, extra="ignore", use_attribute_docstrings=True, protected_namespaces=()
+        env_prefix="SOFTSERVE_",
+        frozen=True,
+        extra="ignore",
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        populate_by_name=True,
     )
 
     host: str = "127.0.0.1"
@@ -59,8 +65,12 @@ class Settings(BaseSettings):
     """How long the first text of a batch waits for others. 0 takes what queued up while the model was busy."""
     prefix_cache_mb: Annotated[int, Field(ge=0)] = 64
     """Megabytes for what a language model computed after recent texts, so that typing on costs one step; 0 is none."""
-    max_overtaken_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2000.0
-    """How long requests may be overtaken by more urgent ones (header Priority)."""
+    starvation_limit_ms: Annotated[
+        float,
+        Field(ge=0, allow_inf_nan=False, validation_alias="SOFTSERVE_MAX_OVERTAKEN_MS"),
+        tyro.conf.arg(aliases=["--max-overtaken-ms"]),
+    ] = 2000.0
+    """Longest time for which more urgent requests (header Priority) may overtake a request."""
     max_wait_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Longest expected wait, by the speed measured so far, with which a request is admitted; others are refused with
     429. Without it a request is admitted where its own deadline can be met. Lower it to keep latency low."""

@@ -49,6 +49,9 @@ class ImageClassifierConfig(ClassesConfig):
     def summary(self) -> Mapping[str, object]:
         return {**super().summary(), "limits": self.limits.model_dump()}
 
+    def description(self) -> Mapping[str, str]:
+        return {**super().description(), "images": f"of up to {self.limits.max_pixels} pixels"}
+
 
 @dataclass(frozen=True, slots=True)
 class ImageClassification:

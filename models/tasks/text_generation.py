@@ -1,6 +1,6 @@
 """Text generation: a text in, n-best other texts out, such as its summary. All log-probabilities are base e."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -57,6 +57,9 @@ class GenerationConfig(TextConfig):
                 f"{self.network.positions}, together"
             )
         return self
+
+    def description(self) -> Mapping[str, str]:
+        return {**super().description(), "outputs": f"of up to {self.limits.max_output_tokens} tokens"}
 
 
 @dataclass(frozen=True, slots=True)

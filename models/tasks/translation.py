@@ -79,6 +79,9 @@ class TranslationConfig(TextConfig):
     def summary(self) -> Mapping[str, object]:
         return {**super().summary(), "languages": self.languages.model_dump()}
 
+    def description(self) -> Mapping[str, str]:
+        return {"languages": f"{self.languages.source} to {self.languages.target}", **super().description()}
+
 
 @dataclass(frozen=True, slots=True)
 class Translated:

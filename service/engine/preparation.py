@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from service.engine.batcher import DeadlineExceeded
 from service.engine.priority import lower_thread_priority
-from service.engine.worker import DeadlineExceeded
 
 __all__ = ["Preparation"]
 

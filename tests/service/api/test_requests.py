@@ -13,10 +13,10 @@ from pydantic import BaseModel, ValidationError
 
 from models import QueryError
 from service.api.requests import Body, ModelName, Texts, deadline_of, note_timing, queries_of, server_timing, urgency_of
+from service.engine.batcher import DeadlineExceeded, Timing
 from service.engine.budget import ResultBudget
 from service.engine.preparation import Preparation
 from service.engine.queue import QueueFull
-from service.engine.worker import DeadlineExceeded, Timing
 from service.settings import Settings
 
 

@@ -433,7 +433,7 @@ def test_without_a_cache_everything_is_read(serve, gate):
 
 
 def test_urgent_requests_go_first_until_others_have_waited_too_long(busy, gate):
-    service = busy(max_overtaken_ms=60_000)
+    service = busy(starvation_limit_ms=60_000)
     posted = [
         service.queue(context=context, headers=headers)
         for context, headers in (
