@@ -25,7 +25,7 @@ import tyro
 import yaml
 
 from benchmarks.sides import interleaved, side
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 from models.tasks.text_classification import Classifier
 from models.text.padding import padded
 from training.checkpoint import RunDirectory

@@ -22,7 +22,7 @@ import tyro
 from onnx import TensorProto, helper, numpy_helper
 
 from models.bundle.manifest import FORMAT_VERSION, MANIFEST
-from models.bundle.reading import sha256_of
+from models.reading import sha256_of
 from models.text.tokenization import EncoderTokenizer
 
 __all__ = ["make_bundle"]

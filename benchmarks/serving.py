@@ -29,7 +29,7 @@ from benchmarks.peers.texts import make_texts
 from benchmarks.server import free_port
 from models import ModelError
 from models.backend.cpus import usable_cpus
-from models.bundle.reading import read_manifest
+from models.reading import read_manifest
 from service.settings import BUNDLED
 
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "softserve" / "serving"

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from models import ModelError
-from models.bundle.reading import read_manifest, validate
+from models.reading import read_manifest, validate
 from service.auth import KeyFileError
 from service.bench.command import bench
 from service.bench.options import UsageError

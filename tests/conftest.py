@@ -14,8 +14,8 @@ import torch
 from hypothesis import HealthCheck, settings
 from torch.nn import functional
 
-from models.bundle.reading import sha256_of
-from models.bundle.store import load_bundle
+from models.reading import sha256_of
+from models.store import load_bundle
 from models.text.tokenization import WordTokenizer
 from training import checkpoint
 from training.checkpoint import RunDirectory

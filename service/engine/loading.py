@@ -9,8 +9,8 @@ from typing import Any, TypeVar, TypeVarTuple
 
 from models import ModelStore
 from models.bundle.manifest import MANIFEST
-from models.bundle.reading import sha256_of
-from models.bundle.store import bundle_errors
+from models.reading import sha256_of
+from models.store import bundle_errors
 from models.tasks.model import Model
 from service.engine.batcher import Batcher
 from service.engine.continuous_batching import ContinuousBatcher
