@@ -10,8 +10,6 @@ import asyncio
 import os
 import platform
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,9 +17,9 @@ from pathlib import Path
 import onnxruntime
 import tyro
 
-from benchmarks.client import Connection
-from benchmarks.server import free_port, wait_until_ready
+from benchmarks.server import post_json, serving
 from models import ModelStore, Translator
+from service.bench.client import Client
 from service.settings import BUNDLED
 from training.data.corpora import get_corpus
 
@@ -52,13 +50,9 @@ def main(
     assert isinstance(translator, Translator)
     texts = [record[0] for record in get_corpus(corpus).records("test", data_dir)]
     texts = texts[:: max(1, len(texts) // sentences)][:sentences]
-    port = free_port()
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--log-level", "warning"]
-    server = subprocess.Popen([*command, "--model-dirs", str(model_dir), "--models", model])
     groups = [texts[first : first + clients] for first in range(0, len(texts), clients)]
     times: dict[str, list[float]] = {"library, sorted": [], "library, arrival": [], "HTTP": []}
-    try:
-        wait_until_ready(port)
+    with serving(model_dir, model) as (port, _):
         for number in range(rounds + 1):
             results = {}
             for name in times:
@@ -71,9 +65,6 @@ def main(
                 if number:
                     times[name].append(time.perf_counter() - started)
             assert len({tuple(found) for found in results.values()}) == 1, "the sides translate differently"
-    finally:
-        server.terminate()
-        server.wait()
     print(
         f"{model}, {sentences} sentences, beam {beam_size}, {clients} clients; {platform.machine()}, "
         f"{os.cpu_count()} cores, onnxruntime {onnxruntime.__version__}"
@@ -92,18 +83,17 @@ async def _send(texts: Sequence[str], port: int, clients: int, beam_size: int) -
     """Translations in the order of the texts."""
     found: dict[int, str] = {}
     waiting = iter(enumerate(texts))
-    await asyncio.gather(*(_client(waiting, found, port, beam_size) for _ in range(clients)))
+    async with Client(f"http://127.0.0.1:{port}", None, clients) as http:
+        await asyncio.gather(*(_send_each(waiting, found, http, beam_size) for _ in range(clients)))
     return [found[index] for index in range(len(texts))]
 
 
-async def _client(waiting: Iterator[tuple[int, str]], found: dict[int, str], port: int, beam_size: int) -> None:
-    connection = Connection(port)
+async def _send_each(waiting: Iterator[tuple[int, str]], found: dict[int, str], http: Client, beam_size: int) -> None:
     for index, text in waiting:
-        answer = await connection.post("/v1/translate", {"text": text, "beam_size": beam_size})
-        if answer.status != 200:
-            raise RuntimeError(f"{answer.status}: {answer.body}")
-        found[index] = answer.body["results"][0]["translations"][0]["text"]
-    connection.drop()
+        status, answer = await post_json(http, "/v1/translate", {"text": text, "beam_size": beam_size})
+        if status != 200:
+            raise RuntimeError(f"{status}: {answer}")
+        found[index] = answer["results"][0]["translations"][0]["text"]
 
 
 if __name__ == "__main__":

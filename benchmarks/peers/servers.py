@@ -1,6 +1,7 @@
 """The servers that are compared: how each is started, asked and stopped."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.client import Connection
 from benchmarks.peers.classifier import TOP_K, Settings
+from service.bench.client import Client, TransportError
 
 __all__ = ["OURS", "PEERS", "Server", "best_labels", "running"]
 
@@ -122,20 +123,19 @@ def running(server: Server, python: Path, settings: Settings, text: str, work: P
 
 
 def best_labels(server: Server, port: int, texts: Sequence[str]) -> list[str]:
-    """The most probable label of each text; raises `RuntimeError` where a status is not 200."""
-    return asyncio.run(asyncio.wait_for(_best_labels(server, port, texts), _SECONDS_TO_ANSWER))
+    """The most probable label of each text; raises `RuntimeError` where a status is not 200, and `TransportError`."""
+    return asyncio.run(_best_labels(server, port, texts))
 
 
 async def _best_labels(server: Server, port: int, texts: Sequence[str]) -> list[str]:
-    connection, found = Connection(port), []
-    try:
+    found = []
+    async with Client(f"http://127.0.0.1:{port}", None, 1) as client:
         for text in texts:
-            answer = await connection.post(server.path, server.body(text))
+            body = json.dumps(server.body(text)).encode()
+            answer = await client.post(server.path, body, {}, _SECONDS_TO_ANSWER)
             if answer.status != 200:
-                raise RuntimeError(f"it answers {answer.status}: {answer.body}")
-            found.append(server.best(answer.body))
-    finally:
-        connection.drop()
+                raise RuntimeError(f"it answers {answer.status}: {answer.content[:200]!r}")
+            found.append(server.best(json.loads(answer.content)))
     return found
 
 
@@ -148,7 +148,7 @@ def _wait(server: Server, port: int, process: subprocess.Popen[bytes], text: str
         try:
             best_labels(server, port, [text])
             return
-        except (OSError, EOFError):
+        except TransportError:
             pass
         except RuntimeError as error:  # as long as it loads
             problem = str(error)

@@ -14,7 +14,10 @@ from yarl import URL
 
 from service.bench.options import UsageError
 
-__all__ = ["Answer", "Client", "TransportError", "base_of"]
+__all__ = ["NO_ANSWER_IN_TIME", "Answer", "Client", "TransportError", "base_of"]
+
+NO_ANSWER_IN_TIME = "no answer in time"
+"""Message of the `TransportError` of a request that reached its time limit, at which its connection is closed."""
 
 
 class TransportError(Exception):
@@ -103,7 +106,7 @@ class Client:
 def _kind(error: Exception) -> str:
     """Few enough different ones that they can be counted."""
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return NO_ANSWER_IN_TIME
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "the server hung up"
     if isinstance(error, aiohttp.ClientPayloadError):
