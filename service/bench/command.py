@@ -30,8 +30,10 @@ def bench(
     """
     if target.startswith(("http://", "https://")):
         _refuse(in_process, _IN_PROCESS, "is for a model in this process, not for a server")
-        from service.bench.run import run  # its HTTP client would slow the start of every other command down
-
+        try:
+            from service.bench.run import run
+        except ModuleNotFoundError as error:
+            raise UsageError(f"a load test needs {error.name}: pip install 'softserve[bench]'") from None
         return run(target, load)
     _refuse(load, _LOAD, "is for the address of a server, http://... or https://...")
     measure(target, in_process)

@@ -37,3 +37,23 @@ def test_help_shows_both_kinds(bench):
 def test_the_other_commands_do_not_pay_for_the_http_client():
     code = "import sys, service.cli; sys.exit(bool({'aiohttp', 'rich', 'yarl'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 0
+
+
+def without_the_extra(*arguments):
+    """Run the command where aiohttp and rich are not installed."""
+    code = "import sys; sys.modules |= {'aiohttp': None, 'rich': None, 'yarl': None}; import service.cli as c; c.main()"
+    command = [sys.executable, "-c", code, "bench", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def test_a_load_test_without_its_dependencies_names_the_extra():
+    finished = without_the_extra("http://127.0.0.1:9")
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert finished.stderr.startswith("softserve: a load test needs ")
+    assert finished.stderr.endswith(": pip install 'softserve[bench]'\n")
+
+
+def test_a_model_is_measured_in_process_without_the_extra():
+    finished = without_the_extra("next-word", "--rounds", "1", "--threads", "1")
+    assert finished.returncode == 0, finished.stderr
+    assert len(finished.stdout.splitlines()) == 6
