@@ -30,6 +30,7 @@ from benchmarks.server import free_port
 from models import ModelError
 from models.backend.cpus import usable_cpus
 from models.bundle.reading import read_manifest
+from models.tasks.text_classification import ClassifierConfig
 from service.settings import BUNDLED
 
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "softserve" / "serving"
@@ -167,7 +168,7 @@ def _bundle(model: Path, onnx: Path | None, tokenizer: Path | None, work: Path) 
 
         return make_bundle(onnx, tokenizer, work / "models" / "benchmark" / "1", max_tokens=256)
     manifest = read_manifest(model)
-    if manifest.task != "text-classification" or manifest.tokenizer is None:
+    if not isinstance(manifest.config, ClassifierConfig):
         raise ValueError(f"{model} does not classify texts: its task is {manifest.task}")
     return model
 

@@ -54,10 +54,11 @@ class Classifier:
 
     def __init__(self, bundle: Path, threads: int) -> None:
         manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
-        self._labels = (bundle / manifest["classes"]["file"]).read_text(encoding="utf-8").splitlines()
-        self._tokenizer = Tokenizer.from_file(str(bundle / manifest["tokenizer"]))
+        config = manifest.get("config", manifest)  # format 1 has these fields at the top
+        self._labels = (bundle / config["classes"]["file"]).read_text(encoding="utf-8").splitlines()
+        self._tokenizer = Tokenizer.from_file(str(bundle / config["tokenizer"]))
         self._tokenizer.encode_special_tokens = True
-        self._tokenizer.enable_truncation(manifest["limits"]["max_tokens"])
+        self._tokenizer.enable_truncation(config["limits"]["max_tokens"])
         self._tokenizer.enable_padding()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
