@@ -33,7 +33,7 @@ from training.tasks.text_classification import TextClassificationTask
 from training.trained import load_trained
 
 Classify = Callable[[Sequence[str]], list[str]]
-"""Texts to their most probable labels."""
+"""A function of texts that returns their most probable labels."""
 
 _LONG_WORDS = 40, 80
 

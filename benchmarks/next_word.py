@@ -1,9 +1,9 @@
-"""Latency of one next-word request, in process and through HTTP, interleaved in one run.
+"""Measure the latency of one next-word request, in process and through HTTP, interleaved in one run.
 
     python -m benchmarks.next_word [--rounds 300]
 
 The server runs in a process of its own on a free port of the loopback interface; the client keeps one connection. Its
-prefix cache is off, since the same context comes again and again.
+prefix cache is off, because all requests have the same context.
 """
 
 import http.client
@@ -25,7 +25,7 @@ CONTEXT = "i have been looking for something like"
 
 
 def main(rounds: int = 300, long_words: int = 200) -> None:
-    """Prints medians and 95th percentiles in milliseconds, and ratios to the in-process call.
+    """Print medians and 95th percentiles in milliseconds, and ratios to the in-process call.
 
     Args:
         rounds: Repetitions of each measurement.

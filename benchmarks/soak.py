@@ -28,7 +28,7 @@ import tyro
 from benchmarks.server import free_port, post_json, wait_until_ready
 from models import Classifier, LanguageModel, ModelStore
 from service import server as serving
-from service.bench.client import NO_ANSWER_IN_TIME, Client, TransportError
+from service.bench.client import TIMED_OUT, Client, TransportError
 from service.settings import BUNDLED, Settings
 
 _WORDS = ("we", "had", "a", "very", "good", "time", "please", "set", "an", "alarm", "for", "seven", "what", "is", "the")
@@ -42,7 +42,7 @@ _SOON = 0.05
 
 @dataclass(frozen=True)
 class Question:
-    """A request, and whether an answer is right."""
+    """A request, and a check of its response."""
 
     path: str
     body: dict[str, object]
@@ -56,7 +56,7 @@ class Outcome:
     seen: Counter[str] = field(default_factory=Counter)
     reloads: int = 0
     left: int = 0
-    """Requests still to be sent."""
+    """Number of requests still to send."""
 
 
 def main(
@@ -112,7 +112,7 @@ def main(
 
 
 def _questions(model_dir: Path, count: int = 100) -> list[Question]:
-    """Requests of both models, each with what the library says."""
+    """Return requests of both models, each with a check against the library's result."""
     store, generator = ModelStore(model_dir), random.Random(0)
     texts = [" ".join(generator.choices(_WORDS, k=generator.randint(1, 20))) for _ in range(count)]
     lm, intents = store.load("next-word"), store.load("intents")
@@ -132,7 +132,7 @@ def _questions(model_dir: Path, count: int = 100) -> list[Question]:
 
 
 def _says(text: str, echo: str, known: dict[str, float], items: str, name: str) -> Callable[[Any], bool]:
-    """Whether an answer is of this text, and has its probabilities."""
+    """Return a check that a response belongs to this text and has its probabilities."""
 
     def right(answer: Any) -> bool:
         (result,) = answer["results"]
@@ -174,7 +174,7 @@ async def _send(
         try:
             status, answer = await post_json(http, question.path, question.body, seconds=seconds)
         except TransportError as error:  # at the end of its time the client closes the connection
-            outcome.seen["disconnected" if disconnects and str(error) == NO_ANSWER_IN_TIME else str(error)] += 1
+            outcome.seen["disconnected" if disconnects and str(error) == TIMED_OUT else str(error)] += 1
             continue
         if status != 200:
             outcome.seen[str(status)] += 1
@@ -192,7 +192,7 @@ async def _reload(http: Client, key: str, pause: float, outcome: Outcome) -> Non
 
 
 class _Watched(serving.Server):
-    """A server that tells its event loop."""
+    """A server that exposes its event loop."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -202,7 +202,7 @@ class _Watched(serving.Server):
 
 
 def _serve(settings: Settings, pipe: Pipe) -> None:
-    """A service that says over a pipe what its process holds."""
+    """Run a service that reports the resources of its process over a pipe."""
     serving.Server = _Watched  # type: ignore[misc]
     threading.Thread(target=_tell, args=(pipe,), daemon=True).start()
     raise SystemExit(serving.serve(settings))
@@ -223,7 +223,7 @@ def _tell(pipe: Pipe) -> None:
 
 
 def _held(pipe: Pipe) -> dict[str, int]:
-    """What the server holds once it has been left in peace for a while."""
+    """Return the resources of the server after some idle seconds."""
     time.sleep(3)
     pipe.send(None)
     held: dict[str, int] = pipe.recv()

@@ -1,10 +1,10 @@
-"""Tokens a second of translation against CTranslate2 with the same weights and against eager PyTorch.
+"""Compare the throughput of translation with CTranslate2, with the same weights, and with eager PyTorch.
 
     python -m benchmarks.translation runs/de-en --data-dir data
 
 Needs `pip install ctranslate2`. Every cell runs all sides once a round; printed are medians over rounds of generated
-tokens a second, ends included, and ratios. `sorted`: a library gets all sentences at once and orders them as it likes.
-`arrival`: it gets them in batches as they come. Both stop a sentence when as many hypotheses as the beam has are
+tokens/s, end tokens included, and ratios. `sorted`: a library gets all sentences at once and orders them itself.
+`arrival`: it gets them in batches in arrival order. Both stop a sentence when as many hypotheses as the beam has are
 finished, CTranslate2's rule.
 """
 
@@ -38,7 +38,7 @@ from training.trained import load_trained
 
 Tokens = list[int]
 Translate = Callable[[Sequence[Tokens], int], list[Tokens]]
-"""Sources and a beam size to best translations."""
+"""A function of sources and a beam size that returns the best translations."""
 
 
 def main(
@@ -49,7 +49,7 @@ def main(
     threads: int = 2,
     eager: bool = False,
 ) -> None:
-    """Prints a Markdown table.
+    """Print a Markdown table.
 
     Args:
         run: Run directory of a translation model whose output layer is a linear one (lin, or pow with p = 2).
@@ -145,7 +145,7 @@ def _limit(source: Tokens) -> int:
 def _cell(
     sides: Mapping[str, Side], sources: Sequence[Tokens], beam: int, batch: int, order: str, rounds: int
 ) -> tuple[dict[str, float], dict[str, list[Tokens]]]:
-    """Median seconds of each side for all sentences, and its translations."""
+    """Return the median seconds of each side for all sentences, and its translations."""
     size = len(sources) if order == "sorted" else batch
     groups = [sources[first : first + size] for first in range(0, len(sources), size)]
     return interleaved(sides, dict.fromkeys(sides, groups), (beam,), rounds)

@@ -1,4 +1,4 @@
-"""Sentences a second that concurrent clients of `POST /v1/translate` get, against the library with batches of 32.
+"""Compare the throughput of concurrent clients of `POST /v1/translate` with the library in batches of 32.
 
     python -m benchmarks.translation_service --data-dir data
 
@@ -34,16 +34,16 @@ def main(
     beam_size: int = 5,
     rounds: int = 5,
 ) -> None:
-    """Prints medians over rounds of sentences a second, and the ratio.
+    """Print medians over rounds of sentences/s, and the ratio.
 
     Args:
         data_dir: Directory that holds the corpora.
         model_dir: Directory that holds <name>/<version>/ bundles.
         model: Name of a translation model.
-        corpus: Whose test sentences are sent.
-        sentences: Sentences a round, spread evenly over the split.
-        clients: Concurrent connections, and sentences a batch of the library.
-        beam_size: Of every translation.
+        corpus: Corpus of the test sentences.
+        sentences: Sentences per round, spread evenly over the split.
+        clients: Concurrent connections, and batch size of the library.
+        beam_size: Beam size of every translation.
         rounds: Rounds, after one to warm up.
     """
     translator = ModelStore(model_dir).load(model)
@@ -80,7 +80,7 @@ def _translate(translator: Translator, texts: Sequence[str], beam_size: int) -> 
 
 
 async def _send(texts: Sequence[str], port: int, clients: int, beam_size: int) -> list[str]:
-    """Translations in the order of the texts."""
+    """Return translations in the order of the texts."""
     found: dict[int, str] = {}
     waiting = iter(enumerate(texts))
     async with Client(f"http://127.0.0.1:{port}", None, clients) as http:

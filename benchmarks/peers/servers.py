@@ -1,4 +1,4 @@
-"""The servers that are compared: how each is started, asked and stopped."""
+"""The servers that are compared: how each is started, requested and stopped."""
 
 import asyncio
 import json
@@ -33,21 +33,21 @@ def _first(answer: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A server that answers one text a request with its labels."""
+    """A server that responds to one text per request with its labels."""
 
     name: str
     command: Callable[[Settings], Sequence[str]]
-    """Arguments of its Python."""
+    """Arguments of the server's Python."""
     body: Callable[[str], dict[str, Any]] = _text
     best: Callable[[Any], str] = _first
-    """The most probable label of an answer."""
+    """Returns the most probable label of a response."""
     path: str = "/classify"
     requirements: tuple[str, ...] = ()
-    """What its environment holds; without any it runs in this one and is told nothing but its command."""
+    """Packages of its environment; without any it runs in this one, with its command alone."""
     parallel_processes: bool = True
-    """A process for each processor and one thread in each, else one process with a thread for each processor."""
+    """Whether it runs a process with one thread per processor, or one process with a thread per processor."""
     environment: tuple[tuple[str, str], ...] = ()
-    """Variables besides those of `Settings`; `{work}` in a value is the directory for the server's files."""
+    """Variables in addition to those of `Settings`; `{work}` in a value is the directory for the server's files."""
 
     def settings(self, bundle: Path, port: int, processors: int) -> Settings:
         split = (processors, 1) if self.parallel_processes else (1, processors)
@@ -100,9 +100,9 @@ PEERS = {
 
 @contextmanager
 def running(server: Server, python: Path, settings: Settings, text: str, work: Path) -> Iterator[int]:
-    """Starts a server, waits until it answers the text, and stops it in the end. Gives its process id.
+    """Run a server: wait until it responds to the text, yield its process id, and stop it in the end.
 
-    Raises `RuntimeError` where it does not start; what it says is in `work`, NAME.log.
+    Raises `RuntimeError` where it does not start; its output is in `work`, NAME.log.
     """
     log = work / f"{server.name}.log"
     environment = dict(os.environ)
@@ -123,7 +123,7 @@ def running(server: Server, python: Path, settings: Settings, text: str, work: P
 
 
 def best_labels(server: Server, port: int, texts: Sequence[str]) -> list[str]:
-    """The most probable label of each text; raises `RuntimeError` where a status is not 200, and `TransportError`."""
+    """Return the most probable label of each text; raises `TransportError`, and `RuntimeError` for error statuses."""
     return asyncio.run(_best_labels(server, port, texts))
 
 
@@ -143,7 +143,7 @@ def _wait(server: Server, port: int, process: subprocess.Popen[bytes], text: str
     end, problem = time.monotonic() + _SECONDS_TO_START, "it did not listen"
     while time.monotonic() < end:
         if process.poll() is not None:
-            lines = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+            lines = log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"]
             raise RuntimeError(f"it ended with status {process.returncode}: {lines[-1]} ({log})")
         try:
             best_labels(server, port, [text])
@@ -157,7 +157,7 @@ def _wait(server: Server, port: int, process: subprocess.Popen[bytes], text: str
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Asks it to end, then ends what is left of its processes, which share a session that was made for them."""
+    """Terminate the server, then kill its remaining processes, which are a session of their own."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(_SECONDS_TO_STOP)

@@ -12,11 +12,11 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["next-word", "--rate", "5"], "--rate is for the address of a server"),
-        (["--texts-per-request", "5"], "--texts-per-request is for the address of a server"),
-        (["http://127.0.0.1:9", "--rounds", "5"], "--rounds is for a model in this process"),
+        (["next-word", "--rate", "5"], "--rate has an effect only on a server"),
+        (["--texts-per-request", "5"], "--texts-per-request has an effect only on a server"),
+        (["http://127.0.0.1:9", "--rounds", "5"], "--rounds has no effect on a server"),
         (["http://127.0.0.1:9", "--seconds", "-5"], "--seconds must be more than 0"),
-        (["https://", "--seconds", "5"], "https:// is no address"),
+        (["https://", "--seconds", "5"], "https:// is not an address"),
     ],
 )
 def test_an_option_without_effect_or_sense_is_refused(bench, arguments, text):

@@ -3,11 +3,11 @@
 import re
 
 from service.bench.in_process import measure
-from service.bench.options import InProcess
+from service.bench.options import InProcessOptions
 
 
 def test_a_classifier_is_measured_at_three_batch_sizes(capsys):
-    measure("intents", InProcess(rounds=1, threads=1))
+    measure("intents", InProcessOptions(rounds=1, threads=1))
     lines = capsys.readouterr().out.splitlines()
     found = [re.fullmatch(r"classify +batch +(\d+): +([\d.]+) ms, +(\d+) texts/s", line) for line in lines]
     assert [match and int(match[1]) for match in found] == [1, 8, 32]
