@@ -459,4 +459,4 @@ def test_heads_that_do_not_divide_are_named(train: Train, recipe: Path) -> None:
 
 def test_a_language_model_analysis_of_a_translator_is_one_line(pairs_run: RunDirectory, tiny_data_dir: Path) -> None:
     result = run_cli("analyze", "mixture", pairs_run.path, "--data-dir", tiny_data_dir)
-    assert "is a run of task 'translation', not of a language model" in _one_line(result)
+    assert "is a run of task 'translation', which does not offer the operation 'next-word'" in _one_line(result)

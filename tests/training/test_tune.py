@@ -132,7 +132,7 @@ def test_a_recipe_with_a_search_survives_yaml(make_recipe: MakeRecipe) -> None:
         ({RATE: {"low": 0, "high": 1, "log": True}}, "low must be positive on a logarithmic scale, not 0"),
         ({RATE: {"low": 0.5, "high": 2, "integer": True}}, "low and high must be whole"),
         ({"output_layer.kernels": ["lin"], P: [1]}, "lies within output_layer.kernels"),
-        ({"data.limit": [10, 20]}, "data.limit cannot be searched; what can is in seed, data.batch_tokens"),
+        ({"data.limit": [10, 20]}, "data.limit cannot be searched; fields that can: seed, data.batch_tokens"),
         ({"name": ["other"]}, "name cannot be searched"),
         ({}, "at least 1 item"),
     ],

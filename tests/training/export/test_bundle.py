@@ -80,10 +80,13 @@ def test_the_manifest_says_what_the_recipe_said(
     assert (manifest.description, manifest.licence) == ("Says what animals do", "Apache-2.0")
     kernels = [(kernel.name, kernel.hyperparameters) for kernel in manifest.softmax.kernels]
     assert kernels == [("lin", {}), ("pow", {"p": 2.0})]
-    assert (manifest.network.num_layers, manifest.network.hidden_size) == (2, 32)
-    assert manifest.vocab_size == tokenizer.vocab_size
-    assert (manifest.special_tokens.unknown, manifest.special_tokens.end) == (tokenizer.unknown_id, tokenizer.end_id)
-    assert manifest.limits.max_tokens == 200
+    assert (manifest.config.network.num_layers, manifest.config.network.hidden_size) == (2, 32)
+    assert manifest.config.vocab_size == tokenizer.vocab_size
+    assert (manifest.config.special_tokens.unknown, manifest.config.special_tokens.end) == (
+        tokenizer.unknown_id,
+        tokenizer.end_id,
+    )
+    assert manifest.config.limits.max_tokens == 200
     assert manifest.quantization is None
     assert parse_recipe(manifest.provenance.recipe) == tiny_recipe
 

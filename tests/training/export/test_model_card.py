@@ -31,7 +31,7 @@ def test_the_head_says_what_the_model_is(manifest: Manifest) -> None:
     assert "Says what animals do" in lines
     assert "* Output layer: mixture of `lin`, `pow` (p = 2)" in lines
     assert "* Network: 2-layer LSTM, 32 hidden units, word vectors tied" in lines
-    assert f"* Vocabulary: {manifest.vocab_size} words, `<unk>` and the sentence end `</s>` included" in lines
+    assert f"* Vocabulary: {manifest.config.vocab_size} words, `<unk>` and the sentence end `</s>` included" in lines
     assert "* Licence of the model: Apache-2.0" in lines
     assert "* Weights: float32" in lines
 

@@ -49,7 +49,8 @@ def test_the_bundle_is_as_good_as_the_model(
     found = ImageClassificationExport.measure(model, shapes_task.recipe, "test", tiny_data_dir)
     np.testing.assert_allclose(list(found.values()), list(shapes_task.qualities("test").values()), atol=1e-4)
     manifest = shapes_export.manifest
-    assert (manifest.tokenizer, manifest.limits.max_pixels, manifest.limits.max_tokens) == (None, 10_000, None)
+    assert manifest.config.limits.model_dump() == {"max_pixels": 10_000}
+    assert "tokenizer.json" not in manifest.files
     assert model.labels == tuple(LABELS)
     card = (shapes_export.path / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert "images brought to 16 x 16" in card

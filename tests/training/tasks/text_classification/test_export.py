@@ -25,9 +25,8 @@ def test_graphs_are_those_of_the_model(errands_export: Exported) -> None:
 def test_the_manifest_says_what_there_is(errands_export: Exported) -> None:
     manifest = errands_export.manifest
     assert manifest.task == "text-classification"
-    assert manifest.classes is not None
-    assert (manifest.classes.count, manifest.classes.threshold) == (8, None)
-    assert manifest.limits.max_tokens == 24  # of the encoder, which has fewer positions than the recipe allows tokens
+    assert (manifest.config.classes.count, manifest.config.classes.threshold) == (8, None)
+    assert manifest.config.limits.max_tokens == 24  # the positions of the encoder
     assert manifest.softmax.sparse_k == 4
     metrics = [quality.metric for quality in manifest.quality if quality.split == "test"]
     assert metrics == ["accuracy", "macro F1", "top-5 accuracy", "expected calibration error", "out-of-scope AUROC"]
@@ -87,8 +86,7 @@ def test_a_threshold_is_found_on_the_development_set(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     task = train_classifier(recipe, tmp_path, run)
     exported = export_run(run, tmp_path / "bundles", tmp_path)
-    assert exported.manifest.classes is not None
-    assert exported.manifest.classes.threshold == task.evaluate(task.batches("dev")).threshold
+    assert exported.manifest.config.classes.threshold == task.evaluate(task.batches("dev")).threshold
     assert exported.manifest.quality[0].metric == "micro F1"
     assert exported.manifest.quality[0].value > 0.9
 

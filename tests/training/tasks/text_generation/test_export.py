@@ -23,8 +23,8 @@ def test_graphs_are_those_of_the_model(notes_export: Exported) -> None:
 def test_the_manifest_says_what_there_is(notes_export: Exported) -> None:
     manifest = notes_export.manifest
     assert manifest.task == "text-generation"
-    assert manifest.network.kind == "unilm"
-    assert (manifest.limits.max_tokens, manifest.limits.max_output_tokens) == (16, 8)
+    assert manifest.config.network.kind == "unilm"
+    assert (manifest.config.limits.max_tokens, manifest.config.limits.max_output_tokens) == (16, 8)
     assert manifest.softmax.sparse_k == 6
     test = [(quality.metric, quality.value) for quality in manifest.quality if quality.split == "test"]
     assert test[0][0] == "ROUGE-L"

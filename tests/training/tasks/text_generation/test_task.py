@@ -57,7 +57,9 @@ def test_a_text_is_asked_once_and_answered_by_any_of_its_targets(tmp_path: Path)
     assert sum(len(batch.indices) for batch in task.batches("train").epoch(0)) == 3
     (batch,) = task.batches("dev").epoch(0)
     assert sorted(batch.indices.tolist()) == [0, 1]
-    quality = task.quality(["e", "d"], [], task.batches("dev"))
+    references = task.batches("dev").references
+    assert references == [("b", "e"), ("d",)]
+    quality = task.quality(["e", "d"], references)
     assert quality.metrics["BLEU-1"] == pytest.approx(100)
 
 

@@ -164,9 +164,8 @@ def test_a_bundle_is_complete_and_sound(pairs_export: Exported) -> None:
 def test_the_manifest_says_what_a_translator_is(pairs_export: Exported, pairs_recipe: TranslationRecipe) -> None:
     manifest = pairs_export.manifest
     assert (manifest.name, manifest.version, manifest.task) == ("numerals", 1, "translation")
-    assert manifest.languages is not None
-    assert (manifest.languages.source, manifest.languages.target) == ("de", "en")
-    assert manifest.network.model_dump() == {
+    assert (manifest.config.languages.source, manifest.config.languages.target) == ("de", "en")
+    assert manifest.config.network.model_dump() == {
         "kind": "transformer",
         "hidden_size": 32,
         "inner_size": 64,
@@ -181,7 +180,7 @@ def test_the_manifest_says_what_a_translator_is(pairs_export: Exported, pairs_re
         "encode": ("encode.onnx", "translation_model.pt"),
         "step": ("step.onnx", "translation_model.pt"),
     }
-    assert manifest.limits.max_tokens == 50
+    assert manifest.config.limits.max_tokens == 50
     assert parse_recipe(manifest.provenance.recipe) == pairs_recipe
 
 
