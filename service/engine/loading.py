@@ -107,10 +107,11 @@ class Loader:
 
 
 def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -> None:
-    """Compute every operation of a model for several batch sizes and lengths, concurrently where requests will be.
+    """Test a model, and compute its operations for several batch sizes and lengths, concurrently as requests will be.
 
     Raises any error of the model.
     """
+    model.self_test()
     concurrent = 2 if parallel_batches > 1 and not model.continuous else 0
     with ThreadPoolExecutor(2, initializer=lower_thread_priority) as pool:
         for count in dict.fromkeys((1, min(_WARM_UP_ITEMS, max_batch_items))):

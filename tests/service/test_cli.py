@@ -41,7 +41,7 @@ def test_inspect_shows_what_a_bundle_holds(run, library):
     for part in (
         f"{manifest.name}:{manifest.version}",
         ", ".join(kernel.name for kernel in manifest.softmax.kernels),
-        f"{manifest.vocab_size} words",
+        f"{manifest.config.vocab_size} words",
         manifest.licence,
         "all checksums match",
         manifest.quality[0].metric,
