@@ -1,4 +1,4 @@
-"""What a load test asks for: endpoint, texts or images, and bodies made of them."""
+"""The requests of a load test: endpoint, texts or images, and bodies made of them."""
 
 import base64
 import io
@@ -14,38 +14,43 @@ from PIL import Image
 
 from service.bench.options import Load, UsageError
 from service.bench.sentences import ENGLISH, GERMAN
-from service.bench.served import Served
+from service.bench.served import ListedModel
 
 __all__ = ["Workload"]
 
 _PATHS = {
-    "translation": "/v1/translate",
-    "text-generation": "/v1/generate-text",
-    "text-classification": "/v1/classify",
-    "image-classification": "/v1/classify",
+    "next-word": "/v1/next-word",
+    "score": "/v1/score",
+    "translate": "/v1/translate",
+    "generate": "/v1/generate-text",
+    "classify": "/v1/classify",
 }
-_WRITES = {"translation", "text-generation"}
+"""The endpoint of each operation."""
+_BEAM_SEARCH = {"translate", "generate"}
+_RANDOM_TEXTS = {"next-word", "score"}
+"""Operations whose texts are random words, others in each run: results may be cached."""
 _MOST_WORDS = 40
 _IMAGES = 8
 _SIDE = 256
-"""Pixels of a generated image, where the model takes as many."""
+"""Height and width of a generated image in pixels, where the model accepts as many."""
 
 
 class Workload:
     """An endless row of requests for one model. Raises `UsageError` for what does not fit it."""
 
-    def __init__(self, model: Served, options: Load) -> None:
-        self.path = _path_of(model, options)
+    def __init__(self, model: ListedModel, options: Load) -> None:
+        operation = _operation_of(model, options)
+        self.path = _PATHS[operation]
         self.texts = options.texts_per_request
         """Texts, or images, of each request."""
         self.described = "built-in texts" if options.file is None else f"texts of {options.file}, in turn"
         self._field = "context" if self.path == "/v1/next-word" else "text"
         self._more: dict[str, object] = {"model": f"{model.name}:{model.version}"}
         if options.beam_size is not None:
-            if model.task not in _WRITES:
-                raise UsageError(f"--beam-size is for models that write texts; {model.name} is for {model.task}")
+            if operation not in _BEAM_SEARCH:
+                raise UsageError(f"--beam-size is for beam search; {model.name} is for {operation}")
             self._more["beam_size"] = options.beam_size
-        if model.task == "image-classification":
+        if model.reads == "image":
             if options.file is not None:
                 raise UsageError(f"--file is for texts; {model.name} reads images")
             self._field, self.described = "image", "generated images"
@@ -54,15 +59,15 @@ class Workload:
             self._inputs = itertools.cycle(_lines(options.file))
         else:
             self._more["truncate"] = True
-            self._inputs = _built_in(model)
+            self._inputs = _built_in(model, operation)
 
     def body(self) -> bytes:
-        """Of the next request."""
+        """Return the body of the next request."""
         inputs = list(itertools.islice(self._inputs, self.texts))
         return json.dumps({self._field: inputs, **self._more}).encode()
 
     def wrong(self, content: bytes) -> str | None:
-        """What is wrong with the body of an answer of status 200; None where it has a result for each text."""
+        """Return the error in the body of an answer of status 200; None where it has a result for each text."""
         try:
             answer = json.loads(content)
         except ValueError:
@@ -73,24 +78,27 @@ class Workload:
         return None if len(results) == self.texts else f"{len(results)} results for {self.texts} texts"
 
 
-def _path_of(model: Served, options: Load) -> str:
-    if model.task == "language-model":
-        return f"/v1/{options.endpoint or 'next-word'}"
+def _operation_of(model: ListedModel, options: Load) -> str:
+    """Return the operation that the options name, by default the first that this version can request."""
+    offered = ", ".join(model.operations)
     if options.endpoint is not None:
-        raise UsageError(f"--endpoint is for language models; {model.name} is for {model.task}")
-    if model.task not in _PATHS:
-        raise UsageError(f"{model.name} is for {model.task}, which this version cannot ask for")
-    return _PATHS[model.task]
+        if options.endpoint not in model.operations:
+            raise UsageError(f"{model.name} does not offer {options.endpoint} but {offered}")
+        return options.endpoint
+    operation = next((each for each in model.operations if each in _PATHS), None)
+    if operation is None:
+        raise UsageError(f"{model.name} offers {offered}, which this version cannot request")
+    return operation
 
 
-def _built_in(model: Served) -> Iterator[str]:
-    """Sentences; for a language model words at random, others in each run: it caches what it answered."""
-    generator = random.Random(None if model.task == "language-model" else 0)
+def _built_in(model: ListedModel, operation: str) -> Iterator[str]:
+    """Yield sentences or random words."""
+    generator = random.Random(None if operation in _RANDOM_TEXTS else 0)
     source = model.languages.source if model.languages else "en"
     sentences = GERMAN if source == "de" else ENGLISH
     words = " ".join(sentences).split()
     while True:
-        if model.task == "language-model":
+        if operation in _RANDOM_TEXTS:
             yield " ".join(generator.choices(words, k=generator.randint(1, _MOST_WORDS)))
         else:
             yield generator.choice(sentences)
@@ -110,7 +118,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _images(max_pixels: int | None) -> list[str]:
-    """PNG files in base64: coloured gradients."""
+    """Return PNG files in base64: coloured gradients."""
     side = min(_SIDE, math.isqrt(max_pixels or _SIDE**2))
     rows, columns = np.mgrid[0:side, 0:side] * (255 // max(1, side - 1))
     images = []

@@ -70,7 +70,10 @@ class Stub:
         if scope["path"] == "/metrics":
             status, content, headers = 200, self.metrics(), {}
         elif scope["path"] == "/v1/models":
-            model = {"name": "stub", "version": 1, "task": "text-classification", "limits": {}}
+            model = {"name": "stub", "version": 1, "task": "text-classification", "limits": {}} | {
+                "operations": ["classify"],
+                "reads": "text",
+            }
             status, content, headers = 200, json.dumps({"models": [model]}).encode(), {}
         else:
             body = b""

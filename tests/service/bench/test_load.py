@@ -9,10 +9,12 @@ import pytest
 from service.bench.client import Client
 from service.bench.load import LoadTest
 from service.bench.options import Load
-from service.bench.served import Served
+from service.bench.served import ListedModel
 from service.bench.workload import Workload
 
-SERVED = Served(name="stub", version=1, task="text-classification", limits={})
+SERVED = ListedModel(
+    name="stub", version=1, task="text-classification", operations=["classify"], reads="text", limits={}
+)
 
 
 def right(texts):
