@@ -4,20 +4,16 @@ import io
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
 
 from PIL import Image
 
-from models import ModelStore
-from models.tasks.model import Model
+from models import Classifier, Generator, ImageClassifier, ModelStore, Translator
+from models.bundle.store import Model
 from service.bench.options import InProcess
 
 __all__ = ["measure"]
 
 _BATCHES = (1, 8, 32)
-_TEXT = "i have been looking for something like this"
-_GERMAN = "Ich habe schon lange nach so etwas gesucht."
 _WARM_UP = 3
 """Rounds that are not counted."""
 
@@ -37,27 +33,27 @@ def measure(model: str, options: InProcess) -> None:
         print(f"{name:<11} batch {count:>2}: {1000 * median:7.2f} ms, {count / median:7.0f} texts/s")
 
 
-def _calls(model: Model[Any]) -> Mapping[str, Callable[[int], object]]:
-    """Return the calls to measure, each a function of the number of inputs."""
-    each: str | bytes = _TEXT
-    options: dict[str, object] = {"truncate": True}
-    if model.reads == "image":
+def _calls(model: Model) -> Mapping[str, Callable[[int], object]]:
+    """What is measured, on that many texts."""
+    if isinstance(model, ImageClassifier):
         file = io.BytesIO()
         Image.new("RGB", (256, 256)).save(file, "PNG")
-        each, options = file.getvalue(), {}
-    elif "translate" in model.offers:
-        each = _GERMAN
-    calls: dict[str, Callable[[int], object]] = {}
-    for operation in model.offers:
-        name = "next_words" if operation == "next-word" else operation
-        method = getattr(model, name)
-        if model.continuous:
-            for search, beam_size in (("greedy", 1), ("beam of 5", 5)):
-                calls[search] = partial(_call, method, each, {**options, "beam_size": beam_size})
-        else:
-            calls[name] = partial(_call, method, each, options)
-    return calls
-
-
-def _call(method: Callable[..., object], each: str | bytes, options: Mapping[str, object], count: int) -> object:
-    return method([each] * count, **options)
+        return {"classify": lambda count: model.classify([file.getvalue()] * count)}
+    if isinstance(model, Translator):
+        sentence = "Ich habe schon lange nach so etwas gesucht."
+        return {
+            "greedy": lambda count: model.translate([sentence] * count, beam_size=1),
+            "beam of 5": lambda count: model.translate([sentence] * count, beam_size=5),
+        }
+    text = "i have been looking for something like this"
+    if isinstance(model, Generator):
+        return {
+            "greedy": lambda count: model.generate([text] * count, beam_size=1, truncate=True),
+            "beam of 5": lambda count: model.generate([text] * count, beam_size=5, truncate=True),
+        }
+    if isinstance(model, Classifier):
+        return {"classify": lambda count: model.classify([text] * count, truncate=True)}
+    return {
+        "next_words": lambda count: model.next_words([text] * count),
+        "score": lambda count: model.score([text] * count),
+    }

@@ -124,7 +124,7 @@ def _headline(result: Mapping[str, Any]) -> str:
         if result["rate"]
         else f"closed loop, {result['connections']} connections"
     )
-    kind = result["reads"]
+    kind = "image" if result["task"] == "image-classification" else "text"
     inputs = f"{result['texts_per_request']} {kind}{'s' if result['texts_per_request'] > 1 else ''}"
     early = ", ended early" if result["interrupted"] else ""
     return (

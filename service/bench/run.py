@@ -16,7 +16,7 @@ from service.bench.options import Load, UsageError
 from service.bench.progress import progress_of
 from service.bench.report import client_part, server_part, show
 from service.bench.scrape import Difference, Scrape, ScrapeError
-from service.bench.served import ListedModel, choose, list_models
+from service.bench.served import Served, choose, list_models
 from service.bench.workload import Workload
 
 __all__ = ["run"]
@@ -64,7 +64,6 @@ async def _run(base: str, key: str | None, options: Load) -> tuple[dict[str, Any
         "model": model.name,
         "version": model.version,
         "task": model.task,
-        "reads": model.reads,
         "endpoint": workload.path,
         "connections": connections,
         "rate": options.rate,
@@ -81,7 +80,7 @@ async def _run(base: str, key: str | None, options: Load) -> tuple[dict[str, Any
 class _Statistics:
     """Two scrapes around the measured time. The client's part needs none, so that a failure is only noted."""
 
-    def __init__(self, client: Client, model: ListedModel) -> None:
+    def __init__(self, client: Client, model: Served) -> None:
         self._client, self._model = client, model
         self._before: Scrape | ScrapeError = ScrapeError("the measured time did not begin")
 

@@ -1,4 +1,4 @@
-"""The models that a server lists, and the choice of one for a load test."""
+"""What a server says that it serves, and what of it a load test asks."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -8,42 +8,40 @@ from pydantic import BaseModel, Field, ValidationError
 from service.bench.client import Client, TransportError
 from service.bench.options import KEY_VARIABLE, UsageError
 
-__all__ = ["ListedModel", "choose", "list_models"]
+__all__ = ["Served", "choose", "list_models"]
 
 _SECONDS = 10.0
-"""Timeout of `GET /v1/models`."""
+"""For an answer to `GET /v1/models`."""
 
 
 class Limits(BaseModel):
-    """The largest inputs of a model."""
+    """What a model accepts."""
 
     max_pixels: int | None = None
 
 
 class Languages(BaseModel):
-    """The languages of a translation model."""
+    """Of a translator."""
 
     source: str
 
 
-class ListedModel(BaseModel):
-    """A served model: the part of its entry in `GET /v1/models` that a load test needs."""
+class Served(BaseModel):
+    """A served model; of its entry in `GET /v1/models`, what is needed here."""
 
     name: Annotated[str, Field(pattern=r"^[!-~]+$")]
     version: int
     task: str
-    operations: Annotated[list[str], Field(min_length=1)]
-    reads: str
     limits: Limits
     languages: Languages | None = None
 
 
 class _List(BaseModel):
-    models: list[ListedModel]
+    models: list[Served]
 
 
-async def list_models(client: Client, base: str) -> list[ListedModel]:
-    """Return the models in the server's order; raises `UsageError` where the address is not that of such a server."""
+async def list_models(client: Client, base: str) -> list[Served]:
+    """What is served, in the server's order. Raises `UsageError` where the address is not that of such a server."""
     try:
         answer = await client.get("/v1/models", _SECONDS)
     except TransportError as error:
@@ -58,15 +56,15 @@ async def list_models(client: Client, base: str) -> list[ListedModel]:
         raise UsageError(f"{base}/v1/models lists no models of Softserve") from None
 
 
-def choose(models: Sequence[ListedModel], name: str | None) -> ListedModel:
-    """Return the newest version of a name, or name:version; by default of the first that reads texts, else the first.
+def choose(models: Sequence[Served], name: str | None) -> Served:
+    """The newest of that name, or that name:version; without one that of the first that reads texts, else of the first.
 
     Raises `UsageError` where there is none.
     """
     if not models:
         raise UsageError("the server has no model to ask: its models may still be loading")
     if name is None:
-        name = next((model for model in models if model.reads == "text"), models[0]).name
+        name = next((model for model in models if model.task != "image-classification"), models[0]).name
     found = [model for model in models if name in (model.name, f"{model.name}:{model.version}")]
     if not found:
         known = ", ".join(f"{model.name}:{model.version}" for model in models)

@@ -1,4 +1,4 @@
-"""The requests of a load test: endpoint, texts or images, and bodies made of them."""
+"""What a load test asks for: endpoint, texts or images, and bodies made of them."""
 
 import base64
 import io
@@ -14,43 +14,38 @@ from PIL import Image
 
 from service.bench.options import Load, UsageError
 from service.bench.sentences import ENGLISH, GERMAN
-from service.bench.served import ListedModel
+from service.bench.served import Served
 
 __all__ = ["Workload"]
 
 _PATHS = {
-    "next-word": "/v1/next-word",
-    "score": "/v1/score",
-    "translate": "/v1/translate",
-    "generate": "/v1/generate-text",
-    "classify": "/v1/classify",
+    "translation": "/v1/translate",
+    "text-generation": "/v1/generate-text",
+    "text-classification": "/v1/classify",
+    "image-classification": "/v1/classify",
 }
-"""The endpoint of each operation."""
-_BEAM_SEARCH = {"translate", "generate"}
-_RANDOM_TEXTS = {"next-word", "score"}
-"""Operations whose texts are random words, others in each run: results may be cached."""
+_WRITES = {"translation", "text-generation"}
 _MOST_WORDS = 40
 _IMAGES = 8
 _SIDE = 256
-"""Height and width of a generated image in pixels, where the model accepts as many."""
+"""Pixels of a generated image, where the model takes as many."""
 
 
 class Workload:
     """An endless row of requests for one model. Raises `UsageError` for what does not fit it."""
 
-    def __init__(self, model: ListedModel, options: Load) -> None:
-        operation = _operation_of(model, options)
-        self.path = _PATHS[operation]
+    def __init__(self, model: Served, options: Load) -> None:
+        self.path = _path_of(model, options)
         self.texts = options.texts_per_request
         """Texts, or images, of each request."""
         self.described = "built-in texts" if options.file is None else f"texts of {options.file}, in turn"
         self._field = "context" if self.path == "/v1/next-word" else "text"
         self._more: dict[str, object] = {"model": f"{model.name}:{model.version}"}
         if options.beam_size is not None:
-            if operation not in _BEAM_SEARCH:
-                raise UsageError(f"--beam-size is for beam search; {model.name} is for {operation}")
+            if model.task not in _WRITES:
+                raise UsageError(f"--beam-size is for models that write texts; {model.name} is for {model.task}")
             self._more["beam_size"] = options.beam_size
-        if model.reads == "image":
+        if model.task == "image-classification":
             if options.file is not None:
                 raise UsageError(f"--file is for texts; {model.name} reads images")
             self._field, self.described = "image", "generated images"
@@ -59,15 +54,15 @@ class Workload:
             self._inputs = itertools.cycle(_lines(options.file))
         else:
             self._more["truncate"] = True
-            self._inputs = _built_in(model, operation)
+            self._inputs = _built_in(model)
 
     def body(self) -> bytes:
-        """Return the body of the next request."""
+        """Of the next request."""
         inputs = list(itertools.islice(self._inputs, self.texts))
         return json.dumps({self._field: inputs, **self._more}).encode()
 
     def wrong(self, content: bytes) -> str | None:
-        """Return the error in the body of an answer of status 200; None where it has a result for each text."""
+        """What is wrong with the body of an answer of status 200; None where it has a result for each text."""
         try:
             answer = json.loads(content)
         except ValueError:
@@ -78,27 +73,24 @@ class Workload:
         return None if len(results) == self.texts else f"{len(results)} results for {self.texts} texts"
 
 
-def _operation_of(model: ListedModel, options: Load) -> str:
-    """Return the operation that the options name, by default the first that this version can request."""
-    offered = ", ".join(model.operations)
+def _path_of(model: Served, options: Load) -> str:
+    if model.task == "language-model":
+        return f"/v1/{options.endpoint or 'next-word'}"
     if options.endpoint is not None:
-        if options.endpoint not in model.operations:
-            raise UsageError(f"{model.name} does not offer {options.endpoint} but {offered}")
-        return options.endpoint
-    operation = next((each for each in model.operations if each in _PATHS), None)
-    if operation is None:
-        raise UsageError(f"{model.name} offers {offered}, which this version cannot request")
-    return operation
+        raise UsageError(f"--endpoint is for language models; {model.name} is for {model.task}")
+    if model.task not in _PATHS:
+        raise UsageError(f"{model.name} is for {model.task}, which this version cannot ask for")
+    return _PATHS[model.task]
 
 
-def _built_in(model: ListedModel, operation: str) -> Iterator[str]:
-    """Yield sentences or random words."""
-    generator = random.Random(None if operation in _RANDOM_TEXTS else 0)
+def _built_in(model: Served) -> Iterator[str]:
+    """Sentences; for a language model words at random, others in each run: it caches what it answered."""
+    generator = random.Random(None if model.task == "language-model" else 0)
     source = model.languages.source if model.languages else "en"
     sentences = GERMAN if source == "de" else ENGLISH
     words = " ".join(sentences).split()
     while True:
-        if operation in _RANDOM_TEXTS:
+        if model.task == "language-model":
             yield " ".join(generator.choices(words, k=generator.randint(1, _MOST_WORDS)))
         else:
             yield generator.choice(sentences)
@@ -118,7 +110,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _images(max_pixels: int | None) -> list[str]:
-    """Return PNG files in base64: coloured gradients."""
+    """PNG files in base64: coloured gradients."""
     side = min(_SIDE, math.isqrt(max_pixels or _SIDE**2))
     rows, columns = np.mgrid[0:side, 0:side] * (255 // max(1, side - 1))
     images = []

@@ -70,10 +70,7 @@ class Stub:
         if scope["path"] == "/metrics":
             status, content, headers = 200, self.metrics(), {}
         elif scope["path"] == "/v1/models":
-            model = {"name": "stub", "version": 1, "task": "text-classification", "limits": {}} | {
-                "operations": ["classify"],
-                "reads": "text",
-            }
+            model = {"name": "stub", "version": 1, "task": "text-classification", "limits": {}}
             status, content, headers = 200, json.dumps({"models": [model]}).encode(), {}
         else:
             body = b""

@@ -9,12 +9,10 @@ import pytest
 from service.bench.client import Client
 from service.bench.load import LoadTest
 from service.bench.options import Load
-from service.bench.served import ListedModel
+from service.bench.served import Served
 from service.bench.workload import Workload
 
-SERVED = ListedModel(
-    name="stub", version=1, task="text-classification", operations=["classify"], reads="text", limits={}
-)
+SERVED = Served(name="stub", version=1, task="text-classification", limits={})
 
 
 def right(texts):

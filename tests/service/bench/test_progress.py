@@ -9,16 +9,14 @@ from rich.console import Console
 from service.bench.load import LoadTest
 from service.bench.options import Load
 from service.bench.progress import progress_of
-from service.bench.served import ListedModel
+from service.bench.served import Served
 from service.bench.workload import Workload
 
 
 async def drawn(terminal, warm_up):
     """What is printed in half a second of a run that has 3 answers, 2 refusals and a failure."""
     options = Load(seconds=60, warm_up=warm_up)
-    served = ListedModel(
-        name="stub", version=1, task="text-classification", operations=["classify"], reads="text", limits={}
-    )
+    served = Served(name="stub", version=1, task="text-classification", limits={})
     test = LoadTest(None, Workload(served, options), options)  # it is not run
     test.outcome.requests, test.outcome.answered, test.outcome.refused = 6, [0.1] * 3, [0.1] * 2
     output = io.StringIO()

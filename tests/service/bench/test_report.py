@@ -19,7 +19,6 @@ ASKED = {
     "model": "some",
     "version": 2,
     "task": "translation",
-    "reads": "text",
     "endpoint": "/v1/translate",
     "connections": 4,
     "rate": None,

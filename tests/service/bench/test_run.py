@@ -139,7 +139,7 @@ def test_a_key(bench, serving, tmp_path, monkeypatch):
     ("arguments", "text"),
     [
         (["--model", "nope"], "unknown model 'nope'; the server has de-en:1, intents:1, next-word:1"),
-        (["--endpoint", "score"], "de-en does not offer score but translate"),
+        (["--endpoint", "score"], "--endpoint is for language models; de-en is for translation"),
         (["--file", "/nowhere/texts"], "/nowhere/texts cannot be read: No such file or directory"),
         (["--json", "/nowhere/result.json"], "--json: there is no directory /nowhere"),
         (["--api-key-file", "/nowhere/keys"], "key file /nowhere/keys does not exist"),

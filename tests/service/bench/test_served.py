@@ -7,12 +7,11 @@ import pytest
 
 from service.bench.client import Client
 from service.bench.options import UsageError
-from service.bench.served import ListedModel, choose, list_models
+from service.bench.served import Served, choose, list_models
 
 
 def served(name, version=1, task="text-classification"):
-    reads = "image" if task.startswith("image") else "text"
-    return ListedModel(name=name, version=version, task=task, operations=["classify"], reads=reads, limits={})
+    return Served(name=name, version=version, task=task, limits={})
 
 
 MODELS = [served("photos", task="image-classification"), served("a", 9), served("a", 10), served("b")]

@@ -9,23 +9,12 @@ from PIL import Image
 
 from service.bench.options import Load, UsageError
 from service.bench.sentences import ENGLISH, GERMAN
-from service.bench.served import ListedModel
+from service.bench.served import Served
 from service.bench.workload import Workload
-
-OPERATIONS = {
-    "language-model": ["next-word", "score"],
-    "translation": ["translate"],
-    "text-generation": ["generate"],
-    "text-classification": ["classify"],
-    "image-classification": ["classify"],
-    "speech": ["transcribe"],
-}
 
 
 def served(task, **more):
-    reads = "image" if task.startswith("image") else "text"
-    given = {"operations": OPERATIONS[task], "reads": reads, "limits": {}, **more}
-    return ListedModel(name="some", version=2, task=task, **given)
+    return Served(name="some", version=2, task=task, **{"limits": {}, **more})
 
 
 def bodies(task, options=None, count=50, **more):
@@ -96,10 +85,10 @@ def test_a_bad_file_is_named(content, text, tmp_path):
 @pytest.mark.parametrize(
     ("task", "options", "text"),
     [
-        ("translation", Load(endpoint="score"), "some does not offer score but translate"),
-        ("language-model", Load(beam_size=2), "--beam-size is for beam search; some is for next-word"),
+        ("translation", Load(endpoint="score"), "--endpoint is for language models; some is for translation"),
+        ("language-model", Load(beam_size=2), "--beam-size is for models that write texts"),
         ("image-classification", Load(file="x"), "--file is for texts; some reads images"),
-        ("speech", Load(), "some offers transcribe, which this version cannot request"),
+        ("speech", Load(), "some is for speech, which this version cannot ask for"),
     ],
 )
 def test_what_does_not_fit_the_task_is_refused(task, options, text):
