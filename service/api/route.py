@@ -54,7 +54,7 @@ class ModelRoute(APIRoute):
         dependencies: Sequence[params.Depends] | None = None,
         **options: Any,
     ) -> None:
-        """Raises `TypeError` for parameters other than those of `Endpoint`, and for dependencies."""
+        """Check the signature of the endpoint; raises `TypeError` for parameters other than those of `Endpoint`, and for dependencies."""
         if (found := tuple(inspect.signature(endpoint).parameters)) != _PARAMETERS:
             raise TypeError(f"{path} must take {', '.join(_PARAMETERS)}, not {', '.join(found) or 'nothing'}")
         _refuse_dependencies(path, dependencies or ())

@@ -40,7 +40,7 @@ class Loader:
     """Makes served models of bundles, one at a time, on a thread of its own."""
 
     def __init__(self, settings: Settings, metrics: Metrics, resources: Resources) -> None:
-        """Raises `FileNotFoundError` for a model directory that does not exist."""
+        """Create a loader; raises `FileNotFoundError` for a model directory that does not exist."""
         self.store = ModelStore(*settings.model_dirs)
         self.signatures: dict[Path, Signature] = {}
         """Files of each bundle when it was last loaded, successfully or not."""
