@@ -54,7 +54,7 @@ class ModelRoute(APIRoute):
         dependencies: Sequence[params.Depends] | None = None,
         **options: Any,
     ) -> None:
-        """Check the signature of the endpoint; raises `TypeError` for parameters other than those of `Endpoint`, and for dependencies."""
+        """Create a route; raises `TypeError` for dependencies, and for parameters other than those of `Endpoint`."""
         if (found := tuple(inspect.signature(endpoint).parameters)) != _PARAMETERS:
             raise TypeError(f"{path} must take {', '.join(_PARAMETERS)}, not {', '.join(found) or 'nothing'}")
         _refuse_dependencies(path, dependencies or ())
