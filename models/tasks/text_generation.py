@@ -180,6 +180,9 @@ class Generator(Model[GenerationConfig]):
         tokens = [self.config.special_tokens.unknown] * max(0, min(length, self._limit.max_tokens) - 2)
         return [self._source(tokens, 5, SearchOptions(), min(length + 10, self.max_output_tokens))] * count
 
+    def self_test(self) -> None:
+        self.generate(["a"], truncate=True)
+
     def result(self, query: GenerationQuery, outputs: Sequence[Sequence[Hypothesis]]) -> Generation:
         """Return the texts of the hypotheses of a query's one source."""
         texts = self._tokenizer.decode_batch([hypothesis.tokens for hypothesis in outputs[0]])

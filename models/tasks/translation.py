@@ -231,6 +231,9 @@ class Translator(Model[TranslationConfig]):
         tokens = (self.config.special_tokens.unknown,) * max(1, min(length, self._limit.max_tokens) - 1)
         return [SourceQuery(tokens, 5, SearchOptions(), min(2 * length + 10, self._max_target))] * count
 
+    def self_test(self) -> None:
+        self.translate(["a"], truncate=True)
+
     def result(self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]]) -> Translation:
         """Join the hypotheses of the sentences: the i-th translation has the i-th best of each.
 

@@ -40,7 +40,7 @@ class Loader:
     """Makes served models of bundles, one at a time, on a thread of its own."""
 
     def __init__(self, settings: Settings, metrics: Metrics, resources: Resources) -> None:
-        """Raises `FileNotFoundError` for a model directory that does not exist."""
+        """Create a loader; raises `FileNotFoundError` for a model directory that does not exist."""
         self.store = ModelStore(*settings.model_dirs)
         self.signatures: dict[Path, Signature] = {}
         """Files of each bundle when it was last loaded, successfully or not."""
@@ -107,10 +107,11 @@ class Loader:
 
 
 def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -> None:
-    """Compute every operation of a model for several batch sizes and lengths, concurrently where requests will be.
+    """Test a model, and compute its operations for several batch sizes and lengths, concurrently as requests will be.
 
     Raises any error of the model.
     """
+    model.self_test()
     concurrent = 2 if parallel_batches > 1 and not model.continuous else 0
     with ThreadPoolExecutor(2, initializer=lower_thread_priority) as pool:
         for count in dict.fromkeys((1, min(_WARM_UP_ITEMS, max_batch_items))):

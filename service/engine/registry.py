@@ -37,7 +37,7 @@ class Registry:
         resources: Resources | None = None,
         loader: Loader | None = None,
     ) -> None:
-        """Raises `FileNotFoundError` for a missing model directory, `UnknownModelError` for an unknown name."""
+        """Select the configured models; raises `FileNotFoundError` for a missing directory, `UnknownModelError`."""
         self.loader = loader or Loader(settings, metrics, resources or Resources(settings))
         self._metrics = metrics
         self._paths = self.loader.configured()

@@ -32,7 +32,7 @@ class ClassifyRequest(Body):
 
 
 class LabelProbability(BaseModel):
-    """A class that the text or image may be of."""
+    """A class and its probability."""
 
     label: str
     probability: float

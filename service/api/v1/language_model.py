@@ -53,7 +53,7 @@ class ComponentWeight(BaseModel):
 
 
 class NextWordResult(BaseModel):
-    """What may follow one context, most probable first; entropy of the whole distribution in nats.
+    """The next words after one context, most probable first; entropy of the whole distribution in nats.
 
     Words of probability 0 are left out, so that a sparse-softmax may return fewer words than asked for.
     """

@@ -205,7 +205,7 @@ def test_an_observer_that_fails_keeps_no_answer_back(caplog):
         assert await values(bench.submit(2)) == [4]
 
     with_bench(scenario)
-    assert "and then: " in caplog.text
+    assert "an error after a batch was computed: " in caplog.text
 
 
 def test_a_tracer_sees_the_requests_of_each_batch():
