@@ -1,0 +1,147 @@
+"""Training of text embeddings: the vectors of a classifier whose output layer is a softmax of any kernels.
+
+The metric is the share of texts whose nearest other text (cosine) is of the same class.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models.backend import Backend
+from models.bundle.manifest import BundleManifest
+from softserve_embedding.model import EmbeddingConfig, EmbeddingModel
+from training.data.text_batching import TextBatches
+from training.export.graphs import ExportGraph, contract
+from training.export.model_card import Card
+from training.export.quantize import quantize_int8
+from training.export.task_export import TOKENIZER, TaskExport, vocabulary_section
+from training.networks.text_classifier import TextClassifier
+from training.tasks.text_classification import ClassificationRecipe, TextClassificationTask
+from training.tasks.text_classification.reading import known_texts, label_ids
+
+__all__ = ["EmbeddingExport", "EmbeddingRecipe", "EmbeddingTask"]
+
+
+class EmbeddingRecipe(ClassificationRecipe):
+    """The recipe of a text classifier, whose vectors are exported."""
+
+    task: Literal["text-embedding"]  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class NearestNeighbour:
+    """The share of texts whose nearest other text is of the same class."""
+
+    value: float
+
+
+def nearest(vectors: NDArray[np.float32], classes: Sequence[tuple[int, ...]]) -> NearestNeighbour:
+    """Return the metric of unit vectors `[N, d]`."""
+    similarity = vectors @ vectors.T
+    np.fill_diagonal(similarity, -1.0)
+    return NearestNeighbour(float(np.mean([classes[a] == classes[b] for a, b in enumerate(similarity.argmax(1))])))
+
+
+class EmbedGraph(nn.Module):
+    """Computes the unit vector of each text."""
+
+    def __init__(self, model: TextClassifier) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor]:
+        """tokens `[B, T]`, lengths `[B]` -> `[B, d]`"""
+        return (functional.normalize(self.model(tokens, lengths), dim=-1),)
+
+
+class EmbeddingExport(TaskExport):
+    """Export of a text embedding."""
+
+    torchscript = "embedding.pt"
+    quantization = "int8-dynamic"
+
+    def __init__(self, task: "EmbeddingTask") -> None:
+        self.task = task
+        self._examples = [(torch.full((count, steps), 5), torch.full((count,), steps)) for count, steps in _SHAPES]
+        inputs = {"tokens": ("int64", ("batch", "steps")), "lengths": ("int64", ("batch",))}
+        graph = contract(inputs, {"embeddings": ("float32", ("batch", task.classes.encoder.hidden_size))})
+        self.graphs = {"embed": ExportGraph(EmbedGraph(task.model).eval(), graph, self._examples[0])}
+
+    def config(self) -> Mapping[str, object]:
+        limits = {"max_tokens": self.task.recipe.data.max_tokens}
+        section = vocabulary_section(self.task.tokenizer)
+        return {**section, "dimensions": self.task.classes.encoder.hidden_size, "limits": limits}
+
+    def files(self):  # type: ignore[no-untyped-def]
+        return {TOKENIZER: self.task.tokenizer.save}
+
+    @torch.no_grad()
+    def largest_difference(self, backend: Backend) -> float:
+        worst = 0.0
+        for tokens, lengths in self._examples:
+            (expected,) = self.graphs["embed"].module(tokens, lengths)
+            (found,) = backend.run("embed", {"tokens": tokens.numpy(), "lengths": lengths.numpy()}, ["embeddings"])
+            worst = max(worst, float(np.abs(found - expected.numpy()).max()))
+        return worst
+
+    def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
+        return {name: quantize_int8(model) for name, model in models.items()}
+
+    @classmethod
+    def measure(cls, model: EmbeddingModel, recipe: EmbeddingRecipe, split: str, data_dir):  # type: ignore[no-untyped-def]
+        labels = sorted({label for each in known_texts(recipe.data, "train", data_dir, None) for label in each.labels})
+        texts = known_texts(recipe.data, split, data_dir, labels)
+        vectors = np.stack(model.embed([each.text for each in texts]))
+        return {"nearest neighbour": nearest(vectors, label_ids(texts, labels)).value}
+
+    @classmethod
+    def card(cls, manifest: BundleManifest[EmbeddingConfig]) -> Card:
+        dimensions, limit = manifest.config.dimensions, manifest.config.limits.max_tokens
+        return Card(
+            unit="classes",
+            network="BERT encoder",
+            outputs=f"Vectors of {dimensions} dimensions",
+            limits=f"Texts of at most {limit} word pieces.",
+            quality="Share of texts whose nearest other text is of the same class.",
+            digits=4,
+        )
+
+
+_SHAPES = ((3, 7), (1, 3), (2, 9))
+
+
+class EmbeddingTask(TextClassificationTask):
+    """Learns vectors that are close for texts of one class."""
+
+    recipe_type = EmbeddingRecipe
+    exporter = EmbeddingExport
+    outputs = "classes"
+
+    @classmethod
+    def metric_of(cls, recipe: ClassificationRecipe) -> str:
+        return "nearest neighbour"
+
+    def evaluate(self, batches: TextBatches, *, threshold: float | None = None) -> NearestNeighbour:  # type: ignore[override]
+        return nearest(*self._vectors(batches))
+
+    @torch.no_grad()
+    def _vectors(self, batches: TextBatches) -> tuple[NDArray[np.float32], list[tuple[int, ...]]]:
+        self.model.eval()
+        rows: dict[int, tuple[Tensor, tuple[int, ...]]] = {}
+        for batch in batches.epoch(0):
+            vectors = functional.normalize(self.vectors(batch), dim=-1).cpu()
+            classes = [tuple(row[row >= 0].tolist()) for row in batch.targets]
+            rows |= zip(batch.indices.tolist(), zip(vectors, classes, strict=True), strict=True)
+        self.model.train()
+        ordered = [rows[index] for index in sorted(rows)]
+        return torch.stack([vector for vector, _ in ordered]).numpy(), [each for _, each in ordered]
+
+    def qualities(self, split: str) -> dict[str, float]:
+        return {"nearest neighbour": self.evaluate(self.batches_of(split, training=False)).value}

@@ -1,0 +1,159 @@
+"""A package from outside adds a task and a kernel: trained, exported, verified, loaded and served by the commands.
+
+The package is installed as pip would: a folder on the path, with a `.dist-info` that declares its entry points.
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from benchmarks.server import free_port
+from tests.fixtures.classification import ERRANDS_RECIPE, errand
+
+ROOT = Path(__file__).parents[2]
+ENTRY_POINTS = """\
+[softserve.models.tasks]
+text-embedding = softserve_embedding.model:EmbeddingModel
+[softserve.training.tasks]
+text-embedding = softserve_embedding.training:EmbeddingTask
+[softserve.service.tasks]
+text-embedding = softserve_embedding.service:router
+"""
+RECIPE = {
+    **ERRANDS_RECIPE,
+    "name": "errand-vectors",
+    "task": "text-embedding",
+    "data": {"files": {"train": "errands.tsv"}, "max_tokens": 24, "batch_tokens": 512},
+    "output_layer": {"kernels": [{"name": "softserve_embedding.kernels:Cosine", "tau": 0.2}]},
+    "loop": {**ERRANDS_RECIPE["loop"], "epochs": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of processes that have the package installed."""
+    site = tmp_path_factory.mktemp("site-packages")
+    shutil.copytree(Path(__file__).parent / "package" / "softserve_embedding", site / "softserve_embedding")
+    info = site / "softserve_embedding-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: softserve-embedding\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    return {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}"}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory, generator = tmp_path_factory.mktemp("data"), random.Random(0)
+    lines = {errand(generator, "train") for _ in range(600)}
+    (directory / "errands.tsv").write_text("\n".join(sorted(lines)) + "\n", encoding="utf-8")
+    return directory
+
+
+def command(installed: dict[str, str], *arguments: object) -> str:
+    """Run a command of the project; return its output."""
+    finished = subprocess.run(
+        [sys.executable, "-m", *map(str, arguments)], env=installed, capture_output=True, text=True, timeout=300
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+def exported(installed: dict[str, str], data_dir: Path, recipe: dict[str, object], output: Path) -> str:
+    """Train a recipe and export it; return the output of the export."""
+    path = data_dir / f"{recipe['name']}.yaml"
+    path.write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    common = ("--data-dir", data_dir)
+    command(installed, "training.cli", "run", path, *common, "--runs", data_dir / "runs", "--device", "cpu")
+    return command(installed, "training.cli", "export", data_dir / "runs" / recipe["name"], *common, "--output", output)
+
+
+@pytest.fixture(scope="module")
+def bundles(installed: dict[str, str], data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model directory with an embedding, and a classifier of the package that has the outside kernel."""
+    output = tmp_path_factory.mktemp("models")
+    embedding = exported(installed, data_dir, RECIPE, output)
+    assert "nearest neighbour on errands.tsv, held out, test: " in embedding
+    classifier = {**RECIPE, "name": "errand-classes", "task": "text-classification"}
+    assert "onnx: largest difference from eager" in exported(installed, data_dir, classifier, output)
+    return output
+
+
+@pytest.fixture(scope="module")
+def server(installed: dict[str, str], bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server that serves both; kernels are not importable in it, for a bundle needs none."""
+    without = {**installed, "PYTHONPATH": installed["PYTHONPATH"]}
+    site = Path(installed["PYTHONPATH"].split(os.pathsep)[0])
+    (site / "softserve_embedding" / "kernels.py").unlink()
+    port = free_port()
+    serve = ["service.cli", "serve", "--port", port, "--model-dirs", bundles, "--threads", 1]
+    process = subprocess.Popen([sys.executable, "-m", *map(str, serve)], env=without, stdout=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and process.poll() is None:
+            try:
+                urllib.request.urlopen(f"{address}/readyz", timeout=5)
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def post(address: str, path: str, body: object) -> dict[str, object]:
+    request = urllib.request.Request(
+        f"{address}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=30) as response:
+        found: dict[str, object] = json.load(response)
+    return found
+
+
+def test_the_bundle_is_of_the_task_and_sound(installed: dict[str, str], bundles: Path) -> None:
+    manifest = json.loads((bundles / "errand-vectors" / "1" / "manifest.json").read_text(encoding="utf-8"))
+    assert (manifest["task"], manifest["config"]["dimensions"]) == ("text-embedding", 32)
+    assert manifest["softmax"]["kernels"] == [{"name": "cosine", "hyperparameters": {"tau": 0.2}}]
+    (quality,) = {each["value"] for each in manifest["quality"] if each["split"] == "test"}
+    assert quality > 0.5
+    assert "cosine" in (bundles / "errand-classes" / "1" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "errand-vectors" in command(installed, "service.cli", "validate", bundles / "errand-vectors" / "1")
+
+
+def test_it_is_served_with_readiness_and_metrics(server: str) -> None:
+    found = post(server, "/v1/embed", {"text": ["please walk now", "we would like to stroll"]})
+    one, other = (np.array(each["embedding"]) for each in found["results"])
+    assert found["model"] == "errand-vectors"
+    assert np.linalg.norm(one) == pytest.approx(1.0, abs=1e-5)
+    assert one @ other > 0.5
+    with urllib.request.urlopen(f"{server}/v1/models/errand-vectors", timeout=5) as response:
+        (model,) = json.load(response)["models"]
+    assert (model["task"], model["operations"], model["state"]) == ("text-embedding", ["embed"], "ready")
+    with urllib.request.urlopen(f"{server}/metrics", timeout=5) as response:
+        metrics = response.read().decode()
+    assert 'softserve_requests_total{endpoint="/v1/embed",model="errand-vectors",status="200"} 1.0' in metrics
+    with urllib.request.urlopen(f"{server}/openapi.json", timeout=5) as response:
+        assert "/v1/embed" in json.load(response)["paths"]
+
+
+def test_a_kernel_from_outside_is_served_without_its_class(server: str) -> None:
+    found = post(server, "/v1/classify", {"text": "please walk now", "top_k": 1})
+    assert found["model"] == "errand-classes"
+    assert found["results"][0]["labels"][0]["label"] == "walk"
+
+
+def test_its_own_bad_requests_are_refused_like_others(server: str) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="422"):
+        post(server, "/v1/embed", {"text": "word " * 100})
