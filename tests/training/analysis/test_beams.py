@@ -28,7 +28,7 @@ def test_the_command_writes_a_table(
     assert beams((notes_export.path,), data_dir=notes_dir, limit=4, output=tmp_path) == 0
     with (tmp_path / "beams.csv").open(encoding="utf-8") as file:
         assert [row["search"] for row in csv.DictReader(file)] == list(SEARCHES)
-    assert "what is written of test" in capsys.readouterr().out
+    assert "outputs for test" in capsys.readouterr().out
 
 
 def test_other_bundles_are_refused(babbler_bundle: Path, tmp_path: Path) -> None:
