@@ -35,7 +35,9 @@ from models.text.tokenization import SubwordTokenizer
 from training.checkpoint import RunDirectory
 from training.data.pair_batching import pad
 from training.export.onnx import save_graphs, to_onnx
-from training.tasks.translation import TranslationExport, TranslationTask, split_pairs
+from training.tasks.translation import TranslationTask
+from training.tasks.translation.export import TranslationExport
+from training.tasks.translation.reading import split_pairs
 from training.trained import load_trained
 
 Tokens = list[int]

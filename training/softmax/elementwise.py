@@ -200,7 +200,7 @@ class _GaussianOverlap(torch.autograd.Function):
 
     @classmethod
     def shares(cls, class_variance: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """`[V]` and `[N, 1]`, whose sum is what is left of a pair's variance."""
+        """`[V]` and `[N, 1]`, whose sum is the remainder of a pair's variance."""
         return class_variance.exp().mul_(cls.FACTOR), variance.exp().mul_(cls.FACTOR)[:, None]
 
     @staticmethod

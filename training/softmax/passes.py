@@ -78,8 +78,8 @@ class _Sums:
 class ComponentPass:
     """Goes through all positions for one component, a chunk at a time.
 
-    Inner products and their gradients are matrix products written out here. What is elementwise or one-sided (the
-    kernel's function, its statistics, the projection) goes through autograd, on small graphs of one chunk.
+    Inner products and their gradients are matrix products written out here. Elementwise and one-sided terms (the
+    kernel's function, its statistics, the projection) go through autograd, on small graphs of one chunk.
     """
 
     def __init__(

@@ -10,7 +10,9 @@ from models.tasks.text_generation import Generator
 from training.analysis.beams import SEARCHES, beam_rows
 from training.analysis.cli import beams
 from training.export.bundle import Exported
-from training.tasks.text_generation import GenerationRecipe, bundle_generation, read_source_targets
+from training.tasks.text_generation.export import bundle_generation
+from training.tasks.text_generation.reading import read_source_targets
+from training.tasks.text_generation.settings import GenerationRecipe
 
 
 def test_every_search_is_measured(notes_export: Exported, notes_recipe: GenerationRecipe, notes_dir: Path) -> None:

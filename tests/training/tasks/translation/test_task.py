@@ -15,7 +15,10 @@ from training.data.batching import IGNORED
 from training.data.corpus import Corpus
 from training.data.pair_batching import PairBatches
 from training.loop import Trainer
-from training.tasks.translation import PairSettings, TranslationRecipe, TranslationTask, build_model, split_pairs
+from training.tasks.translation import TranslationTask
+from training.tasks.translation.reading import split_pairs
+from training.tasks.translation.settings import PairSettings, TranslationRecipe
+from training.tasks.translation.task import build_model
 from training.trained import load_trained
 
 CPU = torch.device("cpu")
