@@ -16,7 +16,8 @@ import tyro
 from benchmarks.kneser_ney import KneserNey
 from models.text.tokenization import WordTokenizer
 from training.checkpoint import RunDirectory
-from training.tasks.language_model import LanguageModelRecipe, split_texts
+from training.tasks.language_model.reading import split_texts
+from training.tasks.language_model.settings import LanguageModelRecipe
 from training.trained import load_offering
 
 

@@ -30,10 +30,11 @@ from training.loop import Trainer
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.translation_model import TranslationModel
 from training.recipe import Recipe, parse_recipe
-from training.tasks import translation
-from training.tasks.language_model import LanguageModelTask, build_model
-from training.tasks.translation import TranslationRecipe
+from training.tasks.language_model import LanguageModelTask
+from training.tasks.language_model.task import build_model
 from training.tasks.translation.graphs import translation_graphs
+from training.tasks.translation.settings import TranslationRecipe
+from training.tasks.translation.task import build_model as build_translator
 
 pytest_plugins = ["tests.fixtures.classification", "tests.fixtures.generation", "tests.fixtures.images"]
 
@@ -221,7 +222,7 @@ def babbler() -> TranslationModel:
     assert isinstance(recipe, TranslationRecipe)
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        model = translation.build_model(recipe, recipe.data.vocab_size).eval().requires_grad_(False)
+        model = build_translator(recipe, recipe.data.vocab_size).eval().requires_grad_(False)
     # Next tokens that depend on source and prefix, peaked so that rounding does not change who is best, and an end
     # (id 1) that comes now and then.
     layer, network = model.output_layer, model.network

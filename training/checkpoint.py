@@ -18,7 +18,7 @@ __all__ = ["Evaluation", "Progress", "RunDirectory", "git_revision"]
 
 
 def git_revision() -> str:
-    """Commit the code is at, `-dirty` behind it where files differ, or `unknown` outside a checkout."""
+    """Return the commit of the code, `-dirty` appended where files differ, or `unknown` outside a checkout."""
     try:
         call = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
         here = Path(__file__).parent
@@ -29,7 +29,7 @@ def git_revision() -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """One look at the development set."""
+    """One evaluation on the development set."""
 
     epoch: int
     step: int
@@ -42,7 +42,7 @@ class Evaluation:
 
 @dataclass(kw_only=True, slots=True)
 class Progress:
-    """Where a run stands. `epoch` and `batch` name the next batch."""
+    """Progress of a run. `epoch` and `batch` name the next batch."""
 
     maximize: bool = False
     """Whether a larger metric is better."""
@@ -108,17 +108,17 @@ class RunDirectory:
         return content
 
     def training_seconds(self) -> float:
-        """Training time up to the last evaluation."""
+        """Return the training time up to the last evaluation."""
         history = json.loads((self.path / "history.json").read_text())
         return float(history[-1]["seconds"])
 
     def clear(self) -> None:
-        """Removes what an earlier run left."""
+        """Remove the directory of an earlier run."""
         if self.path.is_dir():
             shutil.rmtree(self.path)
 
     def start(self, recipe: Recipe) -> None:
-        """Writes the resolved recipe and where the code stands."""
+        """Write the resolved recipe and the revision of the code."""
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(), sort_keys=False))
         provenance = {"git_revision": git_revision(), "torch": torch.__version__}
@@ -129,7 +129,7 @@ class RunDirectory:
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
-    """Writes a checkpoint so that a crash leaves the old one or the new one, never half of it."""
+    """Write a checkpoint; a crash leaves the old one or the new one, never a part of it."""
     temporary = path.with_suffix(".tmp")
     torch.save(content, temporary)
     os.replace(temporary, path)

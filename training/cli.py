@@ -32,7 +32,7 @@ __all__ = ["main"]
 
 console = Console()
 app = tyro.extras.SubcommandApp()
-app.command(analyze, name="analyze", help="Looks into kernels and trained runs.")
+app.command(analyze, name="analyze", help="Analyses kernels and trained runs.")
 
 Overrides = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PATH=VALUE")]
 
@@ -49,7 +49,7 @@ def run(
     restart: bool = False,
     overrides: Overrides = (),
 ) -> int:
-    """Trains what a recipe describes, or goes on with it where an earlier session stopped.
+    """Trains the model of a recipe, or resumes where an earlier session stopped.
 
     On several cores or GPUs: torchrun --nproc-per-node N -m training.cli run ..., with the same loss curve.
 
@@ -110,7 +110,7 @@ def evaluate(
 ) -> int:
     """Measures a run's best checkpoint, or a bundle by the code that serves it: perplexity, BLEU, ROUGE or accuracy.
 
-    With `sparse_k`, what is served has the coverage instead, the share of tokens whose probability is not 0, and the
+    With `sparse_k`, the metrics are coverage, the share of tokens whose probability is not 0, and the
     perplexity of those. A run has that of the plain softmax of the same scores too, to compare with other runs.
 
     Args:
@@ -143,7 +143,7 @@ def export(
     """Writes a run's best checkpoint as a bundle: verified graphs, tokenizer, manifest, model card.
 
     Args:
-        run_directory: What `run` trained.
+        run_directory: A run directory that `run` wrote.
         output: Model directory; the bundle goes to <output>/<name>/<version>/.
         data_dir: Directory that holds the corpora, to measure quality on.
         reference: Other models' values of the first metric for the model card, such as "Kneser-Ney 5-gram=45.2".
@@ -199,7 +199,7 @@ def tune(
         data_dir: Directory that holds the corpora (`softserve-train corpora`).
         runs: Parent of the search's directory <name>-tune, where its study, trials, table and plot go.
         device: auto, cpu, or a CUDA device such as cuda:0.
-        restart: Forget what an earlier search found.
+        restart: Delete the results of an earlier search.
         overrides: Field of the recipe and its value in YAML, such as loop.epochs=3; can be repeated.
     """
     settings = load_recipe(recipe, overrides)

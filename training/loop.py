@@ -83,9 +83,9 @@ class Trainer:
         stop_after: int | None = None,
         on_evaluation: Callable[[Evaluation], None] | None = None,
     ) -> Progress:
-        """Trains to the last epoch or until patience ends; `stop_after` ends this session after that many steps.
+        """Train to the last epoch or until patience ends; `stop_after` ends this session after that many steps.
 
-        `on_evaluation` is called after each look at the development set, once it is saved; what it raises ends the
+        `on_evaluation` is called after each evaluation, once it is saved; an exception of it ends the
         training.
         """
         if self.run.last.is_file():
@@ -106,7 +106,7 @@ class Trainer:
         return self.progress
 
     def _board(self) -> contextlib.AbstractContextManager[SummaryWriter | None]:
-        """Where curves are drawn; only the first process has one."""
+        """Return the writer of TensorBoard events; only the first process has one."""
         if not self.group.is_first:
             return contextlib.nullcontext()
         return contextlib.closing(SummaryWriter(str(self.run.path), purge_step=self.progress.step))
@@ -136,7 +136,7 @@ class Trainer:
         return True
 
     def _step(self, batch: Any) -> float:
-        """One update; returns the mean loss a target."""
+        """Make one update, and return the mean loss of a target."""
         progress, started = self.progress, time.monotonic()
         self._optimizer.zero_grad(set_to_none=True)
         own, count = self._backward(self.group.share(batch))
@@ -157,7 +157,7 @@ class Trainer:
         return summed / count
 
     def _backward(self, batch: Any | None) -> tuple[Tensor, int]:
-        """Adds the batch's part of the gradients; its summed loss, and the number of targets of all processes."""
+        """Add the batch's gradients; return its summed loss, and the number of targets of all processes."""
         if batch is None:
             return torch.zeros(()), int(self.group.summed(0))
         with self._autocast():
@@ -167,7 +167,7 @@ class Trainer:
         return total.detach(), count
 
     def _evaluate(self, board: SummaryWriter | None, report: Callable[[str], None]) -> None:
-        """Ends an epoch: looks at the development set, keeps the model where it is the best so far."""
+        """End an epoch: evaluate on the development set, and keep the model if it is the best so far."""
         progress = self.progress
         with self._snapshots.averaged(self.task.model):
             value = self.task.evaluate(self._dev).value if self.group.is_first else math.nan
@@ -215,7 +215,7 @@ class Trainer:
         checkpoint.save(self.run.last, content)
 
     def _load(self) -> None:
-        """Raises `ValueError` where other processes than these are needed to go on exactly."""
+        """Load the last checkpoint; raises `ValueError` if resuming exactly takes another number of processes."""
         content = checkpoint.load(self.run.last, self.task.device)
         states = [content, *content.get("others", [])]
         if len(states) != self.group.size:
@@ -233,7 +233,7 @@ class Trainer:
 
 @contextlib.contextmanager
 def _bar(epoch: int, total: int, completed: int, *, shown: bool) -> Iterator[Callable[[float, float], None]]:
-    """A progress bar for one epoch; calling what it yields moves it one batch on."""
+    """Show a progress bar for one epoch; the yielded function advances it by a batch."""
     columns = (
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(),

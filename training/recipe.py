@@ -1,4 +1,4 @@
-"""Recipes: the YAML files that say what a run does. Every field is checked when the file is read."""
+"""Recipes: the YAML files that describe runs. Every field is checked when the file is read."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class LoopSettings(Settings):
     """How the model is trained."""
 
     epochs: PositiveInt = 10
-    """Passes over the training data at most."""
+    """Maximum number of epochs."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-3
     """Peak learning rate of AdamW."""
     adam_beta2: Annotated[float, Field(gt=0, lt=1)] = 0.999
@@ -66,7 +66,7 @@ class LoopSettings(Settings):
 
 
 class ExportSettings(Settings):
-    """What goes into the bundle beside the graphs."""
+    """The bundle that is exported."""
 
     version: PositiveInt = 1
     """Version directory of the bundle."""
@@ -83,11 +83,11 @@ class ExportSettings(Settings):
     also_test_on: list[str] = Field(default_factory=list)
     """Other corpora of the registry, with the same columns, whose test splits the bundle is measured on too."""
     torchscript: bool = True
-    """Whether a TorchScript file is written beside the ONNX graphs."""
+    """Whether a TorchScript file is written in addition to the ONNX graphs."""
 
 
 Value = bool | int | float | str | None
-"""What a search may put into a field."""
+"""A value of a field in a search."""
 
 
 class Range(Settings):
@@ -161,14 +161,14 @@ class Recipe(Settings):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     """Name of the run and of the bundle."""
     task: str
-    """What is trained."""
+    """The task that the model is trained for."""
     seed: Annotated[int, Field(ge=0)] = 1
     """Seed of everything random."""
     output_layer: OutputLayerSettings = OutputLayerSettings()
     loop: LoopSettings = LoopSettings()
     export: ExportSettings = ExportSettings()
     tune: TuneSettings | None = None
-    """Which fields `softserve-train tune` searches, and how."""
+    """The fields that `softserve-train tune` searches, and how."""
 
     @model_validator(mode="after")
     def _tunable(self) -> Self:

@@ -42,7 +42,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)  # the trainer reports
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialResult:
-    """A trial that is over."""
+    """A finished trial."""
 
     number: int
     values: Mapping[str, Value]
@@ -61,7 +61,7 @@ class TrialResult:
 class Search:
     """Searches what the `tune` section of a recipe says, in `directory`: `study.db` and a run directory per trial.
 
-    Opening a directory again goes on with its search. Trials that are over are kept, and grid points among them are
+    Opening a directory again goes on with its search. Finished trials are kept, and grid points among them are
     not repeated; one that was interrupted counts as failed and is tried again, from its start. Lists in a grid may grow
     between two calls, and so may ranges and `trials`.
     """
@@ -109,7 +109,7 @@ class Search:
         return optuna.pruners.MedianPruner(n_startup_trials=_PRUNING_STARTS_AFTER)
 
     def run(self, report: Callable[[str], None] = print) -> None:
-        """Trains what is left to try."""
+        """Train the trials that are left."""
         with _only_one(self.directory):
             for stale in self.study.get_trials(states=(TrialState.RUNNING,)):
                 self._retry(stale, report)
@@ -128,7 +128,7 @@ class Search:
         report(f"trial {trial.number} was interrupted")
         self.study.tell(trial.number, state=TrialState.FAIL)
         RunDirectory(self.directory / f"trial-{trial.number}").clear()
-        if self.settings.sampler == "tpe":  # a grid knows what it lacks
+        if self.settings.sampler == "tpe":  # a grid lists its missing points itself
             self.study.enqueue_trial(trial.params)
 
     def _prepare_next(self) -> bool:
@@ -153,7 +153,7 @@ class Search:
         return points[: self.settings.trials]
 
     def _values(self, drawn: Mapping[str, Value]) -> dict[str, Value]:
-        """What was drawn as the recipe spells it: Optuna makes a grid's 2 a 2.0."""
+        """Return the drawn values as the recipe spells them: Optuna makes a grid's 2 a 2.0."""
         values = {}
         for path, value in drawn.items():
             choices = self.settings.parameters.get(path)
@@ -203,7 +203,7 @@ class Search:
         return Trainer(task, run, recipe.loop)
 
     def results(self) -> list[TrialResult]:
-        """All trials that are over, the best first, pruned ones last."""
+        """Return all finished trials, the best first, pruned ones last."""
         results = [self._result(trial) for trial in self.study.get_trials(states=_FINISHED)]
         sign = -1 if self.maximize else 1
         return sorted(results, key=lambda result: (result.pruned, sign * result.metric, result.number))

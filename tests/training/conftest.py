@@ -19,7 +19,8 @@ from training.export.graphs import ExportGraph
 from training.loop import Trainer
 from training.networks.translation_model import TranslationModel
 from training.recipe import parse_recipe
-from training.tasks.translation import TranslationRecipe, TranslationTask
+from training.tasks.translation import TranslationTask
+from training.tasks.translation.settings import TranslationRecipe
 from training.trained import load_trained
 
 _GERMAN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]

@@ -17,7 +17,9 @@ from training.checkpoint import Progress, RunDirectory
 from training.data.batching import Batch
 from training.loop import Trainer, learning_rate_factor, native_bfloat16
 from training.recipe import LoopSettings, Recipe
-from training.tasks.language_model import LanguageModelTask, Perplexity, split_texts
+from training.tasks.language_model import LanguageModelTask
+from training.tasks.language_model.perplexity import Perplexity
+from training.tasks.language_model.reading import split_texts
 
 CPU = torch.device("cpu")
 LEARNABLE = {"lin": 6.5, "log": 13.0, "pow": 5.0}

@@ -8,8 +8,8 @@ import yaml
 
 from training.overrides import check_only_export
 from training.recipe import RecipeError, load_recipe
-from training.tasks.language_model import LanguageModelRecipe
-from training.tasks.translation import TranslationRecipe
+from training.tasks.language_model.settings import LanguageModelRecipe
+from training.tasks.translation.settings import TranslationRecipe
 
 RECIPE: dict[str, Any] = {
     "name": "toy",

@@ -11,11 +11,11 @@ import training.recipe
 from training.data.corpora import CORPORA
 from training.data.image_corpora import get_image_corpus
 from training.recipe import RecipeError, load_recipe, parse_recipe
-from training.tasks.image_classification import ImageClassificationRecipe
-from training.tasks.language_model import LanguageModelRecipe
-from training.tasks.text_classification import ClassificationRecipe
-from training.tasks.text_generation import GenerationRecipe
-from training.tasks.translation import TranslationRecipe
+from training.tasks.image_classification.settings import ImageClassificationRecipe
+from training.tasks.language_model.settings import LanguageModelRecipe
+from training.tasks.text_classification.settings import ClassificationRecipe
+from training.tasks.text_generation.settings import GenerationRecipe
+from training.tasks.translation.settings import TranslationRecipe
 
 SHIPPED = sorted((Path(training.recipe.__file__).parent / "recipes").glob("*.yaml"))
 SMALLEST: dict[str, Any] = {"name": "toy", "task": "language-model", "data": {"corpus": "ptb"}}

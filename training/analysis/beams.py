@@ -8,7 +8,8 @@ from models.decoding.beam_search import SearchOptions
 from models.tasks.text_generation import Generator
 from training.analysis.tables import Rows
 from training.recipe import parse_recipe
-from training.tasks.text_generation import bundle_generation, read_source_targets
+from training.tasks.text_generation.export import bundle_generation
+from training.tasks.text_generation.reading import read_source_targets
 
 __all__ = ["SEARCHES", "beam_rows"]
 

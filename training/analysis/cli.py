@@ -158,7 +158,7 @@ def grid(
     against: str | None = None,
     device: str = "auto",
 ) -> int:
-    """Compares what a search (`softserve-train tune`) trained on a split: mean and spread over seeds, plots.
+    """Compares the models of a search (`softserve-train tune`) on a split: mean and spread over seeds, plots.
 
     Args:
         recipe: The YAML file that was searched with.
@@ -222,7 +222,7 @@ def beams(
             raise ValueError(f"{bundle} is a bundle of task {model.manifest.task!r}, which does not offer 'generate'")
         models[str(bundle)] = model
     rows = searches.beam_rows(models, split, data_dir, limit)
-    console.print(rows.table(f"what is written of {split}"))
+    console.print(rows.table(f"outputs for {split}"))
     if output is not None:
         _write(output, {"beams.csv": rows})
     return 0

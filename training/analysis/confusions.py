@@ -1,4 +1,4 @@
-"""Which classes a classifier takes for others.
+"""Confusions of classes by a classifier.
 
 Shapes: `N` examples, `C` classes.
 """

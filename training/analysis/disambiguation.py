@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 PAIRS = Path(__file__).parent / "pairs.tsv"
-"""Everyday English sentences, each with a word that what comes before it decides."""
+"""Everyday English sentences, each with a word that the words before it decide."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +39,7 @@ class Pair:
     """A sentence, and the same with one word replaced by one that is easily confused with it."""
 
     line: int
-    """Where it stands in its file."""
+    """Number of its line in the file."""
     right: str
     wrong: str
 
@@ -110,7 +110,7 @@ def locate(pair: Pair, tokenizer: WordTokenizer) -> Located:
 
 @torch.no_grad()
 def odds(task: LanguageModelTask, located: Located) -> Odds | None:
-    """What a model in evaluation mode thinks of both words; None where one is not in its vocabulary."""
+    """Return a model's log-odds of both words, in evaluation mode; None if one is not in its vocabulary."""
     right, wrong = located.tokens
     if right is None or wrong is None:
         return None
@@ -126,9 +126,9 @@ class Comparison:
 
     pair: Pair
     located: Located
-    """By the first run's vocabulary."""
+    """Located in the vocabulary of the first run."""
     odds: Mapping[str, Odds | None]
-    """By run; None where it does not know a word."""
+    """Odds of each run; None if a word is not in its vocabulary."""
 
     @property
     def spread(self) -> float:

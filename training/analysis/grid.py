@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Measured", "grid_rows", "losses_of", "plot_curves", "plot_metric", "shown_rows"]
 
 _COLUMNS = 3
-"""Of plots side by side."""
+"""Size of plots that are placed side by side."""
 
 SEED = "seed"
 """The field whose values are repetitions of the same thing."""
@@ -34,7 +34,7 @@ class Measured:
 
 
 def _groups(trials: Sequence[Measured]) -> list[tuple[dict[str, Value], list[Measured]]]:
-    """Trials of the same settings, the seed aside; numbers in order, what is no number first."""
+    """Trials of the same settings, the seed aside; numbers in order, after other values."""
     paths = [path for path in trials[0].result.values if path != SEED]
     groups: dict[tuple[Value, ...], list[Measured]] = {}
     for trial in trials:

@@ -1,4 +1,4 @@
-"""What a hyperparameter search found: table, plot, and values to paste into the recipe."""
+"""Results of a hyperparameter search: table, plot, and values to paste into the recipe."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -49,7 +49,7 @@ def plot(
 ) -> Path:
     """Metric against each parameter, as an image.
 
-    Pruned trials are crosses; the best, which comes first, is filled. Where less is better, what is far above it lies
+    Pruned trials are crosses; the best, which comes first, is filled. Where less is better, trials far above it lie
     at the upper edge, as a triangle.
     """
     from matplotlib.figure import Figure  # slow to import, and most commands draw nothing
@@ -68,7 +68,7 @@ def plot(
 
 
 _FAR = 10.0
-"""Times the best metric: what is above would press all others into one line."""
+"""Multiple of the best metric up to which the axis reaches; outliers would compress all others into one line."""
 _LABELLED = 6
 """Values at most that each get a tick."""
 
@@ -83,7 +83,7 @@ def _scatter(axes: "Axes", results: Sequence[TrialResult], parameter: str, top: 
 
 
 def _places(axes: "Axes", values: Sequence[Value]) -> list[float]:
-    """Where values lie on the horizontal axis, logarithmic for numbers far apart; what is no number, side by side."""
+    """Where values lie on the horizontal axis, logarithmic for numbers far apart; other values have equal distances."""
     numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) < len(values):
         names = sorted({str(value) for value in values})

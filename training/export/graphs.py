@@ -12,7 +12,7 @@ __all__ = ["ExportGraph", "contract"]
 
 @dataclass(frozen=True, slots=True)
 class ExportGraph:
-    """A module to export, what it promises, and example inputs in the order of the contract's."""
+    """A module to export, its contract, and example inputs in the order of the contract's."""
 
     module: nn.Module
     contract: Graph

@@ -12,7 +12,7 @@ __all__ = ["ATTEND", "ATTEND_SOME", "WRITE_SLOTS", "attend", "attend_some", "wri
 
 
 def _heads(vectors: Tensor, heads: int) -> Tensor:
-    """`[B, S, d]` -> `[B, H, S, d / H]`; what has heads already stays as it is."""
+    """`[B, S, d]` -> `[B, H, S, d / H]`; a tensor that has heads stays as it is."""
     return vectors if vectors.dim() == 4 else vectors.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 

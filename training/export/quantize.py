@@ -83,7 +83,7 @@ def quantize_int8_static(
 ) -> onnx.ModelProto:
     """The graph with int8 matrix products and word vectors, activations `[M, K]` rounded by `ranges` of each input.
 
-    A result does not depend on the rows that are computed beside it, as it does where one scale is found for all rows
+    A result does not depend on the other rows of a batch, as it does where one scale is found for all rows
     (dynamic quantization). Weights have a scale per output channel, word vectors one per word. Tables named in `keep`
     stay as they are.
     """

@@ -32,7 +32,7 @@ class GenerationModel(SequenceToSequenceModel):
         self.transform = nn.Sequential(
             nn.Linear(size, size), nn.GELU(), nn.LayerNorm(size, eps=encoder.config.norm_epsilon)
         )
-        """What stands between encoder and output layer in BERT."""
+        """The layers between encoder and output layer in BERT."""
 
     def layers(self) -> list[EncoderLayer]:
         return [layer for layer in self.encoder.layers if isinstance(layer, EncoderLayer)]
@@ -45,7 +45,7 @@ class GenerationModel(SequenceToSequenceModel):
         memory: Memory = []
         for layer in self.layers():
             memory.append(layer.attention.keys_values(hidden))
-            if len(memory) < len(encoder.layers):  # nobody sees what the last one makes of the source
+            if len(memory) < len(encoder.layers):  # the last layer's outputs for the source are not used
                 hidden = self._through(layer, hidden, memory[-1], mask)
         return memory
 
@@ -74,6 +74,6 @@ class GenerationModel(SequenceToSequenceModel):
 
     @staticmethod
     def _through(layer: EncoderLayer, hidden: Tensor, seen: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
-        """What a layer makes of vectors that see those behind the keys and values."""
+        """Return a layer's outputs for vectors that attend to these keys and values."""
         hidden = layer.after(0, hidden, layer.attention(hidden, seen, mask))
         return layer.after(1, hidden, layer.feed_forward(hidden))

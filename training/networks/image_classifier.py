@@ -14,11 +14,11 @@ from training.softmax import GeneralizedSoftmax
 __all__ = ["ImageClassifier"]
 
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's red, green and blue."""
+"""Mean and standard deviation of ImageNet's red, green and blue."""
 
 
 class ImageClassifier(SoftmaxModel):
-    """Images of 8 bits a colour in, what the output layer sees out."""
+    """Computes an image's vector from 8 bits a colour."""
 
     mean: Tensor
     deviation: Tensor

@@ -39,7 +39,7 @@ class LSTM(nn.Module):
 
         `lengths` `[B]`, on the CPU, counts the valid steps; what lies behind them is padding, and the longest
         sequence must have none. With `lengths` there is no dropout between layers: it is for inference.
-        Without it all steps are valid.
+        All steps are valid without it.
         """
         inputs = self.dropout(inputs)
         if lengths is None:

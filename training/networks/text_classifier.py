@@ -27,7 +27,7 @@ class TextClassifier(SoftmaxModel):
         self.dropout = Dropout(encoder.config.dropout)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """tokens `[B, T]`, lengths `[B]` -> what the output layer sees, `[B, d]`."""
+        """tokens `[B, T]`, lengths `[B]` -> inputs of the output layer, `[B, d]`."""
         vectors: Tensor = self.dropout(pooled(self.encoder(tokens, lengths), lengths, self.pooling))
         return vectors
 

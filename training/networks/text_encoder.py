@@ -25,7 +25,7 @@ CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json
 """Files of an encoder's directory."""
 
 _STANDARD_DEVIATION = 0.02
-"""Of fresh weights (BERT's `initializer_range`)."""
+"""Standard deviation of fresh weights (BERT's `initializer_range`)."""
 
 
 class EncoderConfig(Settings):
@@ -81,7 +81,7 @@ class TextEncoder(nn.Module):
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
-        """As BERT starts."""
+        """Initialize weights as BERT does."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=_STANDARD_DEVIATION)
@@ -123,7 +123,7 @@ def load_text_encoder(directory: Path) -> TextEncoder:
 
 
 class _BertConfig(Settings):
-    """What is read of a `config.json`; the rest of it says nothing about how vectors are computed."""
+    """The fields that are read from a `config.json`; others do not change how vectors are computed."""
 
     model_config = Settings.model_config | {"extra": "ignore"}
 
@@ -141,7 +141,7 @@ class _BertConfig(Settings):
 
 
 def read_config(directory: Path) -> EncoderConfig:
-    """The sizes that `config.json` states; see `load_text_encoder` for what it raises."""
+    """Return the sizes that `config.json` states; raises the errors of `load_text_encoder`."""
     path = directory / CONFIG
     try:
         found = _BertConfig.model_validate(json.loads(path.read_text(encoding="utf-8")))

@@ -230,9 +230,9 @@ class Transformer(nn.Module):
     def decode(
         self, inputs: Tensor, memory: Memory, mask: Tensor | None, past: Cache | None = None
     ) -> tuple[Tensor, Cache]:
-        """Context vectors `[B, T, d]` of target word vectors `[B, T, d]`, and what a continuation needs as `past`.
+        """Return context vectors `[B, T, d]` of target word vectors `[B, T, d]`, and the `past` of a continuation.
 
-        Without `past` the inputs are whole sentences; with it `T` is 1.
+        The inputs are whole sentences without `past`; with it `T` is 1.
         """
         start = 0 if past is None else past[0][0].shape[2]
         hidden = self._with_positions(inputs, self.positions[start : start + inputs.shape[1]])

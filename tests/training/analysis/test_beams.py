@@ -10,7 +10,9 @@ from models.tasks.text_generation import Generator
 from training.analysis.beams import SEARCHES, beam_rows
 from training.analysis.cli import beams
 from training.export.bundle import Exported
-from training.tasks.text_generation import GenerationRecipe, bundle_generation, read_source_targets
+from training.tasks.text_generation.export import bundle_generation
+from training.tasks.text_generation.reading import read_source_targets
+from training.tasks.text_generation.settings import GenerationRecipe
 
 
 def test_every_search_is_measured(notes_export: Exported, notes_recipe: GenerationRecipe, notes_dir: Path) -> None:
@@ -28,7 +30,7 @@ def test_the_command_writes_a_table(
     assert beams((notes_export.path,), data_dir=notes_dir, limit=4, output=tmp_path) == 0
     with (tmp_path / "beams.csv").open(encoding="utf-8") as file:
         assert [row["search"] for row in csv.DictReader(file)] == list(SEARCHES)
-    assert "what is written of test" in capsys.readouterr().out
+    assert "outputs for test" in capsys.readouterr().out
 
 
 def test_other_bundles_are_refused(babbler_bundle: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from training.data.own_files import read_pairs, read_split
 from training.data.settings import SplitFiles
-from training.tasks.translation import PairSettings
+from training.tasks.translation.settings import PairSettings
 
 ONLY_TRAIN = SplitFiles(train="pairs.tsv")
 

@@ -7,7 +7,7 @@ import pytest
 
 from training.data.own_texts import read_lines
 from training.data.settings import SplitFiles
-from training.tasks.language_model import DataSettings
+from training.tasks.language_model.settings import DataSettings
 
 FILES = SplitFiles(train="text.txt")
 LINES = [f"line {index}" for index in range(60)]

@@ -25,7 +25,9 @@ from training.data.corpus import Corpus
 from training.export.bundle import Exported, export_run
 from training.export.verify import ExportError
 from training.recipe import Recipe, parse_recipe
-from training.tasks.language_model import LanguageModelTask, bundle_perplexity, split_texts
+from training.tasks.language_model import LanguageModelTask
+from training.tasks.language_model.export import bundle_perplexity
+from training.tasks.language_model.reading import split_texts
 from training.trained import load_trained
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.

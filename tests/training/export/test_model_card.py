@@ -1,13 +1,18 @@
 """Tests of the model card: it says what the manifest knows."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from models.bundle.manifest import DataSource, Kernel, Manifest, Quality, Quantization, SoftmaxLayer
+from models.bundle.reading import read_manifest
 from training.export.bundle import Exported
 from training.export.model_card import model_card
+
+BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
 
 
 @pytest.fixture
@@ -117,3 +122,14 @@ def test_the_recipe_can_be_copied_out(manifest: Manifest) -> None:
     text = "\n".join(_card(manifest))
     block = text.partition("```yaml\n")[2].partition("```")[0]
     assert yaml.safe_load(block) == manifest.provenance.recipe
+
+
+@pytest.mark.parametrize("name", ["next-word", "de-en", "intents"])
+def test_the_cards_of_bundled_models_are_written_alike(name: str) -> None:
+    bundle = BUNDLED / name / "1"
+    card = (bundle / "MODEL_CARD.md").read_text(encoding="utf-8")
+    (measured,) = re.findall("largest difference of any output, float32: (.*)[.]", card)
+    differences = {backend: float(value) for backend, value in (pair.split() for pair in measured.split(", "))}
+    others = re.findall(r"^[|] (?!this model|model|---)(.*) [|] .* [|] test [|] ([0-9.]+) ", card, re.MULTILINE)
+    references = {other: float(value) for other, value in others}
+    assert model_card(read_manifest(bundle), differences=differences, references=references) == card

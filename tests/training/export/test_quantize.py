@@ -18,8 +18,8 @@ from training.export.graphs import ExportGraph
 from training.export.onnx import save_graphs
 from training.export.quantize import quantize_int8, quantize_int8_static
 from training.networks.language_model import RecurrentLanguageModel
-from training.tasks.language_model import split_texts
 from training.tasks.language_model.graphs import language_model_graphs
+from training.tasks.language_model.reading import split_texts
 
 Array = NDArray[np.float32]
 

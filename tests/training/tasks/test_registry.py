@@ -9,7 +9,8 @@ from models.text.tokenization import SubwordTokenizer, WordTokenizer
 from training.checkpoint import RunDirectory
 from training.recipe import Recipe
 from training.tasks.language_model import LanguageModelTask
-from training.tasks.translation import TranslationRecipe, TranslationTask
+from training.tasks.translation import TranslationTask
+from training.tasks.translation.settings import TranslationRecipe
 from training.trained import open_task, start_run
 
 CPU = torch.device("cpu")

@@ -39,7 +39,7 @@ class Perplexity:
 
     @classmethod
     def of(cls, log_probabilities: Iterable[float]) -> Self:
-        """From the log-probability of each token."""
+        """Return the perplexity of tokens with these log-probabilities."""
         values = list(log_probabilities)
         possible = [value for value in values if value != -math.inf]
         return cls(math.fsum(possible), len(values), len(values) - len(possible))

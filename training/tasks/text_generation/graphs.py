@@ -1,7 +1,7 @@
 """The graphs a text generator is exported as: an encoder, and the same layers taking one step.
 
 Shapes: `B` texts, `K` hypotheses a text, `S` source tokens, `M` slots of a cache, `C` candidates a hypothesis,
-`d` hidden size, `H` heads. See `training.tasks.translation.graphs` for what a step does with its cache.
+`d` hidden size, `H` heads. See `training.tasks.translation.graphs` for the cache of a step.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class ReadingGraph(_Layers):
 
 
 class GenerationStepGraph(_Layers):
-    """Reads the last token of each hypothesis, and says what is most likely to follow it."""
+    """Reads the last token of each hypothesis, and computes the most likely next tokens."""
 
     def __init__(self, model: GenerationModel) -> None:
         super().__init__(model)

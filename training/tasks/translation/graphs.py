@@ -56,7 +56,7 @@ class EncoderGraph(nn.Module):
 
 
 class DecoderStepGraph(nn.Module):
-    """Reads the last token of each hypothesis, and says what is most likely to follow it."""
+    """Reads the last token of each hypothesis, and computes the most likely next tokens."""
 
     def __init__(self, model: TranslationModel) -> None:
         super().__init__()

@@ -9,8 +9,8 @@ from tests.fixtures.images import LABELS
 from training.data.image_corpora import ImageCorpus
 from training.data.own_images import OwnImages
 from training.data.settings import SplitFiles
-from training.tasks.image_classification import ImageSettings
 from training.tasks.image_classification.reading import image_source, read_images
+from training.tasks.image_classification.settings import ImageSettings
 
 OWN = ImageSettings(files=SplitFiles(train="photos"), image_size=32, limit=7)
 

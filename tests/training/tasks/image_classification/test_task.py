@@ -17,11 +17,9 @@ from training.networks.image_classifier import ImageClassifier as Network
 from training.networks.image_encoder import DenseNet, EfficientNetLite0
 from training.recipe import parse_recipe
 from training.softmax import GeneralizedSoftmax
-from training.tasks.image_classification import (
-    ImageClassificationExport,
-    ImageClassificationRecipe,
-    ImageClassificationTask,
-)
+from training.tasks.image_classification import ImageClassificationTask
+from training.tasks.image_classification.export import ImageClassificationExport
+from training.tasks.image_classification.settings import ImageClassificationRecipe
 from training.trained import open_task, start_run
 
 

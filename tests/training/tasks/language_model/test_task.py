@@ -11,7 +11,11 @@ import torch
 from training.data.batching import IGNORED, Batch, SentenceBatches, StreamBatches
 from training.data.corpus import Corpus
 from training.recipe import Recipe, parse_recipe
-from training.tasks.language_model import LanguageModelRecipe, LanguageModelTask, Perplexity, build_model, split_texts
+from training.tasks.language_model import LanguageModelTask
+from training.tasks.language_model.perplexity import Perplexity
+from training.tasks.language_model.reading import split_texts
+from training.tasks.language_model.settings import LanguageModelRecipe
+from training.tasks.language_model.task import build_model
 
 CPU = torch.device("cpu")
 MakeTask = Callable[..., LanguageModelTask]

@@ -14,7 +14,9 @@ from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, export_run
 from training.export.verify import ExportError
 from training.recipe import parse_recipe
-from training.tasks.text_classification import ClassificationRecipe, TextClassificationExport, TextClassificationTask
+from training.tasks.text_classification import TextClassificationTask
+from training.tasks.text_classification.export import TextClassificationExport
+from training.tasks.text_classification.settings import ClassificationRecipe
 
 
 def test_graphs_are_those_of_the_model(errands_export: Exported) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus
-from training.tasks.text_classification import LabelledSettings
 from training.tasks.text_classification.reading import (
     LabelledText,
     known_texts,
@@ -17,6 +16,7 @@ from training.tasks.text_classification.reading import (
     out_of_scope_texts,
     read_labelled,
 )
+from training.tasks.text_classification.settings import LabelledSettings
 
 
 def _own(path: Path, lines: list[str], **fields: Any) -> LabelledSettings:

@@ -15,7 +15,8 @@ from tests.training.networks.golden import bert
 from training.checkpoint import RunDirectory
 from training.data.text_batching import TextBatch
 from training.recipe import parse_recipe
-from training.tasks.text_classification import ClassificationRecipe, TextClassificationTask
+from training.tasks.text_classification import TextClassificationTask
+from training.tasks.text_classification.settings import ClassificationRecipe
 from training.trained import open_task, start_run
 
 CPU = torch.device("cpu")

@@ -12,7 +12,9 @@ from tests.fixtures.generation import NOTES_RECIPE, train_generator
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, export_run
 from training.recipe import parse_recipe
-from training.tasks.text_generation import TextGenerationTask, bundle_generation, read_source_targets
+from training.tasks.text_generation import TextGenerationTask
+from training.tasks.text_generation.export import bundle_generation
+from training.tasks.text_generation.reading import read_source_targets
 
 
 def test_graphs_are_those_of_the_model(notes_export: Exported) -> None:

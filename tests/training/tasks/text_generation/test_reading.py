@@ -10,7 +10,8 @@ import pytest
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus, CorpusFile, read_jsonl
 from training.data.settings import SplitFiles
-from training.tasks.text_generation import GenerationSettings, SourceTargets, read_source_targets
+from training.tasks.text_generation.reading import SourceTargets, read_source_targets
+from training.tasks.text_generation.settings import GenerationSettings
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import torch
 from tests.fixtures.generation import NOTES_RECIPE
 from training.checkpoint import RunDirectory
 from training.recipe import parse_recipe
-from training.tasks.text_generation import GenerationRecipe, TextGenerationTask
+from training.tasks.text_generation import TextGenerationTask
+from training.tasks.text_generation.settings import GenerationRecipe
 from training.trained import open_task, start_run
 
 

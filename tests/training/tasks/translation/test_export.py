@@ -25,8 +25,11 @@ from training.export.bundle import Exported, export_run
 from training.networks.translation_model import TranslationModel
 from training.recipe import parse_recipe
 from training.tasks.sequence_graphs import example_source, example_step
-from training.tasks.translation import TranslationExport, TranslationRecipe, TranslationTask, bundle_bleu, split_pairs
+from training.tasks.translation import TranslationTask
+from training.tasks.translation.export import TranslationExport, bundle_bleu
 from training.tasks.translation.graphs import EncoderGraph, translation_graphs
+from training.tasks.translation.reading import split_pairs
+from training.tasks.translation.settings import TranslationRecipe
 from training.trained import load_trained
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.

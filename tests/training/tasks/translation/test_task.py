@@ -15,7 +15,10 @@ from training.data.batching import IGNORED
 from training.data.corpus import Corpus
 from training.data.pair_batching import PairBatches
 from training.loop import Trainer
-from training.tasks.translation import PairSettings, TranslationRecipe, TranslationTask, build_model, split_pairs
+from training.tasks.translation import TranslationTask
+from training.tasks.translation.reading import split_pairs
+from training.tasks.translation.settings import PairSettings, TranslationRecipe
+from training.tasks.translation.task import build_model
 from training.trained import load_trained
 
 CPU = torch.device("cpu")
@@ -200,7 +203,7 @@ def test_only_training_batches_are_shuffled_and_lack_what_is_too_long_or_empty(
 ) -> None:
     pairs = [("eins", "one"), ("", "two"), ("drei", ""), ("eins " * 8, "one"), ("vier", "four " * 8), ("neun", "nine")]
     task = make_task(max_tokens=7)
-    monkeypatch.setattr("training.tasks.translation.split_pairs", lambda data, split, data_dir: pairs)
+    monkeypatch.setattr("training.tasks.translation.task.split_pairs", lambda data, split, data_dir: pairs)
     assert set(_texts(task, task.batches("train")).values()) == {("eins", "one"), ("neun", "nine")}
     assert len(_texts(task, task.batches("dev"))) == len(pairs)
     monkeypatch.undo()
