@@ -33,14 +33,7 @@ from models.tasks.translation import Translator
 from models.text.tokenization import SubwordTokenizer
 from training.checkpoint import RunDirectory
 from training.data.pair_batching import pad
-<<<<<<< HEAD
 from training.tasks.translation import TranslationTask, split_pairs
-=======
-from training.export.onnx import save_graphs, to_onnx
-from training.tasks.translation import TranslationTask
-from training.tasks.translation.export import TranslationExport
-from training.tasks.translation.reading import split_pairs
->>>>>>> work-training
 from training.trained import load_trained
 
 Tokens = list[int]

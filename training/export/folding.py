@@ -14,11 +14,7 @@ __all__ = ["FoldedSoftmax"]
 
 
 class FoldedSoftmax(nn.Module):
-<<<<<<< HEAD
     """Compute the same as a `GeneralizedSoftmax` from less, for inference.
-=======
-    """Computes the outputs of a `GeneralizedSoftmax`, for inference.
->>>>>>> work-training
 
     * Class statistics (squared norms, ball maps, variances) are stored, computed in float64.
     * A kernel whose softmax is that of a linear layer is one: `pow` with p = 2 is `2 h . W_v - ||W_v||^2`, since
@@ -87,11 +83,7 @@ class FoldedSoftmax(nn.Module):
         return at_least_float32(functional.linear(2.0 * vector, self._weights[0], -statistics[0]))
 
     def _rows(self, kernel: Kernel, vector: Tensor) -> list[Tensor]:
-<<<<<<< HEAD
         """Return the vectors that are multiplied with the projection matrix for one component: some `[N, d]`."""
-=======
-        """Return the factors of the projection matrix for one component: some `[N, d]`."""
->>>>>>> work-training
         size = vector.shape[1]
         if _is_affine(kernel):
             return [2.0 * vector]

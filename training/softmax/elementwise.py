@@ -201,11 +201,7 @@ class _GaussianOverlap(torch.autograd.Function):
 
     @classmethod
     def shares(cls, class_variance: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-<<<<<<< HEAD
         """Return terms `[V]` and `[N, 1]`, whose sum is a pair's variance times the factor."""
-=======
-        """`[V]` and `[N, 1]`, whose sum is the remainder of a pair's variance."""
->>>>>>> work-training
         return class_variance.exp().mul_(cls.FACTOR), variance.exp().mul_(cls.FACTOR)[:, None]
 
     @staticmethod

@@ -41,15 +41,10 @@ def squared_distance(product: Tensor, class_norm: Tensor, position_norm: Tensor)
 class Kernel(nn.Module):
     """Compute scores `[V, d] x [N, d] -> [N, V]`; see `build_kernel` for construction by name.
 
-        Hyperparameters are numbers, or with `learnable=True` parameters that softplus keeps positive.
+    Hyperparameters are numbers, or with `learnable=True` parameters that softplus keeps positive.
 
-    <<<<<<< HEAD
-        A kernel of your own is a subclass that overrides `score`, for hyperparameters `defaults`, and for per-class and
-        per-position terms `class_statistics`; autograd differentiates it. A recipe names it `package.module:ClassName`.
-    =======
-        A kernel of your own is a subclass that overrides `score`, for hyperparameters `defaults`, and for terms of a single
-        vector `class_statistics`; autograd differentiates it. A recipe names it `package.module:ClassName`.
-    >>>>>>> work-training
+    A kernel of your own is a subclass that overrides `score`, for hyperparameters `defaults`, and for per-class and
+    per-position terms `class_statistics`; autograd differentiates it. A recipe names it `package.module:ClassName`.
     """
 
     name: ClassVar[str]

@@ -203,11 +203,7 @@ class GeneralizedSoftmax(nn.Module):
         return _sum((joint - largest).exp()).log() + largest
 
     def log_normalizer(self, scores: Tensor) -> Tensor:
-<<<<<<< HEAD
         """Return the logarithm of a component's normalizer: `[N, V]` -> `[N]`."""
-=======
-        """Return the logarithm of the divisor of a component's exponentials: `[N, V]` -> `[N]`."""
->>>>>>> work-training
         if self.sparse_k is None or self.sparse_k >= scores.shape[1]:
             return torch.logsumexp(scores, dim=-1)
         return torch.logsumexp(best_classes(scores, self.sparse_k)[0], dim=-1)
@@ -239,12 +235,8 @@ class GeneralizedSoftmax(nn.Module):
         """Return the cross entropy with label smoothing and the variance regularizer (eq. 14), never holding `[N, V]`.
 
         hidden `[N, d]`, target `[N]` -> scalar, or `[N]` with reduction `none`, where ignored positions have loss 0.
-<<<<<<< HEAD
         Reduction `mean` divides by the number of targets that are not ignored, and is 0 without any.
         Raises `ValueError` for targets out of range.
-=======
-        The mean is that of the positions that count, 0 where none does. Raises `ValueError` for targets out of range.
->>>>>>> work-training
         """
         kept = target != ignore_index
         hidden_kept, target_kept = (hidden, target) if bool(kept.all()) else (hidden[kept], target[kept])

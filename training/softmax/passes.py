@@ -78,13 +78,8 @@ class _Sums:
 class ComponentPass:
     """Compute scores and gradients of all positions for one component, a chunk at a time.
 
-    <<<<<<< HEAD
-        Inner products and their gradients are matrix products written out here. Elementwise functions, per-class and
-        per-position terms and the projection go through autograd, on small graphs of one chunk.
-    =======
-        Inner products and their gradients are matrix products written out here. Elementwise and one-sided terms (the
-        kernel's function, its statistics, the projection) go through autograd, on small graphs of one chunk.
-    >>>>>>> work-training
+    Inner products and their gradients are matrix products written out here. Elementwise functions, per-class and
+    per-position terms and the projection go through autograd, on small graphs of one chunk.
     """
 
     def __init__(
