@@ -34,7 +34,7 @@ class Limits(BaseModel):
 class ModelInfo(BaseModel):
     """A served model: facts that all models have, and those of its task, which may be others than the ones here."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", json_schema_serialization_defaults_required=True)
 
     name: str
     version: int

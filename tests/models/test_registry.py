@@ -46,3 +46,8 @@ def test_the_tasks_of_the_package_are_found():
     from models.tasks.registry import TASKS
 
     assert {"language-model", "translation", "text-generation"} <= set(TASKS.names())
+
+
+def test_the_group_of_entry_points_is_that_of_the_package_or_a_given_one():
+    assert Registry("models.tasks", "task").group == "softserve.models.tasks"
+    assert Registry("models.tasks", "task", group="other").group == "other"

@@ -157,7 +157,8 @@ def busy(metrics, name, version):
     observer.batch([4], [0.1])
     observer.computed(0.1)
     observer.failed()
-    observer.prefixes(1, 1)
+    observer.looked_up(True)
+    observer.looked_up(False)
     for reason in ("overloaded", "expired"):
         observer.rejected(reason, 1)
     observer.generated(3)

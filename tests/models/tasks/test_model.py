@@ -29,3 +29,31 @@ def test_tokens_are_estimated_from_characters(store):
 
 def test_a_model_without_a_cache_ignores_it(store):
     store.load("intents", threads=1).use_cache(1 << 20)
+
+
+@pytest.mark.parametrize("name", ["next-word", "de-en", "intents"])
+def test_the_self_test_goes_from_texts_to_results_by_every_graph(store, name, monkeypatch):
+    model = store.load(name, threads=1)
+    ran = set()
+    for method in ("run", "resident"):
+        call = getattr(type(model.backend), method)
+
+        def record(backend, graph, *arguments, call=call):
+            ran.add(graph)
+            return call(backend, graph, *arguments)
+
+        monkeypatch.setattr(type(model.backend), method, record)
+    model.self_test()
+    assert ran == set(model.manifest.graphs)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("next-word", {"vocabulary"}),
+        ("de-en", {"languages", "vocabulary"}),
+        ("intents", {"vocabulary", "classes"}),
+    ],
+)
+def test_the_section_describes_itself(store, name, lines):
+    assert set(store.manifest(name).config.description()) == lines

@@ -34,3 +34,13 @@ def test_models_are_listed_with_what_they_are(client, library):
 def test_unknown_models_name_the_known_ones(client, library, detail_of, name):
     response = client.get("/v1/models/" + name.replace("..", "%2e%2e"))
     assert f"known models: next-word:{library.manifest.version}" in detail_of(response, 404)
+
+
+def test_facts_of_other_tasks_appear(client, monkeypatch):
+    (served,) = client.app.state.registry.served.values()
+    summary = {"dimensions": 384, "limits": {"max_tokens": 7, "max_seconds": 2.5}}
+    monkeypatch.setattr(type(served.manifest.config), "summary", lambda config: summary)
+    (found,) = client.get("/v1/models").json()["models"]
+    assert found["dimensions"] == 384
+    assert found["limits"] == {"max_tokens": 7, "max_output_tokens": None, "max_pixels": None, "max_seconds": 2.5}
+    assert found["vocab_size"] is None

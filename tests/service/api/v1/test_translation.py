@@ -306,7 +306,7 @@ def test_an_error_is_said_without_its_secrets_and_forgotten(gated, gate, detail_
 def test_generated_tokens_are_counted(babbling, translator, metric):
     before = metric(babbling, "softserve_generated_tokens_total")
     assert results(translate(babbling, text=["zu", "in"], beam_size=2, n_best=2))
-    decoding = translator.start(2)
+    decoding = translator.start_decoding(2)
     parts = [part for text in ("zu", "in") for part in translator.query(text).parts()]
     decoding.add([part.tokens for part in parts], [(part, SearchOptions(n_best=2), part.max_tokens) for part in parts])
     found = []
