@@ -33,7 +33,8 @@ from models.tasks.translation import Translator
 from models.text.tokenization import SubwordTokenizer
 from training.checkpoint import RunDirectory
 from training.data.pair_batching import pad
-from training.tasks.translation import TranslationTask, split_pairs
+from training.tasks.translation import TranslationTask
+from training.tasks.translation.task import split_pairs
 from training.trained import load_trained
 
 Tokens = list[int]
