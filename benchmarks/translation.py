@@ -34,7 +34,7 @@ from models.text.tokenization import SubwordTokenizer
 from training.checkpoint import RunDirectory
 from training.data.pair_batching import pad
 from training.tasks.translation import TranslationTask
-from training.tasks.translation.task import split_pairs
+from training.tasks.translation.reading import split_pairs
 from training.trained import load_trained
 
 Tokens = list[int]
