@@ -80,7 +80,7 @@ def _succeeds(*command: str) -> bool:
 
 
 def _mirror() -> str:
-    """Where this machine's apt finds Debian."""
+    """Return the address of Debian's packages, as apt has it."""
     lines = [
         line
         for path in (Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*")))

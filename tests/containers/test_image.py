@@ -1,4 +1,4 @@
-"""The image, built and run: bounded, read-only, as nobody. `make test-containers`."""
+"""The image, built and run: bounded, read-only, as an unprivileged user. `make test-containers`."""
 
 import json
 import shutil

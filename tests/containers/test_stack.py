@@ -62,7 +62,7 @@ def value_of(expression):
 
 @contextlib.contextmanager
 def under_load(url):
-    """`softserve bench`, one for each of what a user might ask; the last one asks more than can be computed."""
+    """`softserve bench`, one load test for each operation; the last exceeds the capacity."""
     command = [sys.executable, "-m", "service.cli", "bench", url, "--seconds", "600"]
     loads = [subprocess.Popen([*command, *flags.split()], stdout=subprocess.DEVNULL) for flags in LOADS]
     try:

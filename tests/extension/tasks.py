@@ -59,7 +59,7 @@ class RemainderModel(Model[RemainderConfig]):
         return {"divide": self.remainders}
 
     def warm_up_queries(self, operation: str, count: int, length: int) -> Sequence[Part]:
-        raise AssertionError("nobody serves it here")
+        raise AssertionError("it is not served here")
 
     def remainders(self, numbers: Sequence[int]) -> list[int]:
         inputs = {"digits": np.array(digits_of(numbers)), "k": np.array(1)}
@@ -112,7 +112,7 @@ class Network(SoftmaxModel):
 
 
 class Graph(nn.Module):
-    """What is exported."""
+    """The exported graph."""
 
     def __init__(self, model: Network) -> None:
         super().__init__()

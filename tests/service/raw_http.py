@@ -96,7 +96,7 @@ class Served:
 
 
 def everything(connection):
-    """What comes until the server closes."""
+    """Return all bytes until the server closes the connection."""
     parts = []
     while part := connection.recv(1 << 16):
         parts.append(part)

@@ -11,7 +11,7 @@ from service.access_log import AccessLog
 
 @pytest.fixture
 def lines():
-    """What is logged while a test runs; the handler goes afterwards."""
+    """The log records of a test; the handler is removed afterwards."""
     logger, found = logging.getLogger("softserve.access"), []
 
     class Keeper(logging.Handler):

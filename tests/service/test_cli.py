@@ -11,7 +11,7 @@ from service.settings import BUNDLED, Settings
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Runs `softserve` with arguments: exit status, and what it printed on both streams."""
+    """Run `softserve` with arguments; return the exit status and both output streams."""
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["softserve", *map(str, arguments)])

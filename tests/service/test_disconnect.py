@@ -15,7 +15,7 @@ from service.settings import Settings
 
 @pytest.fixture
 def address(library, gate, monkeypatch, wait_until):
-    """Where a server listens whose model waits behind the gate."""
+    """The port of a server whose model waits behind the gate."""
     gate.guard(library, monkeypatch)
     app = create_app(Settings(threads=1, models=("next-word",), parallel_batches=1))
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical"))

@@ -21,7 +21,7 @@ class Body(BaseModel):
 
 @pytest.fixture
 def raising():
-    """A client of an application whose one endpoint raises what it is told to."""
+    """A client of an application whose one endpoint raises the given exception."""
     app = FastAPI()
     app.add_middleware(RequestMiddleware, metrics=Metrics(), max_body_bytes=1000)
     install_error_handlers(app)

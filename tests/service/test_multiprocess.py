@@ -96,7 +96,7 @@ def test_metrics_are_those_of_all_processes(two, wait_until):
     wait_until(lambda: loaded(two) == 3, 120)
     assert count_of(two, "process_cpu_seconds_total") > computed
     assert count_of(two, "softserve_workers_replaced_total") == 1
-    assert count_of(two, answered) == 30, "what a process counted stays when it ends"
+    assert count_of(two, answered) == 30, "the counts of a process stay when it ends"
     assert count_of(two, "softserve_queue_limit_items") == 2 * 1024
     assert count_of(two, "softserve_model_info") == 1
     one = int(Path(f"/proc/{kept}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

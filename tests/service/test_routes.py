@@ -78,7 +78,7 @@ def client(kind, app):
 
 
 def url(client, path):
-    """The whole address, for a client takes what follows two slashes for a host."""
+    """Return the whole address, for a client takes the part after two slashes for a host."""
     return str(client.base_url).rstrip("/") + path
 
 

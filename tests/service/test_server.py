@@ -28,7 +28,7 @@ def test_a_request_in_flight_at_sigterm_is_answered(start, wait_until):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_open_connection_is_told_to_close_before_it_is(start, wait_until, workers):
-    """Nobody who asks again and again meets a connection that ends without an answer."""
+    """A client that repeats requests never sees a connection that ends without an answer."""
     process = start("--models", "next-word", "--workers", workers)
     wait_until(process.ready, 120)
     connection = http.client.HTTPConnection(*process.address.removeprefix("http://").split(":"), timeout=30)

@@ -37,7 +37,7 @@ class Result:
 
     code: Any
     output: str
-    """What it printed, in one line."""
+    """The output, in one line."""
 
 
 def run_cli(*arguments: object) -> Result:

@@ -28,7 +28,7 @@ MakeTrainer = Callable[..., Trainer]
 
 
 def _silent(line: str) -> None:
-    """A report nobody reads."""
+    """A report that is discarded."""
 
 
 def _unigram_perplexity(recipe: Recipe, data_dir: Path, tokenizer: WordTokenizer, split: str) -> float:
@@ -286,7 +286,7 @@ def test_where_more_is_better_the_highest_is_kept(make_trainer: MakeTrainer, mon
 def test_the_average_is_kept_while_training_goes_on_from_the_last(
     make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is evaluated is the mean over the last two steps."""
+    """The evaluated model is the mean over the last two steps."""
     trainer = make_trainer(limit=20, epochs=1, average=2, snapshot_steps=1)
     seen = _with_metrics(trainer, [5], monkeypatch)
     after: list[float] = []

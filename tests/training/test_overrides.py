@@ -88,7 +88,7 @@ def test_a_preset_brings_its_sizes(path: Path) -> None:
     ],
 )
 def test_no_field_is_explained(path: Path, override: str, said: str) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011  what it says is compared below
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  the message is compared below
         load_recipe(path, [override])
     assert said in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""Tests of recipes: what a file may say, and what is said about a wrong one."""
+"""Tests of recipes: valid files, and the errors for others."""
 
 from pathlib import Path
 from typing import Any

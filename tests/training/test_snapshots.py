@@ -71,7 +71,7 @@ def test_training_goes_on_without_changing_a_snapshot() -> None:
 
 
 def test_snapshots_survive_a_round_trip() -> None:
-    """What was there before is gone, and the oldest still goes first: 1, 3, 5, then 3, 5, 7."""
+    """Earlier snapshots are replaced, oldest first: 1, 3, 5, then 3, 5, 7."""
     snapshots, other, model = Snapshots(3), Snapshots(3), _Model()
     _taken(snapshots, model, 1, 3)
     _taken(other, model, 50)

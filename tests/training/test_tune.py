@@ -1,4 +1,4 @@
-"""Tests of hyperparameter search: what a recipe may ask for, grids, TPE, pruning, going on after an interruption."""
+"""Tests of hyperparameter search: the section `tune`, grids, TPE, pruning, resuming after an interruption."""
 
 import json
 import math
@@ -83,7 +83,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Recipe], list
 
 
 def _silent(line: str) -> None:
-    """A report nobody reads."""
+    """A report that is discarded."""
 
 
 def _rate(recipe: Recipe) -> list[float]:

@@ -1,4 +1,4 @@
-"""Budgets: what is reserved never exceeds the total, and what waits goes in order."""
+"""Tests of budgets: reservations never exceed the total, and wait in order."""
 
 import asyncio
 

@@ -75,7 +75,7 @@ class Kitchen:
 
 
 class Recorder:
-    """Keeps what a worker reports."""
+    """Records the events of a batcher."""
 
     def __init__(self):
         self.queues, self.batches, self.rejections, self.tokens, self.seconds = [], [], [], [], []
@@ -418,7 +418,7 @@ def test_a_broken_device_does_not_take_all_there_is():
         tasks = [bench.submit(1) for _ in range(10)]
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         failed = [answer for answer in answers if isinstance(answer, ArithmeticError)]
-        assert 1 <= len(failed) <= 4, "at most what it had taken at once"
+        assert 1 <= len(failed) <= 4, "at most the sequences that it had taken together"
 
     with_two_devices(scenario)
 

@@ -131,7 +131,7 @@ def test_several_batches_run_at_once_and_all_are_finished_before_the_end():
         tasks = [bench.submit(value, operation="meet") for value in (1, 2, 3, 4)]
         await asyncio.sleep(0)
         async with asyncio.timeout(HANGS):
-            await bench.batcher.stop()  # what came before is computed
+            await bench.batcher.stop()  # requests submitted before are computed
             assert [await values(task) for task in tasks] == [[-1], [-2], [-3], [-4]]
         assert sorted(entered) == [[1], [2], [3], [4]]
 

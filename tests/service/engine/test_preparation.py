@@ -1,4 +1,4 @@
-"""Queries are made on threads of their own, within the deadline, and not for requests that are over."""
+"""Tests of preparation: queries are made on threads, within the deadline, and not for cancelled requests."""
 
 import asyncio
 import threading

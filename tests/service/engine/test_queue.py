@@ -73,7 +73,7 @@ def test_tokens_are_counted_with_padding():
 
 
 def test_a_longer_companion_counts_too():
-    """Beside 1: 2 x 11 = 22 > 20."""
+    """In a batch with 1 it would cost 2 x 11 = 22 > 20."""
     assert lengths(queue(entry(1), entry(11)).next_batch(0.0)) == [1]
 
 
@@ -185,7 +185,7 @@ def test_nobody_joins_who_would_cause_more_padding_than_a_batch_costs():
 
 
 def test_all_that_waits_is_looked_at_to_find_the_cheapest_batches():
-    """9 is as close to 8 as to 10, and 10 goes anyway: it has company there, and 8 has in 7."""
+    """9 is as close to 8 as to 10, and joins 10, which has no other neighbour; 8 has 7."""
     waiting = queue(entry(9), entry(10), entry(10), entry(8), entry(7), entry(7), max_batch_tokens=30, batch_cost=2)
     assert lengths(waiting.next_batch(0.0)) == [9, 10, 10]
     assert lengths(waiting.next_batch(0.0)) == [8, 7, 7]
@@ -265,7 +265,7 @@ def assert_fits(batch, bounds):
 
 
 def leader(waiting, bounds, now):
-    """Who must go first of what waits, which is in order of arrival."""
+    """Return the entry that must be computed first; entries are in order of arrival."""
     if now - waiting[0].arrived >= bounds.starvation_limit:
         return waiting[0]
     return next(item for item in waiting if item.urgency == min(each.urgency for each in waiting))
@@ -322,7 +322,7 @@ def test_draining_takes_everything_once_and_leaders_first(bounds, entries):
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """A queue against a plain list of what waits."""
+    """A queue against a plain list of entries."""
 
     pushed = Bundle("pushed")
 

@@ -29,7 +29,7 @@ def large_images(shapes_export, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def flags(large_images):
-    """Flags of the server: the defaults, with an image classifier beside the bundled models."""
+    """Flags of the server: the defaults, with an image classifier in addition to the bundled models."""
     return ["--model-dirs", BUNDLED, large_images]
 
 

@@ -1,4 +1,4 @@
-"""Tests of what a search prints; `test_tune.py` has the command."""
+"""Tests of the output of a search; `test_tune.py` has the command."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests of building vocabularies: what a word is, which words are kept, in which order; byte-pair encoding."""
+"""Tests of building vocabularies: words, which of them are kept, in which order; byte-pair encoding."""
 
 import unicodedata
 from pathlib import Path

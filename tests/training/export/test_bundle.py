@@ -1,4 +1,4 @@
-"""Tests of exporting a run: what is in the bundle, what it is worth, and what happens when something fails."""
+"""Tests of exporting a run: content of the bundle, its quality, and failures."""
 
 import dataclasses
 import datetime
@@ -58,7 +58,7 @@ def plain_run(tiny_run: RunDirectory, tmp_path: Path) -> RunDirectory:
     return _run_like(tiny_run, tmp_path / "plain-run", torchscript=False)
 
 
-# ---- what is in a bundle ----------------------------------------------------------------------------------
+# ---- content of a bundle ----------------------------------------------------------------------------------
 
 
 def test_a_bundle_is_complete_and_sound(tiny_bundle: Path) -> None:
@@ -125,7 +125,7 @@ def test_the_card_holds_quality_and_references(tiny_export: Exported) -> None:
     assert "| unigrams | toy | test | 21.50 |" in card
 
 
-# ---- what it is worth -------------------------------------------------------------------------------------
+# ---- quality -------------------------------------------------------------------------------------
 
 
 def test_a_bundle_speaks_the_toy_grammar(model: LanguageModel) -> None:

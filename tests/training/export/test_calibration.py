@@ -65,7 +65,7 @@ def test_it_computes_what_the_graph_computes_and_remembers_extremes(
 
 
 def test_ranges_hold_zero(model: onnx.ModelProto) -> None:
-    """Which must stay exact, since it is what padding is."""
+    """Zero must stay exact, since padding is zero."""
     recorder = RangeRecorder({"g": model})
     recorder.run("g", {"x": np.full((1, SIZE), 2, np.float32), "sum": np.ones((1, SIZE), np.float32)}, ["y"])
     assert recorder.ranges("g")["new_sum"] == (0, 3)

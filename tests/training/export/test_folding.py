@@ -59,7 +59,7 @@ def test_components_share_one_matrix_product_unless_untied_in_full(
 
 @torch.no_grad()
 def test_low_rank_corrections_are_stored_as_such() -> None:
-    """Beside statistics of the classes, nothing of the size of the projection matrix is added."""
+    """In addition to per-class statistics, nothing of the size of the projection matrix is added."""
     layer, folded = _pair("lin,log,pow", untied=2)
     own = {id(parameter) for parameter in layer.parameters()}
     assert all(parameter.ndim == 1 for parameter in folded.parameters() if id(parameter) not in own)

@@ -23,7 +23,7 @@ from training.softmax import GeneralizedSoftmax
 
 V, D = 150, 8
 COUNTS = (1, 2, 10)
-"""Positions to compare at; 3 is what was traced."""
+"""Positions to compare at; 3 is the traced number."""
 
 LAYERS: Mapping[str, dict[str, Any]] = {
     "single": {"kernels": "lin", "sparse_k": 7},

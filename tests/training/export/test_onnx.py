@@ -130,7 +130,7 @@ def test_every_kernel_can_be_exported() -> None:
             np.testing.assert_allclose(result, expected.numpy(), rtol=0, atol=1e-5, err_msg=str(kernels))
 
 
-# ---- what is in the files ---------------------------------------------------------------------------------
+# ---- content of the files ---------------------------------------------------------------------------------
 
 
 def test_inputs_and_outputs_are_those_of_the_contract(

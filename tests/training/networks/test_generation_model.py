@@ -37,7 +37,7 @@ def _in_one_pass(model: GenerationModel, source: list[int], target: list[int]) -
     total, size = length + len(target), config.hidden_size // config.heads
     mask = torch.full((total, total), -torch.inf, dtype=torch.float64)
     mask[:, :length] = 0  # the source is seen by all,
-    mask[length:, length:].triu_(1)  # the target by what comes after it
+    mask[length:, length:].triu_(1)  # the target by the tokens after it
     segments = torch.zeros(total, config.hidden_size, dtype=torch.float64)
     segments[length:] = model.target_segment
     hidden = encoder.norm(encoder.words(torch.tensor(source + target)) + encoder.positions[:total] + segments)
@@ -109,6 +109,6 @@ def test_word_vectors_are_rows_of_the_projection_matrix_and_learn_from_both(mode
     as_classes = gradient(model(source, lengths, target).detach())
     difference = (whole - as_classes).abs().amax(1)
     assert difference[5] > 1e-3  # a word of both sources,
-    assert difference[1] < 1e-12  # and padding, which nobody reads
+    assert difference[1] < 1e-12  # and padding, which is not read
     (segment,) = torch.autograd.grad(model(source, lengths, target).sum(), [model.target_segment])
     assert segment.abs().max() > 0

@@ -86,7 +86,7 @@ def test_greedy_of_a_model_that_only_ends(make_model: MakeModel) -> None:
 
 
 def test_greedy_stops_when_every_sentence_has_ended(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second sentence ends two steps after the first, which goes on to say what nobody reads."""
+    """The second sentence ends two steps after the first, whose further tokens are not read."""
     model, words = make_model(), iter([[END, 4], [7, 5], [8, END], [END, END]])
 
     def log_prob(hidden: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ def test_overwriting_changes_neither_scores_nor_gradients(function: Function) ->
         overwritten = function(scratch)
     assert torch.equal(overwritten, score)
     assert torch.equal(torch.autograd.grad(overwritten, scratch, upstream.clone())[0], gradient)
-    assert torch.equal(function(product.clone()), score)  # the context is over
+    assert torch.equal(function(product.clone()), score)  # the context has ended
 
 
 def test_results_take_the_place_of_products() -> None:

@@ -1,4 +1,4 @@
-"""Tests of what all kernels share: distances from inner products, widening, what a bare kernel is.
+"""Tests of the base class of kernels: distances from inner products, widening, a kernel without methods.
 
 Shapes: `N` positions, `V` classes, `d` hidden size.
 """

@@ -1,4 +1,4 @@
-"""Tests of passes over the positions of one component: what is chunked equals what is whole.
+"""Tests of passes over the positions of one component: chunks give the same results as the whole.
 
 Shapes: `N` positions, `V` classes, `d` hidden size.
 """

@@ -1,4 +1,4 @@
-"""Tests of the recipe's section `output_layer`: what it may say, and that the layer would take it."""
+"""Tests of the recipe's section `output_layer`: valid values, which the layer accepts."""
 
 from typing import Any
 

@@ -78,7 +78,7 @@ class _Sparse(nn.Module):
 @pytest.mark.parametrize("k", [1, 4, 150, 299, 300])
 @pytest.mark.parametrize("traced", [None, 2], ids=["traced without ties", "traced with ties"])
 def test_a_trace_resolves_ties_and_other_counts(k: int, traced: int | None) -> None:
-    """Whether there are ties, and how many examples, is not what it was while tracing."""
+    """Whether there are ties, and how many examples, differs from the traced example."""
     with torch.no_grad():
         module = torch.jit.trace(_Sparse(k), _scores(count=3, levels=traced), check_trace=False)
         for count in (1, 2, 5):

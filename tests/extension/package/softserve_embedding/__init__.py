@@ -1,1 +1,1 @@
-"""A package of somebody else's: a task, `text-embedding`, and a kernel, `Cosine`."""
+"""A third-party package: a task, `text-embedding`, and a kernel, `Cosine`."""

@@ -1,4 +1,4 @@
-"""Tests of `POST /v1/classify`: what it answers, and what it says to rubbish."""
+"""Tests of `POST /v1/classify`: its answers, and the errors for invalid requests."""
 
 import json
 import math

@@ -47,7 +47,7 @@ def test_next_words_are_possible_ones(client, library):
 
 
 def test_an_impossible_sentence_is_null(client, sparse_sentence):
-    """Beside one that is possible, whose numbers are numbers."""
+    """A possible text of the same request has finite numbers."""
     texts = [sparse_sentence, "now now . two One"]
     possible, impossible = _results(client.post("/v1/score", json={"text": texts}))
     assert possible["log_probability"] < 0

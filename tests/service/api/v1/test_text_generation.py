@@ -1,4 +1,4 @@
-"""Tests of `POST /v1/generate-text`: what it answers, and what it says to rubbish."""
+"""Tests of `POST /v1/generate-text`: its answers, and the errors for invalid requests."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor

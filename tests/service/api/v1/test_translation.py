@@ -300,7 +300,7 @@ def test_an_error_is_said_without_its_secrets_and_forgotten(gated, gate, detail_
     assert_same(results(translate(client, text="der Hund", beam_size=3)), translator.translate(["der Hund"], 3))
 
 
-# ---- what is measured ----
+# ---- metrics ----
 
 
 def test_generated_tokens_are_counted(babbling, translator, metric):

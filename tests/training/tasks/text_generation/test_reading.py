@@ -1,4 +1,4 @@
-"""Tests of texts and what was written of them."""
+"""Tests of source-target pairs."""
 
 import gzip
 import hashlib

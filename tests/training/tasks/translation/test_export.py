@@ -38,7 +38,7 @@ pytestmark = [
     pytest.mark.usefixtures("traced_once"),
 ]
 SHAPES = [(1, 1, 1), (1, 4, 9), (2, 5, 40), (5, 1, 3), (4, 3, 12)]
-"""Sentences, hypotheses and source lengths; none is what was traced (3, 2, 7)."""
+"""Sentences, hypotheses and source lengths; none equals the traced (3, 2, 7)."""
 FILES = {"encode.onnx", "step.onnx", "weights.bin", "translation_model.pt", "tokenizer.json", MANIFEST, "MODEL_CARD.md"}
 
 
@@ -266,5 +266,5 @@ def test_int8_says_what_it_cost(
     graph = onnx.load(exported.path / "step.onnx", load_external_data=False).graph
     operators = {node.op_type for node in graph.node}
     assert "MatMulIntegerToFloat" in operators
-    assert "DynamicQuantizeLinear" not in operators  # no scale is found from the rows beside it
+    assert "DynamicQuantizeLinear" not in operators  # no scale depends on the other rows
     assert json.loads((exported.path / MANIFEST).read_text(encoding="utf-8"))["version"] == 2
