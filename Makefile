@@ -1,4 +1,4 @@
-# Two commands for a newcomer, `make serve` and `make test`; each installs what it needs into .venv first.
+# `make serve` and `make test` install their requirements into .venv first.
 PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8000
@@ -18,13 +18,13 @@ serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 test: .venv/.test  ## Run every test.
 	$(BIN)/pytest
 
-test-gpu: .venv-gpu/.test  ## Run the tests of devices on an NVIDIA GPU; they fail where there is none.
+test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail without one.
 	SOFTSERVE_REQUIRE_GPU=1 .venv-gpu/bin/pytest tests/models/test_devices.py
 
-test-containers: .venv/.containers  ## Build the image and run compose.yaml, with podman; as root, takes minutes.
+test-containers: .venv/.containers  ## Build the image and run compose.yaml with podman; needs root, takes minutes.
 	$(BIN)/pytest -m containers -s
 
-check: .venv/.test  ## Lint, formatting, types, Dockerfile, compose.yaml; Prometheus's rules where promtool is.
+check: .venv/.test  ## Lint, formatting, types, Dockerfile, compose.yaml; Prometheus rules if promtool is installed.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -37,7 +37,7 @@ check: .venv/.test  ## Lint, formatting, types, Dockerfile, compose.yaml; Promet
 bench: .venv/.test  ## Measure next-word latency, in process and over HTTP.
 	$(BIN)/python -m benchmarks.next_word
 
-lock: .venv/.containers  ## Renew what the images install, after a change of dependencies or constraints.txt.
+lock: .venv/.containers  ## Update the locked requirements of the images after a change of dependencies or constraints.txt.
 	$(LOCK) pyproject.toml --extra otel --output-file docker/requirements-cpu.txt
 	$(LOCK) pyproject.toml docker/requirements-gpu.in --extra otel --excludes docker/not-installed-gpu.txt \
 		--output-file docker/requirements-gpu.txt
@@ -55,13 +55,13 @@ clean:  ## Remove the virtual environment and caches.
 	@touch $@
 
 .venv/.test: pyproject.toml constraints.txt | .venv/bin/python
-	@echo "Installing the tests' needs into .venv, once; torch is the largest of them ..."
+	@echo "Installing the test requirements into .venv, once; torch is the largest ..."
 	$(PIP) --editable '.[test]'
 	@touch $@ .venv/.serve
 
-# onnxruntime and onnxruntime-gpu are one module: where one is, the other must not be.
+# onnxruntime and onnxruntime-gpu install the same module and exclude each other.
 .venv-gpu/.test: pyproject.toml constraints.txt
-	@echo "Installing the tests' needs and onnxruntime-gpu with CUDA into .venv-gpu, once; some gigabytes ..."
+	@echo "Installing the test requirements and onnxruntime-gpu with CUDA into .venv-gpu, once; some gigabytes ..."
 	$(PYTHON) -m venv .venv-gpu
 	.venv-gpu/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[test]'
 	.venv-gpu/bin/pip uninstall --quiet --yes onnxruntime

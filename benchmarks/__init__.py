@@ -1,4 +1,4 @@
-"""What produces the numbers in the README and the model cards."""
+"""The benchmarks that produce the numbers in the documentation and the model cards."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Every attack of the adversarial suite on a server under a memory limit, as a table of what it did.
+"""Run every attack of the adversarial suite on a server under a memory limit, and print a table of the effects.
 
     python -m benchmarks.attacks --model-dirs models/bundled DIRECTORY_OF_AN_IMAGE_CLASSIFIER
 

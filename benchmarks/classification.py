@@ -1,42 +1,39 @@
-"""Texts a second of a classifier, against onnxruntime on batches as they come and against transformers.
+"""Compare the throughput of a text classifier with unsorted batches in onnxruntime and with transformers.
 
     python -m benchmarks.classification runs/intents --data-dir data
 
 Needs `pip install transformers`, and a run that started from a pretrained encoder. Every cell runs all sides once a
-round, each in a process of its own; printed are medians over rounds of texts a second, tokenization included, and
-ratios. `naive` computes the same ONNX graph on texts in the order they come, padded to the longest of each batch;
-`transformers` does so with the reference implementation, eagerly. Texts are those of CLINC150's test split, some of
-them made long by joining several.
+round, each in a process of its own; printed are medians over rounds of texts/s, tokenization included, and ratios.
+`naive` runs the same ONNX graph on texts in arrival order, padded to the longest of each batch; `transformers` is the
+reference implementation in eager mode. Texts are those of the run's test split, some of them joined to long ones.
 """
 
 import platform
 import random
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import numpy as np
 import onnxruntime
 import torch
 import tyro
-import yaml
 
+from benchmarks.export import Precision, export_at
 from benchmarks.sides import interleaved, side
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 from models.tasks.text_classification import Classifier
 from models.text.padding import padded
 from training.checkpoint import RunDirectory
-from training.export.bundle import export_run
 from training.networks.pretrained import encoder_directory
 from training.tasks.text_classification import TextClassificationTask
 from training.tasks.text_classification.reading import read_labelled
 from training.trained import load_trained
 
 Classify = Callable[[Sequence[str]], list[str]]
-"""Texts to their most probable labels."""
+"""A function of texts that returns their most probable labels."""
 
 _LONG_WORDS = 40, 80
 
@@ -49,13 +46,13 @@ def main(
     rounds: int = 5,
     threads: int = 2,
 ) -> None:
-    """Prints a Markdown table.
+    """Print a Markdown table.
 
     Args:
         run: Run directory of a classifier.
         data_dir: Directory that holds the corpora.
-        texts: Texts of each round.
-        long_share: Share of texts that have 40 to 80 words.
+        texts: Texts per round.
+        long_share: Fraction of texts that have 40 to 80 words.
         rounds: Rounds of each cell, after one to warm up.
         threads: Threads of each side.
     """
@@ -71,8 +68,8 @@ def main(
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
         eager = stack.enter_context(side(_transformers, task.recipe.network.pretrained, threads))
-        for precision in ("float32", "int8"):
-            bundle = _export(RunDirectory(run), Path(directory) / precision, data_dir, precision)
+        for precision in get_args(Precision):
+            bundle = export_at(precision, RunDirectory(run), Path(directory) / precision, data_dir)
             sides = {
                 "Softserve": stack.enter_context(side(_softserve, bundle, threads)),
                 "naive": stack.enter_context(side(_naive, bundle, threads)),
@@ -89,7 +86,7 @@ def main(
 
 
 def _mixed(task: TextClassificationTask, count: int, long_share: float) -> list[str]:
-    """Test texts in random order, a share of them long."""
+    """Return test texts in random order, a fraction of them long."""
     generator = random.Random(0)
     short = [each for each in _texts(task) if len(each.split()) < _LONG_WORDS[0]]
     mixed = generator.sample(short, count)
@@ -101,15 +98,6 @@ def _mixed(task: TextClassificationTask, count: int, long_share: float) -> list[
 
 def _texts(task: TextClassificationTask) -> list[str]:
     return [each.text for each in read_labelled(task.recipe.data, "test", task.data_dir)]
-
-
-def _export(run: RunDirectory, directory: Path, data_dir: Path, precision: str) -> Path:
-    """The bundle of a run in that precision."""
-    copy = RunDirectory(Path(shutil.copytree(run.path, directory / "run", ignore=shutil.ignore_patterns("last.pt"))))
-    recipe = run.recipe().model_dump()
-    recipe["export"] |= {"quantization": "int8" if precision == "int8" else "none", "torchscript": False}
-    (copy.path / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    return export_run(copy, directory / "models", data_dir).path
 
 
 def _softserve(bundle: Path, threads: int) -> Classify:
@@ -131,7 +119,7 @@ def _naive(bundle: Path, threads: int) -> Classify:
 
 
 def _transformers(pretrained: str | None, threads: int) -> Classify:
-    """The pretrained encoder with a head of its own, whose labels mean nothing: for its time."""
+    """Return the pretrained encoder with an untrained head, whose labels mean nothing: only its time is measured."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     assert pretrained is not None

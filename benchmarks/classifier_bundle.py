@@ -1,4 +1,4 @@
-"""Makes a bundle of a classifier of texts that something else exported, so that servers can be compared on one model.
+"""Make a bundle from an ONNX text classifier of another exporter, so that servers can be compared on one model.
 
     python -m benchmarks.classifier_bundle model.onnx tokenizer.json my-models
 
@@ -6,7 +6,7 @@ The ONNX graph, BERT-like, takes `input_ids` and `attention_mask` `[B, T]` and g
 is, with the mask made from lengths before it and the best classes chosen after it. Classes are called "0", "1" and so
 on.
 
-Shapes: `B` texts, `T` tokens, `C` classes, `k` classes asked for.
+Shapes: `B` texts, `T` tokens, `C` classes, `k` classes requested.
 """
 
 import datetime
@@ -22,7 +22,7 @@ import tyro
 from onnx import TensorProto, helper, numpy_helper
 
 from models.bundle.manifest import FORMAT_VERSION, MANIFEST
-from models.bundle.reading import sha256_of
+from models.reading import sha256_of
 from models.text.tokenization import EncoderTokenizer
 
 __all__ = ["make_bundle"]
@@ -39,20 +39,20 @@ def main(
     name: str = "benchmark",
     max_tokens: int = 256,
 ) -> None:
-    """Writes OUTPUT/NAME/1 and prints its path.
+    """Write OUTPUT/NAME/1 and print its path.
 
     Args:
         model: ONNX file.
         tokenizer: File of the library tokenizers.
         output: Directory that will hold the bundle.
-        name: Of the model.
-        max_tokens: Longest text.
+        name: Name of the model.
+        max_tokens: Longest text, in tokens.
     """
     print(make_bundle(model, tokenizer, output / name / "1", max_tokens=max_tokens))
 
 
 def make_bundle(model: Path, tokenizer: Path, bundle: Path, *, max_tokens: int) -> Path:
-    """A bundle of one ONNX file and its tokenizer; the directory is replaced."""
+    """Write a bundle of one ONNX file and its tokenizer; the directory is replaced."""
     shutil.rmtree(bundle, ignore_errors=True)
     bundle.mkdir(parents=True)
     graph = onnx.load(model)
@@ -70,21 +70,23 @@ def make_bundle(model: Path, tokenizer: Path, bundle: Path, *, max_tokens: int) 
         "description": "For benchmarks: its labels mean nothing",
         "licence": "unstated",
         "softmax": {"kernels": [{"name": "lin"}]},
-        "network": {
-            "kind": "bert",
-            "hidden_size": hidden,
-            "inner_size": 4 * hidden,
-            "heads": max(1, hidden // 32),
-            "layers": 6,
-            "pooling": "mean",
-            "positions": positions,
+        "config": {
+            "network": {
+                "kind": "bert",
+                "hidden_size": hidden,
+                "inner_size": 4 * hidden,
+                "heads": max(1, hidden // 32),
+                "layers": 6,
+                "pooling": "mean",
+                "positions": positions,
+            },
+            "classes": {"file": _LABELS, "count": num_classes},
+            "tokenizer": _TOKENIZER,
+            "vocab_size": vocabulary.vocab_size,
+            "special_tokens": {"unknown": vocabulary.unknown_id, "end": vocabulary.end_id},
+            "limits": {"max_tokens": min(max_tokens, positions)},
         },
-        "classes": {"file": _LABELS, "count": num_classes},
         "graphs": {"classify": {"onnx": _GRAPH, "inputs": _specs(_INPUTS), "outputs": _specs(_OUTPUTS)}},
-        "tokenizer": _TOKENIZER,
-        "vocab_size": vocabulary.vocab_size,
-        "special_tokens": {"unknown": vocabulary.unknown_id, "end": vocabulary.end_id},
-        "limits": {"max_tokens": min(max_tokens, positions)},
         "quality": [],
         "provenance": {
             "recipe": {},
@@ -104,7 +106,7 @@ def _specs(tensors: Mapping[str, tuple[str, tuple[str, ...]]]) -> list[dict[str,
 
 
 def _sizes(model: onnx.ModelProto) -> tuple[int, int]:
-    """Hidden size and positions, from the embedding tables: that of positions has fewer rows than that of words."""
+    """Return hidden size and positions, from the embedding tables: positions are fewer than words."""
     tables = sorted(
         (table.dims[0], table.dims[1])
         for table in model.graph.initializer
@@ -114,7 +116,7 @@ def _sizes(model: onnx.ModelProto) -> tuple[int, int]:
 
 
 def _with_lengths_and_best(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph with tokens, lengths and k as inputs, and the k best classes as outputs."""
+    """Return the graph with tokens, lengths and k as inputs, and the top-k classes as outputs."""
     graph = model.graph
     before = [
         _node("Identity", ["tokens"], "input_ids"),

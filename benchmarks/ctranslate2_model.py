@@ -1,4 +1,4 @@
-"""A translation model in CTranslate2's format: the same weights, its own engine."""
+"""Convert a translation model to CTranslate2's format: the same weights in another inference engine."""
 
 import json
 from pathlib import Path
@@ -18,12 +18,12 @@ END = "</s>"
 
 
 def spelled(tokens: list[int]) -> list[str]:
-    """Ids as the vocabulary of a converted model spells them."""
+    """Return ids as the vocabulary of a converted model spells them."""
     return [str(token) for token in tokens]
 
 
 def convert(model: TranslationModel, directory: Path, *, end_id: int, quantization: str | None) -> None:
-    """Writes the model to a directory; `quantization` as CTranslate2 names it, such as `int8`.
+    """Write the model to a directory; `quantization` as CTranslate2 names it, such as `int8`.
 
     Raises `ValueError` for an output layer that is not a linear one.
     """
@@ -68,7 +68,7 @@ def convert(model: TranslationModel, directory: Path, *, end_id: int, quantizati
 
 
 def _projection(layer: GeneralizedSoftmax) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Weight and bias of the linear layer that has the same softmax."""
+    """Return weight and bias of the linear layer that has the same softmax."""
     (kernel,) = layer.components()
     weight = layer.weight.detach().double()
     if kernel.name == "lin":

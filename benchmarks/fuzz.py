@@ -1,4 +1,4 @@
-"""Random requests to all endpoints of a server under a memory limit: is one of them answered with a server error?
+"""Send random requests to all endpoints of a server under a memory limit, and report server errors.
 
     python -m benchmarks.fuzz --requests 20000 --seed 1
 
@@ -40,19 +40,19 @@ _SHOWN_BYTES = 400
 
 @dataclass
 class Findings:
-    """What came of all requests."""
+    """The results of all requests."""
 
     statuses: Counter[tuple[str, int]] = field(default_factory=Counter)
     largest: int = 0
     violations: list[str] = field(default_factory=list)
     in_flight: dict[int, Request] = field(default_factory=dict)
-    """By client."""
+    """Request that each client waits for."""
     ended: bool = False
-    """Whether the server is gone; nothing more is sent then."""
+    """Whether the server's process ended, after which no request is sent."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, request: Request, status: int, size: int) -> None:
-        """Count an answer, and keep what is wrong with it."""
+        """Count a response and record its violations."""
         with self.lock:
             self.statuses[_endpoint(request), status] += 1
             self.largest = max(self.largest, size)
@@ -61,7 +61,7 @@ class Findings:
                 self.violations.append(f"{wrong}: {_shown(request)}")
 
     def end(self, cause: str) -> None:
-        """Keep what was in flight when the server ended."""
+        """Record the requests in flight when the server's process ended."""
         with self.lock:
             if not self.ended:
                 self.ended = True
@@ -80,11 +80,11 @@ def main(
     model_dirs: tuple[Path, ...] = (BUNDLED,),
     options: str = "",
 ) -> None:
-    """Print a table of statuses and what was wrong.
+    """Print a table of statuses and the violations.
 
     Args:
-        requests: How many to send.
-        seed: Of the requests.
+        requests: Number of requests.
+        seed: Seed of the requests.
         clients: Connections that send them.
         memory_mb: Limit of the server's memory.
         model_dirs: Directories of bundles.

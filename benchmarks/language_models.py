@@ -1,4 +1,4 @@
-"""Perplexities of language models side by side, on one corpus, one vocabulary, one test split.
+"""Compare the perplexities of language models on one corpus, one vocabulary, one test split.
 
     python -m benchmarks.language_models runs/next-word runs/next-word-lin ... --data-dir data
 
@@ -27,7 +27,7 @@ def main(
     order: int = 5,
     kneser_ney_only: bool = False,
 ) -> None:
-    """Prints a Markdown table.
+    """Print a Markdown table.
 
     Args:
         runs: Run directories that share data settings and vocabulary.

@@ -1,4 +1,4 @@
-"""A real server in a child process under a memory limit, and clients of it that may misbehave."""
+"""Run a server in a child process under a memory limit, with clients that may misbehave."""
 
 import contextlib
 import http.client
@@ -31,9 +31,9 @@ from benchmarks.memory_limit import (
 __all__ = ["CLOSED", "SILENT", "Answer", "LimitedServer", "json_of", "read_answer"]
 
 CLOSED = 0
-"""The status of a request whose connection ended without an answer."""
+"""Status of a request whose connection ended without a response."""
 SILENT = -1
-"""The status of a request that was not answered while the client waited."""
+"""Status of a request without a response within the client's timeout."""
 
 _ROOT = Path(__file__).parents[1]
 _JSON = {"Content-Type": "application/json"}
@@ -43,11 +43,11 @@ _NORMAL = {"context": "we had a very", "top_k": 3}
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request was answered with."""
+    """The response to a request."""
 
     status: int
     size: int = 0
-    """Bytes of the body, or of all that came where the connection is a raw socket."""
+    """Bytes of the body, or all bytes received on a raw socket."""
     seconds: float = 0.0
     body: bytes = field(default=b"", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -56,8 +56,8 @@ class Answer:
 class LimitedServer:
     """`softserve serve` on a free port of this machine, in a memory cgroup where one can be made.
 
-    A context manager that starts it and waits until it is ready. Where there is no cgroup, `over_limit` says afterwards
-    whether more was held.
+    A context manager that starts it and waits until it is ready. Without a cgroup, `over_limit` tells afterwards
+    whether it used more memory.
     """
 
     def __init__(self, megabytes: int, *arguments: object, log: Path, processors: int | None = None) -> None:
@@ -98,7 +98,7 @@ class LimitedServer:
             raise
 
     def stop(self, number: int = signal.SIGKILL) -> int:
-        """End the process and remove its cgroup; returns the exit status."""
+        """End the process and remove its cgroup; return the exit status."""
         if self.alive:
             self._process.send_signal(number)
         status = self._process.wait(60)
@@ -124,15 +124,15 @@ class LimitedServer:
 
     @property
     def output(self) -> str:
-        """All that the server wrote."""
+        """Return the server's output."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def resident(self) -> float:
-        """Return the megabytes held now."""
+        """Return the resident memory in megabytes."""
         return resident(self.pid)
 
     def peak(self) -> float:
-        """Return the most megabytes held since `reset_peak`."""
+        """Return the largest resident memory since `reset_peak`, in megabytes."""
         return resident_peak(self.pid)
 
     def reset_peak(self) -> None:
@@ -144,21 +144,21 @@ class LimitedServer:
 
     @property
     def over_limit(self) -> bool:
-        """Whether the limit ended a process or, without a cgroup, would have."""
+        """Return whether the limit ended a process or, without a cgroup, would have."""
         if self.group is not None:
             return self.group.kills > 0
         assert self._watch is not None
         return self._watch.peak > self.megabytes
 
     def charged_peak(self) -> float:
-        """Return the most megabytes that were charged to the cgroup, or were held where there is none."""
+        """Return the largest memory charged to the cgroup in megabytes, or the resident memory without one."""
         if self.group is not None:
             return self.group.peak / MEGABYTE
         assert self._watch is not None
         return self._watch.peak
 
     def connect(self, timeout: float = 30.0, *, receive_buffer: int | None = None) -> socket.socket:
-        """Return a raw connection; a small `receive_buffer` lets a slow reader hold answers back."""
+        """Return a raw connection; with a small `receive_buffer` a slow reader delays responses."""
         connection = socket.socket()
         if receive_buffer is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -173,7 +173,7 @@ class LimitedServer:
 
     @contextlib.contextmanager
     def connections(self, count: int, timeout: float = 30.0) -> Iterator[list[socket.socket]]:
-        """Raw connections, as many of them as the server lets in, that are closed in the end."""
+        """Yield raw connections, as many of them as the server accepts, and close them in the end."""
         with contextlib.ExitStack() as stack:
             opened = []
             for _ in range(count):
@@ -189,7 +189,7 @@ class LimitedServer:
         headers: Mapping[str, str] | None = None,
         timeout: float = 30.0,
     ) -> Answer:
-        """Return the answer, `CLOSED` where the connection ended without one, `SILENT` where none came in time."""
+        """Return the response: `CLOSED` where the connection ended without one, `SILENT` after the timeout."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         started = time.perf_counter()
         try:
@@ -207,12 +207,12 @@ class LimitedServer:
         return Answer(response.status, len(content), seconds, content, {k.lower(): v for k, v in response.getheaders()})
 
     def post(self, path: str, body: object, timeout_ms: int | None = None) -> Answer:
-        """Return the answer to a JSON body, with a deadline where one is given."""
+        """Return the response to a JSON body, with a deadline if one is given."""
         headers = dict(_JSON) if timeout_ms is None else {**_JSON, "X-Request-Timeout-Ms": str(timeout_ms)}
         return self.request("POST", path, json.dumps(body).encode(), headers)
 
     def latency(self) -> float:
-        """Return the seconds that a normal request takes; infinite where it is not answered with 200."""
+        """Return the latency of a normal request in seconds; infinite unless its status is 200."""
         answer = self.request("POST", "/v1/next-word", json.dumps(_NORMAL).encode(), timeout=5.0)
         return answer.seconds if answer.status == 200 else float("inf")
 
@@ -254,7 +254,7 @@ class LimitedServer:
 
 
 def read_answer(connection: socket.socket, limit: int = 1 << 20) -> Answer:
-    """Return the first answer that a raw connection brings, until it pauses or ends."""
+    """Return the first response of a raw connection, until it pauses or ends."""
     started, received = time.perf_counter(), b""
     try:
         while len(received) < limit and (part := connection.recv(65536)):

@@ -1,4 +1,4 @@
-"""Memory cgroups (version 1 and 2) that limit what a server and its children may hold, and the memory that they hold.
+"""Memory cgroups (version 1 and 2) that limit and measure the memory of a server and its children.
 
 `RLIMIT_AS` counts address space, of which onnxruntime and glibc reserve far more than they touch, so it cannot stand in
 for a cgroup. Where no cgroup can be made, `MemoryWatch` samples the resident memory, to be compared afterwards.
@@ -55,24 +55,24 @@ class MemoryGroup:
 
     @property
     def usage(self) -> int:
-        """Bytes charged now, the page cache included."""
+        """Return the bytes charged now, the page cache included."""
         return self._number("memory.usage_in_bytes", "memory.current")
 
     @property
     def peak(self) -> int:
-        """Most bytes charged so far; the page cache counts, which is given up before anything is killed."""
+        """Return the most bytes charged so far, with the page cache, which is reclaimed before a process is killed."""
         return self._number("memory.max_usage_in_bytes", "memory.peak")
 
     @property
     def hits(self) -> int:
-        """How often the limit was reached, whether or not reclaiming the page cache then sufficed."""
+        """Return how often the limit was reached, whether or not reclaiming the page cache then sufficed."""
         if self.version == 1:  # with a limit of swap too, that one may be reached first
             return self._number("memory.failcnt", "") + self._number("memory.memsw.failcnt", "")
         return self._event("memory.events", "max")
 
     @property
     def kills(self) -> int:
-        """Processes that were killed for want of memory."""
+        """Return the number of processes killed for lack of memory."""
         return self._event("memory.oom_control" if self.version == 1 else "memory.events", "oom_kill")
 
     def close(self) -> None:
@@ -118,13 +118,13 @@ class MemoryGroup:
 
 
 class MemoryWatch:
-    """A thread that samples the resident memory of a process and its children, and keeps the most it saw."""
+    """A thread that samples the resident memory of a process and its children, and keeps the maximum."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._ended = threading.Event()
         self.peak = 0.0
-        """Megabytes."""
+        """Peak of the sampled memory, in megabytes."""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -139,24 +139,24 @@ class MemoryWatch:
 
 
 def resident(pid: int) -> float:
-    """Return the megabytes that a process and its children hold now (VmRSS); 0 once they are gone."""
+    """Return the resident memory of a process and its children in megabytes (VmRSS); 0 after they ended."""
     return sum(status_field(each, "VmRSS") for each in _family(pid))
 
 
 def resident_peak(pid: int) -> float:
-    """Return the most megabytes that the process and its children held, each at its own time (VmHWM)."""
+    """Return the sum of the peak resident memory of the process and its children in megabytes (VmHWM)."""
     return sum(status_field(each, "VmHWM") for each in _family(pid))
 
 
 def reset_peak(pid: int) -> None:
-    """Let `resident_peak` begin anew (proc(5), clear_refs)."""
+    """Reset `resident_peak` (proc(5), clear_refs)."""
     for each in _family(pid):
         with contextlib.suppress(OSError):
             Path(f"/proc/{each}/clear_refs").write_text("5", encoding="ascii")
 
 
 def status_field(pid: int, field: str) -> float:
-    """Return a field of `/proc/PID/status` in megabytes; 0 once the process is gone."""
+    """Return a field of `/proc/PID/status` in megabytes; 0 after the process ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -165,7 +165,7 @@ def status_field(pid: int, field: str) -> float:
 
 
 def _family(pid: int) -> Iterator[int]:
-    """The process and its descendants."""
+    """Return the process and its descendants."""
     yield pid
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())

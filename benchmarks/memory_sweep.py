@@ -1,8 +1,8 @@
-"""Mixtures of requests, towards the extremes, on a server under the memory limit of `compose.yaml`: does one end it?
+"""Send mixtures of extreme requests to a server under the memory limit of `compose.yaml`, and report if one ends it.
 
     python -m benchmarks.memory_sweep --minutes 20 --memory-mb 1024 --seed 1
 
-The server has default settings, and runs in a memory cgroup on two processors. What is sent depends on the seed alone,
+The server has default settings, and runs in a memory cgroup on two processors. The requests depend on the seed alone,
 and each mixture of requests in flight on the seed and its number, so that one that ends the server can be sent again
 with `--first NUMBER`. Every minute the memory is printed, and in the end the mixtures that took most of it. The exit
 status is 1 where the server ended, was short of memory, or answered a request with 500.
@@ -35,13 +35,13 @@ _NAMES = {CLOSED: "closed", SILENT: "silent"}
 
 @dataclass
 class Sweep:
-    """What came of all mixtures; megabytes."""
+    """The results of all mixtures; memory in megabytes."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     mixtures: int = 0
     peak: float = 0.0
     heaviest: list[tuple[float, int, str]] = field(default_factory=list)
-    """Peak, number and kinds of the mixtures that took most."""
+    """Peak, number and kinds of the mixtures that took most memory."""
 
     def add(self, mixture: Mixture, statuses: "Counter[str]", peak: float) -> None:
         """Count a mixture."""
@@ -63,15 +63,15 @@ def main(
     model_dirs: tuple[Path, ...] = (BUNDLED,),
     options: str = "",
 ) -> None:
-    """Print the memory of each minute and what came of all requests.
+    """Print the memory of each minute and the results of all requests.
 
     Args:
-        minutes: How long mixtures are sent.
+        minutes: Duration in minutes.
         memory_mb: Limit of the server's memory.
-        seed: Of the mixtures.
+        seed: Seed of the mixtures.
         first: Number of the first mixture.
-        max_clients: Requests in flight at most.
-        processors: Those that the server runs on.
+        max_clients: Largest number of requests in flight.
+        processors: Processors that the server runs on.
         model_dirs: Directories of bundles; images are sent where one of them classifies images.
         options: Further flags of `softserve serve`.
     """
@@ -128,7 +128,7 @@ def _send(server: LimitedServer, mixture: Mixture) -> "Counter[str]":
 
 
 def _request(server: LimitedServer, client: Client) -> str:
-    """Send a request and behave as its client does; returns its status, or how it ended."""
+    """Send a request and behave as its client does; return its status, or how it ended."""
     headers = {"Content-Type": "application/json"}
     if client.timeout_ms is not None:
         headers["X-Request-Timeout-Ms"] = str(client.timeout_ms)
@@ -156,7 +156,7 @@ def _has_images(server: LimitedServer) -> bool:
 
 
 def _described(server: LimitedServer) -> str:
-    """What memory is held for: by the system's account, and by what the service exports."""
+    """Return the use of memory: by the system's account, and by the metrics of the service."""
     parts = [f"{server.resident():.0f} MB"]
     if server.group is not None:
         parts.append(f"{server.group.usage >> 20} MB charged, limit reached {server.group.hits} times")

@@ -1,4 +1,4 @@
-"""What it costs to score lists of texts that begin alike, such as the hypotheses of a speech recognizer.
+"""Measure the cost of scoring lists of texts with common prefixes, such as the hypotheses of a speech recognizer.
 
     python -m benchmarks.n_best
 
@@ -24,7 +24,7 @@ from service.settings import BUNDLED
 
 
 class CountingBackend:
-    """Passes everything on and counts the positions that are read."""
+    """A backend that counts the positions that are read."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -49,17 +49,17 @@ def main(
     rounds: int = 15,
     threads: int = 1,
 ) -> None:
-    """Prints medians over rounds.
+    """Print medians over rounds.
 
     Args:
         model_dir: Directory that holds the bundles.
         model: A language model.
-        texts: Texts of a list.
-        words: Words of a text.
+        texts: Texts per list.
+        words: Words per text.
         shared: First words that all texts of the first kind share.
         changed: Words in which a text of the second kind differs.
         rounds: Lists of each kind, after one to warm up.
-        threads: Of the model.
+        threads: Threads of the model.
     """
     loaded = ModelStore(model_dir).load(model, threads=threads)
     assert isinstance(loaded, LanguageModel)
@@ -97,13 +97,13 @@ def main(
 
 
 def _continued(generator: random.Random, firsts: Sequence[str], words: int, shared: int) -> list[str]:
-    """A text for each of `firsts`, which is what follows the words that all share."""
+    """Return a text for each of `firsts`, the words after the shared prefix."""
     same = generator.choices(WORDS, k=shared)
     return [" ".join([*same, first, *generator.choices(WORDS, k=words - shared - 1)]) for first in firsts]
 
 
 def _changed(generator: random.Random, texts: int, words: int, changed: int) -> list[str]:
-    """Texts that differ from one in some words."""
+    """Return texts that differ from one sentence in some words."""
     sentence = generator.choices(WORDS, k=words)
     hypotheses = []
     for _ in range(texts):

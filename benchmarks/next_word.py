@@ -1,9 +1,9 @@
-"""Latency of one next-word request, in process and through HTTP, interleaved in one run.
+"""Measure the latency of one next-word request, in process and through HTTP, interleaved in one run.
 
     python -m benchmarks.next_word [--rounds 300]
 
 The server runs in a process of its own on a free port of the loopback interface; the client keeps one connection. Its
-prefix cache is off, since the same context comes again and again.
+prefix cache is off, because all requests have the same context.
 """
 
 import http.client
@@ -11,15 +11,13 @@ import json
 import os
 import platform
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
 import onnxruntime
 import tyro
 
-from benchmarks.server import free_port, wait_until_ready
+from benchmarks.server import serving
 from models import LanguageModel, ModelStore
 from service.settings import BUNDLED
 
@@ -27,7 +25,7 @@ CONTEXT = "i have been looking for something like"
 
 
 def main(rounds: int = 300, long_words: int = 200) -> None:
-    """Prints medians and 95th percentiles in milliseconds, and ratios to the in-process call.
+    """Print medians and 95th percentiles in milliseconds, and ratios to the in-process call.
 
     Args:
         rounds: Repetitions of each measurement.
@@ -37,11 +35,8 @@ def main(rounds: int = 300, long_words: int = 200) -> None:
     assert isinstance(model, LanguageModel)
     prefix = model.next_words([" ".join(["word"] * long_words)])[0].prefix
     long_context = " ".join(["word"] * long_words) + " this"
-    port = free_port()
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--log-level", "warning"]
-    server = subprocess.Popen([*command, "--prefix-cache-mb", "0"])
-    try:
-        connection = wait_until_ready(port)
+    with serving(BUNDLED, "next-word", "--prefix-cache-mb", "0") as (port, _):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         calls: dict[str, Callable[[], object]] = {
             "in process, 7 words": lambda: model.next_words([CONTEXT]),
             "HTTP, 7 words": lambda: _post(connection, CONTEXT),
@@ -49,9 +44,6 @@ def main(rounds: int = 300, long_words: int = 200) -> None:
             f"in process, {long_words} words continued": lambda: model.next_words(["this"], after=[prefix]),
         }
         times = _measure(calls, rounds)
-    finally:
-        server.terminate()
-        server.wait()
     base = statistics.median(next(iter(times.values())))
     print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, onnxruntime {onnxruntime.__version__}"

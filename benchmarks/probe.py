@@ -1,8 +1,8 @@
-"""A process of its own that polls a cheap endpoint and finds the longest time that the server's event loop was blocked.
+"""Poll a cheap endpoint from a separate process, to measure how long the server's event loop was blocked.
 
     python -m benchmarks.probe PORT
 
-reads lines from standard input: the first starts to poll `/livez`, the second stops and prints what was seen, and so
+reads lines from standard input: the first starts to poll `/livez`, the second stops and prints the result, and so
 on. A thread of the client would wait for the interpreter lock while large bodies are written, and blame the server.
 """
 
@@ -24,7 +24,7 @@ _TIMEOUT = 30.0
 
 @dataclass
 class Stalls:
-    """What a probe saw; seconds."""
+    """The measurements of a probe, in seconds."""
 
     longest: float = 0.0
     polls: int = 0
@@ -32,7 +32,7 @@ class Stalls:
 
 
 class LoopProbe:
-    """The probe of one server; `start` and `stop` around what is measured."""
+    """The probe of one server; `start` and `stop` enclose the measurement."""
 
     def __init__(self, port: int) -> None:
         self._process = subprocess.Popen(
@@ -44,12 +44,12 @@ class LoopProbe:
         )
 
     def start(self) -> None:
-        """Begin to poll; returns after the first answer, so that connecting is not measured."""
+        """Begin to poll; return after the first response, so that connecting is not measured."""
         self._tell()
         self._line()
 
     def stop(self) -> Stalls:
-        """Return what was seen since `start`."""
+        """Return the measurements since `start`."""
         self._tell()
         return Stalls(**json.loads(self._line()))
 
@@ -78,7 +78,7 @@ class _Poller:
         self._socket: socket.socket | None = None
 
     def poll(self, stalls: Stalls) -> None:
-        """One request and its answer."""
+        """Send one request and read the response."""
         started = time.perf_counter()
         try:
             if self._socket is None:

@@ -1,31 +1,65 @@
-"""What benchmarks of the service share."""
+"""A server and its requests, shared by the benchmarks of the service."""
 
 import http.client
+import json
 import socket
+import subprocess
+import sys
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-__all__ = ["free_port", "wait_until_ready"]
+from service.bench.client import Client
+
+__all__ = ["free_port", "post_json", "serving", "wait_until_ready"]
+
+_TIMEOUT = 60.0
+"""Seconds within which a response must be complete."""
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
 
 
-def wait_until_ready(port: int) -> http.client.HTTPConnection:
-    """A connection to a server whose models are loaded; raises `TimeoutError` after half a minute."""
+def wait_until_ready(port: int) -> None:
+    """Wait until a server has loaded its models; raises `TimeoutError` after half a minute."""
     for _ in range(300):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         try:
             connection.request("GET", "/readyz")
-            response = connection.getresponse()
-            response.read()
-            if response.status == 200:
-                return connection
+            if connection.getresponse().status == 200:
+                return
         except ConnectionError:
             pass
+        finally:
+            connection.close()
         time.sleep(0.1)
     raise TimeoutError("the server did not become ready")
+
+
+@contextmanager
+def serving(model_dir: Path, model: str, *flags: str) -> Iterator[tuple[int, int]]:
+    """Run `softserve serve` with one model; yields its port and process id once it is ready."""
+    port = free_port()
+    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--log-level", "warning"]
+    server = subprocess.Popen([*command, "--model-dirs", str(model_dir), "--models", model, *flags])
+    try:
+        wait_until_ready(port)
+        yield port, server.pid
+    finally:
+        server.terminate()
+        server.wait()
+
+
+async def post_json(
+    client: Client, path: str, body: object, headers: Mapping[str, str] | None = None, seconds: float = _TIMEOUT
+) -> tuple[int, Any]:
+    """Send JSON; return the status and the parsed body. Raises `TransportError`."""
+    answer = await client.post(path, json.dumps(body).encode(), headers or {}, seconds)
+    return answer.status, json.loads(answer.content)

@@ -1,11 +1,11 @@
-"""Requests a second of the service and of other servers with the same classifier: naive FastAPI, LitServe, BentoML.
+"""Compare the throughput of the service with other servers of the same classifier: naive FastAPI, LitServe, BentoML.
 
     python -m benchmarks.serving
     python -m benchmarks.serving --onnx model.onnx --tokenizer tokenizer.json --peers fastapi,litserve --seconds 5
 
-Every server gets the same ONNX file, tokenizer and texts and answers one text a request with its five best labels. They
-take turns, each alone on the machine with `wrk`, which loads it over loopback. Peers are installed into environments of
-their own on first use. Numbers compare only within one table, and only where nothing else runs on the machine.
+Every server gets the same ONNX file, tokenizer and texts, one text per request, and responds with the top-5 labels.
+They take turns, each alone on the machine with `wrk`, which loads it over loopback. Peers are installed into
+environments of their own on first use. Numbers are comparable only within one table, measured on an idle machine.
 """
 
 import json
@@ -22,31 +22,32 @@ import tyro
 from benchmarks.peers.ceiling import ceiling
 from benchmarks.peers.classifier import Classifier
 from benchmarks.peers.environments import environment
-from benchmarks.peers.load import Load, find_wrk, measure
+from benchmarks.peers.load import LoadResult, find_wrk, measure
 from benchmarks.peers.report import table
 from benchmarks.peers.servers import OURS, PEERS, Server, best_labels, running
 from benchmarks.peers.texts import make_texts
 from benchmarks.server import free_port
 from models import ModelError
 from models.backend.cpus import usable_cpus
-from models.bundle.reading import read_manifest
+from models.reading import read_manifest
+from models.tasks.text_classification import ClassifierConfig
 from service.settings import BUNDLED
 
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "softserve" / "serving"
 _SAMPLE = 40
-"""Texts whose answers are compared before anything is measured."""
+"""Texts whose results are compared before the measurement."""
 _QUIET = 0.25
-"""Load of each processor by other programs above which nothing can be said."""
+"""Load average per processor, by other programs, above which results are noise."""
 _WARM_UP = (16, 3)
-"""Connections and seconds at most of load that does not count."""
+"""Connections, and largest number of seconds, of the warm-up."""
 
 
 class Comparison:
-    """Servers of one bundle, and what they got so far."""
+    """Servers of one bundle, and their results so far."""
 
     def __init__(self, bundle: Path, servers: Sequence[Server], texts: Sequence[str], work: Path, here: bool) -> None:
-        """`here` runs peers in this environment instead of one of their own, which is made in `work` where missing."""
-        self.loads: dict[tuple[str, int], list[Load]] = defaultdict(list)
+        """`here` runs peers in this environment instead of one of their own in `work`, which is created if missing."""
+        self.loads: dict[tuple[str, int], list[LoadResult]] = defaultdict(list)
         self.ceilings: dict[int, list[float]] = defaultdict(list)
         self.failures: dict[str, str] = {}
         self._bundle, self._servers, self._texts, self._work = bundle, servers, texts, work
@@ -66,7 +67,7 @@ class Comparison:
         return environment(self._work / "environments", server.name, server.requirements)
 
     def round(self, number: int, connections: Sequence[int], seconds: int) -> None:
-        """Measures every server that has not failed, and the ceiling."""
+        """Measure every server that has not failed, and the ceiling."""
         for server in self._servers:
             if server.name not in self.failures:
                 try:
@@ -113,23 +114,23 @@ def main(
     work: Path = _CACHE,
     here: bool = False,
 ) -> int:
-    """Prints a table of medians over rounds; exit status 1 where the service itself failed.
+    """Print a table of medians over rounds; exit status 1 where the service itself failed.
 
     Args:
         model: Bundle of a classifier of texts, <name>/<version>.
-        onnx: A classifier of one's own instead: see `benchmarks/classifier_bundle.py` for its inputs and outputs.
-        tokenizer: Its file of the library tokenizers.
+        onnx: Another classifier instead: see `benchmarks/classifier_bundle.py` for its inputs and outputs.
+        tokenizer: File of the library tokenizers that belongs to `onnx`.
         peers: Some of fastapi, litserve and bentoml, with commas.
-        connections: That are open at once, each with one request at a time; one after the other.
-        rounds: In which all take turns.
-        seconds: Of load on each server, for each number of connections.
-        texts: That differ; afterwards they come again.
+        connections: Numbers of concurrent connections, measured one after the other.
+        rounds: Rounds in which all servers take turns.
+        seconds: Seconds of load on each server, for each number of connections.
+        texts: Number of different texts; afterwards they repeat.
         work: Directory for environments of peers, logs and other files.
         here: Run peers in this environment, which then must have what they need.
     """
     busy = os.getloadavg()[0]
     if busy > _QUIET * usable_cpus():
-        _say(f"the machine is busy, its load is {busy:.1f}: what follows is noise")
+        _say(f"the load average is {busy:.1f}: the results are noise")
     try:
         find_wrk()
         chosen = _chosen(peers)
@@ -159,7 +160,7 @@ def _chosen(names: str) -> list[Server]:
 
 
 def _bundle(model: Path, onnx: Path | None, tokenizer: Path | None, work: Path) -> Path:
-    """The bundle that is served: the one given, or one made of an ONNX file and its tokenizer."""
+    """Return the bundle to serve: the given one, or one made from an ONNX file and its tokenizer."""
     if (onnx is None) != (tokenizer is None):
         raise ValueError("--onnx and --tokenizer come together")
     if onnx is not None and tokenizer is not None:
@@ -167,7 +168,7 @@ def _bundle(model: Path, onnx: Path | None, tokenizer: Path | None, work: Path) 
 
         return make_bundle(onnx, tokenizer, work / "models" / "benchmark" / "1", max_tokens=256)
     manifest = read_manifest(model)
-    if manifest.task != "text-classification" or manifest.tokenizer is None:
+    if not isinstance(manifest.config, ClassifierConfig):
         raise ValueError(f"{model} does not classify texts: its task is {manifest.task}")
     return model
 

@@ -1,7 +1,7 @@
-"""Libraries that are compared, each in a process of its own.
+"""Run the libraries that are compared, each in a process of its own.
 
-Threads of a pool wait for their next work awake for a while (OpenMP's for 0.2 s), on the cores that another library
-would compute on. So a side rests before it runs.
+Threads of a pool spin for a while before they sleep (OpenMP's for 0.2 s), on the cores that another library computes
+on. So a side pauses before it runs.
 """
 
 import multiprocessing
@@ -16,10 +16,10 @@ from typing import Any
 __all__ = ["Side", "interleaved", "side"]
 
 _REST = 0.4
-"""Seconds after which no thread of a side is awake."""
+"""Seconds after which no thread of a side spins."""
 
 Work = Callable[..., list[Any]]
-"""Computes a group of inputs."""
+"""A function that computes a group of inputs."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Side:
     executor: ProcessPoolExecutor
 
     def time(self, groups: Sequence[Sequence[Any]], *arguments: object) -> tuple[float, list[Any]]:
-        """Seconds for all groups, one after the other, and what they gave."""
+        """Return the seconds for all groups, one after the other, and their results."""
         time.sleep(_REST)
         return self.executor.submit(_run, groups, arguments).result()
 
 
 _work: Work
-"""What a side's process runs."""
+"""The function that a side's process runs."""
 
 
 def _load(make: Callable[..., Work], arguments: tuple[object, ...]) -> None:
@@ -51,7 +51,7 @@ def _run(groups: Sequence[Sequence[Any]], arguments: tuple[object, ...]) -> tupl
 
 @contextmanager
 def side(make: Callable[..., Work], *arguments: object) -> Iterator[Side]:
-    """Starts a process that makes its work from the arguments, both of which can be pickled."""
+    """Start a process that makes its work from the arguments, both of which can be pickled."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context, _load, (make, arguments)) as executor:
         yield Side(executor)
@@ -60,7 +60,7 @@ def side(make: Callable[..., Work], *arguments: object) -> Iterator[Side]:
 def interleaved(
     sides: Mapping[str, Side], groups: Mapping[str, Sequence[Sequence[Any]]], arguments: Sequence[object], rounds: int
 ) -> tuple[dict[str, float], dict[str, list[Any]]]:
-    """Median seconds of each side for its groups, over rounds in which all take turns, and its last results.
+    """Return median seconds of each side for its groups, over rounds in which all take turns, and its last results.
 
     The first round warms up and does not count.
     """

@@ -1,10 +1,10 @@
-"""Many requests while clients hang up and models are reloaded: is an answer lost or mixed up, does anything leak?
+"""Send many requests while clients disconnect and models are reloaded: are answers lost or mixed up, are there leaks?
 
     python -m benchmarks.soak --requests 100000
 
-Every answer is compared with what the library says of its text. A tenth of the clients' requests is given up after a
-random time. Every second a model is loaded again under traffic. Printed are what came of the requests, and what the
-server's process holds before and after them.
+Every response is compared with the library's result for the text. For a tenth of the requests the client waits 0 to
+50 ms at random and then closes the connection. Every second a model is loaded again under load. Printed are the counts
+of results, and the tasks, threads, open files and memory of the server's process before and after the requests.
 """
 
 import asyncio
@@ -25,20 +25,24 @@ from typing import Any
 
 import tyro
 
-from benchmarks.client import Connection
-from benchmarks.server import free_port, wait_until_ready
+from benchmarks.server import free_port, post_json, wait_until_ready
 from models import Classifier, LanguageModel, ModelStore
 from service import server as serving
+from service.bench.client import TIMED_OUT, Client, TransportError
 from service.settings import BUNDLED, Settings
 
 _WORDS = ("we", "had", "a", "very", "good", "time", "please", "set", "an", "alarm", "for", "seven", "what", "is", "the")
 _TOLERANCE = 1e-3
-"""Of a probability: sums run in another order in batches of another size."""
+"""Largest error of a probability: the order of summation depends on the size of the batch."""
+_TIMEOUT = 60.0
+"""Seconds that a client waits for a response."""
+_SOON = 0.05
+"""Longest time, in seconds, until a client disconnects that does not wait for its response."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A request, and whether an answer is right."""
+    """A request, and a check of its response."""
 
     path: str
     body: dict[str, object]
@@ -47,28 +51,28 @@ class Question:
 
 @dataclass
 class Outcome:
-    """What came of all requests."""
+    """The results of all requests."""
 
     seen: Counter[str] = field(default_factory=Counter)
     reloads: int = 0
     left: int = 0
-    """Requests still to be sent."""
+    """Number of requests still to send."""
 
 
 def main(
     requests: int = 100_000,
     clients: int = 64,
-    hang_up: float = 0.1,
+    disconnect: float = 0.1,
     reload_seconds: float = 1.0,
     model_dir: Path = BUNDLED,
 ) -> None:
-    """Prints what came of it; exit status 1 where an answer was wrong or missing.
+    """Print the counts of results; exit status 1 where an answer was wrong or missing.
 
     Args:
-        requests: Requests in all.
-        clients: Connections at a time.
-        hang_up: Share of requests that are given up.
-        reload_seconds: Between two reloads.
+        requests: Number of requests.
+        clients: Concurrent connections.
+        disconnect: Fraction of requests whose client disconnects within 50 ms.
+        reload_seconds: Seconds between two reloads.
         model_dir: Directory with the models next-word and intents.
     """
     questions = _questions(model_dir)
@@ -88,11 +92,11 @@ def main(
         server = multiprocessing.get_context("spawn").Process(target=_serve, args=(settings, theirs))
         server.start()
         try:
-            wait_until_ready(port).close()
-            asyncio.run(_load(port, key, questions, requests // 50, clients, hang_up, reload_seconds))  # to warm up
+            wait_until_ready(port)
+            asyncio.run(_load(port, key, questions, requests // 50, clients, disconnect, reload_seconds))  # to warm up
             before = _held(ours)
             started = time.perf_counter()
-            outcome = asyncio.run(_load(port, key, questions, requests, clients, hang_up, reload_seconds))
+            outcome = asyncio.run(_load(port, key, questions, requests, clients, disconnect, reload_seconds))
             seconds = time.perf_counter() - started
             after = _held(ours)
         finally:
@@ -102,13 +106,13 @@ def main(
     print(f"server ended with status {server.exitcode}")
     for name, count in before.items():
         print(f"{name:<8} {count:>8} -> {after[name]:>8}")
-    answered = outcome.seen["right"] + outcome.seen["given up"]
-    if answered != requests or server.exitcode:
+    expected = outcome.seen["right"] + outcome.seen["disconnected"]
+    if expected != requests or server.exitcode:
         raise SystemExit(1)
 
 
 def _questions(model_dir: Path, count: int = 100) -> list[Question]:
-    """Requests of both models, each with what the library says."""
+    """Return requests of both models, each with a check against the library's result."""
     store, generator = ModelStore(model_dir), random.Random(0)
     texts = [" ".join(generator.choices(_WORDS, k=generator.randint(1, 20))) for _ in range(count)]
     lm, intents = store.load("next-word"), store.load("intents")
@@ -128,7 +132,7 @@ def _questions(model_dir: Path, count: int = 100) -> list[Question]:
 
 
 def _says(text: str, echo: str, known: dict[str, float], items: str, name: str) -> Callable[[Any], bool]:
-    """Whether an answer is of this text, and has its probabilities."""
+    """Return a check that a response belongs to this text and has its probabilities."""
 
     def right(answer: Any) -> bool:
         (result,) = answer["results"]
@@ -147,54 +151,48 @@ def _scores(text: str, total: float) -> Callable[[Any], bool]:
 
 
 async def _load(
-    port: int, key: str, questions: Sequence[Question], requests: int, clients: int, hang_up: float, pause: float
+    port: int, key: str, questions: Sequence[Question], requests: int, clients: int, disconnect: float, pause: float
 ) -> Outcome:
     outcome = Outcome(left=requests)
-    reloading = asyncio.create_task(_reload(port, key, pause, outcome))
-    await asyncio.gather(*(_client(port, random.Random(n), questions, hang_up, outcome) for n in range(clients)))
-    reloading.cancel()
-    await asyncio.wait([reloading])
+    async with Client(f"http://127.0.0.1:{port}", None, clients + 1) as http:
+        reloading = asyncio.create_task(_reload(http, key, pause, outcome))
+        senders = (_send(http, random.Random(n), questions, disconnect, outcome) for n in range(clients))
+        await asyncio.gather(*senders)
+        reloading.cancel()
+        await asyncio.wait([reloading])
     return outcome
 
 
-async def _client(
-    port: int, generator: random.Random, questions: Sequence[Question], hang_up: float, outcome: Outcome
+async def _send(
+    http: Client, generator: random.Random, questions: Sequence[Question], disconnect: float, outcome: Outcome
 ) -> None:
-    connection = Connection(port)
     while outcome.left > 0:
         outcome.left -= 1
         question = generator.choice(questions)
-        if generator.random() < hang_up:
-            await connection.send(question.path, question.body)
-            await asyncio.sleep(generator.random() / 20)
-            connection.drop()
-            outcome.seen["given up"] += 1
-            continue
+        disconnects = generator.random() < disconnect
+        seconds = generator.random() * _SOON if disconnects else _TIMEOUT
         try:
-            answer = await connection.post(question.path, question.body)
-        except (OSError, EOFError) as error:
-            connection.drop()
-            outcome.seen[type(error).__name__] += 1
+            status, answer = await post_json(http, question.path, question.body, seconds=seconds)
+        except TransportError as error:  # at the end of its time the client closes the connection
+            outcome.seen["disconnected" if disconnects and str(error) == TIMED_OUT else str(error)] += 1
             continue
-        if answer.status != 200:
-            outcome.seen[str(answer.status)] += 1
+        if status != 200:
+            outcome.seen[str(status)] += 1
         else:
-            outcome.seen["right" if question.right(answer.body) else "wrong"] += 1
-    connection.drop()
+            outcome.seen["right" if question.right(answer) else "wrong"] += 1
 
 
-async def _reload(port: int, key: str, pause: float, outcome: Outcome) -> None:
-    connection = Connection(port)
+async def _reload(http: Client, key: str, pause: float, outcome: Outcome) -> None:
     while True:
         for model in ("next-word", "intents"):
             await asyncio.sleep(pause)
-            answer = await connection.post(f"/v1/admin/models/{model}/load", {}, f"X-API-Key: {key}\r\n")
-            assert answer.status == 200, answer
+            status, answer = await post_json(http, f"/v1/admin/models/{model}/load", {}, {"X-API-Key": key})
+            assert status == 200, answer
             outcome.reloads += 1
 
 
 class _Watched(serving.Server):
-    """A server that tells its event loop."""
+    """A server that exposes its event loop."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -204,7 +202,7 @@ class _Watched(serving.Server):
 
 
 def _serve(settings: Settings, pipe: Pipe) -> None:
-    """A service that says over a pipe what its process holds."""
+    """Run a service that reports the resources of its process over a pipe."""
     serving.Server = _Watched  # type: ignore[misc]
     threading.Thread(target=_tell, args=(pipe,), daemon=True).start()
     raise SystemExit(serving.serve(settings))
@@ -225,7 +223,7 @@ def _tell(pipe: Pipe) -> None:
 
 
 def _held(pipe: Pipe) -> dict[str, int]:
-    """What the server holds once it has been left in peace for a while."""
+    """Return the resources of the server after some idle seconds."""
     time.sleep(3)
     pipe.send(None)
     held: dict[str, int] = pipe.recv()

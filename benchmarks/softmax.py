@@ -1,11 +1,11 @@
-"""What the output layers cost: time and memory of losses, their gradients and inference, interleaved in one run.
+"""Measure the cost of the output layers: time and memory of losses, their gradients and inference.
 
     python -m benchmarks.softmax kernels          # forward + backward of each kernel against lin
     python -m benchmarks.softmax sparse           # sparse-softmax loss against cross entropy and entmax15
     python -m benchmarks.softmax memory           # peak extra memory of losses, each in a process of its own
     python -m benchmarks.softmax inference        # one decoding step of exported models, lin against mixbig
 
-Each round runs every side once; medians over rounds and ratios of medians are printed.
+Each round runs every side once, interleaved; medians over rounds and ratios of medians are printed.
 """
 
 import collections
@@ -42,7 +42,7 @@ app = tyro.extras.SubcommandApp()
 def interleaved(
     calls: Mapping[str, Call], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, float]:
-    """Median seconds of each call over rounds in which every call ran once, after one to warm up."""
+    """Return median seconds of each call over rounds in which every call ran once, after one to warm up."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 1):
         for name, call in calls.items():
@@ -59,7 +59,7 @@ def report(medians: Mapping[str, float], base: str) -> None:
 
 
 def forward_backward(loss: Callable[[], Tensor], *leaves: Tensor) -> Call:
-    """A call that computes a loss and its gradients in the leaves."""
+    """Return a call that computes a loss and its gradients in the leaves."""
 
     def call() -> None:
         torch.autograd.grad(loss(), leaves)
@@ -76,9 +76,9 @@ def kernels(
     bfloat16: bool = False,
     processor_time: bool = False,
 ) -> None:
-    """Forward and backward of every single kernel, as a multiple of `lin`; `bfloat16` under autocast.
+    """Measure forward and backward of every single kernel, as a multiple of `lin`; `bfloat16` under autocast.
 
-    `processor_time` is that of a single thread, for machines that have other work: two threads wait for each other.
+    `processor_time` measures a single thread, for machines under other load, where two threads wait for each other.
     """
     if processor_time:
         torch.set_num_threads(1)
@@ -105,7 +105,7 @@ def kernels(
 
 @app.command
 def sparse(examples: int = 1024, classes: int = 32_768, k: int = 20, rounds: int = 15) -> None:
-    """Loss and gradient of sparse-softmax against cross entropy, a plain top-k and, where installed, entmax15."""
+    """Compare loss and gradient of sparse-softmax with cross entropy, a plain top-k and, where installed, entmax15."""
     torch.manual_seed(0)
     scores = torch.randn(examples, classes, requires_grad=True)
     target = torch.randint(classes, (examples,))
@@ -139,7 +139,7 @@ _MEMORY: dict[str, tuple[str, bool]] = {
 
 @app.command
 def memory(positions: int = 4096, hidden_size: int = 512, classes: int = 32_768, side: str | None = None) -> None:
-    """Peak memory that loss and gradients need beyond parameters and inputs; `side` is for the processes it starts."""
+    """Measure the peak memory of loss and gradients beyond parameters and inputs; `side` is for its child processes."""
     if side is not None:
         print(_peak_megabytes(*_MEMORY[side], positions, hidden_size, classes))
         return
@@ -171,7 +171,7 @@ def _resident(field: str) -> float:
 
 @app.command
 def inference(hidden_size: int = 512, classes: int = 10_000, rounds: int = 200) -> None:
-    """One step of exported language models, and where its time goes by ONNX operator."""
+    """Measure one step of exported language models, and its time by ONNX operator."""
     names = ["lin", "mix2", "mixbig"]
     with tempfile.TemporaryDirectory() as folder:
         paths = {name: _exported(name, hidden_size, classes, Path(folder) / name) for name in names}
@@ -201,7 +201,7 @@ def _feed(batch: int, hidden_size: int) -> dict[str, Any]:
 
 
 def _profile(path: Path, feed: dict[str, Any], folder: Path) -> str:
-    """Shares of the time by operator, the largest first."""
+    """Return the fraction of the time of each operator, the largest first."""
     options = onnxruntime.SessionOptions()
     options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
     session = onnxruntime.InferenceSession(str(path), options)

@@ -1,10 +1,10 @@
-"""Tokens a second of translation against CTranslate2 with the same weights and against eager PyTorch.
+"""Compare the throughput of translation with CTranslate2, with the same weights, and with eager PyTorch.
 
     python -m benchmarks.translation runs/de-en --data-dir data
 
 Needs `pip install ctranslate2`. Every cell runs all sides once a round; printed are medians over rounds of generated
-tokens a second, ends included, and ratios. `sorted`: a library gets all sentences at once and orders them as it likes.
-`arrival`: it gets them in batches as they come. Both stop a sentence when as many hypotheses as the beam has are
+tokens/s, end tokens included, and ratios. `sorted`: a library gets all sentences at once and orders them itself.
+`arrival`: it gets them in batches in arrival order. Both stop a sentence when as many hypotheses as the beam has are
 finished, CTranslate2's rule.
 """
 
@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import ctranslate2
 import numpy as np
@@ -24,25 +24,22 @@ import torch
 import tyro
 
 from benchmarks.ctranslate2_model import END, convert, spelled
+from benchmarks.export import Precision, export_at
 from benchmarks.sides import Side, interleaved, side
-from models.backend.onnx import OnnxBackend
-from models.bundle.contract import SpecialTokens
-from models.bundle.manifest import Limits, Manifest
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import SourceQuery
-from models.tasks.translation import Languages, TransformerNetwork, Translator
+from models.store import load_bundle
+from models.tasks.translation import Translator
 from models.text.tokenization import SubwordTokenizer
 from training.checkpoint import RunDirectory
 from training.data.pair_batching import pad
-from training.export.onnx import save_graphs, to_onnx
 from training.tasks.translation import TranslationTask
-from training.tasks.translation.export import TranslationExport
 from training.tasks.translation.reading import split_pairs
 from training.trained import load_trained
 
 Tokens = list[int]
 Translate = Callable[[Sequence[Tokens], int], list[Tokens]]
-"""Sources and a beam size to best translations."""
+"""A function of sources and a beam size that returns the best translations."""
 
 
 def main(
@@ -53,7 +50,7 @@ def main(
     threads: int = 2,
     eager: bool = False,
 ) -> None:
-    """Prints a Markdown table.
+    """Print a Markdown table.
 
     Args:
         run: Run directory of a translation model whose output layer is a linear one (lin, or pow with p = 2).
@@ -77,12 +74,14 @@ def main(
     print("| precision | beam | batch | order | Softserve | CTranslate2 | ratio | BLEU | BLEU | same |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     ratios = []
-    for precision in ("float32", "int8"):
+    for precision in get_args(Precision):
         with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
-            manifest = _convert(task, Path(directory), precision)
+            bundle = export_at(precision, RunDirectory(run), Path(directory), data_dir)
+            converted, quantization = Path(directory) / "ctranslate2", None if precision == "float32" else precision
+            convert(task.model, converted, end_id=task.tokenizer.end_id, quantization=quantization)
             sides = {
-                "Softserve": stack.enter_context(side(_softserve, Path(directory), manifest, threads)),
-                "CTranslate2": stack.enter_context(side(_ctranslate2, Path(directory), precision, threads)),
+                "Softserve": stack.enter_context(side(_softserve, bundle, threads)),
+                "CTranslate2": stack.enter_context(side(_ctranslate2, converted, precision, threads)),
             }
             for beam in (1, 5):
                 for batch in (1, 32):
@@ -98,41 +97,21 @@ def main(
         print(f"PyTorch eager with a cache, greedy, batch 32, arrival: {tokens / medians['eager']:.0f} tokens/s")
 
 
-def _convert(task: TranslationTask, directory: Path, precision: str) -> Manifest:
-    """Writes the model in both libraries' formats."""
-    export = TranslationExport(task)
-    graphs: Mapping[str, object] = {name: to_onnx(graph) for name, graph in export.graphs.items()}
-    save_graphs(export.quantize(graphs) if precision == "int8" else graphs, directory)  # type: ignore[arg-type]
-    task.tokenizer.save(directory / "tokenizer.json")
-    end, quantization = task.tokenizer.end_id, precision if precision == "int8" else None
-    convert(task.model, directory / "ctranslate2", end_id=end, quantization=quantization)
-    contract = {
-        name: graph.contract.model_copy(update={"onnx": f"{name}.onnx"}) for name, graph in export.graphs.items()
-    }
-    return Manifest.model_construct(
-        graphs=contract,
-        tokenizer="tokenizer.json",
-        vocab_size=task.tokenizer.vocab_size,
-        special_tokens=SpecialTokens(unknown=task.tokenizer.unknown_id, end=end),
-        **_description(export),  # type: ignore[arg-type]
-    )
-
-
-def _softserve(directory: Path, manifest: Manifest, threads: int) -> Translate:
-    tokenizer = SubwordTokenizer.from_file(directory / "tokenizer.json")
-    translator = Translator(manifest, tokenizer, OnnxBackend(directory, manifest, threads=threads))
+def _softserve(bundle: Path, threads: int) -> Translate:
+    translator = load_bundle(bundle, threads=threads)
+    assert isinstance(translator, Translator)
 
     def run(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
         options = SearchOptions(stop="full")
         queries = [SourceQuery(tuple(source), beam, options, _limit(source)) for source in sources]
-        return [list(found[0].tokens) for found in translator.search(queries)]
+        return [list(found[0].tokens) for found in translator.decoder.search(queries)]
 
     return run
 
 
-def _ctranslate2(directory: Path, precision: str, threads: int) -> Translate:
+def _ctranslate2(model: Path, precision: str, threads: int) -> Translate:
     translator = ctranslate2.Translator(
-        str(directory / "ctranslate2"), device="cpu", compute_type=precision, inter_threads=1, intra_threads=threads
+        str(model), device="cpu", compute_type=precision, inter_threads=1, intra_threads=threads
     )
 
     def run(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
@@ -164,19 +143,10 @@ def _limit(source: Tokens) -> int:
     return 2 * len(source) + 10
 
 
-def _description(export: TranslationExport) -> dict[str, object]:
-    description = export.description()
-    return {
-        "network": TransformerNetwork.model_validate(description["network"]),
-        "languages": Languages.model_validate(description["languages"]),
-        "limits": Limits(max_tokens=256),
-    }
-
-
 def _cell(
     sides: Mapping[str, Side], sources: Sequence[Tokens], beam: int, batch: int, order: str, rounds: int
 ) -> tuple[dict[str, float], dict[str, list[Tokens]]]:
-    """Median seconds of each side for all sentences, and its translations."""
+    """Return the median seconds of each side for all sentences, and its translations."""
     size = len(sources) if order == "sorted" else batch
     groups = [sources[first : first + size] for first in range(0, len(sources), size)]
     return interleaved(sides, dict.fromkeys(sides, groups), (beam,), rounds)

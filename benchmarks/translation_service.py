@@ -1,4 +1,4 @@
-"""Sentences a second that concurrent clients of `POST /v1/translate` get, against the library with batches of 32.
+"""Compare the throughput of concurrent clients of `POST /v1/translate` with the library in batches of 32.
 
     python -m benchmarks.translation_service --data-dir data
 
@@ -10,8 +10,6 @@ import asyncio
 import os
 import platform
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,9 +17,9 @@ from pathlib import Path
 import onnxruntime
 import tyro
 
-from benchmarks.client import Connection
-from benchmarks.server import free_port, wait_until_ready
+from benchmarks.server import post_json, serving
 from models import ModelStore, Translator
+from service.bench.client import Client
 from service.settings import BUNDLED
 from training.data.corpora import get_corpus
 
@@ -36,29 +34,25 @@ def main(
     beam_size: int = 5,
     rounds: int = 5,
 ) -> None:
-    """Prints medians over rounds of sentences a second, and the ratio.
+    """Print medians over rounds of sentences/s, and the ratio.
 
     Args:
         data_dir: Directory that holds the corpora.
         model_dir: Directory that holds <name>/<version>/ bundles.
         model: Name of a translation model.
-        corpus: Whose test sentences are sent.
-        sentences: Sentences a round, spread evenly over the split.
-        clients: Concurrent connections, and sentences a batch of the library.
-        beam_size: Of every translation.
+        corpus: Corpus of the test sentences.
+        sentences: Sentences per round, spread evenly over the split.
+        clients: Concurrent connections, and batch size of the library.
+        beam_size: Beam size of every translation.
         rounds: Rounds, after one to warm up.
     """
     translator = ModelStore(model_dir).load(model)
     assert isinstance(translator, Translator)
     texts = [record[0] for record in get_corpus(corpus).records("test", data_dir)]
     texts = texts[:: max(1, len(texts) // sentences)][:sentences]
-    port = free_port()
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--log-level", "warning"]
-    server = subprocess.Popen([*command, "--model-dirs", str(model_dir), "--models", model])
     groups = [texts[first : first + clients] for first in range(0, len(texts), clients)]
     times: dict[str, list[float]] = {"library, sorted": [], "library, arrival": [], "HTTP": []}
-    try:
-        wait_until_ready(port)
+    with serving(model_dir, model) as (port, _):
         for number in range(rounds + 1):
             results = {}
             for name in times:
@@ -71,9 +65,6 @@ def main(
                 if number:
                     times[name].append(time.perf_counter() - started)
             assert len({tuple(found) for found in results.values()}) == 1, "the sides translate differently"
-    finally:
-        server.terminate()
-        server.wait()
     print(
         f"{model}, {sentences} sentences, beam {beam_size}, {clients} clients; {platform.machine()}, "
         f"{os.cpu_count()} cores, onnxruntime {onnxruntime.__version__}"
@@ -89,21 +80,20 @@ def _translate(translator: Translator, texts: Sequence[str], beam_size: int) -> 
 
 
 async def _send(texts: Sequence[str], port: int, clients: int, beam_size: int) -> list[str]:
-    """Translations in the order of the texts."""
+    """Return translations in the order of the texts."""
     found: dict[int, str] = {}
     waiting = iter(enumerate(texts))
-    await asyncio.gather(*(_client(waiting, found, port, beam_size) for _ in range(clients)))
+    async with Client(f"http://127.0.0.1:{port}", None, clients) as http:
+        await asyncio.gather(*(_send_each(waiting, found, http, beam_size) for _ in range(clients)))
     return [found[index] for index in range(len(texts))]
 
 
-async def _client(waiting: Iterator[tuple[int, str]], found: dict[int, str], port: int, beam_size: int) -> None:
-    connection = Connection(port)
+async def _send_each(waiting: Iterator[tuple[int, str]], found: dict[int, str], http: Client, beam_size: int) -> None:
     for index, text in waiting:
-        answer = await connection.post("/v1/translate", {"text": text, "beam_size": beam_size})
-        if answer.status != 200:
-            raise RuntimeError(f"{answer.status}: {answer.body}")
-        found[index] = answer.body["results"][0]["translations"][0]["text"]
-    connection.drop()
+        status, answer = await post_json(http, "/v1/translate", {"text": text, "beam_size": beam_size})
+        if status != 200:
+            raise RuntimeError(f"{status}: {answer}")
+        found[index] = answer["results"][0]["translations"][0]["text"]
 
 
 if __name__ == "__main__":

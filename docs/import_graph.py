@@ -1,11 +1,13 @@
 """Draw the import graph of the three packages as `docs/figures/imports.svg`, from the code.
 
 `python docs/import_graph.py` writes the picture, with `--check` it exits with 1 where the picture is out of date. A box
-is a folder, or a module at the top of a package; an arrow says that one imports the other. Arrows that follow from
-others are left out (transitive reduction), so that the picture shows the layers.
+is a folder, or a module at the top of a package; a line from a box to a lower one says that it imports it. Lines that
+follow from others are left out (transitive reduction), so that the picture shows the layers. Modules never import each
+other in a circle, which this script refuses; folders may, and the lines that close such a circle are dashed.
 """
 
 import ast
+import statistics
 import sys
 from collections.abc import Iterator, Mapping
 from graphlib import TopologicalSorter
@@ -30,12 +32,21 @@ def _name(path: Path) -> str:
 
 
 def _imported(path: Path, files: Mapping[str, Path]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _run_time_nodes(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
-            full = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (name if name in files else node.module for name in full if name in files or node.module in files)
+            for name in (f"{node.module}.{alias.name}" for alias in node.names):
+                yield from {name, node.module} & files.keys() if name not in files else {name}
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in files)
+
+
+def _run_time_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all below it, except the blocks that only type checkers read."""
+    if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _run_time_nodes(child)
 
 
 def folder_graph(modules: Graph) -> dict[str, set[str]]:
@@ -52,8 +63,37 @@ def _folder(name: str, modules: Graph) -> str:
     return ".".join(name.split(".")[:2])
 
 
+def split(modules: Graph) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """Return the folder graph as a graph without circles, and the imports that would close one.
+
+    A folder is the lower, the closer its modules are to the bottom of the module graph, on average. Raises
+    `graphlib.CycleError` where modules import each other in a circle.
+    """
+    depth: dict[str, int] = {}
+    for name in TopologicalSorter(modules).static_order():
+        depth[name] = 1 + max((depth[other] for other in modules[name]), default=-1)
+    graph = folder_graph(modules)
+    rank = {folder: statistics.fmean(depth[m] for m in modules if _folder(m, modules) == folder) for folder in graph}
+    down: dict[str, set[str]] = {folder: set() for folder in graph}
+    up: dict[str, set[str]] = {}
+    for folder in sorted(graph, key=lambda name: (rank[name], name)):
+        for other in sorted(graph[folder] & graph.keys()):
+            closes = folder in _reachable(graph, other) and (rank[other], other) > (rank[folder], folder)
+            (up if closes else down).setdefault(folder, set()).add(other)
+    return down, up
+
+
+def _reachable(graph: Graph, start: str) -> set[str]:
+    found, pending = {start}, [start]
+    while pending:
+        new = graph.get(pending.pop(), set()) - found
+        found |= new
+        pending += new
+    return found
+
+
 def layers(graph: Graph) -> list[list[str]]:
-    """Return the nodes by their distance from the bottom; raises `graphlib.CycleError` for a circle."""
+    """Return the nodes by their distance from the bottom."""
     depth: dict[str, int] = {}
     for node in TopologicalSorter(graph).static_order():
         depth[node] = 1 + max((depth[other] for other in graph.get(node, ())), default=-1)
@@ -61,15 +101,12 @@ def layers(graph: Graph) -> list[list[str]]:
 
 
 def reduced(graph: Graph) -> dict[str, set[str]]:
-    """Return the graph without the arrows that follow from others."""
-    reach: dict[str, set[str]] = {}
-    for node in TopologicalSorter(graph).static_order():
-        below = graph.get(node, set())
-        reach[node] = below.union(*(reach[other] for other in below))
-    return {node: {o for o in below if not any(o in reach[p] for p in below)} for node, below in graph.items()}
+    """Return the graph without the imports that follow from others."""
+    below = {node: graph[node].union(*(_reachable(graph, other) - {other} for other in graph[node])) for node in graph}
+    return {node: {o for o in graph[node] if not any(o in below[p] for p in graph[node])} for node in graph}
 
 
-def drawn(graph: Graph) -> str:
+def drawn(graph: Graph, up: Graph) -> str:
     """Return the picture: a band for each package side by side, the layers from the bottom to the top."""
     levels = layers(graph)
     place: dict[str, tuple[float, float]] = {}
@@ -95,7 +132,9 @@ def drawn(graph: Graph) -> str:
         parts.append(f'<rect x="{x}" y="4" width="{width}" height="{height - 8}" rx="8" fill="{colour}"/>')
         parts.append(f'<text x="{x + 10}" y="24" font-size="15" font-weight="bold">{package}</text>')
     for node, others in sorted(reduced(graph).items()):
-        parts += [_arrow(place[node], place[other], node, other) for other in sorted(others)]
+        parts += [_line(place[node], place[other], node, other) for other in sorted(others)]
+    for node, others in sorted(up.items()):
+        parts += [_line(place[other], place[node], node, other, ' stroke-dasharray="4 3"') for other in sorted(others)]
     for node, (x, y) in sorted(place.items()):
         name = node.partition(".")[2]
         label = f"{name}/" if (ROOT / node.replace(".", "/")).is_dir() else f"{name}.py"
@@ -104,17 +143,18 @@ def drawn(graph: Graph) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _arrow(start: tuple[float, float], end: tuple[float, float], node: str, other: str) -> str:
+def _line(start: tuple[float, float], end: tuple[float, float], node: str, other: str, style: str = "") -> str:
     same = node.partition(".")[0] == other.partition(".")[0]
     (x1, y1), (x2, y2) = start, end
     x1, x2, y1 = x1 + WIDTH / 2, x2 + WIDTH / 2, y1 + HEIGHT
     middle = (y1 + y2) / 2
     colour, width = ("#666", 1.1) if same else ("#b05020", 0.9)
-    return f'<path d="M{x1} {y1}C{x1} {middle} {x2} {middle} {x2} {y2}" fill="none" stroke="{colour}" stroke-width="{width}"/>'
+    curve = f"M{x1} {y1}C{x1} {middle} {x2} {middle} {x2} {y2}"
+    return f'<path d="{curve}" fill="none" stroke="{colour}" stroke-width="{width}"{style}/>'
 
 
 def main() -> int:
-    picture = drawn(folder_graph(module_graph()))
+    picture = drawn(*split(module_graph()))
     if "--check" in sys.argv[1:]:
         current = PICTURE.is_file() and PICTURE.read_text(encoding="utf-8") == picture
         print(f"{PICTURE.relative_to(ROOT)} is {'up to date' if current else 'out of date: run docs/import_graph.py'}")

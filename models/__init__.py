@@ -5,7 +5,6 @@ import os
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports its use otherwise, from its import on
 
 from models.bundle.manifest import Manifest
-from models.bundle.store import ModelStore
 from models.errors import (
     BundleError,
     ModelError,
@@ -14,6 +13,7 @@ from models.errors import (
     UnknownModelError,
     UnsupportedDeviceError,
 )
+from models.store import ModelStore
 from models.tasks.image_classification import ImageClassifier
 from models.tasks.language_model import LanguageModel
 from models.tasks.text_classification import Classifier

@@ -22,9 +22,12 @@ class Registry(Generic[T]):
     time by `register`. Modules are imported at the first lookup, so that they may import the registry themselves.
     """
 
-    def __init__(self, package: str, noun: str) -> None:
-        """Create a registry; `package` holds the modules and names the entry-point group `softserve.<package>`."""
-        self.group = f"softserve.{package}"
+    def __init__(self, package: str, noun: str, *, group: str | None = None) -> None:
+        """Create a registry; `package` holds the modules, and `noun` describes a value in errors.
+
+        `group` is the group of the entry points, `softserve.<package>` by default.
+        """
+        self.group = group or f"softserve.{package}"
         self._package, self._noun = package, noun
         self._values: dict[str, T] = {}
         self._complete = False

@@ -7,14 +7,14 @@ import sys
 
 from starlette.types import Scope
 
-from service.engine.worker import Timing
+from service.engine.batcher import Timing
 from service.routes import endpoint_of
 
 __all__ = ["AccessLog"]
 
 
 class AccessLog:
-    """Writes to the logger `softserve.access`, on standard output where nobody has given it a handler."""
+    """Writes to the logger `softserve.access`, on standard output unless the logger has a handler."""
 
     def __init__(self) -> None:
         self._logger = logging.getLogger("softserve.access")
@@ -26,7 +26,7 @@ class AccessLog:
             self._logger.addHandler(handler)
 
     def write(self, scope: Scope, status: int, seconds: float) -> None:
-        """One request that is over."""
+        """Log a finished request."""
         state = scope["state"]
         entry: dict[str, object] = {
             "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),

@@ -7,16 +7,17 @@ from collections.abc import AsyncIterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from fastapi import Depends, FastAPI, Security
+from fastapi import Depends, FastAPI
 from fastapi.responses import RedirectResponse
-from fastapi.security import HTTPBearer
 
 from service.access_log import AccessLog
-from service.api import admin, classify, generate, health, models, native, translate
-from service.api.route import RouterBypass
+from service.api import admin, health, models
+from service.api.endpoint import ENDPOINTS
+from service.api.route import SHOWN_KEY, RouterBypass, check_dependencies
 from service.auth import AuthMiddleware, KeyRing, require_administrator
 from service.engine.registry import Registry
 from service.engine.resources import Resources
+from service.engine.watching import DirectoryWatcher
 from service.errors import Problem, install_error_handlers
 from service.exposition import Exposition
 from service.loop_lag import measure_loop_lag
@@ -30,11 +31,11 @@ logger = logging.getLogger("softserve")
 
 
 def create_app(settings: Settings | None = None, *, load_first: bool = False) -> FastAPI:
-    """The service as an ASGI application, e.g. for `uvicorn --factory service.app:create_app`.
+    """Create the service as an ASGI application, e.g. for `uvicorn --factory service.app:create_app`.
 
-    Models load in the background once the application starts; `/readyz` says when they are there. With `load_first` the
-    application has not started before, so that a server takes no connection. Raises at once
-    where a model directory is missing or holds no model of a name that the settings ask for, or a key file has no key.
+    Models load in the background once the application starts; `/readyz` reports when they are loaded. With `load_first`
+    they load before the application has started, so that a server accepts no connection until then. Raises at once
+    where a model directory is missing or lacks a model that the settings name, or where a key file has no key.
     """
     settings = settings or Settings()
     metrics = Metrics()
@@ -53,9 +54,9 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     app.state.heap_trimmer = registry.heap_trimmer
     app.state.exposition = Exposition(metrics.text)
     app.state.load_first = load_first
-    parts = (native, classify, translate, generate, models)
+    routers = [*ENDPOINTS.values(), models.router]
     if not settings.tracing:  # FastAPI's spans learn their route from its router
-        app.add_middleware(RouterBypass, routes=[route for part in parts for route in part.router.routes])
+        app.add_middleware(RouterBypass, routes=[route for router in routers for route in router.routes])
     app.add_middleware(AuthMiddleware, users=_keys(settings.api_keys), administrators=_keys(settings.admin_keys))
     app.add_middleware(
         RequestMiddleware,
@@ -65,17 +66,14 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
         access_log=AccessLog() if settings.access_log else None,
     )
     install_error_handlers(app)
-    for part in parts:
-        app.include_router(part.router, dependencies=[_SHOWN_KEY] if settings.api_keys else [])
+    for router in routers:
+        app.include_router(router, dependencies=[SHOWN_KEY] if settings.api_keys else [])
+    check_dependencies(app.routes)
     if settings.admin_keys:
-        app.include_router(admin.router, dependencies=[_SHOWN_KEY, Depends(require_administrator)])
+        app.include_router(admin.router, dependencies=[SHOWN_KEY, Depends(require_administrator)])
     app.include_router(health.router)
     app.add_api_route("/", _documentation, include_in_schema=False)
     return app
-
-
-_SHOWN_KEY = Security(HTTPBearer(scheme_name="bearer", auto_error=False))
-"""For the OpenAPI document; the middleware has checked the key by then."""
 
 
 def _keys(path: Path | None) -> KeyRing | None:
@@ -108,7 +106,7 @@ async def _run(registry: Registry, watch_seconds: float) -> None:
     if not registry.ready:
         await registry.load()
     if watch_seconds:
-        await registry.watch(watch_seconds)
+        await DirectoryWatcher(registry, registry.loader).run(watch_seconds)
 
 
 def _log_failure(running: "asyncio.Task[None]") -> None:

@@ -37,17 +37,17 @@ class KeyRing:
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
-        """The keys of a file; raises what `read_keys` raises."""
+        """Read the keys of a file; raises the errors of `read_keys`."""
         return cls(read_keys(path))
 
     def holds(self, key: str) -> bool:
-        """Whether a key is one of these, in a time that says nothing of which, or of how nearly."""
+        """Return whether a key is one of these, in a time that depends neither on which nor on how similar it is."""
         digest = _digest(key)
         return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0  # all of them
 
 
 def read_keys(path: Path) -> list[str]:
-    """A key a line; empty lines and those that begin with `#` do not count.
+    """Read a key from each line; empty lines and those that begin with `#` are ignored.
 
     Raises `FileNotFoundError` for a missing file, `KeyFileError` for one without keys or with one that is too short
     or not of visible ASCII characters. No error shows a key.

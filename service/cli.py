@@ -9,19 +9,19 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from models import ModelError
-from models.bundle.manifest import read_manifest, validate
+from models.reading import read_manifest, validate
 from service.auth import KeyFileError
 from service.bench.command import bench
 from service.bench.options import UsageError
+from service.multiprocess import serve_multiprocess
 from service.server import serve
 from service.settings import Settings
-from service.workers import serve_multiprocess
 
 __all__ = ["main"]
 
 
 def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:
-    """Checks a bundle directory against its manifest and shows what it holds; exit status 1 where anything is wrong."""
+    """Check a bundle directory against its manifest and print its contents; exit status 1 where anything is wrong."""
     problems = validate(bundle.resolve())
     for problem in problems:
         print(f"wrong: {problem}")
@@ -34,14 +34,8 @@ def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:
     size = sum((bundle / name).stat().st_size for name in manifest.files)
     print(f"{manifest.name}:{manifest.version}  {manifest.task}  {manifest.description}")
     print(f"output layer   {layer}")
-    if manifest.classes is not None:
-        print(f"classes        {manifest.classes.count}")
-    if manifest.tokenizer is not None:
-        print(f"vocabulary     {manifest.text.vocab_size} words, texts of up to {manifest.text.max_tokens} tokens")
-        if manifest.limits.max_output_tokens is not None:
-            print(f"outputs        of up to {manifest.limits.max_output_tokens} tokens")
-    else:
-        print(f"images         of up to {manifest.limits.max_pixels} pixels")
+    for name, value in manifest.config.description().items():
+        print(f"{name:<14} {value}")
     print(f"licence        {manifest.licence}")
     print(f"files          {len(manifest.files)}, {size / 1e6:.1f} MB, all checksums match")
     for quality in manifest.quality:
@@ -50,7 +44,7 @@ def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:
 
 
 def main() -> None:
-    """Entry point of the `softserve` command."""
+    """Run the `softserve` command."""
     try:
         environment = Settings()
         sys.exit(_run(environment))
@@ -69,7 +63,7 @@ def _run(environment: Settings) -> int:
 
     @app.command(name="serve")
     def _serve(settings: Annotated[Settings, tyro.conf.arg(name="")] = environment) -> int:
-        """Serves models over HTTP until SIGTERM or SIGINT, then finishes what it accepted.
+        """Serve models over HTTP until SIGTERM or SIGINT, then finish the accepted requests.
 
         Every flag has an environment twin: --max-queue-items is SOFTSERVE_MAX_QUEUE_ITEMS. Flags win.
         """

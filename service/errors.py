@@ -12,10 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from models import QueryError, UnknownModelError
+from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.budget import OverBudget
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
-from service.engine.worker import DeadlineExceeded, EngineFailed, Stopped
 
 __all__ = [
     "MAX_ERRORS",
@@ -47,7 +47,7 @@ class Problem(BaseModel):
 
 
 def problem_schema(description: str) -> dict[str, Any]:
-    """An answer that is a problem, for the OpenAPI entry of an endpoint."""
+    """Return the description of a problem answer for the OpenAPI entry of an endpoint."""
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {"description": description, "content": content}
 
@@ -55,7 +55,7 @@ def problem_schema(description: str) -> dict[str, Any]:
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: problem_schema(HTTPStatus(status).phrase) for status in (400, 401, 404, 413, 415, 422, 429, 500, 503, 504)
 }
-"""What an endpoint that runs a model may answer instead, for its OpenAPI entry."""
+"""Problem answers of an endpoint that runs a model, for its OpenAPI entry."""
 
 
 def problem_response(request_id: str, status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
@@ -68,14 +68,14 @@ Handler = Callable[[Request, Exception], Response]
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Every error of the native endpoints becomes a problem; only what is a bug becomes a 500."""
+    """Answer every error of the native endpoints with a problem; only bugs have status 500."""
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
     app.add_exception_handler(Exception, _bug)
 
 
 def problem_of(request: Request, error: Exception) -> Response | None:
-    """What an error is answered with; None for a bug."""
+    """Return the answer to an error; None for a bug."""
     handlers = (_HANDLERS[kind] for kind in type(error).__mro__ if kind in _HANDLERS)
     handler = next(handlers, None)
     return handler(request, error) if handler else None

@@ -1,4 +1,4 @@
-"""How late the event loop is: what a coroutine that blocks it costs every other request."""
+"""The lag of the event loop: the delay that blocking calls cause for every other request."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ _INTERVAL = 0.01
 
 
 class Histogram(Protocol):
-    """What takes the measurements; see `service.metrics`."""
+    """Records the measurements; see `service.metrics`."""
 
     def observe(self, amount: float) -> None: ...
 

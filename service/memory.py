@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 __all__ = ["HeapTrimmer", "trim_heap", "use_few_arenas"]
 
 _M_ARENA_MAX = -8
-"""Of glibc's `mallopt`."""
+"""The parameter of glibc's `mallopt` that limits arenas."""
 _ARENAS = 2
 
 
 def use_few_arenas() -> None:
-    """Call it before threads start: each would keep an arena of its own, with holes where unloaded models were."""
+    """Limit the arenas of glibc; call it before threads start, each of which would keep an arena of its own."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
 
@@ -33,7 +33,7 @@ def trim_heap() -> None:
 
 
 class HeapTrimmer:
-    """Trims the heap some time after it was last asked to, on a thread of its own. Use from one event loop.
+    """Trims the heap some time after the last request, on a thread of its own. Use from one event loop.
 
     By then the memory of a large request is freed, and requests that follow each other are worth one run. Under steady
     load, where there is no pause between them, it runs all the same, so that memory returns within seconds.
@@ -53,7 +53,7 @@ class HeapTrimmer:
             self._running = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Forget what was asked for, e.g. where the application ends."""
+        """Cancel a pending trim and end the thread."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])

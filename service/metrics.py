@@ -1,7 +1,7 @@
 """Prometheus metrics. Labels never hold text, client addresses or keys.
 
 Where several processes serve, each writes its numbers into files of a directory (`PROMETHEUS_MULTIPROC_DIR`, see
-prometheus-client), and whichever is asked sums them up.
+prometheus-client), and the process that answers a scrape sums them up.
 """
 
 import functools
@@ -25,7 +25,7 @@ from models.backend import Backend
 __all__ = ["CONTENT_TYPE_LATEST", "PROCESSES", "Metrics", "ModelObserver"]
 
 PROCESSES = "processes.json"
-"""File beside those of prometheus-client: which processes there are."""
+"""File that lists the processes, in the directory of prometheus-client's files."""
 
 _REPLACED, _REPLACED_TEXT = "softserve_workers_replaced", "Processes that ended and were replaced"
 _SECONDS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -73,7 +73,7 @@ class Metrics:
         self.generated_tokens = counter("generated_tokens", "Tokens of finished translations, ends included", by_model)
         self.rejected = counter("rejected", "Refused texts", (*by_model, "reason"))
         self.engine_failures = counter("engine_failures", "Engine tasks that died", by_model)
-        self.prefix_hits = counter("prefix_cache_hits", "Contexts that went on from what was read before", by_model)
+        self.prefix_hits = counter("prefix_cache_hits", "Contexts that continued from a cached prefix", by_model)
         self.prefix_misses = counter("prefix_cache_misses", "Contexts that were read from the start", by_model)
         self.load_duration = histogram(
             "model_load_duration_seconds", "Loading and warming up", by_model, (*_SECONDS, 30.0, 60.0)
@@ -129,7 +129,7 @@ class Metrics:
                 metric.labels(**labels).set(0)
 
     def text(self) -> bytes:
-        """The exposition format (Prometheus text format)."""
+        """Return the metrics in Prometheus text format."""
         if not self._several:
             return generate_latest(self.registry)
         all_processes = CollectorRegistry()
@@ -139,7 +139,7 @@ class Metrics:
 
 
 class _LoadedModels(Collector):
-    """What another collector tells, without the series of models that no process has loaded.
+    """The families of another collector, without the series of models that no process has loaded.
 
     Files that processes share keep them; a model that is loaded again goes on counting from there.
     """
@@ -164,7 +164,7 @@ def _model_of(sample: Sample) -> tuple[str, str | None]:
 
 
 class _Processes(Collector):
-    """What prometheus-client tells of a process, summed over the supervisor and its processes.
+    """The process metrics of prometheus-client, summed over the supervisor and its processes.
 
     Time that they computed stays when one ends, and the start is the supervisor's.
     """
@@ -189,13 +189,13 @@ class _Processes(Collector):
 
 
 def _both(one: Sample, other: Sample) -> Sample:
-    """A limit is the same for all, and the first is the supervisor."""
+    """Return the sum of two samples; limits are equal, and the start time is the supervisor's."""
     kept = ("process_max_fds", "process_start_time_seconds")
     return one if one.name in kept else one._replace(value=one.value + other.value)
 
 
 def _ended(pid: int) -> float:
-    """Seconds computed by children of a process that have ended (Linux: `cutime` and `cstime` of proc(5))."""
+    """Return the processor time of ended children of a process (Linux: `cutime` and `cstime` of proc(5))."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     except OSError:
@@ -232,7 +232,7 @@ class ModelObserver:
         self._metrics.model_info.labels(*self.info).set(1)
 
     def unloaded(self) -> None:
-        """Remove what is shown of the model, except what belongs to a model loaded in its place."""
+        """Remove the series of the model, except those that a model loaded in its place has taken over."""
         self.queued(0, 0)
         self._metrics.forget(self)
 
@@ -245,7 +245,7 @@ class ModelObserver:
         self._metrics.queue_limit_tokens.labels(*self.key).set(tokens)
 
     def queued(self, items: int, tokens: int) -> None:
-        """Report what waits now. While a model is loaded again, its gauges are the sum over two queues."""
+        """Report the size of the queue. While a model is loaded again, its gauges are the sum over two queues."""
         before_items, before_tokens = self._waiting
         self._waiting = (items, tokens)
         self._queue_items.inc(items - before_items)
@@ -268,9 +268,9 @@ class ModelObserver:
         """Count an engine task that has died."""
         self._failures.inc()
 
-    def prefixes(self, hits: int, misses: int) -> None:
-        self._metrics.prefix_hits.labels(*self.key).inc(hits)
-        self._metrics.prefix_misses.labels(*self.key).inc(misses)
+    def looked_up(self, found: bool) -> None:
+        """Count a lookup in the model's cache; called from several threads."""
+        (self._metrics.prefix_hits if found else self._metrics.prefix_misses).labels(*self.key).inc()
 
     def rejected(self, reason: str, items: int) -> None:
         self._metrics.rejected.labels(*self.key, reason).inc(items)

@@ -1,4 +1,4 @@
-"""What happens around every request: an id, bounds on the body, cancellation on disconnect, a count."""
+"""Middleware of every request: an id, bounds on the body, cancellation on disconnect, metrics."""
 
 import asyncio
 import contextlib
@@ -143,7 +143,7 @@ class _Body:
         """Return the next message; raise `_BodyRefused`."""
         if self.refusal is not None:
             raise _BodyRefused
-        if self._ended:  # what comes then is the end of the connection
+        if self._ended:  # the next message is the end of the connection
             return await self._receive()
         message = await self._receive_in_time()
         self._read += len(message.get("body", b""))
@@ -180,7 +180,7 @@ class _Connection:
         self._answered = self._disconnected = False
 
     async def run(self, app: ASGIApp, scope: Scope) -> None:
-        """Runs an application; raises `_ClientDisconnected` where it was cancelled."""
+        """Run an application; raises `_ClientDisconnected` where it was cancelled."""
         try:
             await app(scope, self.receive, self.send)
         except asyncio.CancelledError:

@@ -39,7 +39,7 @@ class _Refused(Exception):
 
 
 class BoundedProtocol(TimedProtocol):
-    """uvicorn's protocol with deadlines and with bounds on what a client may send.
+    """uvicorn's protocol with deadlines and with bounds on the size of requests.
 
     A request that exceeds a bound is answered with a problem (RFC 9457) where no other answer is due before it on its
     connection; there the earlier requests are answered. In both cases the connection is closed then.
@@ -90,7 +90,7 @@ class BoundedProtocol(TimedProtocol):
         except httptools.HttpParserError:
             self._refuse(*(self._refusal or (400, "the request is not valid HTTP")))
             return
-        # The parser holds what it has not called back with: part of a header.
+        # The parser buffers data until it calls back: part of a header.
         self._unseen_bytes = 0 if self._called else self._unseen_bytes + len(data)
         if self._head_bytes + self._unseen_bytes > MAX_HEAD_BYTES:
             self._refuse(431, f"the headers are larger than the {MAX_HEAD_BYTES} bytes this service accepts")

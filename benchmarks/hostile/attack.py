@@ -1,4 +1,4 @@
-"""What an attack is, how it is measured on a server, and what the server must have kept to."""
+"""Attacks, their measurement on a server, and the bounds that the server must keep."""
 
 import time
 from collections import Counter
@@ -12,13 +12,13 @@ from benchmarks.probe import LoopProbe, Stalls
 __all__ = ["OVERLOADED", "REFUSED", "Attack", "Outcome", "at_once", "delays", "measure", "violations"]
 
 REFUSED = frozenset({400, 404, 405, 413, 414, 415, 422, 431})
-"""Statuses of requests that are wrong by themselves."""
+"""Statuses of invalid requests."""
 OVERLOADED = frozenset({429, 503, 504})
-"""Statuses of requests for which there is no room or no time."""
+"""Statuses of requests that are refused for lack of capacity or time."""
 
 _SMALL_ANSWER = 20_000
 _MEMORY_SLACK = 20.0
-"""Megabytes that may be missing some seconds after an attack."""
+"""Megabytes that may not be released some seconds after an attack."""
 _MEMORY_SECONDS = 5.0
 _RECOVERY = 0.2
 """Seconds that a normal request may take within a second of an attack."""
@@ -26,22 +26,22 @@ _RECOVERY = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """Requests, and the bounds that the server keeps while and after it deals with them."""
+    """Requests, and the bounds that the server must keep during and after them."""
 
     name: str
     run: Callable[[LimitedServer], Sequence[Answer]]
     statuses: Collection[int]
     """An answer of another status is a violation."""
     max_answer: int | None = _SMALL_ANSWER
-    """Bytes of a refusal; answers with 200 may be larger where they were asked for."""
+    """Largest refusal, in bytes; responses of status 200 may be larger if requested."""
     max_result: int | None = None
-    """Bytes of an answer with 200, where nothing that was asked for explains more."""
+    """Largest response of status 200, in bytes."""
     max_stall: float | None = 0.1
     """Seconds that the event loop may be blocked."""
     max_seconds: float | None = None
-    """Seconds that all of it may take."""
+    """Longest duration of the attack, in seconds."""
     memory_back: bool = True
-    """Whether memory is to be what it was before after some seconds."""
+    """Whether memory must be released within some seconds."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Outcome:
     recovery: float
     """Latency of a normal request afterwards."""
     ended: bool
-    """Whether the server's process is gone."""
+    """Whether the server's process ended."""
 
     @property
     def statuses(self) -> str:
@@ -70,13 +70,13 @@ _NAMES = {0: "closed", -1: "silent"}
 
 
 def at_once(count: int, request: Callable[[int], Answer]) -> list[Answer]:
-    """Return the answers to requests of so many concurrent clients; `request` gets the number of its client."""
+    """Return the responses to requests of so many concurrent clients; `request` gets the number of its client."""
     with ThreadPoolExecutor(count) as clients:
         return list(clients.map(request, range(count)))
 
 
 def measure(server: LimitedServer, probe: LoopProbe, attack: Attack) -> Outcome:
-    """Run an attack while the event loop is probed; then send a normal request and wait for memory to come back."""
+    """Run an attack while the event loop is probed; then send a normal request and wait until memory is released."""
     before = server.resident()
     server.reset_peak()
     probe.start()
@@ -98,7 +98,7 @@ def _settled(server: LimitedServer, before: float) -> float:
 
 
 def violations(attack: Attack, outcome: Outcome) -> list[str]:
-    """Return the bounds that were broken, whatever else the machine was doing: statuses, sizes, memory, the process."""
+    """Return the violated bounds that do not depend on the machine's load: statuses, sizes, memory, the process."""
     if outcome.ended:
         return ["the server ended"]
     refusals = [answer for answer in outcome.answers if answer.status != 200]
@@ -113,7 +113,7 @@ def violations(attack: Attack, outcome: Outcome) -> list[str]:
 
 
 def delays(attack: Attack, outcome: Outcome) -> list[str]:
-    """Return the bounds of time that were broken, which other work on the machine may cause too."""
+    """Return the violated bounds of time, which other load on the machine may cause too."""
     if outcome.ended:
         return []
     found = []

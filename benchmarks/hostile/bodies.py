@@ -1,4 +1,4 @@
-"""Bodies of at most 1 MB that are refused: by JSON, by validation, or for a name that no model has."""
+"""Bodies of at most 1 MB that are refused: invalid JSON, invalid fields, or unknown models."""
 
 import functools
 import gzip
@@ -90,7 +90,7 @@ def _fields(path: str, **fields: object) -> Make:
 
 
 def _shapes() -> Iterator[tuple[str, str, Make]]:
-    """Bodies for every endpoint: a name, a path and what makes the body."""
+    """Yield bodies for every endpoint: a name, a path and a function that makes the body."""
     for path, field in ENDPOINTS:
         name = f"{path.removeprefix('/v1/')} {field}"
         yield f"{name}: 520,000 zeros", path, _list(field, "0", 520_000)
@@ -135,7 +135,7 @@ def _both_inputs() -> bytes:
 
 
 def _wrong_types(server: LimitedServer) -> list[Answer]:
-    """Every field of every endpoint with every wrong value, one at a time."""
+    """Yield every field of every endpoint with every invalid value, one at a time."""
     return [
         server.request("POST", path, _fields(path, **{field: value})(), _JSON)
         for path, valid in _VALID.items()

@@ -1,4 +1,4 @@
-"""Attacks on HTTP itself: headers, chunks, pipelines, silence, slow readers, clients that hang up."""
+"""Attacks on HTTP itself: headers, chunks, pipelines, idle connections, slow readers, clients that disconnect."""
 
 import contextlib
 import itertools
@@ -22,9 +22,9 @@ _TRAILERS = b"2\r\n{}\r\n0\r\n"
 _REFUSED = frozenset({CLOSED, *REFUSED, 408, 501, 505})
 _ANSWERED = _REFUSED | {200} | OVERLOADED
 _FLOOD = 32 << 20
-"""Bytes after which a flood is given up, far above any limit of headers."""
+"""Largest flood, in bytes, far above any limit of headers."""
 _NEAR_LIMIT = 12
-"""Contexts of the largest legal answer."""
+"""Contexts of the largest allowed response."""
 
 
 def _raw(*parts: bytes, timeout: float = 5.0) -> Callable[[LimitedServer], list[Answer]]:
@@ -32,7 +32,7 @@ def _raw(*parts: bytes, timeout: float = 5.0) -> Callable[[LimitedServer], list[
 
 
 def _flood(server: LimitedServer, parts: Iterator[bytes], timeout: float = 1.0) -> Answer:
-    """Send until the server closes or has answered, then read what it says."""
+    """Send until the server closes the connection or responds; return the response."""
     with server.connect(timeout) as connection:
         try:
             for part in parts:
@@ -52,7 +52,7 @@ def _get(line: bytes) -> bytes:
 
 
 def _pipelined(server: LimitedServer) -> list[Answer]:
-    """Thousands of requests in one go, of which the answers are not read for a while."""
+    """Send thousands of requests at once and read the responses later."""
     with server.connect(2.0) as connection:
         with contextlib.suppress(OSError):
             connection.sendall(_GET * 5000)
@@ -68,7 +68,7 @@ def _pipelined_work(server: LimitedServer) -> list[Answer]:
 
 
 def _idle(head: bytes, count: int = 500) -> Callable[[LimitedServer], list[Answer]]:
-    """Connections that send the beginning of a request, or nothing, while a new client asks."""
+    """Open connections that send a part of a request, or nothing, while a new client sends requests."""
 
     def run(server: LimitedServer) -> list[Answer]:
         with server.connections(count) as connections:
@@ -77,7 +77,7 @@ def _idle(head: bytes, count: int = 500) -> Callable[[LimitedServer], list[Answe
                     connection.sendall(head)
             time.sleep(0.3)
             answers = [server.request("GET", "/livez", timeout=5.0)]
-            if answers[0].status == 503:  # too many connections; whoever is in keeps its place
+            if answers[0].status == 503:  # too many connections; open ones are kept
                 return answers
             return [*answers, server.request("POST", "/v1/next-word", _BODY, timeout=5.0)]
 
@@ -89,7 +89,7 @@ _BETWEEN_READERS = 1 / 3
 
 
 def _slow_readers(readers: int) -> Callable[[LimitedServer], list[Answer]]:
-    """Clients that request large answers, a third of a second apart at most, and read none of them."""
+    """Open clients that request large responses, a third of a second apart at most, and read none of them."""
 
     def run(server: LimitedServer) -> list[Answer]:
         opened: list[socket.socket] = []
@@ -135,7 +135,7 @@ def _large(path: str, body: dict[str, object]) -> bytes:
 
 
 def _phases() -> Iterator[tuple[str, bytes, float]]:
-    """Where a client hangs up: what it has sent by then, and how long it waits."""
+    """Yield the phases in which a client disconnects: a name, the bytes sent before, and the seconds it waits."""
     yield "before it sends anything", b"", 0.0
     yield "in the request line", _REQUEST[:9], 0.0
     yield "in the headers", _REQUEST[:40], 0.0
@@ -224,7 +224,7 @@ CONNECTIONS: tuple[Attack, ...] = tuple(_attacks())
 
 
 def _silent(head: bytes, wait: float) -> Callable[[LimitedServer], list[Answer]]:
-    """Ten connections that stop in the middle; they are answered, or closed, within that time."""
+    """Open ten connections that send a part of a request; they must get a response or be closed within that time."""
 
     def run(server: LimitedServer) -> list[Answer]:
         with server.connections(10, wait) as connections:
@@ -240,7 +240,7 @@ def _silent(head: bytes, wait: float) -> Callable[[LimitedServer], list[Answer]]
 
 
 def _trickle(head: bytes, unit: bytes, seconds: float) -> Callable[[LimitedServer], list[Answer]]:
-    """A connection that sends a little every 50 ms, so that it is never silent."""
+    """Open a connection that sends some bytes every 50 ms, so that it is never idle."""
 
     def parts() -> Iterator[bytes]:
         yield head

@@ -1,4 +1,4 @@
-"""Deadlines that cannot be met, or that pass while a batch runs."""
+"""Deadlines that cannot be met, or that expire while a batch runs."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ __all__ = ["DEADLINES"]
 
 _LATE = frozenset({429, 504})
 _GRACE = 0.25
-"""Seconds after a deadline in which its answer must have come, the body's parsing included."""
+"""Seconds after a deadline within which the response must arrive, parsing of the body included."""
 
 _TEXT = " ".join(["please tell me how my card was declined at the airport"] * 9)
 _REQUESTS: dict[str, dict[str, object]] = {
@@ -30,7 +30,7 @@ def _tiny(path: str) -> Callable[[LimitedServer], Sequence[Answer]]:
 
 
 def _of_neighbours(server: LimitedServer) -> list[Answer]:
-    """Requests with a short deadline while others with a long one keep the model busy; only the former count."""
+    """Send requests with a short deadline while others with a long one keep the model busy; only the former count."""
 
     def post(client: int) -> Answer:
         texts = {"text": [f"c{client} n{n} {_TEXT}" for n in range(24)]}
@@ -57,12 +57,12 @@ DEADLINES: tuple[Attack, ...] = (
             statuses=_LATE,
             max_stall=0.2,
             max_seconds=0.15 + _GRACE,
-            memory_back=False,  # onnxruntime keeps what a batch took
+            memory_back=False,  # onnxruntime keeps the memory of a batch
         )
         for path in ("/v1/translate", "/v1/classify")
     ),
     Attack(
-        name="deadline of 100 ms beside requests of 4 s",
+        name="deadline of 100 ms, concurrently with requests of 4 s",
         run=_of_neighbours,
         statuses={200, *_LATE},
         max_stall=0.2,

@@ -65,7 +65,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def _scanlines(width: int, height: int, bits: int, interlaced: bool) -> int:
-    """Bytes of all scanlines, each with the number of its filter."""
+    """Return the bytes of all scanlines, each with the number of its filter."""
 
     def size(columns: int, rows: int) -> int:
         return rows * (1 + -(-columns * bits // 8)) if columns > 0 else 0

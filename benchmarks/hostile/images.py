@@ -110,7 +110,7 @@ def _bombs() -> Iterator[Attack]:
 
 
 def _lying(width: int, height: int) -> bytes:
-    """A PNG file that says it is larger than its data."""
+    """Return a PNG file whose header gives a larger size than its data."""
     honest = png(0, 8, 1, 1)
     header = b"IHDR" + struct.pack(">II", width, height) + honest[24:29]
     return honest[:12] + header + struct.pack(">I", zlib.crc32(header)) + honest[33:]

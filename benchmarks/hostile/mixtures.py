@@ -1,4 +1,4 @@
-"""Seeded mixtures of everything that the API accepts, towards the extremes: what is sent depends on the seed alone."""
+"""Seeded mixtures of requests that the API accepts, with extreme sizes; a seed always gives the same requests."""
 
 import base64
 import json
@@ -23,12 +23,12 @@ _ENGLISH_TEXT = "we had a very good time at the small house by the lake and then
 _ENGLISH = _ENGLISH_TEXT.split()
 _DEADLINES = (None, 500, 2000, 5000, 5000, 10_000, 120_000)
 
-Manner = Literal["patient", "hangs up", "reads slowly"]
+Manner = Literal["patient", "disconnects", "reads slowly"]
 
 
 @dataclass(frozen=True)
 class Client:
-    """One request, and what its client does after it was sent."""
+    """One request, and its client's behaviour after sending it."""
 
     kind: str
     path: str
@@ -36,12 +36,12 @@ class Client:
     timeout_ms: int | None
     manner: Manner
     pause: float
-    """Seconds before it hangs up, or without reading."""
+    """Seconds before the client disconnects, or without reading."""
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Requests of which so many are in flight at once."""
+    """Requests, and the number that is in flight concurrently."""
 
     number: int
     concurrency: int
@@ -49,7 +49,7 @@ class Mixture:
 
     @property
     def summary(self) -> str:
-        """The kinds of its requests with their counts."""
+        """Return the kinds of requests with their counts."""
         kinds = sorted({client.kind for client in self.clients})
         return ", ".join(f"{kind} x {sum(client.kind == kind for client in self.clients)}" for kind in kinds)
 
@@ -69,13 +69,13 @@ def mixtures(seed: int, *, images: bool, max_clients: int = 64) -> Iterator[Mixt
 
 def _client(generator: random.Random, kind: str) -> Client:
     path, fields = _MAKERS[kind](generator)
-    manner: Manner = generator.choices(("patient", "hangs up", "reads slowly"), (8, 1, 1))[0]
+    manner: Manner = generator.choices(("patient", "disconnects", "reads slowly"), (8, 1, 1))[0]
     body = json.dumps(fields, ensure_ascii=False).encode()
     return Client(kind, path, body, generator.choice(_DEADLINES), manner, generator.uniform(0, 2))
 
 
 def _extreme(generator: random.Random, low: int, high: int) -> int:
-    """A number between both, often one of them, else of a random order of magnitude."""
+    """Return a number between both, often one of them, else of a random order of magnitude."""
     place = generator.random()
     if place < 0.2:
         return low
@@ -90,7 +90,7 @@ def _texts(generator: random.Random, words: Sequence[str], count: int, length: i
 
 
 def _shape(generator: random.Random, most: int, budget: int) -> tuple[int, int]:
-    """How many texts, and results of each: at random, or so that their product is just within a budget."""
+    """Return the number of texts and of results of each: at random, or with a product just within a budget."""
     texts = _extreme(generator, 1, 1024)
     if generator.random() < 0.5:
         return texts, _extreme(generator, 1, most)
@@ -137,7 +137,7 @@ def _image(generator: random.Random) -> tuple[str, dict[str, object]]:
 
 
 def _long(generator: random.Random) -> tuple[str, dict[str, object]]:
-    """A text of up to 1 MB, which is refused or cut."""
+    """Return a text of up to 1 MB, which is refused or truncated."""
     unit = generator.choice(("A. ", "a", "a ", "\U0001f600", "中", " "))
     text = unit * (_extreme(generator, 1000, _MAX_BODY) // len(unit.encode()))
     path, field = generator.choice(
@@ -147,7 +147,7 @@ def _long(generator: random.Random) -> tuple[str, dict[str, object]]:
 
 
 def _wrong(generator: random.Random) -> tuple[str, dict[str, object]]:
-    """A body that validation refuses."""
+    """Return a body that validation refuses."""
     item: object = generator.choice((0, {}, [], None, 1.5))
     path, field = generator.choice((("/v1/next-word", "context"), ("/v1/classify", "image"), ("/v1/translate", "text")))
     return path, {field: [item] * _extreme(generator, 1, 250_000)}

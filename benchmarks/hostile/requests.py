@@ -12,22 +12,22 @@ __all__ = ["Request", "requests"]
 _MEGABYTE = 1 << 20
 _VOCABULARY = 7729
 _ITEM = 200
-"""Bytes of a word, class or token in an answer, roughly and at most."""
+"""Largest size of a word, class or token in a response, in bytes, roughly."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it goes over the wire, without its length."""
+    """An HTTP request without its Content-Length."""
 
     method: str
     path: bytes
     headers: tuple[tuple[bytes, bytes], ...] = ()
     body: bytes = b""
     items: int = field(default=0, compare=False)
-    """Results that were asked for."""
+    """Number of requested results."""
 
     def wire(self) -> bytes:
-        """All bytes of the request."""
+        """Return all bytes of the request."""
         lines = [b"%s: %s" % pair for pair in (*self.headers, (b"Content-Length", b"%d" % len(self.body)))]
         return b"%s %s HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n%s" % (
             self.method.encode(),
@@ -38,7 +38,7 @@ class Request:
 
     @property
     def asked_for(self) -> int:
-        """Bytes of the largest answer that such a request may have."""
+        """Return the size of the largest response to such a request, in bytes."""
         return _MEGABYTE + 60 * len(self.body) + _ITEM * self.items
 
 
@@ -54,7 +54,7 @@ _words = st.lists(
 _repeated = st.builds(lambda text, count: (text * count)[:100_000], st.text(max_size=4), st.integers(0, 100_000))
 _units = st.sampled_from(["\n", "a\n\n", "«", "`", "A. ", "z.B. ", "\u0301", "\U0001f600", " ", "\0", "1.", "中"])
 _special = st.builds(lambda unit, count: unit * count, _units, st.integers(0, 30_000))
-"""What tokenizers and sentence splitters find hard."""
+"""Texts that are hard for tokenizers and sentence splitters."""
 _odd_text = st.one_of(_repeated, _special, st.text(st.characters(), max_size=20))
 _text = st.integers(0, 9).flatmap(lambda choice: _odd_text if choice == 0 else st.one_of(_words.map(" ".join), _plain))
 _texts = st.one_of(_text, st.lists(_text, max_size=6), st.builds(lambda t, n: [t] * n, _plain, st.integers(0, 2000)))
@@ -99,7 +99,7 @@ def _encoded(value: object) -> bytes:
 
 
 def _items(body: object) -> int:
-    """Results that a body asks for."""
+    """Return the number of results that a body requests."""
     if not isinstance(body, dict):
         return 0
     inputs = body.get("context", body.get("text", body.get("image", ())))
@@ -113,7 +113,7 @@ _timeout = st.one_of(
     st.sampled_from([b"0", b"-5", b"1e9", b"3600000", b"99999999999999999999", b"", b"\xff"]),
 )
 _bounded = st.integers(50, 400).map(lambda ms: ((b"X-Request-Timeout-Ms", b"%d" % ms),))
-"""Most requests have a deadline, so that a run does not wait for the few that would take long."""
+"""Most requests have a deadline, so that a run does not wait for slow ones."""
 _value = st.binary(max_size=50).map(lambda value: value.translate(None, b"\r\n\0"))
 _headers = st.lists(
     st.one_of(
@@ -132,7 +132,7 @@ _headers = st.lists(
 
 @st.composite
 def _posts(draw: st.DrawFn) -> Request:
-    """A body of the right fields, whose values are mostly of the right types."""
+    """Return a strategy for bodies of the right fields, whose values are mostly of the right types."""
     path = draw(st.sampled_from(_PATHS))
     body = draw(st.fixed_dictionaries(_FIELDS[path][0], optional=_FIELDS[path][1]))
     if draw(st.integers(0, 3)) == 0:  # nearly valid

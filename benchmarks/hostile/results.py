@@ -1,4 +1,4 @@
-"""Requests whose answers, or what must be held for them, are far larger than they are: top-k, scores, classes."""
+"""Requests that are small and have large responses, or need much memory: top-k, scores, classes."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ __all__ = ["RESULTS"]
 _VOCABULARY = 7729
 """Words of the bundled language model."""
 _LEGAL_STALL = 0.2
-"""Seconds: large answers are asked for, and a normal request beside them still takes less than that."""
+"""Longest latency, in seconds, of a normal request concurrent with requests for large responses."""
 _OVER_BUDGET = frozenset({422})
 _LEGAL = frozenset({200, *OVERLOADED})
 _EITHER = frozenset({*_LEGAL, *_OVER_BUDGET, 413})
@@ -18,7 +18,7 @@ _DEADLINE = 3000
 
 
 def _contexts(count: int, words: int = 1) -> list[str]:
-    """Distinct contexts, none of which begins with another."""
+    """Return distinct contexts, none of which is a prefix of another."""
     return [" ".join([f"x{number}", *["the"] * (words - 1)]) for number in range(count)]
 
 

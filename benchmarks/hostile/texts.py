@@ -1,4 +1,4 @@
-"""Texts of 1 MB that tokenizers and sentence splitters find hard: one word, one character, white space, initials."""
+"""Texts of 1 MB that are hard for tokenizers and sentence splitters: one word, one character, white space, initials."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ __all__ = ["TEXTS"]
 
 _ENDPOINTS = (("/v1/next-word", "context"), ("/v1/score", "text"), ("/v1/translate", "text"), ("/v1/classify", "text"))
 _SIZE = 1_000_000
-"""Bytes of UTF-8, which leaves room for the rest of the body."""
+"""Size in bytes of UTF-8, which leaves space for the rest of the body."""
 _UNITS = {
     "a single word": "a",
     "sentences of one letter": "A. ",
@@ -61,4 +61,4 @@ def _utf8(value: object) -> bytes:
 
 
 TEXTS: tuple[Attack, ...] = tuple(_attacks())
-"""Most are refused for their length; those that are truncated may be answered."""
+"""Attacks with long texts: most are refused for their length, truncated ones may be processed."""

@@ -1,4 +1,4 @@
-"""Translations that would fill memory with decoder caches, and the batch job that must be let in."""
+"""Translations that would fill memory with decoder caches, and a batch job that must be admitted."""
 
 from collections.abc import Callable, Sequence
 
@@ -24,7 +24,7 @@ _WORDS = _TEXT.split()
 
 
 def _long(words: int, number: int = 0) -> str:
-    """A text of so many words that is a single sentence."""
+    """Return a text of so many words that is a single sentence."""
     return " ".join(_WORDS[(number + index) % len(_WORDS)] for index in range(words))
 
 
@@ -37,9 +37,9 @@ def _texts(count: int, words: int) -> list[str]:
 
 
 def _batch_job(server: LimitedServer) -> Sequence[Answer]:
-    """Eight clients that each send sixteen sentences, three times, all different, with the default deadline.
+    """Send sixteen different sentences from each of eight clients, three times, with the default deadline.
 
-    Several times, for the rate at which the queue drains is known only after the first.
+    Three times, because the rate at which the queue drains is only known after the first.
     """
 
     def texts(client: int, turn: int) -> list[str]:
@@ -54,7 +54,7 @@ def _batch_job(server: LimitedServer) -> Sequence[Answer]:
 
 
 def _every_beam(server: LimitedServer) -> Sequence[Answer]:
-    """A decoding for every beam size, each with caches of its own."""
+    """Start a decoding for every beam size, each with its own caches."""
     return at_once(
         32,
         lambda n: server.post("/v1/translate", {"text": _texts(2, 60), "beam_size": n + 1, "n_best": n + 1}, _DEADLINE),
@@ -62,7 +62,7 @@ def _every_beam(server: LimitedServer) -> Sequence[Answer]:
 
 
 def _mixed(server: LimitedServer) -> Sequence[Answer]:
-    """Short texts that join the decoding of a long one, whose caches grow for all."""
+    """Send short texts that join the decoding of a long one, whose caches grow for all."""
 
     def body(client: int) -> dict[str, object]:
         return {"text": _texts(1, 900) if client == 0 else _texts(31, 2), "beam_size": 8}
@@ -138,7 +138,7 @@ TRANSLATIONS: tuple[Attack, ...] = (
         name="translate: all beam sizes at once", run=_every_beam, statuses=_EITHER, max_stall=None, memory_back=False
     ),
     Attack(
-        name="translate: short texts beside the longest",
+        name="translate: short texts concurrently with the longest",
         run=_mixed,
         statuses=_EITHER,
         max_stall=None,
@@ -154,4 +154,4 @@ TRANSLATIONS: tuple[Attack, ...] = (
         memory_back=False,
     ),
 )
-"""Deadlines are short, so that what is admitted does not take minutes."""
+"""Attacks with short deadlines, so that admitted requests do not take minutes."""

@@ -1,4 +1,4 @@
-"""What the processors can do at most: the same model in processes that neither talk HTTP nor wait for requests."""
+"""Measure the ceiling of the throughput: the same model in processes without HTTP and without waiting for requests."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ __all__ = ["ceiling"]
 
 
 def ceiling(bundle: Path, texts: Sequence[str], processors: int, seconds: float, *, alone: bool) -> float:
-    """Texts a second, over whole passes that take about that many seconds.
+    """Return texts/s, over whole passes that take about that many seconds.
 
     A process for each processor computes batches of 32 texts that are sorted by length. For a connection that is alone,
     so that there is one text at a time, one process with all threads computes texts singly.

@@ -19,11 +19,11 @@ from tokenizers import Tokenizer
 __all__ = ["BATCH", "DELAY", "TOP_K", "Answer", "Classifier", "Settings"]
 
 BATCH = 32
-"""Most texts in one batch of a peer that makes batches, as of the service."""
+"""Largest batch of a peer with dynamic batching, the same as the service's default."""
 DELAY = 0.005
-"""Seconds that a batch waits for more texts where a peer wants to be told."""
+"""Longest time that a batch waits for more texts, in seconds, for peers with such a setting."""
 TOP_K = 5
-"""Labels of an answer, as of the service."""
+"""Labels per response, the same as the service's default."""
 
 Answer = dict[str, list[dict[str, str | float]]]
 """`{"labels": [{"label": "balance", "probability": 0.9}, ...]}`, most probable first."""
@@ -31,14 +31,14 @@ Answer = dict[str, list[dict[str, str | float]]]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a peer is told. It goes through environment variables, for servers import applications where they like."""
+    """The settings of a peer, passed by environment variables because servers import applications in any process."""
 
     bundle: Path
     port: int
     processes: int
-    """That run the model."""
+    """Number of processes that run the model."""
     threads: int
-    """Of onnxruntime in each of them."""
+    """Threads of onnxruntime in each process."""
 
     def environment(self) -> dict[str, str]:
         return {f"PEER_{name.upper()}": str(value) for name, value in asdict(self).items()}
@@ -50,14 +50,15 @@ class Settings:
 
 
 class Classifier:
-    """A session of onnxruntime and a tokenizer. Safe to call from several threads."""
+    """An onnxruntime session and a tokenizer. Safe to call from several threads."""
 
     def __init__(self, bundle: Path, threads: int) -> None:
         manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
-        self._labels = (bundle / manifest["classes"]["file"]).read_text(encoding="utf-8").splitlines()
-        self._tokenizer = Tokenizer.from_file(str(bundle / manifest["tokenizer"]))
+        config = manifest.get("config", manifest)  # format 1 has these fields at the top
+        self._labels = (bundle / config["classes"]["file"]).read_text(encoding="utf-8").splitlines()
+        self._tokenizer = Tokenizer.from_file(str(bundle / config["tokenizer"]))
         self._tokenizer.encode_special_tokens = True
-        self._tokenizer.enable_truncation(manifest["limits"]["max_tokens"])
+        self._tokenizer.enable_truncation(config["limits"]["max_tokens"])
         self._tokenizer.enable_padding()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
@@ -69,14 +70,14 @@ class Classifier:
 
     @classmethod
     def warm(cls, bundle: Path, threads: int) -> Self:
-        """One that has computed small and large batches."""
+        """Return a classifier after a warm-up with small and large batches."""
         classifier = cls(bundle, threads)
         for count in (1, 8, BATCH):
             classifier.classify(["is my flight to rome on time"] * count)
         return classifier
 
     def classify(self, texts: Sequence[str]) -> list[Answer]:
-        """`[B]` answers of `k` labels, computed as one batch that is padded to its longest text."""
+        """Return `[B]` results of `k` labels, computed as one batch that is padded to its longest text."""
         encodings = self._tokenizer.encode_batch_fast(list(texts))
         inputs = {
             "tokens": np.array([encoding.ids for encoding in encodings], np.int64),

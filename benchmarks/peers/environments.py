@@ -1,4 +1,4 @@
-"""Virtual environments for peers, one each, so that their requirements cannot meet."""
+"""Virtual environments for peers, one each, so that their requirements cannot conflict."""
 
 import hashlib
 import subprocess
@@ -10,18 +10,18 @@ from pathlib import Path
 __all__ = ["environment", "shared_requirements"]
 
 _COMPLETE = "versions.txt"
-"""Written last, into an environment: all that it holds, with versions."""
+"""File written last into an environment: its packages with versions."""
 
 
 def shared_requirements() -> list[str]:
-    """What computes the model, in the versions of this environment, which the service uses."""
+    """Return the libraries of the model's computation, in the versions that the service uses."""
     return [f"{name}=={version(name)}" for name in ("numpy", "onnxruntime", "tokenizers")]
 
 
 def environment(folder: Path, name: str, requirements: Sequence[str]) -> Path:
-    """The Python of an environment in `folder` that holds the requirements, made where there is none yet.
+    """Return the Python of an environment in `folder` with the requirements, which is created if missing.
 
-    Raises `RuntimeError` with what venv or pip said where that fails.
+    Raises `RuntimeError` with the output of venv or pip where that fails.
     """
     wanted = [*requirements, *shared_requirements()]
     key = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()[:8]
@@ -39,7 +39,7 @@ def environment(folder: Path, name: str, requirements: Sequence[str]) -> Path:
 
 
 def _run(*command: str) -> str:
-    """What a command prints; raises `RuntimeError` with the end of what it said where it fails."""
+    """Return the output of a command; raises `RuntimeError` with the end of its output where it fails."""
     finished = subprocess.run(command, capture_output=True, text=True)
     if finished.returncode:
         said = " ".join((finished.stdout + finished.stderr).split())

@@ -1,4 +1,4 @@
-"""FastAPI without batches: each request computes its text by itself, in the pool of threads that `def` handlers have.
+"""A FastAPI application without batching: each request computes its text in the thread pool of `def` handlers.
 
 https://fastapi.tiangolo.com/async/ and https://fastapi.tiangolo.com/deployment/server-workers/
 """

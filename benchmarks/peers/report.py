@@ -1,9 +1,9 @@
-"""What was measured, as a table in Markdown."""
+"""Format the results as a Markdown table."""
 
 import statistics
 from collections.abc import Mapping, Sequence
 
-from benchmarks.peers.load import Load
+from benchmarks.peers.load import LoadResult
 
 __all__ = ["table"]
 
@@ -14,18 +14,18 @@ _HEAD = (
 
 
 def table(
-    loads: Mapping[tuple[str, int], Sequence[Load]],
+    loads: Mapping[tuple[str, int], Sequence[LoadResult]],
     ceilings: Mapping[int, Sequence[float]],
     failures: Mapping[str, str],
     ours: str,
 ) -> str:
-    """Medians over rounds, the fastest first.
+    """Return medians over rounds, the fastest first.
 
     Args:
-        loads: What each server and number of connections got, a round each.
-        ceilings: Texts a second without HTTP, for each number of connections, a round each.
-        failures: Why servers were left out.
-        ours: The server that is no peer.
+        loads: Results of each server and number of connections, one per round.
+        ceilings: Texts/s without HTTP for each number of connections, one per round.
+        failures: Errors of the servers that were left out.
+        ours: Name of this project's server.
     """
     lines = [*_HEAD]
     for connections, rates in sorted(ceilings.items()):
@@ -45,7 +45,7 @@ def table(
     return "\n".join(lines)
 
 
-def _row(connections: int, name: str, loads: Sequence[Load], best_peer: float, ceiling: float) -> str:
+def _row(connections: int, name: str, loads: Sequence[LoadResult], best_peer: float, ceiling: float) -> str:
     rate, rates = _rate(loads), [load.rate for load in loads]
     p50, p99 = (statistics.median(getattr(load, each) for load in loads) for each in ("p50", "p99"))
     to_peer = f"{rate / best_peer:.2f}" if best_peer else ""
@@ -55,5 +55,5 @@ def _row(connections: int, name: str, loads: Sequence[Load], best_peer: float, c
     )
 
 
-def _rate(loads: Sequence[Load]) -> float:
+def _rate(loads: Sequence[LoadResult]) -> float:
     return statistics.median(load.rate for load in loads)

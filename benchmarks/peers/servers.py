@@ -1,6 +1,7 @@
-"""The servers that are compared: how each is started, asked and stopped."""
+"""The servers that are compared: how each is started, requested and stopped."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.client import Connection
 from benchmarks.peers.classifier import TOP_K, Settings
+from service.bench.client import Client, TransportError
 
 __all__ = ["OURS", "PEERS", "Server", "best_labels", "running"]
 
@@ -32,21 +33,21 @@ def _first(answer: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A server that answers one text a request with its labels."""
+    """A server that responds to one text per request with its labels."""
 
     name: str
     command: Callable[[Settings], Sequence[str]]
-    """Arguments of its Python."""
+    """Arguments of the server's Python."""
     body: Callable[[str], dict[str, Any]] = _text
     best: Callable[[Any], str] = _first
-    """The most probable label of an answer."""
+    """Returns the most probable label of a response."""
     path: str = "/classify"
     requirements: tuple[str, ...] = ()
-    """What its environment holds; without any it runs in this one and is told nothing but its command."""
+    """Packages of its environment; without any it runs in this one, with its command alone."""
     parallel_processes: bool = True
-    """A process for each processor and one thread in each, else one process with a thread for each processor."""
+    """Whether it runs a process with one thread per processor, or one process with a thread per processor."""
     environment: tuple[tuple[str, str], ...] = ()
-    """Variables besides those of `Settings`; `{work}` in a value is the directory for the server's files."""
+    """Variables in addition to those of `Settings`; `{work}` in a value is the directory for the server's files."""
 
     def settings(self, bundle: Path, port: int, processors: int) -> Settings:
         split = (processors, 1) if self.parallel_processes else (1, processors)
@@ -99,9 +100,9 @@ PEERS = {
 
 @contextmanager
 def running(server: Server, python: Path, settings: Settings, text: str, work: Path) -> Iterator[int]:
-    """Starts a server, waits until it answers the text, and stops it in the end. Gives its process id.
+    """Run a server: wait until it responds to the text, yield its process id, and stop it in the end.
 
-    Raises `RuntimeError` where it does not start; what it says is in `work`, NAME.log.
+    Raises `RuntimeError` where it does not start; its output is in `work`, NAME.log.
     """
     log = work / f"{server.name}.log"
     environment = dict(os.environ)
@@ -122,20 +123,19 @@ def running(server: Server, python: Path, settings: Settings, text: str, work: P
 
 
 def best_labels(server: Server, port: int, texts: Sequence[str]) -> list[str]:
-    """The most probable label of each text; raises `RuntimeError` where a status is not 200."""
-    return asyncio.run(asyncio.wait_for(_best_labels(server, port, texts), _SECONDS_TO_ANSWER))
+    """Return the most probable label of each text; raises `TransportError`, and `RuntimeError` for error statuses."""
+    return asyncio.run(_best_labels(server, port, texts))
 
 
 async def _best_labels(server: Server, port: int, texts: Sequence[str]) -> list[str]:
-    connection, found = Connection(port), []
-    try:
+    found = []
+    async with Client(f"http://127.0.0.1:{port}", None, 1) as client:
         for text in texts:
-            answer = await connection.post(server.path, server.body(text))
+            body = json.dumps(server.body(text)).encode()
+            answer = await client.post(server.path, body, {}, _SECONDS_TO_ANSWER)
             if answer.status != 200:
-                raise RuntimeError(f"it answers {answer.status}: {answer.body}")
-            found.append(server.best(answer.body))
-    finally:
-        connection.drop()
+                raise RuntimeError(f"it answers {answer.status}: {answer.content[:200]!r}")
+            found.append(server.best(json.loads(answer.content)))
     return found
 
 
@@ -143,12 +143,12 @@ def _wait(server: Server, port: int, process: subprocess.Popen[bytes], text: str
     end, problem = time.monotonic() + _SECONDS_TO_START, "it did not listen"
     while time.monotonic() < end:
         if process.poll() is not None:
-            lines = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+            lines = log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"]
             raise RuntimeError(f"it ended with status {process.returncode}: {lines[-1]} ({log})")
         try:
             best_labels(server, port, [text])
             return
-        except (OSError, EOFError):
+        except TransportError:
             pass
         except RuntimeError as error:  # as long as it loads
             problem = str(error)
@@ -157,7 +157,7 @@ def _wait(server: Server, port: int, process: subprocess.Popen[bytes], text: str
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Asks it to end, then ends what is left of its processes, which share a session that was made for them."""
+    """Terminate the server, then kill its remaining processes, which are a session of their own."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(_SECONDS_TO_STOP)

@@ -1,13 +1,13 @@
-"""Texts for classifiers: requests to an assistant, made up of phrases, the same every time."""
+"""Texts for classifiers: requests to an assistant, composed of phrases, the same in each run."""
 
 import random
 
 __all__ = ["LONG", "SHORT", "make_texts"]
 
 SHORT = (5, 25)
-"""Words of most texts, both ends included; most often about 9."""
+"""Smallest and largest number of words of most texts; most often about 9."""
 LONG = (40, 80)
-"""Words of 2 % of them."""
+"""Smallest and largest number of words of 2 % of the texts."""
 _USUAL = 9
 _SHARE_OF_LONG = 0.02
 
@@ -20,7 +20,7 @@ _OPENERS = (
     "help me",
     "is it possible to",
     "tell me how to",
-    "what is the best way to",
+    "tell me the best way to",
 )
 _REQUESTS = (
     "book a table for four at the italian place",
@@ -50,13 +50,13 @@ _DETAILS = (
     "while i am still waiting at the airport",
     "even though the last attempt did not work",
     "and then send the details to my wife",
-    "so that nobody has to wait for us",
+    "so that they need not wait for us",
     "unless there is something better close by",
 )
 
 
 def make_texts(count: int = 500, seed: int = 0) -> list[str]:
-    """That many texts in random order; see `SHORT` and `LONG` for their lengths."""
+    """Return that many texts in random order; see `SHORT` and `LONG` for their lengths."""
     generator = random.Random(seed)
     long = round(count * _SHARE_OF_LONG)
     lengths = [generator.randint(*LONG) for _ in range(long)]
@@ -67,7 +67,7 @@ def make_texts(count: int = 500, seed: int = 0) -> list[str]:
 
 
 def _text(generator: random.Random, words: int) -> str:
-    """Requests with details until there are enough words, cut to their number."""
+    """Return requests with details, cut to the number of words."""
     found: list[str] = []
     while len(found) < words:
         phrases = [generator.choice(_REQUESTS), generator.choice(_DETAILS)]

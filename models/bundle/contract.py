@@ -46,5 +46,9 @@ class TaskConfig(Contract):
         return frozenset()
 
     def summary(self) -> Mapping[str, object]:
-        """Return what `GET /v1/models` shows of the section."""
+        """Return the facts of the section that `GET /v1/models` lists, by name."""
+        return {}
+
+    def description(self) -> Mapping[str, str]:
+        """Return the lines that `softserve inspect` prints of the section, by heading."""
         return {}

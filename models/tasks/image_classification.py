@@ -3,6 +3,7 @@
 Shapes: `B` images, `S` height and width, `k` classes asked for.
 """
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,10 @@ __all__ = ["ImageClassification", "ImageClassifier", "ImageClassifierConfig", "I
 
 _BATCH_IMAGES = 32
 """Images of one run."""
+_BLACK = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
+)
+"""A PNG file of one pixel."""
 
 
 class ImageNetwork(Contract):
@@ -48,6 +53,9 @@ class ImageClassifierConfig(ClassesConfig):
 
     def summary(self) -> Mapping[str, object]:
         return {**super().summary(), "limits": self.limits.model_dump()}
+
+    def description(self) -> Mapping[str, str]:
+        return {**super().description(), "images": f"of up to {self.limits.max_pixels} pixels"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,9 @@ class ImageClassifier(Model[ImageClassifierConfig]):
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[ImageQuery]:
         black = np.zeros((self._size, self._size, 3), np.uint8)
         return [ImageQuery(black, min(5, len(self.labels)))] * count
+
+    def self_test(self) -> None:
+        self.classify([_BLACK], 1)
 
     def run(self, queries: Sequence[ImageQuery]) -> list[ImageClassification]:
         """Return results in the order of the queries."""

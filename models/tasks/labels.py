@@ -40,6 +40,9 @@ class ClassesConfig(TaskConfig):
     def summary(self) -> Mapping[str, object]:
         return {**super().summary(), "classes": self.classes.count, "threshold": self.classes.threshold}
 
+    def description(self) -> Mapping[str, str]:
+        return {**super().description(), "classes": str(self.classes.count)}
+
 
 @dataclass(frozen=True, slots=True)
 class Label:

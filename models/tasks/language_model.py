@@ -117,6 +117,10 @@ class LanguageModel(Model[LanguageModelConfig]):
             return [ScoreQuery("", tokens, ("",) * len(tokens))] * count
         return [NextWordsQuery("", tokens, min(10, self.vocab_size))] * count
 
+    def self_test(self) -> None:
+        self.next_words(["a"], 1)
+        self.score(["a"])
+
     def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
         """Keep results of next-word queries, so that a context that goes on costs one step for each new word.
 

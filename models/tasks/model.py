@@ -100,6 +100,9 @@ class Model(abc.ABC, Generic[ConfigT]):
     def warm_up_queries(self, operation: str, count: int, length: int) -> Sequence[Part]:
         """Return queries of roughly `length` tokens, to compile, warm up and measure an operation with."""
 
+    def self_test(self) -> None:
+        """Answer a query of each operation from its input to its result; raises errors that loading does not find."""
+
     def result(self, query: Any, outputs: Sequence[Any]) -> Any:
         """Return the result of a query from the outputs of its parts."""
         del query

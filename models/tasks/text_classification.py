@@ -132,6 +132,9 @@ class Classifier(Model[ClassifierConfig]):
         tokens = self._tokenizer.framed([self.config.special_tokens.unknown] * max(1, length - 2))
         return [ClassifyQuery("", tuple(tokens[: self._limit.max_tokens]), min(5, len(self.labels)))] * count
 
+    def self_test(self) -> None:
+        self.classify(["a"], 1, truncate=True)
+
     def run(self, queries: Sequence[ClassifyQuery]) -> list[Classification]:
         """Return results in the order of the queries; similar lengths are computed together."""
         order = sorted(range(len(queries)), key=lambda index: -queries[index].length)

@@ -1,6 +1,6 @@
 """Text generation: a text in, n-best other texts out, such as its summary. All log-probabilities are base e."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -57,6 +57,9 @@ class GenerationConfig(TextConfig):
                 f"{self.network.positions}, together"
             )
         return self
+
+    def description(self) -> Mapping[str, str]:
+        return {**super().description(), "outputs": f"of up to {self.limits.max_output_tokens} tokens"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,9 @@ class Generator(Model[GenerationConfig]):
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[SourceQuery]:
         tokens = [self.config.special_tokens.unknown] * max(0, min(length, self._limit.max_tokens) - 2)
         return [self._source(tokens, 5, SearchOptions(), min(length + 10, self.max_output_tokens))] * count
+
+    def self_test(self) -> None:
+        self.generate(["a"], truncate=True)
 
     def result(self, query: GenerationQuery, outputs: Sequence[Sequence[Hypothesis]]) -> Generation:
         """Return the texts of the hypotheses of a query's one source."""

@@ -79,6 +79,9 @@ class TranslationConfig(TextConfig):
     def summary(self) -> Mapping[str, object]:
         return {**super().summary(), "languages": self.languages.model_dump()}
 
+    def description(self) -> Mapping[str, str]:
+        return {"languages": f"{self.languages.source} to {self.languages.target}", **super().description()}
+
 
 @dataclass(frozen=True, slots=True)
 class Translated:
@@ -227,6 +230,9 @@ class Translator(Model[TranslationConfig]):
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[SourceQuery]:
         tokens = (self.config.special_tokens.unknown,) * max(1, min(length, self._limit.max_tokens) - 1)
         return [SourceQuery(tokens, 5, SearchOptions(), min(2 * length + 10, self._max_target))] * count
+
+    def self_test(self) -> None:
+        self.translate(["a"], truncate=True)
 
     def result(self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]]) -> Translation:
         """Join the hypotheses of the sentences: the i-th translation has the i-th best of each.

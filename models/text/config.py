@@ -31,6 +31,9 @@ class TextConfig(TaskConfig):
     def summary(self) -> Mapping[str, object]:
         return {"vocab_size": self.vocab_size, "limits": self.limits.model_dump()}
 
+    def description(self) -> Mapping[str, str]:
+        return {"vocabulary": f"{self.vocab_size} words, texts of up to {self.limits.max_tokens} tokens"}
+
 
 class Vocabulary(Protocol):
     """A tokenizer with an unknown word and an end."""

@@ -1,4 +1,4 @@
-"""`POST /v1/admin/models/{name}/load` and `unload`: models come and go while others serve."""
+"""`POST /v1/admin/models/{name}/load` and `unload`: load and unload models while others serve."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {status: PROBLEM_RESPONSES[status] 
 
 
 class Loaded(BaseModel):
-    """A model that serves from now on."""
+    """A model that is served from now on."""
 
     name: str
     version: int
@@ -28,16 +28,16 @@ class Loaded(BaseModel):
 
 
 class Unloaded(BaseModel):
-    """Models that no request finds any more; those that hold them are still answered."""
+    """Models that are no longer served; requests that hold them are still answered."""
 
     unloaded: list[str]
 
 
 @router.post("/models/{name}/load", responses={**_REFUSALS, 409: problem_schema("It does not load")})
 async def load(name: str, request: Request) -> Loaded:
-    """Loads the newest version of a model, or `name:version`, and switches to it once it is warm.
+    """Load the newest version of a model, or `name:version`, and switch to it once it is warm.
 
-    One that is served is loaded again. Where that fails, what served before goes on serving.
+    A served one is loaded again. Where that fails, the model that was served before goes on serving.
     """
     registry: Registry = request.app.state.registry
     try:
@@ -49,7 +49,7 @@ async def load(name: str, request: Request) -> Loaded:
 
 @router.post("/models/{name}/unload", responses=_REFUSALS)
 async def unload(name: str, request: Request) -> Unloaded:
-    """Stops serving all versions of a model, or `name:version`."""
+    """Stop serving all versions of a model, or `name:version`."""
     registry: Registry = request.app.state.registry
-    gone = await registry.remove(name)
-    return Unloaded(unloaded=[f"{known}:{version}" for known, version in gone])
+    removed = await registry.remove(name)
+    return Unloaded(unloaded=[f"{known}:{version}" for known, version in removed])

@@ -1,4 +1,4 @@
-"""Answers of model endpoints: from results to JSON, piece by piece, so that a large one holds up no other."""
+"""Answers of model endpoints: from results to JSON in chunks, so that a large answer does not delay others."""
 
 import asyncio
 import json
@@ -9,8 +9,8 @@ from fastapi import Request, Response
 from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
-from service.engine.registry import ServedModel
 from service.engine.resources import Resources
+from service.engine.served_model import ServedModel
 
 __all__ = ["Answer", "ChunkedResponse", "encoded"]
 
@@ -22,7 +22,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The results of a request, made as they are encoded."""
+    """The results of a request, which are made while they are encoded."""
 
     served: ServedModel
     results: Iterable[BaseModel]

@@ -29,13 +29,13 @@ class Ready(BaseModel):
 
 @router.get("/livez")
 async def livez() -> Alive:
-    """200 as long as the process answers."""
+    """Return 200 as long as the process answers."""
     return Alive()
 
 
 @router.get("/readyz", response_model=Ready, responses={503: {"description": "Models are loading or failed to load"}})
 async def readyz(request: Request) -> Ready | Response:
-    """200 once every configured model is loaded and warmed up."""
+    """Return 200 once every configured model is loaded and warmed up."""
     registry: Registry = request.app.state.registry
     if registry.ready:
         return Ready()
@@ -48,6 +48,6 @@ async def readyz(request: Request) -> Ready | Response:
 
 @router.get("/metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
-    """Prometheus text format."""
+    """Return the metrics in Prometheus text format."""
     exposition: Exposition = request.app.state.exposition
     return Response(await exposition.text(), media_type=CONTENT_TYPE_LATEST)

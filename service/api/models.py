@@ -1,11 +1,12 @@
-"""`GET /v1/models`: what is served."""
+"""`GET /v1/models`: the served models."""
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from models import UnknownModelError
-from models.bundle.manifest import Languages, Limits, Quality
-from service.engine.registry import Registry, ServedModel
+from models.bundle.manifest import Quality
+from service.engine.registry import Registry
+from service.engine.served_model import ServedModel, full_names, names_of
 from service.errors import PROBLEM_RESPONSES
 
 __all__ = ["router"]
@@ -13,8 +14,27 @@ __all__ = ["router"]
 router = APIRouter(prefix="/v1", tags=["native"])
 
 
+class Languages(BaseModel):
+    """The source and target language of a translation model, as ISO 639-1 codes."""
+
+    source: str
+    target: str
+
+
+class Limits(BaseModel):
+    """The largest inputs and outputs of a model; a task may have others than these."""
+
+    model_config = ConfigDict(extra="allow")
+
+    max_tokens: int | None = None
+    max_output_tokens: int | None = None
+    max_pixels: int | None = None
+
+
 class ModelInfo(BaseModel):
-    """A served model."""
+    """A served model: facts that all models have, and those of its task, which may be others than the ones here."""
+
+    model_config = ConfigDict(extra="allow")
 
     name: str
     version: int
@@ -24,16 +44,20 @@ class ModelInfo(BaseModel):
     state: str
     digest: str
     """sha256 of the manifest."""
-    vocab_size: int | None
-    """Of a model that reads texts."""
+    operations: list[str]
+    """Operations that the model offers, such as `classify`, which name its endpoints."""
+    reads: str
+    """Kind of input: `text` or `image`."""
+    vocab_size: int | None = None
+    """Size of the vocabulary of a model that reads texts."""
     kernels: list[str]
-    languages: Languages | None
-    """Of a translator."""
-    classes: int | None
-    """How many a classifier tells apart."""
-    threshold: float | None
-    """Where a text can be of several classes: the probability from which on it is of one, besides the best."""
-    limits: Limits
+    languages: Languages | None = None
+    """Languages of a translation model."""
+    classes: int | None = None
+    """Number of classes of a classifier."""
+    threshold: float | None = None
+    """Least probability of a predicted class, besides the best, of a multi-label classifier."""
+    limits: Limits = Limits()
     quality: list[Quality]
 
 
@@ -45,36 +69,34 @@ class ModelList(BaseModel):
 
 @router.get("/models")
 async def list_models(request: Request) -> ModelList:
-    """Every served model."""
+    """Return every served model."""
     registry: Registry = request.app.state.registry
     return ModelList(models=[_model_info(served) for _, served in sorted(registry.served.items())])
 
 
 @router.get("/models/{name}", responses={404: PROBLEM_RESPONSES[404]})
 async def get_models(name: str, request: Request) -> ModelList:
-    """Every served version of one model; `name:version` for one of them."""
+    """Return every served version of one model; `name:version` for one of them."""
     registry: Registry = request.app.state.registry
-    found = {key: served for key, served in registry.served.items() if name in (key[0], f"{key[0]}:{key[1]}")}
+    found = {key: served for key, served in registry.served.items() if name in names_of(key)}
     if not found:
-        raise UnknownModelError(name, [f"{known}:{version}" for known, version in sorted(registry.served)])
+        raise UnknownModelError(name, full_names(registry.served))
     return ModelList(models=[_model_info(served) for _, served in sorted(found.items())])
 
 
 def _model_info(served: ServedModel) -> ModelInfo:
     manifest = served.manifest
-    return ModelInfo(
-        name=manifest.name,
-        version=manifest.version,
-        task=manifest.task,
-        description=manifest.description,
-        licence=manifest.licence,
-        state="ready",
-        digest=served.digest,
-        vocab_size=manifest.vocab_size,
-        kernels=[kernel.name for kernel in manifest.softmax.kernels],
-        languages=manifest.languages,
-        classes=None if manifest.classes is None else manifest.classes.count,
-        threshold=None if manifest.classes is None else manifest.classes.threshold,
-        limits=manifest.limits,
-        quality=list(manifest.quality),
-    )
+    facts: dict[str, object] = {
+        "name": manifest.name,
+        "version": manifest.version,
+        "task": manifest.task,
+        "description": manifest.description,
+        "licence": manifest.licence,
+        "state": "ready",
+        "digest": served.digest,
+        "operations": served.model.offers,
+        "reads": served.model.reads,
+        "kernels": [kernel.name for kernel in manifest.softmax.kernels],
+        "quality": manifest.quality,
+    }
+    return ModelInfo.model_validate({**manifest.config.summary(), **facts})

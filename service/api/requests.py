@@ -1,4 +1,4 @@
-"""What the native endpoints share: how texts come in, and how a request is computed."""
+"""Types of request fields, and the steps of a request to a model: find, prepare, reserve, note."""
 
 import asyncio
 import contextlib
@@ -11,11 +11,13 @@ from fastapi import Header, Request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, WithJsonSchema
 
 from models import QueryError
+from models.text.limits import checked_text
+from service.engine.batcher import DeadlineExceeded, Timing
 from service.engine.preparation import Preparation
 from service.engine.queue import DEFAULT_URGENCY
-from service.engine.registry import Registry, ServedModel
+from service.engine.registry import Registry
 from service.engine.resources import Resources
-from service.engine.worker import DeadlineExceeded, Timing
+from service.engine.served_model import ServedModel
 from service.settings import Settings
 from service.tracing import trace_request
 
@@ -41,8 +43,6 @@ __all__ = [
 QueryT = TypeVar("QueryT")
 
 
-_CHARACTERS_PER_TOKEN = 4
-"""For an estimate of what a request costs, before its texts are tokenized."""
 _LARGE_RESULT = 10_000
 """Result items after which freed memory is returned to the operating system."""
 
@@ -53,14 +53,6 @@ class _FailFast(FailFast):
     __hash__ = object.__hash__
 
 
-def _no_surrogates(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("the text holds half of a surrogate pair, which is no character") from None
-    return text
-
-
 def _as_list(value: object) -> object:
     if isinstance(value, str):
         return [value]
@@ -69,7 +61,7 @@ def _as_list(value: object) -> object:
     return value
 
 
-Text = Annotated[str, AfterValidator(_no_surrogates)]
+Text = Annotated[str, AfterValidator(checked_text)]
 Texts = Annotated[
     list[Text],
     _FailFast(),
@@ -104,7 +96,7 @@ class Body(BaseModel):
 
 
 def resources_of(request: Request) -> contextlib.ExitStack:
-    """Return what is released once the request is over and its answer sent."""
+    """Return the stack of resources that are released once the answer to the request is sent."""
     state = request.scope["state"]
     if "resources" not in state:
         state["resources"] = contextlib.ExitStack()
@@ -113,10 +105,10 @@ def resources_of(request: Request) -> contextlib.ExitStack:
     return resources
 
 
-def find(request: Request, name: str | None, task: str) -> ServedModel:
-    """Return the model that a request is for, which its metrics are counted under; held until the request is over."""
+def find(request: Request, name: str | None, operation: str, reads: str) -> ServedModel:
+    """Find the model of a request and hold it until the answer is sent; metrics of the request name it."""
     registry: Registry = request.app.state.registry
-    served = registry.find(name, task)
+    served = registry.find(name, operation, reads)
     request.state.model = served.manifest.name
     served.hold()
     resources_of(request).callback(served.release)
@@ -124,9 +116,10 @@ def find(request: Request, name: str | None, task: str) -> ServedModel:
 
 
 async def reserve_results(request: Request, items: int, deadline: float) -> None:
-    """Reserve room for the results of a request until its answer is sent.
+    """Reserve the result items of a request until its answer is sent.
 
-    Raises `OverBudget` where they are more than any request may have, `DeadlineExceeded` where others hold the room.
+    Raises `OverBudget` where they exceed the whole budget, `DeadlineExceeded` where other requests hold it too
+    long.
     """
     shared: Resources = request.app.state.resources
     budget = shared.results.of(items)
@@ -148,21 +141,19 @@ async def queries_of(
     deadline: float,
     *,
     images: bool = False,
-    cost: int | None = None,
+    cost: int,
 ) -> tuple[list[QueryT], float]:
-    """Return the texts checked and tokenized, or the images decoded, and the seconds that took.
+    """Return the query of each input, and the seconds that it took to tokenize the texts or decode the images.
 
-    `cost` is what they are expected to take, in tokens; by default it is estimated from their length.
+    `cost` is the estimated cost of the inputs, in tokens, by which they are admitted.
 
     Raises `QueryError`, `QueueFull` where there is no room for so many inputs, and `DeadlineExceeded`.
     """
     started = time.monotonic()
     preparation: Preparation = request.app.state.resources.preparation
     prepare = preparation.images if images else preparation.texts
-    if cost is None:
-        cost = len(inputs) if images else sum(map(len, inputs)) // _CHARACTERS_PER_TOKEN
     try:
-        with served.worker.preparing(len(inputs), deadline, cost):
+        with served.batcher.preparing(len(inputs), deadline, cost):
             queries = await prepare(query, inputs, deadline)
     except DeadlineExceeded:
         served.observer.rejected("expired", len(inputs))
@@ -176,26 +167,26 @@ async def queries_of(
 
 
 def deadline_of(request: Request, timeout_ms: int | None) -> float:
-    """Return the deadline on the clock of `time.monotonic`: what the request asks for, or the server's default."""
+    """Return the deadline on the clock of `time.monotonic`: that of the request, or the default."""
     settings: Settings = request.app.state.settings
     return time.monotonic() + min(timeout_ms or settings.request_timeout_ms, settings.max_request_timeout_ms) / 1000
 
 
 def urgency_of(priority: str | None) -> int:
-    """As the header says; what it says wrongly is ignored (RFC 9218, section 4)."""
+    """Return the urgency that the header states; malformed headers are ignored (RFC 9218, section 4)."""
     found = _URGENCY.search(priority or "")
     return int(found[1]) if found else DEFAULT_URGENCY
 
 
 def note_timing(request: Request, tokenized: float, timing: Timing) -> None:
-    """Keeps where the time went, for the answer, the access log and spans."""
+    """Keep the durations of the steps, for the answer, the access log and spans."""
     request.state.tokenized, request.state.timing = tokenized, timing
     if request.app.state.settings.tracing:
         trace_request(tokenized, timing)
 
 
 def server_timing(request: Request) -> dict[str, str]:
-    """The header `Server-Timing` (W3C), in milliseconds, where a model was run."""
+    """Return the header `Server-Timing` (W3C), in milliseconds; none where no model was run."""
     state = request.scope["state"]
     timing: Timing | None = state.get("timing")
     if timing is None:

@@ -1,4 +1,4 @@
-"""What requests to models that write have in common: how their outputs are searched."""
+"""Request fields of models that generate texts: how their outputs are searched."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ __all__ = ["ScoredText", "SearchBody"]
 
 
 class SearchBody(Body):
-    """Texts, and how to search what is written of them."""
+    """Texts, and how to search the outputs for them."""
 
     text: Texts
     beam_size: Annotated[int, Field(ge=1, le=MAX_BEAM_SIZE, description="1 is greedy search.")] = 5
@@ -23,13 +23,13 @@ class SearchBody(Body):
     temperature: Annotated[
         float | None, Field(gt=0, le=100, description="Sample beam_size outputs instead of searching.")
     ] = None
-    seed: Annotated[int, Field(ge=0, lt=2**63, description="Of the samples.")] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63, description="Seed of the samples.")] = 0
     sparse: Annotated[bool, Field(description="Keep only the beam_size best words of each step, renormalized.")] = False
     truncate: Truncate = False
     model: ModelName = None
 
     def options(self) -> SearchOptions:
-        """What a model is asked for, which checks that the beam has as many outputs."""
+        """Return the options of the search."""
         return SearchOptions(
             n_best=self.n_best,
             length_penalty=self.length_penalty,
@@ -40,7 +40,7 @@ class SearchBody(Body):
 
 
 class ScoredText(BaseModel):
-    """What a model wrote, and its score: log-probability / length^length_penalty, of several sentences the sum."""
+    """An output and its score: log-probability / length^length_penalty, summed over sentences."""
 
     text: str
     score: float

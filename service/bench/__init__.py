@@ -1,1 +1,1 @@
-"""`softserve bench`: a model in this process, or a server under load."""
+"""`softserve bench`: measure a model in process, or run a load test of a server."""

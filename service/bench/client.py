@@ -1,4 +1,4 @@
-"""HTTP as a load test needs it: little processor time for a request, and a plain word for what went wrong."""
+"""An HTTP client for load tests: it reuses connections and classifies errors so that they can be counted."""
 
 import asyncio
 import errno
@@ -14,41 +14,44 @@ from yarl import URL
 
 from service.bench.options import UsageError
 
-__all__ = ["Answer", "Client", "TransportError", "base_of"]
+__all__ = ["TIMED_OUT", "Client", "Response", "TransportError", "base_url"]
+
+TIMED_OUT = "no response in time"
+"""Message of the `TransportError` of a request that reached its timeout; its connection is closed."""
 
 
 class TransportError(Exception):
-    """A request without an answer; the message says what kind of failure it was, in a few words."""
+    """A request without a response; the message is the kind of failure."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back."""
+class Response:
+    """An HTTP response."""
 
     status: int
     content: bytes
     retry_after: str | None = None
 
 
-def base_of(url: str) -> str:
-    """An address without the slash at its end. Raises `UsageError` for what is none, or holds what it should not."""
+def base_url(url: str) -> str:
+    """Return an address without its trailing slash; raises `UsageError` if it is malformed or has a password."""
     try:
         parts = urlsplit(url)
         parsed = URL(url)
         host, port = parsed.host, parts.port
     except ValueError as error:
-        raise UsageError(f"{url} is no address: {error}") from None
+        raise UsageError(f"{url} is not an address: {error}") from None
     if not host or port == 0:
-        raise UsageError(f"{url} is no address: it names no host or port")
+        raise UsageError(f"{url} is not an address: it has no host or port")
     if parts.username is not None:
-        raise UsageError("the address may not hold a user or password, which lists of processes would show")
+        raise UsageError("the address must not hold a user or password, which process lists would show")
     if parts.query or parts.fragment:
         raise UsageError(f"{url} is not the address of a server: it has a query or fragment")
     return url.rstrip("/")
 
 
 class Client:
-    """Connections to one server, opened as they are needed; for `async with`."""
+    """A pool of connections to one server, opened on demand; an asynchronous context manager."""
 
     def __init__(self, base: str, key: str | None, connections: int) -> None:
         self._base = base
@@ -64,7 +67,7 @@ class Client:
             connector=aiohttp.TCPConnector(limit=self._connections),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=headers,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # one timer for all of it, below
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # one timeout for the whole request, below
         )
         return self
 
@@ -73,12 +76,12 @@ class Client:
     ) -> None:
         await self._session.close()
 
-    async def get(self, path: str, seconds: float) -> Answer:
-        """Raises `TransportError`, also where that many seconds pass."""
+    async def get(self, path: str, seconds: float) -> Response:
+        """Send a GET request; raises `TransportError`, also after that many seconds."""
         return await self._request("GET", path, seconds)
 
-    async def post(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> Answer:
-        """Sends JSON, once a connection is free. Raises `TransportError`, also where that many seconds pass."""
+    async def post(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> Response:
+        """Send JSON once a connection is free; raises `TransportError`, also after that many seconds."""
         return await self._request("POST", path, seconds, headers, body)
 
     async def _request(
@@ -88,32 +91,32 @@ class Client:
         seconds: float,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> Answer:
+    ) -> Response:
         url = self._urls.get(path) or self._urls.setdefault(path, URL(self._base + path))
         try:
             async with (
                 asyncio.timeout(seconds),
                 self._session.request(method, url, data=body, headers=headers, allow_redirects=False) as response,
             ):
-                return Answer(response.status, await response.read(), response.headers.get("Retry-After"))
+                return Response(response.status, await response.read(), response.headers.get("Retry-After"))
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             raise TransportError(_kind(error)) from None
 
 
 def _kind(error: Exception) -> str:
-    """Few enough different ones that they can be counted."""
+    """Return the kind of an error, one of few, so that errors can be counted."""
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return TIMED_OUT
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "the server hung up"
+        return "server disconnected"
     if isinstance(error, aiohttp.ClientPayloadError):
-        return "the answer broke off"
+        return "incomplete response"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "unknown host"
     if isinstance(error, (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError)):
-        return "no secure connection"
+        return "TLS error"
     if isinstance(error, aiohttp.ClientResponseError):
-        return "the answer is no HTTP"
+        return "invalid HTTP response"
     if isinstance(error, ConnectionResetError):
         return os.strerror(errno.ECONNRESET).lower()
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:

@@ -1,59 +1,82 @@
-"""A model measured in this process: what the server has to start from."""
+"""Measure a model in this process: the time of its computation without the server."""
 
 import io
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from PIL import Image
 
-from models import Classifier, Generator, ImageClassifier, ModelStore, Translator
-from models.bundle.store import Model
-from service.bench.options import InProcess
+from models import ModelStore
+from models.tasks.model import Model
+from service.bench.options import InProcessOptions
 
 __all__ = ["measure"]
 
-_BATCHES = (1, 8, 32)
+_BATCH_SIZES = (1, 8, 32)
 _WARM_UP = 3
 """Rounds that are not counted."""
+_METHODS = {
+    "classify": "classify",
+    "generate": "generate",
+    "next-word": "next_words",
+    "score": "score",
+    "translate": "translate",
+}
+"""Method of the model for each operation."""
+_BEAM_SIZES = {"greedy": 1, "beam of 5": 5}
+_BEAM_SEARCH = {"generate", "translate"}
 
 
-def measure(model: str, options: InProcess) -> None:
-    """Prints the median time of each call and batch size. Raises what `ModelStore.load` raises."""
-    calls = _calls(ModelStore(options.model_dir).load(model, threads=options.threads))
+def measure(model: str, options: InProcessOptions) -> None:
+    """Print the median time of each operation and batch size; raises the errors of `ModelStore.load`."""
+    loaded: Model[Any] = ModelStore(options.model_dir).load(model, threads=options.threads)
+    calls = _calls(loaded)
     times: dict[tuple[str, int], list[float]] = {}
     for _ in range(options.rounds + _WARM_UP):
-        for count in _BATCHES:
+        for size in _BATCH_SIZES:
             for name, call in calls.items():
                 started = time.perf_counter()
-                call(count)
-                times.setdefault((name, count), []).append(time.perf_counter() - started)
-    for (name, count), values in sorted(times.items()):
+                call(size)
+                times.setdefault((name, size), []).append(time.perf_counter() - started)
+    for (name, size), values in sorted(times.items()):
         median = statistics.median(values[_WARM_UP:])
-        print(f"{name:<11} batch {count:>2}: {1000 * median:7.2f} ms, {count / median:7.0f} texts/s")
+        print(f"{name:<11} batch {size:>2}: {1000 * median:7.2f} ms, {size / median:7.0f} {loaded.reads}s/s")
 
 
-def _calls(model: Model) -> Mapping[str, Callable[[int], object]]:
-    """What is measured, on that many texts."""
-    if isinstance(model, ImageClassifier):
+def _calls(model: Model[Any]) -> Mapping[str, Callable[[int], object]]:
+    """Return the calls to measure by name; each takes the batch size."""
+    example, options = _example(model), {"truncate": True} if model.reads == "text" else {}
+    calls: dict[str, Callable[[int], object]] = {}
+    for operation in model.offers:
+        if operation not in _METHODS:
+            calls[operation] = partial(_compute, model, operation)
+            continue
+        call = partial(_call, getattr(model, _METHODS[operation]), example, **options)
+        if operation in _BEAM_SEARCH:
+            calls |= {name: partial(call, beam_size=size) for name, size in _BEAM_SIZES.items()}
+        else:
+            calls[_METHODS[operation]] = call
+    return calls
+
+
+def _call(method: Callable[..., object], example: str | bytes, size: int, **options: object) -> object:
+    return method([example] * size, **options)
+
+
+def _compute(model: Model[Any], operation: str, size: int) -> object:
+    """Run an operation without tokenization, of a task whose methods are not known here."""
+    return model.operations[operation](model.warm_up_queries(operation, size, model.warm_up_lengths[0]))
+
+
+def _example(model: Model[Any]) -> str | bytes:
+    if model.reads == "image":
         file = io.BytesIO()
         Image.new("RGB", (256, 256)).save(file, "PNG")
-        return {"classify": lambda count: model.classify([file.getvalue()] * count)}
-    if isinstance(model, Translator):
-        sentence = "Ich habe schon lange nach so etwas gesucht."
-        return {
-            "greedy": lambda count: model.translate([sentence] * count, beam_size=1),
-            "beam of 5": lambda count: model.translate([sentence] * count, beam_size=5),
-        }
-    text = "i have been looking for something like this"
-    if isinstance(model, Generator):
-        return {
-            "greedy": lambda count: model.generate([text] * count, beam_size=1, truncate=True),
-            "beam of 5": lambda count: model.generate([text] * count, beam_size=5, truncate=True),
-        }
-    if isinstance(model, Classifier):
-        return {"classify": lambda count: model.classify([text] * count, truncate=True)}
-    return {
-        "next_words": lambda count: model.next_words([text] * count),
-        "score": lambda count: model.score([text] * count),
-    }
+        return file.getvalue()
+    languages = model.config.summary().get("languages")
+    if isinstance(languages, Mapping) and languages["source"] == "de":
+        return "Ich habe schon lange nach so etwas gesucht."
+    return "i have been looking for something like this"

@@ -1,4 +1,4 @@
-"""Requests to a server for some seconds, in a closed or an open loop, and what became of them."""
+"""The load generator: requests to a server in a closed or an open loop, and their outcome."""
 
 import asyncio
 import contextlib
@@ -11,76 +11,76 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from service.api.requests import TIMEOUT_HEADER
-from service.bench.client import Answer, Client, TransportError
-from service.bench.options import Load
+from service.bench.client import Client, Response, TransportError
+from service.bench.options import LoadOptions
 from service.bench.workload import Workload
 
 __all__ = ["LoadTest", "Outcome"]
 
 _GRACE = 1.0
-"""Seconds past a request's deadline after which the client gives up: a server that keeps it has answered 504."""
+"""Seconds after a request's deadline until it counts as failed; a server answers 504 within them."""
 _PAUSE = 0.1
-"""Seconds that a connection of the closed loop rests after a failure, lest it does nothing but fail."""
-_LOOK = 0.2
-"""Seconds after which the open loop looks whether it is over, where the next request is due later."""
+"""Seconds that a connection of the closed loop waits after a failure, to bound the rate of failures."""
+_POLL = 0.2
+"""Longest sleep of the open loop, in seconds, before it checks whether it has ended."""
 
 
 @dataclass
 class Outcome:
-    """What became of the requests that were due in the measured time; times in seconds."""
+    """The responses and failures of the requests that were due in the measured time; times in seconds."""
 
     seconds: float = 0.0
-    """The measured time."""
+    """Duration of the measurement."""
     requests: int = 0
     answered: list[float] = field(default_factory=list)
-    """From when a request was due to the end of its right answer."""
+    """Latency of each correct response, from when its request was due."""
     refused: list[float] = field(default_factory=list)
-    """The same, for answers of status 429."""
+    """Latency of each response of status 429."""
     retry_after: Counter[str] = field(default_factory=Counter)
-    """What these said in `Retry-After`."""
+    """Values of `Retry-After` in responses of status 429."""
     statuses: Counter[int] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
-    """Requests without an answer and wrong answers, by kind."""
+    """Requests without a response and incorrect responses, by kind."""
     details: dict[int, str] = field(default_factory=dict)
-    """What the first answer of each status other than 2xx and 429 said."""
+    """Error message of the first response of each status other than 2xx and 429."""
     in_time: int = 0
-    """Right answers that came within the measured time, whenever their requests were due: these are the throughput."""
+    """Correct responses received within the measured time, whenever their requests were due: the throughput."""
     after: int = 0
-    """Right answers that came after it."""
+    """Correct responses received after the measured time."""
     late: list[float] = field(default_factory=list)
-    """How long after it was due the client came to a request: what is more than milliseconds is its own slowness."""
+    """Delay from when a request was due until the client sent it; more than milliseconds mean a slow client."""
     processor_seconds: float = 0.0
-    """What the client took of the processor in the measured time."""
+    """Processor time of the client in the measured time."""
 
     @property
     def good(self) -> bool:
-        """Whether every request was answered, and with 2xx or 429; False where there was none."""
+        """Whether every request got a response of status 2xx or 429; False without requests."""
         fine = all(status // 100 == 2 or status == 429 for status in self.statuses)
         return self.requests > 0 and fine and not self.failures
 
 
 class LoadTest:
-    """One run. `stop` ends it early."""
+    """A load test, which runs once; `stop` ends it early."""
 
-    def __init__(self, client: Client, workload: Workload, options: Load) -> None:
+    def __init__(self, client: Client, workload: Workload, options: LoadOptions) -> None:
         self.outcome = Outcome()
         self._client, self._workload, self._options = client, workload, options
         self._headers = {TIMEOUT_HEADER: str(options.timeout_ms)}
-        self._patience = options.timeout_ms / 1000 + _GRACE
+        self._timeout = options.timeout_ms / 1000 + _GRACE
         self._start = self._end = math.inf
         self._stopped = asyncio.Event()
 
     @property
     def stopped(self) -> bool:
-        """Whether it was ended early."""
+        """Whether the load test was ended early."""
         return self._stopped.is_set()
 
     def stop(self) -> None:
-        """Gives up what is under way, which then does not count."""
+        """Cancel the requests in flight, which then do not count, and end the load test."""
         self._stopped.set()
 
     async def run(self, before: Callable[[], Awaitable[None]]) -> None:
-        """Warms up, awaits `before`, measures, and waits for the answers to what was due by then."""
+        """Warm up, await `before`, measure, and wait for the responses to all requests that were due."""
         sender: asyncio.Task[None] | None = None
         try:
             if self._options.warm_up:
@@ -114,7 +114,7 @@ class LoadTest:
     async def _closed_loop(self) -> None:
         async def connection() -> None:
             while (now := time.perf_counter()) < self._end:
-                if not await self._ask(now):
+                if not await self._send_one(now):
                     await asyncio.sleep(_PAUSE)
 
         async with asyncio.TaskGroup() as group:
@@ -127,45 +127,45 @@ class LoadTest:
         async with asyncio.TaskGroup() as group:
             while (now := time.perf_counter()) < self._end or due < self._end:
                 while due <= min(now, self._end):
-                    group.create_task(self._ask(due))
+                    group.create_task(self._send_one(due))
                     due += generator.expovariate(rate)
-                await asyncio.sleep(max(0.0, min(due, self._end, now + _LOOK) - now))
+                await asyncio.sleep(max(0.0, min(due, self._end, now + _POLL) - now))
 
-    async def _ask(self, due: float) -> bool:
-        """One request; whether an answer came."""
+    async def _send_one(self, due: float) -> bool:
+        """Send one request; return whether there was a response."""
         began = time.perf_counter()
-        seconds = due + self._patience - began
+        seconds = due + self._timeout - began
         try:
-            answer = await self._client.post(self._workload.path, self._workload.body(), self._headers, seconds)
+            response = await self._client.post(self._workload.path, self._workload.body(), self._headers, seconds)
         except TransportError as error:
             if due >= self._start:
                 self.outcome.requests += 1
                 self.outcome.failures[str(error)] += 1
             return False
-        self._note(answer, due, began, time.perf_counter())
+        self._record(response, due, began, time.perf_counter())
         return True
 
-    def _note(self, answer: Answer, due: float, began: float, ended: float) -> None:
+    def _record(self, response: Response, due: float, began: float, ended: float) -> None:
         outcome, counts = self.outcome, due >= self._start
-        wrong = self._workload.wrong(answer.content) if answer.status == 200 else None
-        right = answer.status // 100 == 2 and wrong is None
-        if right and self._start <= ended <= self._end:
+        error = self._workload.error_in(response.content) if response.status == 200 else None
+        correct = response.status // 100 == 2 and error is None
+        if correct and self._start <= ended <= self._end:
             outcome.in_time += 1
         if not counts:
             return
         outcome.requests += 1
         outcome.late.append(began - due)
-        outcome.statuses[answer.status] += 1
-        if right:
+        outcome.statuses[response.status] += 1
+        if correct:
             outcome.answered.append(ended - due)
             outcome.after += ended > self._end
-        elif wrong is not None:
-            outcome.failures[wrong] += 1
-        elif answer.status == 429:
+        elif error is not None:
+            outcome.failures[error] += 1
+        elif response.status == 429:
             outcome.refused.append(ended - due)
-            outcome.retry_after[answer.retry_after or "none"] += 1
-        elif answer.status not in outcome.details:
-            outcome.details[answer.status] = _detail(answer.content)
+            outcome.retry_after[response.retry_after or "none"] += 1
+        elif response.status not in outcome.details:
+            outcome.details[response.status] = _detail(response.content)
 
 
 async def _end(task: "asyncio.Task[None]") -> None:
@@ -175,7 +175,7 @@ async def _end(task: "asyncio.Task[None]") -> None:
 
 
 def _detail(content: bytes) -> str:
-    """What a problem (RFC 9457) says, or else the beginning of the body."""
+    """Return the detail of a problem (RFC 9457), or else the beginning of the body."""
     try:
         said = json.loads(content)["detail"]
     except (ValueError, KeyError, TypeError):

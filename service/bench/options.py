@@ -1,4 +1,4 @@
-"""What `softserve bench` can be told."""
+"""The options of `softserve bench`."""
 
 import math
 import os
@@ -9,28 +9,28 @@ from typing import Literal
 from service.auth import KeyFileError, read_keys
 from service.settings import BUNDLED
 
-__all__ = ["KEY_VARIABLE", "InProcess", "Load", "UsageError"]
+__all__ = ["KEY_VARIABLE", "InProcessOptions", "LoadOptions", "UsageError"]
 
 KEY_VARIABLE = "SOFTSERVE_BENCH_API_KEY"
-"""Where a key may stand that no list of processes shows."""
+"""Environment variable of the API key, which process lists do not show."""
 
-_FASTEST = 100_000
-_LONGEST_TIMEOUT_MS = 3_600_000
-"""What a server takes in `X-Request-Timeout-Ms`."""
+_MAX_RATE = 100_000
+_MAX_TIMEOUT_MS = 3_600_000
+"""The limit of servers for `X-Request-Timeout-Ms`."""
 
 
 class UsageError(Exception):
-    """What cannot be measured as it was asked for; exit status 2."""
+    """A mistake in the options; exit status 2."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class InProcess:
-    """Where the target is a model: medians over interleaved rounds at batch 1, 8 and 32."""
+class InProcessOptions:
+    """Options for a model in this process: medians over interleaved rounds at batch sizes 1, 8 and 32."""
 
     model_dir: Path = BUNDLED
     """Directory that holds the bundles."""
     threads: int | None = None
-    """Threads of one run; all cores without it."""
+    """Threads of the model; by default all cores."""
     rounds: int = 50
     """Repetitions of each measurement."""
 
@@ -40,37 +40,37 @@ class InProcess:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Load:
-    """Where the target is the address of a server, http://... or https://...: a load test.
+class LoadOptions:
+    """Options for a load test of a server, http://... or https://...
 
-    Each connection sends its next request when it has the answer to the last (closed loop), or requests come at random
-    times whatever becomes of those before (open loop, --rate).
+    In the closed loop each connection sends its next request after the response to the last; in the open loop (--rate)
+    requests are sent at random times, independently of responses.
     """
 
     seconds: float = 10.0
-    """Measured time."""
+    """Duration of the measurement, in seconds."""
     warm_up: float = 2.0
-    """Seconds of the same load before that, which are not counted."""
+    """Seconds of the same load before the measurement, which are not counted."""
     connections: int | None = None
-    """Connections at most; 16 without it, and 1024 with --rate."""
+    """Largest number of connections; by default 16, and 1024 with --rate."""
     rate: float | None = None
-    """Requests a second, of a Poisson process. Latency counts from when a request was due, sent or not."""
+    """Requests/s of a Poisson process. Latency counts from when a request was due, not from when it was sent."""
     model: str | None = None
-    """Name or name:version of a served model; the first that reads texts without it."""
-    endpoint: Literal["next-word", "score"] | None = None
-    """What a language model is asked for; next-word without it."""
+    """Name or name:version of a served model; by default the first that reads texts."""
+    endpoint: Literal["classify", "generate", "next-word", "score", "translate"] | None = None
+    """Operation to request; by default the model's first, next-word for language models."""
     texts_per_request: int = 1
-    """Texts, or images, in one request."""
+    """Texts, or images, per request."""
     file: Path | None = None
-    """Texts to send in turn, one a line, UTF-8; built-in ones of 1 to 40 words without it."""
+    """UTF-8 file of texts to send in turn, one per line; by default built-in texts of 1 to 40 words."""
     beam_size: int | None = None
-    """Of what writes texts; the server's default without it."""
+    """Beam size of translation and text generation; by default the server's."""
     timeout_ms: int = 30_000
-    """Deadline of a request, which the server is told; a second after it the client gives up."""
+    """Deadline of a request, in milliseconds, which is sent to the server; the client waits one second longer."""
     api_key_file: Path | None = None
-    """File whose first line that is not a comment is the key to send; SOFTSERVE_BENCH_API_KEY may hold one instead."""
+    """File whose first line that is not a comment is the API key; SOFTSERVE_BENCH_API_KEY may hold it instead."""
     json: Path | None = None
-    """File to write the result to as JSON, besides the tables."""
+    """File to write the results to as JSON, in addition to the tables."""
 
     def __post_init__(self) -> None:
         _check("--seconds", self.seconds, above=0)
@@ -80,17 +80,17 @@ class Load:
         _check("--texts-per-request", self.texts_per_request, least=1)
         _check("--beam-size", self.beam_size, least=1)
         _check("--timeout-ms", self.timeout_ms, least=1)
-        if self.rate is not None and self.rate > _FASTEST:
-            raise UsageError(f"--rate is {_FASTEST} at most, not {self.rate:g}: one client sends some thousands")
-        if self.timeout_ms > _LONGEST_TIMEOUT_MS:
-            raise UsageError(f"--timeout-ms is {_LONGEST_TIMEOUT_MS} at most, not {self.timeout_ms}")
+        if self.rate is not None and self.rate > _MAX_RATE:
+            raise UsageError(f"--rate is {_MAX_RATE} at most, not {self.rate:g}: one client sends some thousands")
+        if self.timeout_ms > _MAX_TIMEOUT_MS:
+            raise UsageError(f"--timeout-ms is {_MAX_TIMEOUT_MS} at most, not {self.timeout_ms}")
 
     def most_connections(self) -> int:
-        """As given, or what the kind of loop needs."""
+        """Return the largest number of connections: the option, or the default of the kind of loop."""
         return self.connections or (16 if self.rate is None else 1024)
 
     def key(self) -> str | None:
-        """The key to send, if there is one. Raises `UsageError`, which does not show it."""
+        """Return the API key, if any; raises `UsageError`, which does not show it."""
         if self.api_key_file is not None:
             try:
                 return read_keys(self.api_key_file)[0]
@@ -98,7 +98,7 @@ class Load:
                 raise UsageError(str(error)) from None
         key = os.environ.get(KEY_VARIABLE) or None
         if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-            raise UsageError(f"{KEY_VARIABLE} must be of visible ASCII characters")
+            raise UsageError(f"{KEY_VARIABLE} must consist of visible ASCII characters")
         return key
 
 

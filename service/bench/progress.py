@@ -1,4 +1,4 @@
-"""A bar on standard error that says how far a load test is, where that is a terminal."""
+"""A progress bar of a load test on standard error, where that is a terminal."""
 
 import asyncio
 import contextlib
@@ -9,17 +9,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from service.bench.load import LoadTest
-from service.bench.options import Load
+from service.bench.options import LoadOptions
 
-__all__ = ["progress_of"]
+__all__ = ["progress_bar"]
 
-_SECONDS = 0.25
-"""Between two looks; what draws more often takes time from the server."""
+_REFRESH_SECONDS = 0.25
+"""Seconds between two updates; more frequent ones would take processor time from the server."""
 
 
 @contextlib.asynccontextmanager
-async def progress_of(test: LoadTest, options: Load, console: Console) -> AsyncIterator[None]:
-    """Shows a bar while its body runs; does nothing where the console is not a terminal."""
+async def progress_bar(test: LoadTest, options: LoadOptions, console: Console) -> AsyncIterator[None]:
+    """Show a progress bar while the body runs; without effect where the console is not a terminal."""
     if not console.is_terminal:
         yield
         return
@@ -32,7 +32,7 @@ async def progress_of(test: LoadTest, options: Load, console: Console) -> AsyncI
             drawing.cancel()
 
 
-async def _draw(test: LoadTest, options: Load, bar: Progress) -> None:
+async def _draw(test: LoadTest, options: LoadOptions, bar: Progress) -> None:
     began = time.perf_counter()
     total = options.warm_up + options.seconds
     task = bar.add_task("warming up", total=total, counts="")
@@ -42,6 +42,6 @@ async def _draw(test: LoadTest, options: Load, bar: Progress) -> None:
         kinds = {"answered": len(outcome.answered), "refused": len(outcome.refused)}
         kinds["failed"] = outcome.requests - sum(kinds.values())
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
-        what = "warming up" if seconds < options.warm_up else "measuring" if seconds < total else "last answers"
+        what = "warming up" if seconds < options.warm_up else "measuring" if seconds < total else "last responses"
         bar.update(task, description=what, completed=min(seconds, total), counts=counts, refresh=True)
-        await asyncio.sleep(_SECONDS)
+        await asyncio.sleep(_REFRESH_SECONDS)

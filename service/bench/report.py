@@ -1,4 +1,4 @@
-"""The result of a load test, as JSON and as tables."""
+"""The report of a load test, as JSON and as tables."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from rich.table import Table
 from service.bench.load import Outcome
 from service.bench.scrape import Difference, Distribution
 
-__all__ = ["client_part", "server_part", "show"]
+__all__ = ["client_results", "print_report", "server_results"]
 
 _SHARES = (50, 90, 95, 99)
 _DURATIONS = {
@@ -21,24 +21,25 @@ _DURATIONS = {
 }
 _BATCHES = {"batch_items": "batch_items", "batch_tokens": "batch_tokens", "padding_ratio": "batch_padding_ratio"}
 _WHOLE = {"batch_items", "batch_tokens"}
-"""What is counted: an interpolated number of these is rounded up, for a bucket does not hold its lower bound."""
+"""Counts, whose interpolated quantiles are rounded up, because a bucket does not contain its lower bound."""
 _ROWS = {
-    "queue": ("waiting, a text", "ms"),
-    "tokenize": ("tokenizing, a request", "ms"),
-    "inference": ("computing, a batch or step", "ms"),
-    "batch_items": ("texts in a batch", ""),
-    "batch_tokens": ("tokens in a batch", ""),
-    "padding_ratio": ("padding in a batch", "%"),
+    "queue": ("queue time per text", "ms"),
+    "tokenize": ("tokenization per request", "ms"),
+    "inference": ("inference per batch or step", "ms"),
+    "batch_items": ("texts per batch", ""),
+    "batch_tokens": ("tokens per batch", ""),
+    "padding_ratio": ("padding per batch", "%"),
 }
 _BUSY = 0.9
-"""Share of one processor from which on the client is what is measured."""
+"""Fraction of one processor above which the client limits the load."""
 _LATE_MS = 20.0
+"""Delay of requests by the client, in milliseconds, above which it is reported."""
 _MANY = 0.02
-"""Share of the requests from which on what they did besides is worth a line."""
+"""Fraction of the requests that ended after the measured time above which it is reported."""
 
 
-def client_part(outcome: Outcome, texts: int) -> dict[str, Any]:
-    """What the client saw, for requests of that many texts each. Times in milliseconds, rates a second."""
+def client_results(outcome: Outcome, texts: int) -> dict[str, Any]:
+    """Return the client's measurements, for requests of that many texts. Times in milliseconds, rates per second."""
     seconds = outcome.seconds
     rate = outcome.in_time / seconds if seconds else 0.0
     return {
@@ -64,8 +65,8 @@ def client_part(outcome: Outcome, texts: int) -> dict[str, Any]:
     }
 
 
-def server_part(difference: Difference) -> dict[str, Any]:
-    """What the server says of itself. Times in milliseconds; what it did not do is left out or 0."""
+def server_results(difference: Difference) -> dict[str, Any]:
+    """Return the server's metrics. Times in milliseconds; metrics without observations are left out or 0."""
     part: dict[str, Any] = {"seconds": difference.seconds}
     for names, scale in ((_DURATIONS, 1000.0), (_BATCHES, 1.0)):
         for key, name in names.items():
@@ -96,11 +97,11 @@ def _summary(found: Distribution, scale: float, *, whole: bool) -> dict[str, Any
     return {"count": found.count, **scaled, **({"at_least": beyond} if beyond else {})}
 
 
-def show(console: Console, result: Mapping[str, Any]) -> None:
-    """Prints a result: what was asked, what the client saw, what the server says."""
+def print_report(console: Console, result: Mapping[str, Any]) -> None:
+    """Print a report: the workload, the client's measurements, the server's metrics."""
     console.print(_headline(result), highlight=False, markup=False, soft_wrap=True)
     if not result["requests"]:
-        console.print("no request came to an end in the measured time", style="bold red")
+        console.print("no request was completed in the measured time", style="bold red")
         return
     console.print(_requests(result))
     if result["latency_ms"] or result["refused"]["latency_ms"]:
@@ -109,9 +110,7 @@ def show(console: Console, result: Mapping[str, Any]) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     server = result["server"]
     if "missing" in server:
-        console.print(
-            f"no statistics of the server: {server['missing']}", highlight=False, markup=False, soft_wrap=True
-        )
+        console.print(f"no metrics of the server: {server['missing']}", highlight=False, markup=False, soft_wrap=True)
         return
     console.print(_server(server))
     for line in _server_lines(server):
@@ -124,12 +123,11 @@ def _headline(result: Mapping[str, Any]) -> str:
         if result["rate"]
         else f"closed loop, {result['connections']} connections"
     )
-    kind = "image" if result["task"] == "image-classification" else "text"
-    inputs = f"{result['texts_per_request']} {kind}{'s' if result['texts_per_request'] > 1 else ''}"
+    inputs = f"{result['texts_per_request']} {result['reads']}{'s' if result['texts_per_request'] > 1 else ''}"
     early = ", ended early" if result["interrupted"] else ""
     return (
         f"{result['model']}:{result['version']} ({result['task']}) at {result['url']}{result['endpoint']}\n"
-        f"{loop}, {inputs} a request, {result['texts']}; {result['seconds']:.1f} s{early}"
+        f"{loop}, {inputs} per request, {result['texts']}; {result['seconds']:.1f} s{early}"
     )
 
 
@@ -142,7 +140,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _requests(result: Mapping[str, Any]) -> Table:
-    table = _table("Requests", "", "count", "a second")
+    table = _table("Requests", "", "count", "per second")
     answered = result["answered"]
     table.add_row(
         "due" if result["rate"] else "sent", str(result["requests"]), f"{result['requests'] / result['seconds']:.1f}"
@@ -168,28 +166,28 @@ def _latencies(result: Mapping[str, Any]) -> Table:
 
 
 def _remarks(result: Mapping[str, Any]) -> list[str]:
-    said = [f"status {status} said: {detail}" for status, detail in result["details"].items()]
+    said = [f"status {status}: {detail}" for status, detail in result["details"].items()]
     if result["answered_after"] > _MANY * result["requests"]:
-        said.append(f"{result['answered_after']} answers came after the measured time, and do not count in the rates")
+        said.append(f"{result['answered_after']} responses came after the measured time and do not count in the rates")
     if result["refused"]["count"]:
         seen = ", ".join(f"{value} ({count} x)" for value, count in result["refused"]["retry_after"].items())
-        said.append(f"Retry-After of the refused, in seconds: {seen}")
+        said.append(f"Retry-After of refused requests, in seconds: {seen}")
     client = result["client"]
     if client["processor_share"] > _BUSY:
         said.append(
-            f"the client was busy {100 * client['processor_share']:.0f} % of the time: "
-            "these may be its limits, not the server's"
+            f"the client used {100 * client['processor_share']:.0f} % of a processor: "
+            "it may limit the load, not the server"
         )
     if client["late_ms"] and client["late_ms"]["p99"] > _LATE_MS:
         said.append(
-            f"the client itself was late: p99 {_short(client['late_ms']['p99'])} ms, which the latencies include"
+            f"the client sent requests late: p99 {_short(client['late_ms']['p99'])} ms, which latencies include"
         )
     return said
 
 
 def _server(server: Mapping[str, Any]) -> Table:
     table = _table(
-        "The server's own statistics; p50 and p99 are interpolated within buckets", "", "count", "mean", "p50", "p99"
+        "Metrics of the server; p50 and p99 are interpolated within buckets", "", "count", "mean", "p50", "p99"
     )
     for key, (name, unit) in _ROWS.items():
         found = server.get(f"{key}_ms" if unit == "ms" else key)
@@ -211,7 +209,7 @@ def _server_lines(server: Mapping[str, Any]) -> list[str]:
     if hits or misses:
         lines.append(f"prefix cache: {100 * hits / (hits + misses):.0f} % of {hits + misses:.0f} contexts hit")
     if server["generated_tokens_per_second"]:
-        lines.append(f"tokens generated a second: {server['generated_tokens_per_second']:.1f}")
+        lines.append(f"generated tokens/s: {server['generated_tokens_per_second']:.1f}")
     if server["resident_bytes"]:
         lines.append(f"resident memory: {server['resident_bytes'] / 1e6:.0f} MB")
     return lines

@@ -1,4 +1,4 @@
-"""The server's own statistics over a run: the difference of two scrapes of `GET /metrics`."""
+"""The server's metrics over a load test: the difference of two scrapes of `GET /metrics`."""
 
 import itertools
 import math
@@ -17,12 +17,12 @@ _PREFIX = "softserve_"
 
 
 class ScrapeError(ValueError):
-    """Why there are no statistics of the server."""
+    """The reason why there are no metrics of the server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What a histogram observed: values, of which only their sum and how many are in each bucket is known."""
+    """The observations of a histogram: their sum and the number in each bucket."""
 
     total: float
     bounds: tuple[float, ...]
@@ -36,16 +36,16 @@ class Distribution:
 
     @property
     def mean(self) -> float:
-        """Of at least one value."""
+        """Return the mean of at least one value."""
         return self.total / self.count
 
     @property
     def largest(self) -> float:
-        """The bound that a quantile which lies above it is given as."""
+        """Return the largest finite bound, which stands for quantiles above it."""
         return max((bound for bound in self.bounds if math.isfinite(bound)), default=math.nan)
 
     def quantile(self, share: float) -> float:
-        """Of at least one value, as if these were spread evenly in each bucket (Prometheus: `histogram_quantile`)."""
+        """Return a quantile of at least one value, interpolated in its bucket (Prometheus: `histogram_quantile`)."""
         rank, below, lower = share * self.count, 0.0, 0.0
         for bound, count in zip(self.bounds, self.counts, strict=True):
             if count and below + count >= rank:
@@ -58,16 +58,16 @@ class Distribution:
 
 
 class Scrape:
-    """What `GET /metrics` said at one time."""
+    """The metrics of a server at one time."""
 
     def __init__(self, series: Mapping[_Series, float], seconds: float) -> None:
         self.series = series
         self.seconds = seconds
-        """When, on a clock of one's own."""
+        """Time of the scrape on the client's clock."""
 
     @classmethod
     def parse(cls, content: bytes, seconds: float) -> Self:
-        """Raises `ScrapeError` for what is not the text format of Prometheus, or not of this service."""
+        """Parse the text format of Prometheus; raises `ScrapeError` for other content or metrics of another service."""
         try:
             families = list(text_string_to_metric_families(content.decode()))
         except (ValueError, KeyError, IndexError):  # what the parser raises, and UnicodeDecodeError
@@ -83,18 +83,18 @@ class Scrape:
 
 
 class Difference:
-    """What one model did between two scrapes, whoever asked it to."""
+    """The change of one model's metrics between two scrapes, by all clients."""
 
     def __init__(self, before: Scrape, after: Scrape, model: str) -> None:
         if _restarted(before.series, after.series, model):
             raise ScrapeError(
-                "its counters went back: the server restarted during the run, or several answer at this address"
+                "its counters decreased: the server restarted during the run, or several servers have this address"
             )
         self.seconds = after.seconds - before.seconds
         self._before, self._after, self._model = before.series, after.series, model
 
     def distribution(self, name: str) -> Distribution:
-        """Of the histogram `softserve_<name>`; empty where there is none."""
+        """Return the observations of the histogram `softserve_<name>`; empty where there is none."""
         counts = {float(bound): value for bound, value in self._summed(f"{name}_bucket", "le").items() if bound}
         bounds = tuple(sorted(counts))
         cumulative = [0.0, *(counts[bound] for bound in bounds)]
@@ -102,19 +102,19 @@ class Difference:
         return Distribution(total, bounds, tuple(b - a for a, b in itertools.pairwise(cumulative)))
 
     def counter(self, name: str) -> float:
-        """How much the counter `softserve_<name>_total` grew."""
+        """Return the increase of the counter `softserve_<name>_total`."""
         return sum(value for _, value in self._grown(f"{name}_total"))
 
     def by_label(self, name: str, label: str) -> dict[str, float]:
-        """How much a counter grew, for each value of a label where it did."""
+        """Return the increase of a counter for each value of a label, where it is not 0."""
         return {key: value for key, value in self._summed(f"{name}_total", label).items() if value}
 
     def gauge(self, name: str) -> float | None:
-        """A value without labels, of any name, in the later scrape."""
+        """Return a value without labels, of any name, in the later scrape."""
         return self._after.get((name, frozenset()))
 
     def _summed(self, name: str, label: str) -> dict[str, float]:
-        """Return by how much samples grew for each value of a label, summed over versions of the model."""
+        """Return the increase of samples for each value of a label, summed over versions of the model."""
         sums: dict[str, float] = {}
         for labels, value in self._grown(name):
             key = labels.get(label, "")
@@ -131,9 +131,9 @@ class Difference:
 
 
 def _restarted(before: Mapping[_Series, float], after: Mapping[_Series, float], model: str) -> bool:
-    """Whether anything that only grows is less than before, gone, or was created anew.
+    """Return whether a cumulative series decreased, is missing, or was created again.
 
-    Series of another model may be gone because that was unloaded.
+    Series of another model may be missing because that model was unloaded.
     """
     for (name, labels), value in before.items():
         unloaded = (name, labels) not in after and dict(labels).get("model", model) not in ("", model)

@@ -1,4 +1,4 @@
-"""Built-in texts of a load test: 1 to 40 words, as people write them."""
+"""The built-in texts of load tests: sentences of 1 to 40 words."""
 
 __all__ = ["ENGLISH", "GERMAN"]
 
@@ -7,7 +7,7 @@ ENGLISH = (
     "Good morning.",
     "Where is my new card?",
     "I lost my wallet yesterday.",
-    "What is the weather like tomorrow?",
+    "How is the weather going to be tomorrow?",
     "Please book a table for two at eight.",
     "How much does it cost to send money abroad?",
     "The train was late again, so we missed the beginning.",
@@ -16,7 +16,7 @@ ENGLISH = (
     "She had been looking for something like this for a long time.",
     "We would like to stay for three nights, with breakfast, if there is still a room free.",
     "Set an alarm for seven, and remind me to call my sister before I leave the house.",
-    "The payment was declined at the airport, and nobody at the counter could tell me why that might be.",
+    "The payment was declined at the airport, and no one at the counter could tell me why that might be.",
     "When we reached the top of the hill the fog had lifted, and far below us we saw the lights of the town.",
     "There are books that one reads once and gives away, and there are others that one keeps on a shelf for years, "
     "only to know that they are there.",

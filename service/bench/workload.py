@@ -1,4 +1,4 @@
-"""What a load test asks for: endpoint, texts or images, and bodies made of them."""
+"""The requests of a load test: endpoint, texts or images, and request bodies."""
 
 import base64
 import io
@@ -12,95 +12,101 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from service.bench.options import Load, UsageError
+from service.bench.model_list import ListedModel
+from service.bench.options import LoadOptions, UsageError
 from service.bench.sentences import ENGLISH, GERMAN
-from service.bench.served import Served
 
 __all__ = ["Workload"]
 
 _PATHS = {
-    "translation": "/v1/translate",
-    "text-generation": "/v1/generate-text",
-    "text-classification": "/v1/classify",
-    "image-classification": "/v1/classify",
+    "classify": "/v1/classify",
+    "generate": "/v1/generate-text",
+    "next-word": "/v1/next-word",
+    "score": "/v1/score",
+    "translate": "/v1/translate",
 }
-_WRITES = {"translation", "text-generation"}
-_MOST_WORDS = 40
+"""Endpoint of each operation."""
+_BEAM_SEARCH = {"generate", "translate"}
+_CACHED = {"next-word", "score"}
+"""Operations of which the server reuses what texts have in common; repeated sentences would measure its cache."""
+_MAX_WORDS = 40
 _IMAGES = 8
 _SIDE = 256
-"""Pixels of a generated image, where the model takes as many."""
+"""Height and width of a generated image, in pixels, unless the model's limit is lower."""
 
 
 class Workload:
-    """An endless row of requests for one model. Raises `UsageError` for what does not fit it."""
+    """An endless sequence of requests for one model; raises `UsageError` for options that do not fit the model."""
 
-    def __init__(self, model: Served, options: Load) -> None:
-        self.path = _path_of(model, options)
-        self.texts = options.texts_per_request
-        """Texts, or images, of each request."""
-        self.described = "built-in texts" if options.file is None else f"texts of {options.file}, in turn"
-        self._field = "context" if self.path == "/v1/next-word" else "text"
-        self._more: dict[str, object] = {"model": f"{model.name}:{model.version}"}
+    def __init__(self, model: ListedModel, options: LoadOptions) -> None:
+        operation = _operation(model, options.endpoint)
+        self.path = _PATHS[operation]
+        self.inputs_per_request = options.texts_per_request
+        """Texts or images in each request."""
+        self.description = "built-in texts" if options.file is None else f"texts of {options.file}, in turn"
+        self._field = "context" if operation == "next-word" else "text"
+        self._parameters: dict[str, object] = {"model": f"{model.name}:{model.version}"}
         if options.beam_size is not None:
-            if model.task not in _WRITES:
-                raise UsageError(f"--beam-size is for models that write texts; {model.name} is for {model.task}")
-            self._more["beam_size"] = options.beam_size
-        if model.task == "image-classification":
+            if operation not in _BEAM_SEARCH:
+                raise UsageError(f"--beam-size has no effect on {operation}, which {model.name} is tested with")
+            self._parameters["beam_size"] = options.beam_size
+        if model.reads == "image":
             if options.file is not None:
                 raise UsageError(f"--file is for texts; {model.name} reads images")
-            self._field, self.described = "image", "generated images"
+            self._field, self.description = "image", "generated images"
             self._inputs: Iterator[str] = itertools.cycle(_images(model.limits.max_pixels))
         elif options.file is not None:
             self._inputs = itertools.cycle(_lines(options.file))
         else:
-            self._more["truncate"] = True
-            self._inputs = _built_in(model)
+            self._parameters["truncate"] = True
+            self._inputs = _built_in(operation, model.languages.source if model.languages else "en")
 
     def body(self) -> bytes:
-        """Of the next request."""
-        inputs = list(itertools.islice(self._inputs, self.texts))
-        return json.dumps({self._field: inputs, **self._more}).encode()
+        """Return the body of the next request."""
+        inputs = list(itertools.islice(self._inputs, self.inputs_per_request))
+        return json.dumps({self._field: inputs, **self._parameters}).encode()
 
-    def wrong(self, content: bytes) -> str | None:
-        """What is wrong with the body of an answer of status 200; None where it has a result for each text."""
+    def error_in(self, content: bytes) -> str | None:
+        """Return the error in the body of a response of status 200; None where it has a result for each input."""
         try:
-            answer = json.loads(content)
+            response = json.loads(content)
         except ValueError:
-            return "the answer is no JSON"
-        results = answer.get("results") if isinstance(answer, Mapping) else None
+            return "the response is not JSON"
+        results = response.get("results") if isinstance(response, Mapping) else None
         if not isinstance(results, list):
-            return "the answer has no results"
-        return None if len(results) == self.texts else f"{len(results)} results for {self.texts} texts"
+            return "the response has no results"
+        expected = self.inputs_per_request
+        return None if len(results) == expected else f"{len(results)} results for {expected} texts"
 
 
-def _path_of(model: Served, options: Load) -> str:
-    if model.task == "language-model":
-        return f"/v1/{options.endpoint or 'next-word'}"
-    if options.endpoint is not None:
-        raise UsageError(f"--endpoint is for language models; {model.name} is for {model.task}")
-    if model.task not in _PATHS:
-        raise UsageError(f"{model.name} is for {model.task}, which this version cannot ask for")
-    return _PATHS[model.task]
+def _operation(model: ListedModel, wanted: str | None) -> str:
+    """Return the operation to test: the wanted one, or else the model's first that has an endpoint here."""
+    if wanted is not None and wanted not in model.operations:
+        raise UsageError(f"--endpoint {wanted}: {model.name} offers {', '.join(model.operations)}")
+    known = [each for each in model.operations if each in _PATHS and wanted in (None, each)]
+    if not known:
+        raise UsageError(f"{model.name} offers {', '.join(model.operations)}, which this version cannot request")
+    return known[0]
 
 
-def _built_in(model: Served) -> Iterator[str]:
-    """Sentences; for a language model words at random, others in each run: it caches what it answered."""
-    generator = random.Random(None if model.task == "language-model" else 0)
-    source = model.languages.source if model.languages else "en"
-    sentences = GERMAN if source == "de" else ENGLISH
-    words = " ".join(sentences).split()
-    while True:
-        if model.task == "language-model":
-            yield " ".join(generator.choices(words, k=generator.randint(1, _MOST_WORDS)))
-        else:
+def _built_in(operation: str, language: str) -> Iterator[str]:
+    """Yield sentences, the same in each run; random words, others in each run, where the server would reuse results."""
+    sentences = GERMAN if language == "de" else ENGLISH
+    if operation not in _CACHED:
+        generator = random.Random(0)
+        while True:
             yield generator.choice(sentences)
+    words, generator = " ".join(sentences).split(), random.Random()
+    while True:
+        yield " ".join(generator.choices(words, k=generator.randint(1, _MAX_WORDS)))
 
 
 def _lines(path: Path) -> list[str]:
+    """Return the lines of a file that are not empty."""
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").split("\n")]
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is not of UTF-8 text") from None
+        raise UsageError(f"{path} is not UTF-8 text") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     texts = [line for line in lines if line]
@@ -110,7 +116,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _images(max_pixels: int | None) -> list[str]:
-    """PNG files in base64: coloured gradients."""
+    """Return PNG files of coloured gradients in base64."""
     side = min(_SIDE, math.isqrt(max_pixels or _SIDE**2))
     rows, columns = np.mgrid[0:side, 0:side] * (255 // max(1, side - 1))
     images = []

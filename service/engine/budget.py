@@ -1,4 +1,4 @@
-"""Bounds of what all requests of a process hold together: result items, and bytes of decoding caches."""
+"""Budgets that all requests of a process share: result items, and bytes of decoding caches."""
 
 import asyncio
 from collections import deque
@@ -8,7 +8,7 @@ __all__ = ["Budget", "OverBudget", "ResultBudget"]
 _SMALL = 64
 """A request with at most 1 / 64 of all result items is small."""
 _SMALL_SHARE = 4
-"""Small requests have 1 / 4 of the result budget beyond it, so that large ones do not hold them up."""
+"""Small requests have 1 / 4 of the result budget in addition, so that large ones do not block them."""
 
 
 class OverBudget(Exception):
@@ -57,7 +57,7 @@ class Budget:
             raise
 
     def release(self, amount: int) -> None:
-        """Give an amount back."""
+        """Release an amount."""
         self.used -= amount
         assert self.used >= 0, "more was released than reserved"
         self._grant()

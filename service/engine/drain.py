@@ -1,4 +1,4 @@
-"""How fast a queue drains, measured: the expected wait, which admission and `Retry-After` go by."""
+"""The measured drain rate of a queue, from which admission and `Retry-After` derive the expected wait."""
 
 import math
 

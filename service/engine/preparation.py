@@ -1,4 +1,4 @@
-"""Checking and tokenizing texts, and decoding images, on threads of their own."""
+"""Preparation of queries: texts are checked and tokenized, and images decoded, on threads of their own."""
 
 import asyncio
 import threading
@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from service.engine.batcher import DeadlineExceeded
 from service.engine.priority import lower_thread_priority
-from service.engine.worker import DeadlineExceeded
 
 __all__ = ["Preparation"]
 
@@ -17,7 +17,7 @@ QueryT = TypeVar("QueryT")
 _THREADS = 2
 """Threads of each kind: a text of 1 MB takes some 70 MB while it is tokenized, an image of 16 megapixels some 100."""
 _INLINE_CHARACTERS = 20_000
-"""Shorter requests are tokenized at once: to hand them to a thread costs more."""
+"""Shorter requests are tokenized on the event loop: to pass them to a thread costs more."""
 
 
 class Preparation:
@@ -28,7 +28,7 @@ class Preparation:
         self._images = ThreadPoolExecutor(_THREADS, "softserve-images", initializer=lower_thread_priority)
 
     async def texts(self, query: Callable[[str], QueryT], texts: Sequence[str], deadline: float) -> list[QueryT]:
-        """Return the query of each text; raises what `query` raises, and `DeadlineExceeded`."""
+        """Return the query of each text; raises the errors of `query`, and `DeadlineExceeded`."""
         if sum(map(len, texts)) <= _INLINE_CHARACTERS:
             return _prepared(query, texts, deadline, threading.Event())
         return await _run(self._texts, query, texts, deadline)

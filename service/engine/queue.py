@@ -1,8 +1,8 @@
 """The batching policy, pure: no clock, no threads, no input or output.
 
-Texts of one batch are padded to the longest, so a batch costs its longest length times its count, and something for
-being a batch. The oldest of the most urgent entries leads the next batch, or the oldest of all once it has waited too
-long, so that nothing starves. All waiting entries are split into the batches that cost least together, of which the one
+Texts of one batch are padded to the longest, so a batch costs its longest length times its count, and a fixed
+cost. The oldest of the most urgent entries is the head of the next batch, or the oldest of all once it has waited for
+the starvation limit. All waiting entries are split into the batches that cost least together, of which the one
 that holds the head of the line runs.
 """
 
@@ -30,20 +30,20 @@ class Limits:
     max_batch_tokens: int
     """Longest length times count. A single longer entry still runs, alone."""
     batch_cost: int
-    """Fixed cost of a batch besides its tokens, in tokens."""
+    """Fixed cost of a batch in addition to its tokens, in tokens."""
     max_delay: float
     """Longest time that the oldest entry waits for other entries to fill its batch; 0 starts at once."""
-    max_overtaken: float
-    """How long more urgent entries may go before an entry."""
+    starvation_limit: float
+    """Longest time for which more urgent entries may overtake an entry."""
     max_wait: float
-    """Longest expected wait with which a request is admitted, besides its own deadline; infinite for none."""
+    """Longest expected wait with which a request is admitted, in addition to its own deadline; infinite for none."""
     max_queue_items: int
     max_queue_tokens: int
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class Entry(Generic[T]):
-    """A text that waits in the queue. Compared by identity."""
+    """An input that waits in the queue. Compared by identity."""
 
     operation: str
     """Only entries of one operation share a batch."""
@@ -97,7 +97,7 @@ class BatchQueue(Generic[T]):
         return self._cost
 
     def push(self, entries: Sequence[Entry[T]]) -> None:
-        """Appends all entries of a request, or none and raises `QueueFull`."""
+        """Append all entries of a request, or none and raise `QueueFull`."""
         tokens, limits = sum(entry.length for entry in entries), self.limits
         if len(entries) > limits.max_queue_items or tokens > limits.max_queue_tokens:
             raise QueueFull(never=True)
@@ -108,21 +108,21 @@ class BatchQueue(Generic[T]):
         self._cost += sum(entry.cost for entry in entries)
 
     def remove(self, entries: Collection[Entry[T]]) -> None:
-        """Takes out those of the entries that still wait."""
+        """Remove the entries, as far as they still wait."""
         gone = set(map(id, entries))
         self._entries = [entry for entry in self._entries if id(entry) not in gone]
         self._tokens = sum(entry.length for entry in self._entries)
         self._cost = sum(entry.cost for entry in self._entries)
 
     def expired(self, now: float) -> list[Entry[T]]:
-        """Takes out the entries whose deadline has passed."""
+        """Remove and return the entries whose deadline has passed."""
         expired = [entry for entry in self._entries if entry.deadline <= now]
         if expired:
             self.remove(expired)
         return expired
 
     def ready_at(self) -> float | None:
-        """When the next batch may start; None while nothing waits."""
+        """Return when the next batch may start; None for an empty queue."""
         if not self._entries:
             return None
         oldest, limits = self._entries[0].arrived, self.limits
@@ -134,12 +134,12 @@ class BatchQueue(Generic[T]):
         return max(oldest, min(oldest + limits.max_delay, soonest))
 
     def next_batch(self, now: float) -> list[Entry[T]]:
-        """Takes out the next batch, its head first; empty where nothing waits."""
+        """Remove and return the next batch, its head first; empty for an empty queue."""
         if not self._entries:
             return []
         head, limits = self.head(now), self.limits
         others = [entry for entry in self._entries if entry is not head and entry.operation == head.operation]
-        # The oldest ones, so that entries of similar lengths do not overtake others again and again.
+        # The oldest ones, so that entries of similar lengths do not overtake others repeatedly.
         equals = [entry for entry in others if entry.urgency == head.urgency][: _CONSIDERED * limits.max_batch_items]
         batch = _cheapest_with(head, equals, limits)
         if any(entry.urgency != head.urgency for entry in others):  # these backfill the batch
@@ -151,16 +151,16 @@ class BatchQueue(Generic[T]):
     def next_joining(
         self, now: float, room: int, fits: Callable[[Sequence[Entry[T]]], bool] = lambda batch: True
     ) -> list[Entry[T]]:
-        """Take out at most `room` entries for a batch that is running, most urgent and then closest lengths first.
+        """Remove and return at most `room` entries to join a running batch, by urgency and then similarity of length.
 
-        They are padded only once, so their padding does not count. Only entries join that together `fits` accepts. A
-        head that it does not accept is passed over by others until it has waited for `max_overtaken`.
+        They are padded only once, so their padding does not count. Only entries join that `fits` accepts
+        together. A head that it does not accept is overtaken by others until it has waited for `starvation_limit`.
         """
         if not self._entries or room < 1:
             return []
         head = self.head(now)
         if not fits([head]):
-            if now - head.arrived >= self.limits.max_overtaken:
+            if now - head.arrived >= self.limits.starvation_limit:
                 return []
             others = sorted((entry for entry in self._entries if entry is not head), key=lambda entry: entry.urgency)
             fitting = next((entry for entry in others[:_BACKFILLED] if fits([entry])), None)
@@ -176,21 +176,21 @@ class BatchQueue(Generic[T]):
         return batch
 
     def head(self, now: float) -> Entry[T]:
-        """Return the entry that goes first: the oldest of the most urgent, or one that was overtaken for too long."""
+        """Return the head of the line: the oldest of the most urgent, or one that has waited too long."""
         oldest = self._entries[0]
-        if now - oldest.arrived >= self.limits.max_overtaken:
+        if now - oldest.arrived >= self.limits.starvation_limit:
             return oldest
         return min(self._entries, key=lambda entry: entry.urgency)  # the first of several
 
 
 _BACKFILLED = 64
-"""Entries that are looked at for one that fits where the head of the line does not."""
+"""Entries that are tried where the head of the line does not fit."""
 _CONSIDERED = 4
-"""Of how many full batches the entries are looked at to find the next one."""
+"""Full batches whose entries are candidates for the next batch."""
 
 
 def _cheapest_with(head: Entry[T], others: Sequence[Entry[T]], limits: Limits) -> list[Entry[T]]:
-    """The batch that the head is in where all are split into batches that together cost least.
+    """Return the batch that holds the head, where all entries are split into the batches that cost least together.
 
     Batches hold neighbours in the order of lengths. The least cost of the first `n` is that of fewer and of one more
     batch, whichever split is best (dynamic programming, `others` times `max_batch_items` steps).

@@ -1,4 +1,4 @@
-"""What all models of a process share: budgets of memory, and threads that prepare requests and encode answers."""
+"""Resources that all models of a process share: memory budgets, threads that prepare requests and encode answers."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ _BATCHES = 150 * _MEGABYTE
 
 
 def memory_bounds(settings: Settings) -> Mapping[str, int]:
-    """Return what the requests of one process take at most, in bytes, besides the models themselves.
+    """Return the most memory that the requests of one process need, in bytes, in addition to the models.
 
     This is the one budget of memory, which docs/serving.md (Memory) states for the default settings.
     """

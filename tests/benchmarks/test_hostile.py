@@ -1,4 +1,4 @@
-"""Tests of the benchmarks that drive a server under a memory limit: short runs, and that seeds repeat what is sent."""
+"""Tests of the benchmarks of a server under a memory limit: short runs, and seeds that repeat their requests."""
 
 import re
 import subprocess

@@ -10,7 +10,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 from training.checkpoint import RunDirectory
 from training.export.bundle import export_run
 from training.export.folding import FoldedSoftmax
@@ -160,7 +160,7 @@ def test_errors_name_the_field_and_what_is_wrong(kernels: Any, said: str, tmp_pa
 SERVE = """
 import json, sys
 from pathlib import Path
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 
 class NoTraining:
     def find_spec(self, name, path=None, target=None):

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from models.bundle.reading import validate
-from models.bundle.store import load_bundle
+from models.reading import validate
+from models.store import load_bundle
 from models.tasks.registry import TASKS as MODELS
 from tests.extension.tasks import RemainderModel, RemainderTask
 from tests.training.test_cli import run_cli

@@ -16,7 +16,7 @@ from models import LanguageModel, Manifest, ModelStore, Translator
 from models.backend import Array, Backend
 from models.bundle.contract import SpecialTokens
 from models.bundle.manifest import upgraded
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 from models.tasks.language_model import LstmNetwork
 from models.text.config import TextLimits
 from models.text.tokenization import WordTokenizer

@@ -8,8 +8,8 @@ import pytest
 
 from models import ModelStore
 from models.backend.onnx import OnnxBackend, OnnxResident
-from models.bundle.store import load_bundle
 from models.decoding.beam_search import SearchOptions
+from models.store import load_bundle
 from service.settings import BUNDLED
 from tests.fixtures.optional_tools import missing
 

@@ -22,7 +22,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from models import LanguageModel, ModelStore
 from service.app import create_app
-from service.engine import registry
 from service.server import Server
 from service.settings import BUNDLED, Settings
 from tests.service.raw_http import Served
@@ -73,6 +72,20 @@ class Gate:
         self.entered, self.opened = threading.Event(), threading.Event()
         self.opened.set()
 
+    def guard(self, library: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Put the gate before the library's model, which is loaded instead of any other."""
+
+        def load(*_: object, **__: object) -> LanguageModel:
+            return LanguageModel(library.manifest, library._tokenizer, library.backend)
+
+        monkeypatch.setattr(ModelStore, "load", load)
+        monkeypatch.setattr(LanguageModel, "operations", property(self.operations))
+
+    def reset(self) -> None:
+        """Forget the warm-up."""
+        self.contexts.clear()
+        self.entered.clear()
+
     def operations(self, model: LanguageModel) -> Mapping[str, Callable[[Sequence[Any]], Sequence[Any]]]:
         def next_words(queries: Sequence[Any]) -> Sequence[Any]:
             self.contexts += [query.context for query in queries]
@@ -98,8 +111,7 @@ def serve(library: LanguageModel, gate: Gate, monkeypatch: pytest.MonkeyPatch) -
         running.callback(gate.opened.set)
 
         def start(**settings: Any) -> TestClient:
-            monkeypatch.setattr(ModelStore, "load", lambda *_, **__: library)
-            monkeypatch.setattr(registry, "operations", gate.operations)
+            gate.guard(library, monkeypatch)
             app = create_app(
                 Settings(
                     **{"threads": 1, "models": ("next-word",), "parallel_batches": 1, "max_wait_ms": 1e9, **settings}
@@ -108,6 +120,7 @@ def serve(library: LanguageModel, gate: Gate, monkeypatch: pytest.MonkeyPatch) -
             client = running.enter_context(TestClient(app, raise_server_exceptions=False))
             running.callback(gate.opened.set)
             _wait_until(lambda: client.get("/readyz").status_code == 200)
+            gate.reset()
             return client
 
         yield start

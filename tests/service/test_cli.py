@@ -41,7 +41,7 @@ def test_inspect_shows_what_a_bundle_holds(run, library):
     for part in (
         f"{manifest.name}:{manifest.version}",
         ", ".join(kernel.name for kernel in manifest.softmax.kernels),
-        f"{manifest.vocab_size} words",
+        f"{manifest.config.vocab_size} words",
         manifest.licence,
         "all checksums match",
         manifest.quality[0].metric,
@@ -82,6 +82,14 @@ def test_help_shows_every_flag(run, monkeypatch):
     assert "SOFTSERVE_MAX_QUEUE_ITEMS" in text
     missing = [name for name in Settings.model_fields if f"--{name.replace('_', '-')}" not in text]
     assert missing == []
+
+
+@pytest.mark.parametrize("flag", ["--starvation-limit-ms", "--max-overtaken-ms"])
+def test_a_flag_that_was_renamed_goes_on_working(run, monkeypatch, flag):
+    given = []
+    monkeypatch.setattr("service.cli.serve", lambda settings: given.append(settings.starvation_limit_ms) or 0)
+    assert run("serve", flag, "5") == (0, "")
+    assert given == [5.0]
 
 
 def test_help_names_the_commands(run):

@@ -1,4 +1,4 @@
-"""A client that hangs up, on a real server: what it asked for is never computed."""
+"""A client that disconnects, on a real server: its request is never computed."""
 
 import json
 import socket
@@ -9,23 +9,21 @@ import httpx2
 import pytest
 import uvicorn
 
-from models import ModelStore
 from service.app import create_app
-from service.engine import registry
 from service.settings import Settings
 
 
 @pytest.fixture
 def address(library, gate, monkeypatch, wait_until):
     """Where a server listens whose model waits behind the gate."""
-    monkeypatch.setattr(ModelStore, "load", lambda *_, **__: library)
-    monkeypatch.setattr(registry, "operations", gate.operations)
+    gate.guard(library, monkeypatch)
     app = create_app(Settings(threads=1, models=("next-word",), parallel_batches=1))
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
         wait_until(lambda: server.started and app.state.registry.ready)
+        gate.reset()
         yield server.servers[0].sockets[0].getsockname()
     finally:
         gate.opened.set()

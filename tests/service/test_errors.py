@@ -6,9 +6,9 @@ from fastapi.testclient import TestClient
 from pydantic import BaseModel
 
 from models import QueryError, TextTooLongError, UnknownModelError
+from service.engine.batcher import DeadlineExceeded, Stopped
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
-from service.engine.worker import DeadlineExceeded, Stopped
 from service.errors import install_error_handlers, problem_response
 from service.metrics import Metrics
 from service.middleware import RequestMiddleware

@@ -30,6 +30,14 @@ def test_every_setting_has_an_environment_twin(monkeypatch, name, text, value):
     assert getattr(Settings(), name) == value
 
 
+@pytest.mark.parametrize("name", ["SOFTSERVE_STARVATION_LIMIT_MS", "SOFTSERVE_MAX_OVERTAKEN_MS"])
+def test_a_variable_that_was_renamed_goes_on_working(monkeypatch, name):
+    monkeypatch.setenv("STARVATION_LIMIT_MS", "4")
+    monkeypatch.setenv(name, "5")
+    assert Settings().starvation_limit_ms == 5
+    assert Settings(starvation_limit_ms=6).starvation_limit_ms == 6
+
+
 def test_flags_win_over_the_environment(monkeypatch):
     monkeypatch.setenv("SOFTSERVE_PORT", "9000")
     assert Settings(port=9001).port == 9001

@@ -2,7 +2,6 @@
 
 import hashlib
 import random
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ import onnx
 import pytest
 import torch
 
+from tests.fixtures.shared import shared_export, shared_run
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus, CorpusFile, read_tsv
-from training.export.bundle import Exported, export_run
+from training.export.bundle import Exported
 from training.export.graphs import ExportGraph
 from training.loop import Trainer
 from training.networks.translation_model import TranslationModel
@@ -123,9 +123,7 @@ def train_pairs(pairs_recipe: TranslationRecipe, tiny_data_dir: Path) -> MakePai
 @pytest.fixture(scope="session")
 def pairs_run(train_pairs: MakePairsTrainer, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """The run directory of `pairs_recipe`, trained to the end."""
-    trainer = train_pairs(tmp_path_factory.mktemp("pair-runs") / "numerals")
-    trainer.fit(lambda line: None)
-    return trainer.run
+    return shared_run(tmp_path_factory, "numerals", lambda run: train_pairs(run.path).fit(lambda line: None))
 
 
 @pytest.fixture(scope="session")
@@ -144,7 +142,4 @@ def pairs_export(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Exported:
     """The export of `pairs_run`, with ONNX and TorchScript; its files are not to be changed."""
-    with warnings.catch_warnings():
-        # torch deprecates TorchScript; it stays a backend because users asked for it.
-        warnings.filterwarnings("ignore", "`torch.jit.load` is ", DeprecationWarning)
-        return export_run(pairs_run, tmp_path_factory.mktemp("pair-models"), tiny_data_dir, references={"copy": 1.5})
+    return shared_export(tmp_path_factory, "numerals-export", pairs_run, tiny_data_dir, {"copy": 1.5})

@@ -14,7 +14,7 @@ import pytest
 import torch
 import yaml
 
-from models.bundle.reading import read_manifest, validate
+from models.reading import read_manifest, validate
 from training.checkpoint import RunDirectory
 from training.cli import main
 from training.data.corpora import CORPORA

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 from training.analysis import beams as searches
 from training.analysis import confusions as classes
 from training.analysis import disambiguation as words

@@ -10,8 +10,8 @@ from pathlib import Path
 import onnx
 
 from models.bundle.manifest import FORMAT_VERSION, MANIFEST, Graph, Manifest
-from models.bundle.reading import parse_manifest, sha256_of
-from models.bundle.store import load_bundle
+from models.reading import parse_manifest, sha256_of
+from models.store import load_bundle
 from training.checkpoint import RunDirectory
 from training.export.model_card import model_card
 from training.export.onnx import save_graphs, to_onnx

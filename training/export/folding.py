@@ -1,4 +1,4 @@
-"""The output layer as it is exported: everything that does not depend on the context is computed beforehand.
+"""The output layer as it is exported: terms that do not depend on the context are computed once, before export.
 
 Shapes: `N` positions, `V` classes, `d` hidden size, `K` mixture components, `R` inner products a position needs.
 """
@@ -14,7 +14,7 @@ __all__ = ["FoldedSoftmax"]
 
 
 class FoldedSoftmax(nn.Module):
-    """Computes the outputs of a `GeneralizedSoftmax`, for inference.
+    """Compute the same as a `GeneralizedSoftmax` from less, for inference.
 
     * Class statistics (squared norms, ball maps, variances) are stored, computed in float64.
     * A kernel whose softmax is that of a linear layer is one: `pow` with p = 2 is `2 h . W_v - ||W_v||^2`, since
@@ -44,15 +44,15 @@ class FoldedSoftmax(nn.Module):
             self._statistics.append(nn.ParameterList(kept))
 
     def mixture_weights(self, hidden: Tensor) -> Tensor:
-        """As `GeneralizedSoftmax.mixture_weights`."""
+        """Return `GeneralizedSoftmax.mixture_weights`: `[N, d]` -> `[N, K]`."""
         return self._layer.mixture_weights(hidden)
 
     def log_prob(self, hidden: Tensor) -> Tensor:
-        """As `GeneralizedSoftmax.log_prob`: `[N, d]` -> `[N, V]`."""
+        """Return `GeneralizedSoftmax.log_prob`: `[N, d]` -> `[N, V]`."""
         return self._layer.mix(hidden, self.scores(hidden))
 
     def target_log_prob(self, hidden: Tensor, target: Tensor) -> Tensor:
-        """As `GeneralizedSoftmax.target_log_prob`: `[N, d]`, `[N]` -> `[N]`."""
+        """Return `GeneralizedSoftmax.target_log_prob`: `[N, d]`, `[N]` -> `[N]`."""
         if self._layer.sparse_k is not None:  # which classes have a probability at all is known to `mix` only
             return self.log_prob(hidden).gather(1, target[:, None])[:, 0]
         parts = []
@@ -64,7 +64,7 @@ class FoldedSoftmax(nn.Module):
         return torch.logsumexp(self._layer.log_mixture_weights(hidden) + torch.stack(parts, dim=-1), dim=-1)
 
     def scores(self, hidden: Tensor) -> list[Tensor]:
-        """Scores of each component, up to a number per position where that cancels: `[N, d]` -> K of `[N, V]`."""
+        """Return scores of each component, up to a term per position where it cancels: `[N, d]` -> K of `[N, V]`."""
         vectors = self._layer.component_hidden(hidden)
         if len(self._kernels) == 1 and _is_affine(self._kernels[0]):
             return [self._affine(vectors[0])]
@@ -77,13 +77,13 @@ class FoldedSoftmax(nn.Module):
         return [self._score(k, vectors[k], products) for k, products in enumerate(grouped)]
 
     def _affine(self, vector: Tensor) -> Tensor:
-        """Scores of `pow` with p = 2, up to a number per position, as one linear layer: `[N, d]` -> `[N, V]`."""
+        """Return scores of `pow` with p = 2, up to a term per position, as one linear layer: `[N, d]` -> `[N, V]`."""
         (statistics,) = self._statistics
         assert isinstance(statistics, nn.ParameterList)
         return at_least_float32(functional.linear(2.0 * vector, self._weights[0], -statistics[0]))
 
     def _rows(self, kernel: Kernel, vector: Tensor) -> list[Tensor]:
-        """Return the factors of the projection matrix for one component: some `[N, d]`."""
+        """Return the vectors that are multiplied with the projection matrix for one component: some `[N, d]`."""
         size = vector.shape[1]
         if _is_affine(kernel):
             return [2.0 * vector]
@@ -96,7 +96,7 @@ class FoldedSoftmax(nn.Module):
         ]
 
     def _corrected(self, product: Tensor, k: int, row: Tensor) -> Tensor:
-        """Inner products with a component's own matrix, from those `[N, V]` of `row` `[N, d]` with the shared one."""
+        """Return products of `row` `[N, d]` with a component's own matrix from those with the shared one: `[N, V]`."""
         if not self._low_rank:
             return product
         return product + at_least_float32(row @ self._layer.right[k].t() @ self._layer.left[k].t())
@@ -116,7 +116,7 @@ def _is_affine(kernel: Kernel) -> bool:
 
 
 def _shared_products(rows: list[Tensor], weight: Tensor) -> list[Tensor]:
-    """Inner products of each `[N, d]` with all classes, from one matrix product: R of `[N, V]`."""
+    """Return inner products of each `[N, d]` with all classes, from one matrix product: R of `[N, V]`."""
     if len(rows) == 1:
         return [at_least_float32(rows[0] @ weight.t())]
     stacked = at_least_float32(torch.cat(rows) @ weight.t()).unflatten(0, (len(rows), -1))

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from training.networks.dropout import Dropout
 
-# Not torchvision's or timm's networks: next to the CPU build of torch 2.13.0, pip installs torchvision 0.28.0, whose
+# Not torchvision's or timm's networks: with the CPU build of torch 2.13.0, pip installs torchvision 0.28.0, whose
 # only wheel on PyPI is built for CUDA, so that importing it fails ("operator torchvision::nms does not exist"); newer
 # ones need torch >= 2.14 and, from PyPI, several GB of CUDA libraries. timm requires torchvision.
 

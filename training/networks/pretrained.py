@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from models.bundle.reading import sha256_of
+from models.reading import sha256_of
 from training.data.settings import source
 from training.networks.text_encoder import CONFIG, TOKENIZER, WEIGHTS
 

@@ -1,12 +1,12 @@
-"""Elementwise kernel functions with gradients written out, for training.
+"""Fused elementwise kernel functions with hand-written derivatives, for training.
 
 Shapes: `N` positions, `V` classes.
 
-Autograd would walk over `[N, V]` once for every operation of a kernel's formula, and keep most results. Each function
-here computes score and slope together and walks back once. Hyperparameters are numbers; learnt ones take the plain
-formulas of `training.softmax.kernels`, which these functions must equal (the tests hold one against the other).
+Autograd would pass over `[N, V]` once for every operation of a kernel's formula, and keep most results. Each function
+here computes score and derivative together and needs one pass back. Hyperparameters are numbers; learnt ones take the
+plain formulas of `training.softmax.kernels`. Tests hold both to `training.softmax.reference`.
 
-Fresh memory costs more than a walk over it, so inside `overwriting()` results take the place of what they come from.
+Allocating memory costs more than a pass over it, so inside `overwriting()` results overwrite their inputs.
 """
 
 import contextlib
@@ -34,18 +34,19 @@ __all__ = [
 ]
 
 Slope = Callable[[Tensor], tuple[Tensor, Tensor | float]]
-"""Distances `[N, V]`, which may be overwritten, to scores and their derivative in the distance."""
+"""A function from distances `[N, V]`, which it may overwrite, to scores and their derivative in the distance."""
 
 _overwrites = ContextVar("_overwrites", default=False)
 
 
 def overwrites() -> bool:
+    """Return whether functions may overwrite their inputs, as inside `overwriting()`."""
     return _overwrites.get()
 
 
 @contextlib.contextmanager
 def overwriting() -> Iterator[None]:
-    """Functions called within may overwrite products, and their backward pass, which runs once, the gradient."""
+    """Let functions called within overwrite products, and their backward pass, which runs once, the gradient."""
     token = _overwrites.set(True)
     try:
         yield
@@ -54,7 +55,7 @@ def overwriting() -> Iterator[None]:
 
 
 def power(p: float) -> Slope:
-    """`-D^(p/2)`."""
+    """Return the function `-D^(p/2)`."""
 
     def function(distance: Tensor) -> tuple[Tensor, Tensor | float]:
         if p == 2.0:
@@ -66,7 +67,7 @@ def power(p: float) -> Slope:
 
 
 def logarithm(p: float) -> Slope:
-    """`-log(1 + D^(p/2))`."""
+    """Return the function `-log(1 + D^(p/2))`."""
 
     def function(distance: Tensor) -> tuple[Tensor, Tensor | float]:
         if p == 2.0:
@@ -80,7 +81,7 @@ def logarithm(p: float) -> Slope:
 
 
 def radial_basis(gamma: float) -> Slope:
-    """`exp(-gamma D)`."""
+    """Return the function `exp(-gamma D)`."""
 
     def function(distance: Tensor) -> tuple[Tensor, Tensor | float]:
         score = distance.mul_(-gamma).exp_()
@@ -90,7 +91,7 @@ def radial_basis(gamma: float) -> Slope:
 
 
 def wavelet(a: float, b: float) -> Slope:
-    """`cos(D / a) exp(-D / b)`."""
+    """Return the function `cos(D / a) exp(-D / b)`."""
 
     def function(distance: Tensor) -> tuple[Tensor, Tensor | float]:
         angle = distance / a
@@ -103,7 +104,7 @@ def wavelet(a: float, b: float) -> Slope:
 
 
 def polynomial(alpha: float, c: float, p: int) -> Slope:
-    """`(alpha x + c)^p` of inner products x, which take the place of distances."""
+    """Return the function `(alpha x + c)^p` of inner products x in place of distances."""
 
     def function(product: Tensor) -> tuple[Tensor, Tensor | float]:
         base = product.mul_(alpha).add_(c)
@@ -116,14 +117,14 @@ def polynomial(alpha: float, c: float, p: int) -> Slope:
 
 
 def _raised(distance: Tensor, p: float) -> tuple[Tensor, Tensor]:
-    """`D^(p/2)` and its slope; D is kept off 0, where the slope below p = 2 is infinite."""
+    """Return `D^(p/2)` and its derivative; D is kept above 0, where the derivative is infinite for p < 2."""
     distance.clamp_min_(torch.finfo(distance.dtype).tiny ** 0.5)
     raised = distance.pow(p / 2)
     return raised, torch.div(raised, distance).mul_(p / 2)
 
 
 def of_distance(function: Slope, product: Tensor, class_norm: Tensor, position_norm: Tensor) -> Tensor:
-    """A function of `||W_v - h||^2` from products `-2 W_v . h` `[N, V]` and squared norms `[V]`, `[N]`."""
+    """Apply a function to `||W_v - h||^2`, from products `-2 W_v . h` `[N, V]` and squared norms `[V]`, `[N]`."""
     score: Tensor = _OfDistance.apply(_overwrites.get(), function, product, class_norm, position_norm)  # type: ignore[no-untyped-call]
     return score
 
@@ -148,7 +149,7 @@ class _OfDistance(torch.autograd.Function):
 
 
 def of_product(function: Slope, product: Tensor) -> Tensor:
-    """A function of inner products `[N, V]`."""
+    """Apply a function to inner products `[N, V]`."""
     score: Tensor = _OfProduct.apply(_overwrites.get(), function, product)  # type: ignore[no-untyped-call]
     return score
 
@@ -169,7 +170,7 @@ class _OfProduct(torch.autograd.Function):
 
 
 def _into(overwrite: bool, tensor: Tensor) -> Tensor | None:
-    """Where a result goes: in the tensor's place, or (None) where torch puts it."""
+    """Return the `out` argument: the tensor itself to overwrite it, None for new memory."""
     return tensor.detach() if overwrite else None
 
 
@@ -178,15 +179,15 @@ def _as_tensor(slope: Tensor | float, like: Tensor) -> Tensor:
 
 
 def _scaled_product(grad: Tensor, slope: Tensor, factor: float, out: Tensor | None) -> Tensor:
-    """`factor * grad * slope`, in one walk over `[N, V]`."""
+    """Return `factor * grad * slope`, in one pass over `[N, V]`."""
     return torch.addcmul(grad.new_zeros(()), grad, slope, value=factor, out=out)
 
 
 def gaussian_overlap(products: Sequence[Tensor], sides: Sequence[Sequence[Tensor]], dimensions: int) -> Tensor:
-    """Sum over pairs of spherical Gaussians of the log of the integral of their product.
+    """Return the sum over pairs of spherical Gaussians of the log of the integral of their product.
 
     Each pair has `-2` times its means' inner product, `[N, V]`, and as its sides the word's squared norm and
-    log-variance, `[V]`, and the position's, `[N]`.
+    log-variance, `[V]` each, and the position's, `[N]` each.
     """
     flat = [statistic for side in sides for statistic in side]
     score: Tensor = _GaussianOverlap.apply(_overwrites.get(), dimensions, len(products), *products, *flat)  # type: ignore[no-untyped-call]
@@ -200,7 +201,7 @@ class _GaussianOverlap(torch.autograd.Function):
 
     @classmethod
     def shares(cls, class_variance: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """`[V]` and `[N, 1]`, whose sum is the remainder of a pair's variance."""
+        """Return terms `[V]` and `[N, 1]`, whose sum is a pair's variance times the factor."""
         return class_variance.exp().mul_(cls.FACTOR), variance.exp().mul_(cls.FACTOR)[:, None]
 
     @staticmethod
@@ -246,10 +247,10 @@ class _GaussianOverlap(torch.autograd.Function):
 
 
 def poincare(product: Tensor, classes: tuple[Tensor, ...], positions: tuple[Tensor, ...]) -> Tensor:
-    """Negative Poincare distance `-acosh(1 + x)` with `x = 2 (norm + class_norm - 2 product) / (class_gap gap)`.
+    """Return the negative Poincare distance `-acosh(1 + x)`, `x = 2 (norm + class_norm - 2 product) / (class_gap gap)`.
 
-    classes are `-2 scale / class_gap`, `class_norm / class_gap`, `1 / class_gap`, `[V]` each, the scale being what the
-    product `[N, V]` lacks; positions are `norm` and `2 / gap`, `[N]` each.
+    classes are `-2 scale / class_gap`, `class_norm / class_gap`, `1 / class_gap`, `[V]` each; the scale maps a
+    word into the ball, which products `[N, V]` do not include; positions are `norm` and `2 / gap`, `[N]` each.
     """
     score: Tensor = _Poincare.apply(_overwrites.get(), product, *classes, *positions)  # type: ignore[no-untyped-call]
     return score

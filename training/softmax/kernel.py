@@ -43,8 +43,8 @@ class Kernel(nn.Module):
 
     Hyperparameters are numbers, or with `learnable=True` parameters that softplus keeps positive.
 
-    A kernel of your own is a subclass that overrides `score`, for hyperparameters `defaults`, and for terms of a single
-    vector `class_statistics`; autograd differentiates it. A recipe names it `package.module:ClassName`.
+    A kernel of your own is a subclass that overrides `score`, for hyperparameters `defaults`, and for per-class and
+    per-position terms `class_statistics`; autograd differentiates it. A recipe names it `package.module:ClassName`.
     """
 
     name: ClassVar[str]

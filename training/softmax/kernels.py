@@ -1,16 +1,17 @@
-"""The nine kernels: what replaces the inner product between a word vector and a context vector.
+"""The nine kernels, which replace the inner product between a word vector and a context vector.
 
 Shapes: `N` positions, `V` classes (words), `d` hidden size, `e` columns of a block (`d` or fewer).
 
 A kernel scores every pair of a word vector `W_v` (row of `weight`, `[V, d]`) and a context vector `h` (row of
-`hidden`, `[N, d]`). All nine are elementwise functions of inner products `[N, V]` and of numbers that belong to one
-side of a pair, such as `||W_v||^2` (kernel paper, eq. 13), so nothing is ever `[N, V, d]`. Each kernel says
+`hidden`, `[N, d]`). All nine are elementwise functions of inner products `[N, V]` and of per-class and
+per-position terms such as `||W_v||^2` (kernel paper, eq. 13), so no tensor is `[N, V, d]`. Each kernel defines
 
 * `blocks(d)`: which columns of the context vector meet which columns of the word vector in an inner product;
-* `class_statistics(weight)`, `position_statistics(hidden)`: the one-sided numbers, `[V]` and `[N]` each;
-* `score(products, classes, positions)`: the elementwise function.
+* `class_statistics(weight)`, `position_statistics(hidden)`: the per-class and per-position terms, `[V]` and
+  `[N]` each;
+* `score(products, classes, positions, hidden_size)`: the elementwise function.
 
-The class side does not depend on the context, so it is computed once per batch in training and once per export.
+Per-class terms do not depend on the context, so they are computed once per batch in training and once per export.
 """
 
 import functools
@@ -30,7 +31,7 @@ __all__ = ["KERNELS", "Kernel", "at_least_float32", "build_kernel", "squared_dis
 
 
 class Linear(Kernel, fused=True):
-    """`S = W_v . h`, the usual softmax layer (kernel paper, eq. 4)."""
+    """Score by `S = W_v . h`, the plain softmax layer (kernel paper, eq. 4)."""
 
     name = "lin"
 
@@ -39,10 +40,10 @@ class Linear(Kernel, fused=True):
 
 
 class _Distance(Kernel):
-    """Kernels of `D = ||W_v - h||^2`."""
+    """Score by a function of `D = ||W_v - h||^2`."""
 
     def position_vectors(self, hidden: Tensor) -> Tensor:
-        """Their products are then the Gram identity's, which would otherwise double all scores."""
+        """Return `-2 h`, so that the products are those of the Gram identity (eq. 13)."""
         return -2.0 * hidden
 
     def class_statistics(self, weight: Tensor) -> Statistics:
@@ -54,15 +55,15 @@ class _Distance(Kernel):
         return self.of_distance(squared_distance(products[0], classes[0], positions[0]), hidden_size)
 
     def slope(self, hidden_size: int) -> elementwise.Slope:
-        """The function with its derivative, for constant hyperparameters."""
+        """Return the function with its derivative, for constant hyperparameters."""
         raise AssertionError("every kernel of distances defines this")
 
     def of_distance(self, distance: Tensor, hidden_size: int) -> Tensor:
-        """`[N, V]` -> `[N, V]`."""
+        """Return scores from squared distances: `[N, V]` -> `[N, V]`."""
         raise AssertionError("every kernel of distances defines this")
 
     def power(self, distance: Tensor, hidden_size: int) -> Tensor:
-        """`D^(p/2)`; below p = 2 its slope at 0 is infinite, which the floor makes finite."""
+        """Return `D^(p/2)`; for p < 2 its derivative at 0 is infinite, and a floor of D makes it finite."""
         p = self.value("p", hidden_size)
         if not isinstance(p, Tensor) and p == 2.0:
             return distance
@@ -70,7 +71,7 @@ class _Distance(Kernel):
 
 
 class Logarithm(_Distance, fused=True):
-    """`S = -log(||W_v - h||^p + 1)` (eq. 5)."""
+    """Score by `S = -log(||W_v - h||^p + 1)` (eq. 5)."""
 
     name = "log"
     defaults: ClassVar = {"p": lambda d: 2.0}
@@ -83,7 +84,7 @@ class Logarithm(_Distance, fused=True):
 
 
 class Power(_Distance, fused=True):
-    """`S = -||W_v - h||^p` (eq. 6)."""
+    """Score by `S = -||W_v - h||^p` (eq. 6)."""
 
     name = "pow"
     defaults: ClassVar = {"p": lambda d: 2.0}
@@ -96,7 +97,7 @@ class Power(_Distance, fused=True):
 
 
 class Polynomial(Kernel, fused=True):
-    """`S = (alpha W_v . h + c)^p` with a positive integer p (eq. 7)."""
+    """Score by `S = (alpha W_v . h + c)^p` with a positive integer p (eq. 7)."""
 
     name = "pol"
     defaults: ClassVar = {"alpha": lambda d: d**-0.5, "c": lambda d: 1.0}
@@ -119,7 +120,7 @@ class Polynomial(Kernel, fused=True):
 
 
 class RadialBasis(_Distance, fused=True):
-    """`S = exp(-gamma ||W_v - h||^2)` (eq. 8). In (0, 1], so its softmax is nearly flat."""
+    """Score by `S = exp(-gamma ||W_v - h||^2)` (eq. 8). In (0, 1], so its softmax is nearly flat."""
 
     name = "rbf"
     defaults: ClassVar = {"gamma": lambda d: 1.0 / d}
@@ -132,7 +133,7 @@ class RadialBasis(_Distance, fused=True):
 
 
 class Wavelet(_Distance, fused=True):
-    """`S = cos(||W_v - h||^2 / a) exp(-||W_v - h||^2 / b)` (eq. 12)."""
+    """Score by `S = cos(||W_v - h||^2 / a) exp(-||W_v - h||^2 / b)` (eq. 12)."""
 
     name = "wav"
     defaults: ClassVar = {"a": lambda d: 1.0, "b": lambda d: float(d)}
@@ -146,7 +147,7 @@ class Wavelet(_Distance, fused=True):
 
 
 class Hyperbolic(Kernel, fused=True):
-    """Negative Poincare distance `-acosh(1 + 2 ||u - v||^2 / ((1 - ||u||^2)(1 - ||v||^2)))` (eq. 11).
+    """Score by the negative Poincare distance `-acosh(1 + 2 ||u - v||^2 / ((1 - ||u||^2)(1 - ||v||^2)))` (eq. 11).
 
     The paper prints acos, whose argument would be out of range; the distance is acosh. `u` and `v` are `W_v` and `h`
     mapped into the open unit ball by `x -> tanh(||x||) x / ||x||`, their norm kept at most `1 - eps`.
@@ -165,7 +166,7 @@ class Hyperbolic(Kernel, fused=True):
         return {"eps": self.eps}
 
     def _ball(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Per vector: the factor that maps it into the ball, its squared norm there, and `1 - ` that norm."""
+        """Return for each vector its scale into the unit ball, its squared norm there, and 1 minus that: 3 of `[M]`."""
         # The floor keeps the root's slope finite at the origin, where tanh(r) / r is 1 all the same.
         norm = squared_norm(vectors).clamp_min(torch.finfo(vectors.dtype).tiny ** 0.5).sqrt()
         ball_norm = torch.tanh(norm).clamp_max(1.0 - self.eps)
@@ -174,11 +175,11 @@ class Hyperbolic(Kernel, fused=True):
         return ball_norm / norm, ball_norm.square(), complement * (2.0 - complement)
 
     def position_vectors(self, hidden: Tensor) -> Tensor:
-        """Context vectors are mapped into the ball before their products with words, which is cheaper than after."""
+        """Return context vectors mapped into the ball, which is cheaper before their products with words than after."""
         return hidden * self._ball(at_least_float32(hidden))[0][:, None].to(hidden.dtype)
 
     def class_statistics(self, weight: Tensor) -> Statistics:
-        """What `_excess` needs of a word, the gap in its denominator included."""
+        """Return a word's terms of the distance, each divided by its gap `1 - ||u||^2`: 3 of `[V]`."""
         scale, norm, gap = self._ball(weight)
         return -2.0 * scale / gap, norm / gap, 1.0 / gap
 
@@ -202,28 +203,28 @@ _LOG_VARIANCE_BOUND = 60.0
 
 
 class _Gaussians(Kernel):
-    """Kernels of spherical Gaussians. A block of a vector is a mean and, last, `log sigma^2`."""
+    """Score by the overlap of spherical Gaussians: a block of a vector is a mean and, last, `log sigma^2`."""
 
     def gaussians(self, hidden_size: int) -> int:
-        """How many Gaussians a vector is cut into."""
+        """Return the number of Gaussians that a vector is cut into."""
         raise AssertionError("every kernel of Gaussians defines this")
 
     def blocks(self, hidden_size: int) -> Sequence[Block]:
-        """Every Gaussian of the context with every Gaussian of the word; see `position_vectors`."""
+        """Return the columns of each pair of a context's and a word's Gaussian; see `position_vectors`."""
         count = self.gaussians(hidden_size)
         size = hidden_size // count
         gaussians = [slice(i * size, (i + 1) * size) for i in range(count)]
         return [(position, word) for word in gaussians for position in gaussians]
 
     def position_vectors(self, hidden: Tensor) -> Tensor:
-        """As for distances, 0 in place of log-variances: whole blocks are aligned, which makes products faster."""
+        """Return `-2 h` with 0 for log-variances: products of whole, aligned blocks are faster than without them."""
         count = self.gaussians(hidden.shape[1])
         keep = torch.full((hidden.shape[1],), -2.0, dtype=hidden.dtype, device=hidden.device)
         keep[hidden.shape[1] // count - 1 :: hidden.shape[1] // count] = 0
         return hidden * keep
 
     def class_statistics(self, weight: Tensor) -> Statistics:
-        """Per Gaussian: squared norm of the mean, log-variance."""
+        """Return for each Gaussian the squared norm of its mean and its log-variance, `[V]` each."""
         count = self.gaussians(weight.shape[1])
         parts = weight.unflatten(1, (count, -1))
         norms = squared_norm(parts[:, :, :-1])
@@ -231,7 +232,7 @@ class _Gaussians(Kernel):
         return tuple(statistic for i in range(count) for statistic in (norms[:, i], variances[:, i]))
 
     def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
-        """Sum over all pairs of Gaussians of the log of the integral of their product (eq. 9 and 10)."""
+        """Return the sum over pairs of Gaussians of the log of the integral of their product (eq. 9 and 10)."""
         count = self.gaussians(hidden_size)
         dimensions = hidden_size // count - 1
         pairs = [divmod(index, count) for index in range(len(products))]
@@ -250,7 +251,7 @@ class _Gaussians(Kernel):
 
 
 class Gaussian(_Gaussians, fused=True):
-    """Symmetric spherical Gaussians: `log of the integral of N(mu_W, s_W^2 I) N(mu_h, s_h^2 I)` (eq. 9).
+    """Score by one spherical Gaussian on each side: `log of the integral of N(mu_W, s_W^2 I) N(mu_h, s_h^2 I)` (eq. 9).
 
     The last of the `d` numbers of a vector is `log sigma^2`, the others are the mean.
     """
@@ -264,7 +265,7 @@ class Gaussian(_Gaussians, fused=True):
 
 
 class MixtureOfGaussians(_Gaussians, fused=True):
-    """Sum over pairs of Gaussians of the log of the integral of their product (eq. 10, as printed).
+    """Score by the sum over pairs of Gaussians of the log of the integral of their product (eq. 10, as printed).
 
     A vector is cut into `num_gaussians` equal blocks, each laid out as in `ssg`.
     """

@@ -1,11 +1,11 @@
-"""Losses of kernel softmax layers that never hold `[N, V]`.
+"""Losses of kernel softmax layers computed in chunks of positions, never holding `[N, V]`.
 
 Shapes: `N` positions, `V` classes (words), `d` hidden size, `K` mixture components, `n` positions of one chunk.
 
 A mixture's log-probability of a target needs two numbers of each component, the target's score and the logarithm of the
-normalizer, `[N, K]` each. `target_scores` computes them a chunk of positions at a time, in cache, and throws the
-scores away; its backward pass computes them again. Where the loss is that of a single softmax, its gradient is known
-as soon as the scores are, so `softmax_cross_entropy` makes one pass of it and multiplies a third less.
+normalizer, `[N, K]` each. `target_scores` computes them a chunk of positions at a time, in cache, and drops the
+scores; its backward pass computes them again. Where the loss is that of a single softmax, its gradient is known as
+soon as the scores are, so `softmax_cross_entropy` needs one pass and a third fewer multiplications.
 """
 
 from typing import Any, TypeGuard
@@ -25,13 +25,13 @@ CHUNK_SCORES = 1 << 21
 
 
 def target_scores(parts: Components, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores of the targets and logarithms of the normalizers: hidden `[N, d]`, target `[N]` -> 2 of `[N, K]`."""
+    """Return targets' scores and logarithms of the normalizers: hidden `[N, d]`, target `[N]` -> 2 of `[N, K]`."""
     result: tuple[Tensor, Tensor] = _TargetScores.apply(parts, target, hidden, *parts.tensors())  # type: ignore[no-untyped-call]
     return result
 
 
 def softmax_cross_entropy(parts: Components, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Summed cross entropy of a single component: hidden `[N, d]`, target `[N]` -> scalar.
+    """Return the summed cross entropy of a single component: hidden `[N, d]`, target `[N]` -> scalar.
 
     `label_smoothing` as in `torch.nn.functional.cross_entropy`: targets are mixed with the uniform distribution.
     """
@@ -66,7 +66,7 @@ class _TargetScores(torch.autograd.Function):
                 grad.mul_(grad_normalizers[part, k, None])
                 grad.scatter_add_(1, target[part, None], grad_chosen[part, k, None])
                 backpropagate(grad)
-                del scores, backpropagate, grad  # else they are there while the next chunk is computed
+                del scores, backpropagate, grad  # else they stay allocated while the next chunk is computed
             component.finish()
         return None, None, *gradients
 
@@ -93,7 +93,7 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
                     grad -= smoothing / grad.shape[1]
                 grad.scatter_add_(1, index, grad.new_full(index.shape, smoothing - 1))
                 backpropagate(grad)
-            del scores, grad, backpropagate  # else they are there while the next chunk is computed
+            del scores, grad, backpropagate  # else they stay allocated while the next chunk is computed
         if gradients is not None:
             component.finish()
             ctx.save_for_backward(*gradients)
@@ -106,14 +106,14 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
 
 
 def _normalizer(scores: Tensor, sparse_k: int | None) -> Tensor:
-    """log of the sum of exponentials `[n]`, of the k best with `sparse_k`; overwrites the scores."""
+    """Return the log of the sum of exponentials `[n]`, of the k best with `sparse_k`; overwrites the scores."""
     if _is_sparse(sparse_k, scores):
         return torch.logsumexp(best_classes(scores, sparse_k)[0], dim=-1)
     return _exponentials(scores)[0]
 
 
 def _softmax(scores: Tensor, sparse_k: int | None) -> tuple[Tensor, Tensor]:
-    """`_normalizer` `[n]` and softmax or sparse-softmax `[n, V]`; overwrites the scores."""
+    """Return `_normalizer` `[n]` and softmax or sparse-softmax `[n, V]`; overwrites the scores."""
     if _is_sparse(sparse_k, scores):
         values, classes = best_classes(scores, sparse_k)
         normalizer = torch.logsumexp(values, dim=-1)
@@ -123,7 +123,7 @@ def _softmax(scores: Tensor, sparse_k: int | None) -> tuple[Tensor, Tensor]:
 
 
 def _probabilities(scores: Tensor, normalizer: Tensor, sparse_k: int | None) -> Tensor:
-    """`_softmax` with the normalizer known; overwrites the scores."""
+    """Return `_softmax` for a known normalizer; overwrites the scores."""
     if _is_sparse(sparse_k, scores):
         values, classes = best_classes(scores, sparse_k)
         return _at(classes, values.sub(normalizer[:, None]).exp_(), scores)
@@ -135,12 +135,12 @@ def _is_sparse(sparse_k: int | None, scores: Tensor) -> TypeGuard[int]:
 
 
 def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Makes of scores exponentials, the largest of which is 1; log of the sum `[n]` and sum of those `[n, 1]`."""
+    """Replace scores by exponentials of at most 1; return the log of the sum `[n]` and the sum of those `[n, 1]`."""
     largest = scores.amax(-1, keepdim=True)
     total = scores.sub_(largest).exp_().sum(-1, keepdim=True)
     return (largest + total.log())[:, 0], total
 
 
 def _at(classes: Tensor, values: Tensor, scores: Tensor) -> Tensor:
-    """Values `[n, k]` at their classes, 0 elsewhere: `[n, V]` in place of the scores."""
+    """Return values `[n, k]` at their classes, 0 elsewhere: `[n, V]`, which overwrites the scores."""
     return scores.zero_().scatter_(1, classes, values)

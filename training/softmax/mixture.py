@@ -49,7 +49,7 @@ def _parse_name(spec: str) -> list[dict[str, Any]]:
 
 
 def parse_kernels(specs: str | Iterable[KernelSpec]) -> list[dict[str, Any]]:
-    """One mapping (`name` and hyperparameters) per component.
+    """Return one mapping (`name` and hyperparameters) per component.
 
     `"mix2"`, `"3*lin,log"`, `["3*lin", {"name": "pow", "p": 1.5}]` and the like; raises `ValueError` for anything else.
     """
@@ -68,7 +68,7 @@ def parse_kernels(specs: str | Iterable[KernelSpec]) -> list[dict[str, Any]]:
 
 
 class GeneralizedSoftmax(nn.Module):
-    """`p(v|h) = sum_k pi_k(h) softmax_v S_k(W_k,v , h_k)` (kernel paper, eq. 1-3).
+    """Compute `p(v|h) = sum_k pi_k(h) softmax_v S_k(W_k,v , h_k)` (kernel paper, eq. 1-3).
 
     `pi(h) = softmax(prior^T h)` and `h_k = tanh(h @ projections[k])`. With one component there is neither prior
     nor projection: the kernel sees `h` itself, so a single-kernel model has as many parameters as `lin`.
@@ -133,7 +133,7 @@ class GeneralizedSoftmax(nn.Module):
             self.right = nn.Parameter(torch.empty(count, self.untied, hidden_size))
 
     def reset_parameters(self) -> None:
-        """Vectors of expected norm 1; projections near the identity's scale; an even prior."""
+        """Draw vectors of expected norm 1 and projections that keep norms; make the prior uniform."""
         scale = self.weight.shape[1] ** -0.5
         nn.init.normal_(self.weight, std=scale)
         if self.num_components > 1:
@@ -156,7 +156,7 @@ class GeneralizedSoftmax(nn.Module):
         return [kernel for kernel in self.kernels if isinstance(kernel, Kernel)]
 
     def class_weights(self) -> list[Tensor]:
-        """The projection matrices `[V, d]`: one where the components are tied, else K."""
+        """Return the projection matrices `[V, d]`: one where the components are tied, else K."""
         if self.untied is None:
             return [self.weight]
         if self.untied == "full":
@@ -164,34 +164,34 @@ class GeneralizedSoftmax(nn.Module):
         return [self.weight + self.left[k] @ self.right[k] for k in range(self.num_components)]
 
     def component_hidden(self, hidden: Tensor) -> list[Tensor]:
-        """`h_k` for each component: `[N, d]` -> K of `[N, d]` (eq. 3)."""
+        """Return `h_k` for each component: `[N, d]` -> K of `[N, d]` (eq. 3)."""
         if self.num_components == 1:
             return [hidden]
         return [torch.tanh(hidden @ self.projections[k]) for k in range(self.num_components)]
 
     def log_mixture_weights(self, hidden: Tensor) -> Tensor:
-        """`log pi(h)`, at least float32: `[N, d]` -> `[N, K]` (eq. 2)."""
+        """Return `log pi(h)`, at least float32: `[N, d]` -> `[N, K]` (eq. 2)."""
         if self.num_components == 1:
             return at_least_float32(hidden.new_zeros(hidden.shape[0], 1))
         return torch.log_softmax(at_least_float32(hidden @ self.prior), dim=-1)
 
     def mixture_weights(self, hidden: Tensor) -> Tensor:
-        """`pi(h)`: `[N, d]` -> `[N, K]`."""
+        """Return `pi(h)`: `[N, d]` -> `[N, K]`."""
         return self.log_mixture_weights(hidden).exp()
 
     def scores(self, hidden: Tensor) -> list[Tensor]:
-        """`S_k`, at least float32: `[N, d]` -> K of `[N, V]`."""
+        """Return `S_k`, at least float32: `[N, d]` -> K of `[N, V]`."""
         weights = self.class_weights()
         weights = weights * self.num_components if len(weights) == 1 else weights
         parts = zip(self.components(), weights, self.component_hidden(hidden), strict=True)
         return [kernel(weight, component) for kernel, weight, component in parts]
 
     def log_prob(self, hidden: Tensor) -> Tensor:
-        """Log-probability of every class, minus infinity where it is 0: `[N, d]` -> `[N, V]`."""
+        """Return the log-probability of every class, minus infinity where it is 0: `[N, d]` -> `[N, V]`."""
         return self.mix(hidden, self.scores(hidden))
 
     def mix(self, hidden: Tensor, scores: Sequence[Tensor]) -> Tensor:
-        """Log-probabilities from the components' scores: `[N, d]`, K of `[N, V]` -> `[N, V]`."""
+        """Return log-probabilities from the components' scores: `[N, d]`, K of `[N, V]` -> `[N, V]`."""
         if len(scores) == 1:
             return self._log_softmax(scores[0])
         log_prior = self.log_mixture_weights(hidden).t()[:, :, None]
@@ -203,7 +203,7 @@ class GeneralizedSoftmax(nn.Module):
         return _sum((joint - largest).exp()).log() + largest
 
     def log_normalizer(self, scores: Tensor) -> Tensor:
-        """Return the logarithm of the divisor of a component's exponentials: `[N, V]` -> `[N]`."""
+        """Return the logarithm of a component's normalizer: `[N, V]` -> `[N]`."""
         if self.sparse_k is None or self.sparse_k >= scores.shape[1]:
             return torch.logsumexp(scores, dim=-1)
         return torch.logsumexp(best_classes(scores, self.sparse_k)[0], dim=-1)
@@ -215,10 +215,10 @@ class GeneralizedSoftmax(nn.Module):
         return torch.full_like(scores, -torch.inf).scatter(1, classes, torch.log_softmax(values, dim=-1))
 
     def target_log_prob(self, hidden: Tensor, target: Tensor, *, sparse: bool = True) -> Tensor:
-        """One entry of `log_prob` per position, never holding `[N, V]`: `[N, d]`, `[N]` -> `[N]`.
+        """Return one entry of `log_prob` per position, never holding `[N, V]`: `[N, d]`, `[N]` -> `[N]`.
 
-        With `sparse_k` it is minus infinity for a class outside the k best. `sparse=False` gives what the plain softmax
-        of the same scores would, which is finite and can be compared with layers without `sparse_k`.
+        With `sparse_k` it is minus infinity for a class outside the k best. `sparse=False` gives those of the plain
+        softmax of the same scores, which are finite and can be compared with layers without `sparse_k`.
         """
         if self.sparse_k is None or not sparse:
             return self._mixed_targets(replace(self._parts(), sparse_k=None), hidden, target)
@@ -227,15 +227,16 @@ class GeneralizedSoftmax(nn.Module):
         return torch.cat([self.log_prob(some).gather(1, wanted[:, None])[:, 0] for some, wanted in parts])
 
     def _mixed_targets(self, parts: Components, hidden: Tensor, target: Tensor) -> Tensor:
-        """What the loss maximizes, `[N]`: with `sparse_k` finite also for a target outside the k best (eq. 5)."""
+        """Return the loss's log-probability `[N]`, finite for targets outside the k best (sparse paper, eq. 5)."""
         chosen, normalizers = target_scores(parts, hidden, target)
         return torch.logsumexp(self.log_mixture_weights(hidden) + chosen - normalizers, dim=-1)
 
     def loss(self, hidden: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: Reduction = "sum") -> Tensor:
-        """Cross entropy with label smoothing and the variance regularizer (eq. 14), never holding `[N, V]`.
+        """Return the cross entropy with label smoothing and the variance regularizer (eq. 14), never holding `[N, V]`.
 
         hidden `[N, d]`, target `[N]` -> scalar, or `[N]` with reduction `none`, where ignored positions have loss 0.
-        The mean is that of the positions that count, 0 where none does. Raises `ValueError` for targets out of range.
+        Reduction `mean` divides by the number of targets that are not ignored, and is 0 without any.
+        Raises `ValueError` for targets out of range.
         """
         kept = target != ignore_index
         hidden_kept, target_kept = (hidden, target) if bool(kept.all()) else (hidden[kept], target[kept])
@@ -262,7 +263,7 @@ class GeneralizedSoftmax(nn.Module):
         return losses
 
     def _mean_log_prob(self, hidden: Tensor) -> Tensor:
-        """Mean over classes of the log-probability, computed twice so as not to be held: `[N, d]` -> `[N]`."""
+        """Return the mean log-probability over classes, recomputed in the backward pass: `[N, d]` -> `[N]`."""
         means = [
             checkpoint(lambda part: self.log_prob(part).mean(-1), part, use_reentrant=False)
             for part in hidden.split(self._rows_held())
@@ -270,7 +271,7 @@ class GeneralizedSoftmax(nn.Module):
         return torch.cat(means)
 
     def _rows_held(self) -> int:
-        """Positions whose distributions fit in cache."""
+        """Return the number of positions whose distributions fit in cache."""
         return max(1, CHUNK_SCORES // (self.weight.shape[0] * self.num_components))
 
     def _parts(self) -> Components:
@@ -283,7 +284,7 @@ class GeneralizedSoftmax(nn.Module):
 
 
 def _sum(parts: Tensor) -> Tensor:
-    """Over the first axis: `[K, N, V]` -> `[N, V]`."""
+    """Return the sum over the first axis: `[K, N, V]` -> `[N, V]`."""
     if not torch.compiler.is_exporting():
         return parts.sum(0)
     # ONNX Runtime multiplies faster than it adds along this axis; autocast, which is off here, would do so in half.

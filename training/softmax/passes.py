@@ -1,4 +1,4 @@
-"""One component's scores and gradients, a chunk of positions at a time.
+"""Scores and gradients of one component, computed in chunks of positions.
 
 Shapes: `N` positions, `V` classes (words), `d` hidden size, `K` mixture components, `n` positions of one chunk.
 """
@@ -21,7 +21,7 @@ _CHUNK_WEIGHTS = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Components:
-    """The components of a mixture: how each of them scores classes."""
+    """Hold the components of a mixture: kernels, projection matrices and projections."""
 
     kernels: Sequence[Kernel]
     weights: Sequence[Tensor]
@@ -32,7 +32,7 @@ class Components:
     """Classes that a normalizer keeps; all without it (sparse paper, eq. 4-5)."""
 
     def tensors(self) -> list[Tensor]:
-        """Everything that has a gradient: weights, projections, hyperparameters."""
+        """Return all tensors that have a gradient: weights, projections, hyperparameters."""
         hyperparameters = [parameter for kernel in self.kernels for parameter in kernel.parameters()]
         return [*self.weights, *([] if self.projections is None else [self.projections]), *hyperparameters]
 
@@ -40,7 +40,7 @@ class Components:
 def passes(
     parts: Components, hidden: Tensor, tensors: Sequence[Tensor], gradients: Sequence[Tensor] | None
 ) -> Iterator["ComponentPass"]:
-    """One pass for each component; `tensors` are the values of `parts.tensors()`, `gradients` has hidden's first."""
+    """Yield one pass for each component; `tensors` are `parts.tensors()`, `gradients` are hidden's and theirs."""
     count = len(parts.weights)
     values, sums = list(tensors), None if gradients is None else list(gradients)
     first = count + (parts.projections is not None)
@@ -67,7 +67,7 @@ def passes(
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Gradients of one component that its chunks add to."""
+    """Hold the gradients of one component, to which its chunks add."""
 
     hidden: Tensor
     weight: Tensor
@@ -76,10 +76,10 @@ class _Sums:
 
 
 class ComponentPass:
-    """Goes through all positions for one component, a chunk at a time.
+    """Compute scores and gradients of all positions for one component, a chunk at a time.
 
-    Inner products and their gradients are matrix products written out here. Elementwise and one-sided terms (the
-    kernel's function, its statistics, the projection) go through autograd, on small graphs of one chunk.
+    Inner products and their gradients are matrix products written out here. Elementwise functions, per-class and
+    per-position terms and the projection go through autograd, on small graphs of one chunk.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class ComponentPass:
         return [torch.cat(statistic) for statistic in zip(*parts, strict=True)]
 
     def _class_chunks(self) -> Iterator[slice]:
-        """Classes whose statistics are computed at a time, so that nothing but gradients is `[V, d]`."""
+        """Yield the classes whose terms are computed at a time, so that only gradients are `[V, d]`."""
         classes, size = self._weight.shape
         rows = max(1, _CHUNK_WEIGHTS // size)
         return (slice(start, start + rows) for start in range(0, classes, rows))
@@ -115,13 +115,13 @@ class ComponentPass:
         return tensor.detach().requires_grad_(self._sums is not None)
 
     def chunks(self, scores: int) -> Iterator[slice]:
-        """Positions that are gone through together, with as many scores or a few more."""
+        """Yield the positions of each chunk, which has at most that many products, and at least one position."""
         # Several products are in the cache together.
         rows = max(1, scores // (self._weight.shape[0] * len(self._columns)))
         return (slice(start, start + rows) for start in range(0, self._hidden.shape[0], rows))
 
     def scores(self, part: slice) -> tuple[Tensor, Callable[[Tensor], None]]:
-        """Scores `[n, V]` of a chunk without history, and what takes their gradient back to the sums."""
+        """Return detached scores `[n, V]` of a chunk, and a function that adds their gradient to the sums."""
         hidden, weight = self._leaf(self._hidden[part]), self._weight
         with torch.set_grad_enabled(self._sums is not None):
             component = hidden if self._projection is None else torch.tanh(hidden @ self._projection)
@@ -151,13 +151,13 @@ class ComponentPass:
         return scores.detach() if reusable else scores.detach().clone(), backpropagate
 
     def _products(self, vectors: Tensor) -> Iterator[Tensor]:
-        """Inner products `[n, V]` of all blocks; those that share columns of the weight are one matrix product."""
+        """Yield inner products `[n, V]` of all blocks, with one matrix product for equal columns of the weight."""
         for words, positions in self._columns:
             stacked = _stack([vectors[:, columns] for columns in positions])
             yield from at_least_float32(stacked @ self._weight[:, words].t()).split(vectors.shape[0])
 
     def _through_products(self, vectors: Tensor, grads: Sequence[Tensor]) -> Tensor:
-        """Adds the products' share to the weight's gradient, returns that of the vectors."""
+        """Add the products' part of the weight's gradient; return the gradient of the vectors."""
         assert self._sums is not None
         result, remaining = torch.zeros_like(vectors), iter(grads)
         for words, positions in self._columns:
@@ -202,7 +202,7 @@ class ComponentPass:
             total.add_(more)
 
     def finish(self) -> None:
-        """Takes the class statistics' gradients back to the weight, computing the statistics again."""
+        """Add the gradients through the per-class terms to the weight's, computing the terms again."""
         assert self._sums is not None
         if not self._class_sums:
             return

@@ -20,14 +20,14 @@ class OutputLayerSettings(Settings):
     untied: Literal["full"] | int | None = None
     """Projection matrices of a mixture: shared (null), one for each component (`full`), or corrections of this rank."""
     sparse_k: int | None = None
-    """Only so many best classes of each component get a probability (sparse paper); all classes without it."""
+    """Top-k classes of each component that get a probability (sparse paper); all classes without it."""
     label_smoothing: Fraction = 0.0
-    """Share of each target that is spread over all classes, in training only."""
+    """Fraction of each target that is spread over all classes, in training only."""
     variance_penalty: Annotated[float, Field(ge=0)] = 0.0
     """rho of the mixture regularizer (kernel paper, eq. 14)."""
 
     def build(self, num_classes: int, hidden_size: int) -> GeneralizedSoftmax:
-        """The layer with fresh parameters; warns where `sparse_k` has no effect on so few classes."""
+        """Return the layer with new parameters; warns where `sparse_k` has no effect on so few classes."""
         if self.sparse_k is not None and self.sparse_k >= num_classes:
             warnings.warn(f"sparse_k = {self.sparse_k} has no effect on {num_classes} classes", stacklevel=2)
         return GeneralizedSoftmax(num_classes, hidden_size, **self.model_dump())

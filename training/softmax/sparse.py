@@ -1,4 +1,4 @@
-"""Sparse-softmax: only the k best classes take part (sparse paper, eq. 4-5).
+"""Sparse-softmax: only the top-k classes get a probability (sparse paper, eq. 4-5).
 
 Shapes: `N` examples, `V` classes.
 
@@ -27,11 +27,11 @@ __all__ = [
 Reduction = Literal["none", "mean", "sum"]
 
 _BLOCK = 64
-"""Classes whose maximum stands for all of them in the first look."""
+"""Classes of a block, whose maximum decides whether the block is searched."""
 
 
 def best_classes(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest scores of each row, descending, and their classes: `[N, V]` -> two of `[N, min(k, V)]`.
+    """Return the k largest scores of each row, descending, and their classes: `[N, V]` -> two of `[N, min(k, V)]`.
 
     Raises `ValueError` for a k that is not a positive integer.
     """
@@ -52,7 +52,7 @@ def best_classes(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _best_classes(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     # A scripted function keeps the branch, and the sizes it depends on, where tracing would freeze them.
     values, classes = _top_k(scores, k + 1)
-    # A score that is shared by places k and k + 1: which of its classes got place k is an accident.
+    # A score that is shared by places k and k + 1: which of its classes got place k is arbitrary.
     tied = values[:, k - 1] == values[:, k]
     values, classes = values[:, :k], classes[:, :k]
     if bool(tied.any()):
@@ -62,7 +62,7 @@ def _best_classes(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _top_k(scores: Tensor, k: int, block: int = _BLOCK) -> tuple[Tensor, Tensor]:
-    """`torch.topk`, but first narrowed to the k blocks of classes with the largest maxima, which hold the k best."""
+    """Return `torch.topk` of the k blocks of classes with the largest maxima, which contain the k best."""
     count, width = scores.shape[0], scores.shape[1] // block * block
     blocks = width // block
     if blocks <= 2 * k or scores.device.type != "cpu":
@@ -83,13 +83,13 @@ def _stable_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def sparse_softmax(scores: Tensor, k: int) -> Tensor:
-    """Sparse-softmax of each row, with exactly min(k, V) entries above 0: `[N, V]` -> `[N, V]` (eq. 4)."""
+    """Return the sparse-softmax of each row, with exactly min(k, V) entries above 0: `[N, V]` -> `[N, V]` (eq. 4)."""
     values, classes = best_classes(scores, k)
     return torch.zeros_like(scores).scatter(1, classes, torch.softmax(values, dim=-1))
 
 
 def sparse_softmax_loss(scores: Tensor, target: Tensor, k: int) -> Tensor:
-    """Loss of each example: scores `[N, V]`, target `[N]` -> `[N]` (eq. 5).
+    """Return the loss of each example: scores `[N, V]`, target `[N]` -> `[N]` (eq. 5).
 
     Raises `ValueError` for a k that is not a positive integer or a target outside `[0, V)`.
     """
@@ -101,7 +101,7 @@ def sparse_softmax_loss(scores: Tensor, target: Tensor, k: int) -> Tensor:
 def sparse_softmax_cross_entropy(
     scores: Tensor, target: Tensor, k: int, *, ignore_index: int = -100, reduction: Reduction = "mean"
 ) -> Tensor:
-    """`sparse_softmax_loss` with the conventions of `torch.nn.functional.cross_entropy`.
+    """Return `sparse_softmax_loss` with the conventions of `torch.nn.functional.cross_entropy`.
 
     Ignored examples count for nothing; if all are, the mean is 0. With reduction `none` their loss is 0. There is no
     label smoothing: it would ask for the log-probability of classes whose probability is 0.
@@ -118,7 +118,7 @@ def sparse_softmax_cross_entropy(
 
 
 def check_targets(target: Tensor, num_classes: int) -> None:
-    """Raises `ValueError` for targets `[N]` outside `[0, num_classes)`."""
+    """Raise `ValueError` for targets `[N]` outside `[0, num_classes)`."""
     if target.numel() and not (int(target.min()) >= 0 and int(target.max()) < num_classes):
         raise ValueError(f"target must lie in [0, {num_classes}), not {int(target.min())} to {int(target.max())}")
 

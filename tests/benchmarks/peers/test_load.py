@@ -1,8 +1,8 @@
-"""Tests of wrk's output and of what is said where it is missing."""
+"""Tests of wrk's output and of the error where it is missing."""
 
 import pytest
 
-from benchmarks.peers.load import Load, find_wrk, parse
+from benchmarks.peers.load import LoadResult, find_wrk, parse
 
 OUTPUT = """Running 2s test @ http://127.0.0.1:8000/classify
   1 threads and 16 connections
@@ -16,7 +16,7 @@ result {"answers": 410, "microseconds": 2000000, "p50": 71400.0, "p99": 160000.5
 
 
 def test_refused_requests_are_errors_and_do_not_count_as_answers():
-    assert parse(OUTPUT) == Load(rate=200.0, p50=71.4, p99=160.0005, errors=13)
+    assert parse(OUTPUT) == LoadResult(rate=200.0, p50=71.4, p99=160.0005, errors=13)
 
 
 def test_what_wrk_says_is_in_the_error():

@@ -1,11 +1,11 @@
 """Tests of the table, computed by hand."""
 
-from benchmarks.peers.load import Load
+from benchmarks.peers.load import LoadResult
 from benchmarks.peers.report import table
 
 
 def loads(*rates, errors=0):
-    return [Load(rate, p50=1000 / rate, p99=5000 / rate, errors=errors) for rate in rates]
+    return [LoadResult(rate, p50=1000 / rate, p99=5000 / rate, errors=errors) for rate in rates]
 
 
 def test_medians_ratios_and_order():

@@ -1,4 +1,4 @@
-"""Tests of the texts that servers are asked: their lengths are what is claimed of them."""
+"""Tests of the texts that servers get: their lengths are as documented."""
 
 from collections import Counter
 

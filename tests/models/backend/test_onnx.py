@@ -12,7 +12,7 @@ import pytest
 from models import BundleError, UnsupportedDeviceError
 from models.backend import onnx
 from models.backend.onnx import OnnxBackend
-from models.bundle.reading import read_manifest
+from models.reading import read_manifest
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from models.backend import Array
 from models.backend.onnx import OnnxBackend
 from models.backend.torchscript import TorchScriptBackend
 from models.bundle.manifest import Manifest
-from models.bundle.reading import read_manifest
-from models.bundle.store import load_bundle
 from models.errors import BundleError, UnsupportedDeviceError
+from models.reading import read_manifest
+from models.store import load_bundle
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")

@@ -3,9 +3,9 @@
 import pytest
 
 from models import QueryError
-from models.bundle.store import load_bundle
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE, SourceQuery, checked_options
+from models.store import load_bundle
 
 
 def test_a_source_is_as_long_as_what_the_encoder_reads():

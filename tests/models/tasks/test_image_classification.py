@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from models import ImageClassifier, QueryError
-from models.bundle.store import load_bundle
 from models.image.decoding import decoded
+from models.store import load_bundle
 from tests.fixtures.images import LABELS, file_of, shape
 from training.export.bundle import Exported
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from models import LanguageModel
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 from training.export.bundle import Exported
 
 KEPT = 2 * 4  # of each of two components

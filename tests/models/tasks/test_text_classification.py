@@ -10,8 +10,8 @@ import pytest
 
 from models import BundleError, Classifier, QueryError, TextTooLongError
 from models.backend import BackendName
-from models.bundle.reading import sha256_of
-from models.bundle.store import load_bundle
+from models.reading import sha256_of
+from models.store import load_bundle
 from training.export.bundle import Exported
 from training.tasks.classification_export import LABELS
 from training.tasks.text_classification import TextClassificationTask

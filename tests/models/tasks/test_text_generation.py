@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from models import BundleError, Generator, QueryError, TextTooLongError
-from models.bundle.store import load_bundle
 from models.decoding.beam_search import SearchOptions
+from models.store import load_bundle
 
 TEXTS = ["so we saw old fox then", "there was red gnu", "we saw big ape and now then there", "shy bat"]
 ODD = ["", " ", "\n\t", "🙂", "你好。再见！", "\0\x01\x1b[31m", "[SEP]", "e\u0301 ß"]

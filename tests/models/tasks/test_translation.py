@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from models import BundleError, QueryError, TextTooLongError
-from models.bundle.reading import parse_manifest
-from models.bundle.store import load_bundle
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
+from models.reading import parse_manifest
+from models.store import load_bundle
 from models.tasks.translation import Translator
 
 ODD = [

@@ -114,7 +114,7 @@ def no_memory(bundle, monkeypatch):
     def fail(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("service.engine.registry.warm_up", fail)
+    monkeypatch.setattr("service.engine.loading.warm_up", fail)
     return "its warm-up failed: MemoryError"
 
 
@@ -122,7 +122,7 @@ def no_disk(bundle, monkeypatch):
     def fail(path):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("service.engine.registry.sha256_of", fail)
+    monkeypatch.setattr("service.engine.loading.sha256_of", fail)
     return "cannot be read: OSError: [Errno 5] Input/output error"
 
 

@@ -15,12 +15,14 @@ def test_models_are_listed_with_what_they_are(client, library):
         "licence": manifest.licence,
         "state": "ready",
         "digest": sha256((BUNDLED / manifest.name / str(manifest.version) / "manifest.json").read_bytes()).hexdigest(),
-        "vocab_size": manifest.vocab_size,
+        "operations": ["next-word", "score"],
+        "reads": "text",
+        "vocab_size": manifest.config.vocab_size,
         "kernels": [kernel.name for kernel in manifest.softmax.kernels],
         "languages": None,
         "classes": None,
         "threshold": None,
-        "limits": manifest.limits.model_dump(),
+        "limits": {"max_tokens": manifest.config.limits.max_tokens, "max_output_tokens": None, "max_pixels": None},
         "quality": [quality.model_dump() for quality in manifest.quality],
     }
     assert client.get("/v1/models").json() == {"models": [expected]}

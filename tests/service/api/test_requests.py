@@ -13,10 +13,10 @@ from pydantic import BaseModel, ValidationError
 
 from models import QueryError
 from service.api.requests import Body, ModelName, Texts, deadline_of, note_timing, queries_of, server_timing, urgency_of
+from service.engine.batcher import DeadlineExceeded, Timing
 from service.engine.budget import ResultBudget
 from service.engine.preparation import Preparation
 from service.engine.queue import QueueFull
-from service.engine.worker import DeadlineExceeded, Timing
 from service.settings import Settings
 
 
@@ -44,7 +44,7 @@ def served():
             raise QueueFull(never=True)
         yield
 
-    return SimpleNamespace(observer=Recorder(), worker=SimpleNamespace(preparing=preparing))
+    return SimpleNamespace(observer=Recorder(), batcher=SimpleNamespace(preparing=preparing))
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_long_texts_are_tokenized_on_another_thread(request_, served, texts, inl
         threads.append(threading.get_ident())
         return len(text)
 
-    queries, seconds = asyncio.run(queries_of(request_, served, query, texts, math.inf))
+    queries, seconds = asyncio.run(queries_of(request_, served, query, texts, math.inf, cost=1))
     assert queries == [len(text) for text in texts]
     assert (set(threads) == {threading.get_ident()}) == inline
     assert served.observer.seconds == [seconds]
@@ -121,14 +121,14 @@ def test_refused_texts_are_counted(request_, served, long):
         raise QueryError("no")
 
     with pytest.raises(QueryError, match="no"):
-        asyncio.run(queries_of(request_, served, query, ["a" * 30_000 if long else "a", "b"], math.inf))
+        asyncio.run(queries_of(request_, served, query, ["a" * 30_000 if long else "a", "b"], math.inf, cost=1))
     assert served.observer.rejections == [("invalid", 2)]
     assert served.observer.seconds == []
 
 
 def test_more_than_could_ever_wait_is_refused_before_it_is_read(request_, served):
     with pytest.raises(QueueFull) as caught:
-        asyncio.run(queries_of(request_, served, pytest.fail, ["a"] * 4, math.inf))
+        asyncio.run(queries_of(request_, served, pytest.fail, ["a"] * 4, math.inf, cost=1))
     assert caught.value.never
 
 
@@ -140,7 +140,7 @@ def test_the_deadline_holds_while_texts_are_read(request_, served):
         time.sleep(0.05)
 
     with pytest.raises(DeadlineExceeded):
-        asyncio.run(queries_of(request_, served, query, ["a", "b", "c"], time.monotonic() + 0.02, images=True))
+        asyncio.run(queries_of(request_, served, query, ["a", "b", "c"], time.monotonic() + 0.02, images=True, cost=1))
     assert read == ["a"]
     assert served.observer.rejections == [("expired", 3)]
 
@@ -156,7 +156,9 @@ def test_heavy_inputs_are_read_elsewhere_some_requests_at_a_time(request_, serve
         running.pop()
 
     async def all_at_once():
-        await asyncio.gather(*(queries_of(request_, served, query, ["a"], math.inf, images=True) for _ in range(6)))
+        await asyncio.gather(
+            *(queries_of(request_, served, query, ["a"], math.inf, images=True, cost=1) for _ in range(6))
+        )
 
     asyncio.run(all_at_once())
     assert threading.get_ident() not in threads

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 from typing import Annotated
 
 import pytest
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.testclient import TestClient
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from models import QueryError
 from service.api.requests import Body, Deadline, Priority
-from service.api.route import ModelRoute, RouterBypass
+from service.api.route import SHOWN_KEY, ModelRoute, RouterBypass, check_dependencies
 from service.engine.resources import Resources
 from service.errors import install_error_handlers
 from service.metrics import Metrics
@@ -127,6 +127,56 @@ def test_the_document_describes_the_endpoint(client):
     operation = client.get("/openapi.json").json()["paths"]["/v1/whole"]["post"]
     assert operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/Question")
     assert {parameter["name"] for parameter in operation["parameters"]} == {"X-Request-Timeout-Ms", "priority"}
+
+
+def ignored() -> None:
+    raise AssertionError
+
+
+async def no_body(request: Request, timeout_ms: Deadline = None, priority: Priority = None) -> Answer:
+    raise AssertionError
+
+
+async def one_more(
+    body: Question, request: Request, timeout_ms: Deadline = None, priority: Priority = None, extra: int = 0
+) -> Answer:
+    raise AssertionError
+
+
+async def no_model(body: dict, request: Request, timeout_ms: Deadline = None, priority: Priority = None) -> Answer:
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "problem"),
+    [
+        (no_body, "/v1/x must take body, request, timeout_ms, priority, not request, timeout_ms, priority"),
+        (one_more, "not body, request, timeout_ms, priority, extra"),
+        (no_model, "the parameter body of /v1/x must be annotated with a pydantic model"),
+    ],
+)
+def test_parameters_that_would_be_ignored_are_refused(endpoint, problem):
+    with pytest.raises(TypeError, match=problem):
+        APIRouter(prefix="/v1", route_class=ModelRoute).post("/x")(endpoint)
+
+
+def test_dependencies_that_would_be_ignored_are_refused():
+    refused = "/v1/x has dependencies, which a ModelRoute does not resolve"
+    with pytest.raises(TypeError, match=refused):
+        APIRouter(prefix="/v1", route_class=ModelRoute).post("/x", dependencies=[Depends(ignored)])(whole)
+    with pytest.raises(TypeError, match=refused):
+        APIRouter(prefix="/v1", route_class=ModelRoute, dependencies=[Depends(ignored)]).post("/x")(whole)
+    for routes in (FastAPI(dependencies=[Depends(ignored)]), FastAPI()):
+        routes.include_router(router, dependencies=[Depends(ignored)] if not routes.router.dependencies else [])
+        with pytest.raises(TypeError, match="/v1/whole has dependencies"):
+            check_dependencies(routes.routes)
+
+
+def test_the_key_of_the_document_is_no_dependency_to_resolve(client):
+    app = FastAPI()
+    app.include_router(router, dependencies=[SHOWN_KEY])
+    check_dependencies(app.routes)
+    assert app.openapi()["paths"]["/v1/whole"]["post"]["security"] == [{"bearer": []}]
 
 
 def test_a_body_that_breaks_off_is_no_bug():

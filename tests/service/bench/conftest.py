@@ -30,13 +30,13 @@ def _listening(app: Any, wait_until: Callable[..., None]) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def listening(wait_until: Callable[..., None]) -> Callable[..., Any]:
-    """Serves an ASGI application while its body runs, and gives its address."""
+    """Return a context manager that serves an ASGI application and yields its address."""
     return lambda app: _listening(app, wait_until)
 
 
 @pytest.fixture(scope="session")
 def serving(listening: Callable[..., Any], wait_until: Callable[..., None]) -> Callable[..., Any]:
-    """The service with those settings, ready, while its body runs; gives its address."""
+    """Return a context manager that runs the service with those settings and yields its address."""
 
     @contextlib.contextmanager
     def start(**settings: Any) -> Iterator[str]:
@@ -50,13 +50,13 @@ def serving(listening: Callable[..., Any], wait_until: Callable[..., None]) -> C
 
 @pytest.fixture(scope="session")
 def address(serving: Callable[..., Any], _no_settings_from_outside: None) -> Iterator[str]:
-    """Of a service with a language model, a classifier and a translator."""
+    """Yield the address of a service with a language model, a classifier and a translator."""
     with serving(models=("de-en", "intents", "next-word")) as found:
         yield found
 
 
 class Stub:
-    """An ASGI application that serves one classifier; each answer is what `answer` makes of its number of texts."""
+    """An ASGI application that serves one classifier; `answer` makes each response from the number of texts."""
 
     def __init__(self, answer: Callable[[int], Any], metrics: Callable[[], bytes] = lambda: b"") -> None:
         self.answer = answer
@@ -71,6 +71,7 @@ class Stub:
             status, content, headers = 200, self.metrics(), {}
         elif scope["path"] == "/v1/models":
             model = {"name": "stub", "version": 1, "task": "text-classification", "limits": {}}
+            model |= {"operations": ["classify"], "reads": "text"}
             status, content, headers = 200, json.dumps({"models": [model]}).encode(), {}
         else:
             body = b""
@@ -96,7 +97,7 @@ def stub() -> type[Stub]:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs `softserve bench`: exit status, standard output and standard error."""
+    """Return a function that runs `softserve bench`: exit status, standard output and standard error."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["softserve", "bench", *map(str, arguments)])

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from service.bench.client import Client, TransportError, base_of
+from service.bench.client import Client, TransportError, base_url
 from service.bench.options import UsageError
 
 
@@ -20,26 +20,26 @@ from service.bench.options import UsageError
     ],
 )
 def test_an_address_may_have_a_path(url, base):
-    assert base_of(url) == base
+    assert base_url(url) == base
 
 
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("http://", "is no address"),
-        ("http://:80", "is no address"),
-        ("http://host:0", "is no address"),
-        ("http://host:99999", "is no address"),
-        ("http://host:abc", "is no address"),
-        ("http://[::1", "is no address"),
-        ("http://me:secret@host", "may not hold a user or password"),
+        ("http://", "is not an address"),
+        ("http://:80", "is not an address"),
+        ("http://host:0", "is not an address"),
+        ("http://host:99999", "is not an address"),
+        ("http://host:abc", "is not an address"),
+        ("http://[::1", "is not an address"),
+        ("http://me:secret@host", "must not hold a user or password"),
         ("http://host/?a=b", "has a query"),
         ("http://host/#a", "has a query or fragment"),
     ],
 )
 def test_what_is_no_address_is_refused(url, text):
     with pytest.raises(UsageError, match=text) as caught:
-        base_of(url)
+        base_url(url)
     assert "secret" not in str(caught.value)
 
 
@@ -53,7 +53,7 @@ def ask(base, key=None, seconds=20.0):
 
 @contextlib.contextmanager
 def answering(content, wait=0.0):
-    """A server that answers one connection with those bytes, and hangs up; gives its address and what it read."""
+    """Run a server that sends those bytes to one connection and closes it; yields its address and the bytes it read."""
     read = []
     over = threading.Event()
 
@@ -94,9 +94,9 @@ def test_a_redirect_is_an_answer_and_not_followed():
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"", "the server hung up"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfour", "the answer broke off"),
-        (b"SSH-2.0-OpenSSH\r\n\r\n", "the answer is no HTTP"),
+        (b"", "server disconnected"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfour", "incomplete response"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "invalid HTTP response"),
     ],
 )
 def test_failures_have_names(content, text):
@@ -106,7 +106,7 @@ def test_failures_have_names(content, text):
 
 
 def test_the_client_gives_up_in_time():
-    with answering(b"", wait=20) as (base, _), pytest.raises(TransportError, match=r"^no answer in time$"):
+    with answering(b"", wait=20) as (base, _), pytest.raises(TransportError, match=r"^no response in time$"):
         ask(base, seconds=0.1)
 
 
@@ -125,4 +125,4 @@ def test_a_host_that_is_not_there():
 def test_http_where_https_was_asked_for():
     with answering(b"HTTP/1.1 200 OK\r\n\r\n") as (base, _), pytest.raises(TransportError) as caught:
         ask(base.replace("http:", "https:"))
-    assert str(caught.value) in ("no secure connection", "the server hung up", "connection reset by peer")
+    assert str(caught.value) in ("TLS error", "server disconnected", "connection reset by peer")

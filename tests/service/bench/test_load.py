@@ -8,11 +8,11 @@ import pytest
 
 from service.bench.client import Client
 from service.bench.load import LoadTest
-from service.bench.options import Load
-from service.bench.served import Served
+from service.bench.model_list import ListedModel
+from service.bench.options import LoadOptions
 from service.bench.workload import Workload
 
-SERVED = Served(name="stub", version=1, task="text-classification", limits={})
+SERVED = ListedModel(name="stub", version=1, task="any", operations=["classify"], reads="text", limits={})
 
 
 def right(texts):
@@ -20,7 +20,7 @@ def right(texts):
 
 
 def one_at_a_time(seconds):
-    """What answers one request after the other, each that long."""
+    """Return a handler that responds to one request after the other, each after that many seconds."""
     lock = asyncio.Lock()
 
     async def answer(texts):
@@ -70,7 +70,7 @@ def test_a_closed_loop_never_has_more_requests_under_way_than_connections(listen
         return right(texts)
 
     app = stub(answer)
-    outcome = outcome_of(listening, app, Load(seconds=1, warm_up=0, connections=3, texts_per_request=2))
+    outcome = outcome_of(listening, app, LoadOptions(seconds=1, warm_up=0, connections=3, texts_per_request=2))
     assert most == 3
     assert outcome.requests == len(outcome.answered) == outcome.statuses[200] == len(app.bodies)
     assert 5 <= outcome.requests <= 60
@@ -83,12 +83,12 @@ def test_a_closed_loop_never_has_more_requests_under_way_than_connections(listen
 
 
 def test_the_latency_of_an_open_loop_counts_waiting(listening, stub):
-    """20 requests a second for what does 10 with one connection: the last waits as long as all before take."""
+    """20 requests/s to a server of 10/s with one connection: the last waits as long as all before take."""
     app = stub(one_at_a_time(0.1))
-    outcome = outcome_of(listening, app, Load(seconds=2, warm_up=0, connections=1, rate=20))
+    outcome = outcome_of(listening, app, LoadOptions(seconds=2, warm_up=0, connections=1, rate=20))
     assert outcome.requests == len(outcome.answered) == len(app.bodies)
     assert 25 <= outcome.requests <= 60  # a Poisson process of 40, the same in each run
-    # All of it takes 0.1 s for each, and what was due last was due within 2 s.
+    # Every request takes 0.1 s, and the last was due within 2 s.
     assert max(outcome.answered) >= 0.1 * outcome.requests - 2 - 0.1
     assert max(outcome.answered) > 0.5
     assert outcome.in_time <= 20
@@ -97,7 +97,7 @@ def test_the_latency_of_an_open_loop_counts_waiting(listening, stub):
 
 
 def test_a_closed_loop_omits_that_waiting(listening, stub):
-    outcome = outcome_of(listening, stub(one_at_a_time(0.1)), Load(seconds=1, warm_up=0, connections=1))
+    outcome = outcome_of(listening, stub(one_at_a_time(0.1)), LoadOptions(seconds=1, warm_up=0, connections=1))
     assert sorted(outcome.answered)[len(outcome.answered) // 2] < 0.3
 
 
@@ -106,21 +106,21 @@ def test_an_open_loop_sends_at_its_rate_whatever_becomes_of_it(listening, stub):
         await asyncio.sleep(1.0)
         return right(texts)
 
-    outcome = outcome_of(listening, stub(answer), Load(seconds=2, warm_up=0, rate=100))
+    outcome = outcome_of(listening, stub(answer), LoadOptions(seconds=2, warm_up=0, rate=100))
     assert 150 <= outcome.requests <= 250
     assert sorted(outcome.answered)[outcome.requests // 2] < 5  # all at once, none after another
 
 
 def test_what_was_due_while_warming_up_does_not_count(listening, stub):
     app = stub(always(*right(1)))
-    outcome = outcome_of(listening, app, Load(seconds=0.5, warm_up=0.5, connections=1))
+    outcome = outcome_of(listening, app, LoadOptions(seconds=0.5, warm_up=0.5, connections=1))
     assert 0 < outcome.requests < len(app.bodies)
     assert outcome.in_time <= outcome.requests + 1
 
 
 def test_refusals_are_counted_apart(listening, stub):
     app = stub(always(429, b"{}", {"Retry-After": "3"}))
-    outcome = outcome_of(listening, app, Load(seconds=0.3, warm_up=0, connections=2))
+    outcome = outcome_of(listening, app, LoadOptions(seconds=0.3, warm_up=0, connections=2))
     assert outcome.requests == len(outcome.refused) == outcome.statuses[429] == outcome.retry_after["3"] > 0
     assert outcome.answered == []
     assert outcome.in_time == 0
@@ -137,14 +137,14 @@ def test_refusals_are_counted_apart(listening, stub):
     ],
 )
 def test_other_answers_are_errors_and_the_first_is_kept(listening, stub, status, content, said):
-    outcome = outcome_of(listening, stub(always(status, content)), Load(seconds=0.2, warm_up=0, connections=1))
+    outcome = outcome_of(listening, stub(always(status, content)), LoadOptions(seconds=0.2, warm_up=0, connections=1))
     assert outcome.requests == outcome.statuses[status] > 0
     assert outcome.details == {status: said}
     assert not outcome.good
 
 
 def test_a_wrong_answer_is_no_answer(listening, stub):
-    outcome = outcome_of(listening, stub(always(*right(2))), Load(seconds=0.2, warm_up=0, connections=1))
+    outcome = outcome_of(listening, stub(always(*right(2))), LoadOptions(seconds=0.2, warm_up=0, connections=1))
     assert outcome.failures == {"2 results for 1 texts": outcome.requests}
     assert outcome.answered == []
     assert outcome.in_time == 0
@@ -156,8 +156,8 @@ def test_the_client_gives_up_after_the_deadline_and_goes_on(listening, stub):
         await asyncio.sleep(20)
         return right(texts)
 
-    outcome = outcome_of(listening, stub(answer), Load(seconds=1.5, warm_up=0, connections=2, timeout_ms=1))
-    assert outcome.failures == {"no answer in time": outcome.requests}
+    outcome = outcome_of(listening, stub(answer), LoadOptions(seconds=1.5, warm_up=0, connections=2, timeout_ms=1))
+    assert outcome.failures == {"no response in time": outcome.requests}
     assert 2 <= outcome.requests <= 4
     assert not outcome.good
 
@@ -165,7 +165,7 @@ def test_the_client_gives_up_after_the_deadline_and_goes_on(listening, stub):
 def test_an_end_before_its_time_keeps_what_there_is(listening, stub):
     started = time.perf_counter()
     outcome = outcome_of(
-        listening, stub(one_at_a_time(0.1)), Load(seconds=60, warm_up=0, connections=2), stop_after=0.55
+        listening, stub(one_at_a_time(0.1)), LoadOptions(seconds=60, warm_up=0, connections=2), stop_after=0.55
     )
     assert time.perf_counter() - started < 30
     assert 1 <= outcome.requests <= 6
@@ -174,5 +174,5 @@ def test_an_end_before_its_time_keeps_what_there_is(listening, stub):
 
 
 def test_an_end_while_warming_up_has_nothing_to_report(listening, stub):
-    outcome = outcome_of(listening, stub(always(*right(1))), Load(seconds=60, warm_up=60), stop_after=0.2)
+    outcome = outcome_of(listening, stub(always(*right(1))), LoadOptions(seconds=60, warm_up=60), stop_after=0.2)
     assert (outcome.requests, outcome.seconds, outcome.good) == (0, 0.0, False)

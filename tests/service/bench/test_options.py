@@ -2,25 +2,25 @@
 
 import pytest
 
-from service.bench.options import KEY_VARIABLE, InProcess, Load, UsageError
+from service.bench.options import KEY_VARIABLE, InProcessOptions, LoadOptions, UsageError
 
 
 @pytest.mark.parametrize(
     ("kind", "field", "value", "text"),
     [
-        (Load, "seconds", 0.0, "--seconds must be more than 0, not 0"),
-        (Load, "seconds", float("nan"), "--seconds must be more than 0, not nan"),
-        (Load, "seconds", float("inf"), "--seconds must be more than 0, not inf"),
-        (Load, "warm_up", -1.0, "--warm-up must be 0 or more, not -1"),
-        (Load, "connections", 0, "--connections must be 1 or more, not 0"),
-        (Load, "rate", 0.0, "--rate must be more than 0, not 0"),
-        (Load, "rate", 1e9, "--rate is 100000 at most"),
-        (Load, "texts_per_request", 0, "--texts-per-request must be 1 or more, not 0"),
-        (Load, "beam_size", 0, "--beam-size must be 1 or more"),
-        (Load, "timeout_ms", 0, "--timeout-ms must be 1 or more"),
-        (Load, "timeout_ms", 3_600_001, "--timeout-ms is 3600000 at most"),
-        (InProcess, "rounds", 0, "--rounds must be 1 or more, not 0"),
-        (InProcess, "threads", 0, "--threads must be 1 or more, not 0"),
+        (LoadOptions, "seconds", 0.0, "--seconds must be more than 0, not 0"),
+        (LoadOptions, "seconds", float("nan"), "--seconds must be more than 0, not nan"),
+        (LoadOptions, "seconds", float("inf"), "--seconds must be more than 0, not inf"),
+        (LoadOptions, "warm_up", -1.0, "--warm-up must be 0 or more, not -1"),
+        (LoadOptions, "connections", 0, "--connections must be 1 or more, not 0"),
+        (LoadOptions, "rate", 0.0, "--rate must be more than 0, not 0"),
+        (LoadOptions, "rate", 1e9, "--rate is 100000 at most"),
+        (LoadOptions, "texts_per_request", 0, "--texts-per-request must be 1 or more, not 0"),
+        (LoadOptions, "beam_size", 0, "--beam-size must be 1 or more"),
+        (LoadOptions, "timeout_ms", 0, "--timeout-ms must be 1 or more"),
+        (LoadOptions, "timeout_ms", 3_600_001, "--timeout-ms is 3600000 at most"),
+        (InProcessOptions, "rounds", 0, "--rounds must be 1 or more, not 0"),
+        (InProcessOptions, "threads", 0, "--threads must be 1 or more, not 0"),
     ],
 )
 def test_what_cannot_be_is_refused_by_the_name_of_its_flag(kind, field, value, text):
@@ -30,32 +30,32 @@ def test_what_cannot_be_is_refused_by_the_name_of_its_flag(kind, field, value, t
 
 
 def test_the_least_and_largest_are_taken():
-    load = Load(seconds=1e-3, warm_up=0, connections=1, rate=100_000, texts_per_request=1, timeout_ms=3_600_000)
+    load = LoadOptions(seconds=1e-3, warm_up=0, connections=1, rate=100_000, texts_per_request=1, timeout_ms=3_600_000)
     assert load.most_connections() == 1
 
 
 def test_an_open_loop_has_more_connections():
-    assert Load().most_connections() == 16
-    assert Load(rate=5).most_connections() == 1024
+    assert LoadOptions().most_connections() == 16
+    assert LoadOptions(rate=5).most_connections() == 1024
 
 
 def test_the_key_comes_from_a_file_before_the_environment(tmp_path, monkeypatch):
-    assert Load().key() is None
+    assert LoadOptions().key() is None
     monkeypatch.setenv(KEY_VARIABLE, "from-the-environment")
-    assert Load().key() == "from-the-environment"
+    assert LoadOptions().key() == "from-the-environment"
     path = tmp_path / "keys"
     path.write_text("# mine\n\nfrom-the-first-line\nfrom-the-second-line\n")
-    assert Load(api_key_file=path).key() == "from-the-first-line"
+    assert LoadOptions(api_key_file=path).key() == "from-the-first-line"
     monkeypatch.setenv(KEY_VARIABLE, "")
-    assert Load().key() is None
+    assert LoadOptions().key() is None
 
 
 @pytest.mark.parametrize("key", ["with space", "line\nX-Other: 1", "schlüssel"])
 def test_a_key_that_no_header_can_hold_is_not_shown(key, monkeypatch):
     monkeypatch.setenv(KEY_VARIABLE, key)
     with pytest.raises(UsageError) as caught:
-        Load().key()
-    assert str(caught.value) == f"{KEY_VARIABLE} must be of visible ASCII characters"
+        LoadOptions().key()
+    assert str(caught.value) == f"{KEY_VARIABLE} must consist of visible ASCII characters"
 
 
 @pytest.mark.parametrize(("content", "text"), [(None, "does not exist"), ("", "holds no key"), ("short", "line 1")])
@@ -64,5 +64,5 @@ def test_a_file_without_a_key_is_named(content, text, tmp_path):
     if content is not None:
         path.write_text(content)
     with pytest.raises(UsageError, match=text) as caught:
-        Load(api_key_file=path).key()
+        LoadOptions(api_key_file=path).key()
     assert str(path) in str(caught.value)

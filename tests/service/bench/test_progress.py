@@ -7,20 +7,20 @@ import pytest
 from rich.console import Console
 
 from service.bench.load import LoadTest
-from service.bench.options import Load
-from service.bench.progress import progress_of
-from service.bench.served import Served
+from service.bench.model_list import ListedModel
+from service.bench.options import LoadOptions
+from service.bench.progress import progress_bar
 from service.bench.workload import Workload
 
 
 async def drawn(terminal, warm_up):
-    """What is printed in half a second of a run that has 3 answers, 2 refusals and a failure."""
-    options = Load(seconds=60, warm_up=warm_up)
-    served = Served(name="stub", version=1, task="text-classification", limits={})
+    """Return the output of half a second of a load test with 3 responses, 2 refusals and a failure."""
+    options = LoadOptions(seconds=60, warm_up=warm_up)
+    served = ListedModel(name="stub", version=1, task="any", operations=["classify"], reads="text", limits={})
     test = LoadTest(None, Workload(served, options), options)  # it is not run
     test.outcome.requests, test.outcome.answered, test.outcome.refused = 6, [0.1] * 3, [0.1] * 2
     output = io.StringIO()
-    async with progress_of(test, options, Console(file=output, force_terminal=terminal, width=120)):
+    async with progress_bar(test, options, Console(file=output, force_terminal=terminal, width=120)):
         await asyncio.sleep(0.5)
     return output.getvalue()
 

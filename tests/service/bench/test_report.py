@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from service.bench.load import Outcome
-from service.bench.report import client_part, server_part, show
+from service.bench.report import client_results, print_report, server_results
 from service.bench.scrape import Difference, Scrape
 from service.metrics import Metrics
 
@@ -19,6 +19,7 @@ ASKED = {
     "model": "some",
     "version": 2,
     "task": "translation",
+    "reads": "text",
     "endpoint": "/v1/translate",
     "connections": 4,
     "rate": None,
@@ -67,7 +68,7 @@ def difference():
 
 def shown(result):
     output = io.StringIO()
-    show(Console(file=output, width=200), result)
+    print_report(Console(file=output, width=200), result)
     return output.getvalue()
 
 
@@ -78,7 +79,7 @@ def row(text, name, table=0):
 
 
 def test_rates_count_what_came_in_time_and_percentiles_are_numpys(outcome):
-    part = client_part(outcome, texts=3)
+    part = client_results(outcome, texts=3)
     assert (part["requests_per_second"], part["texts_per_second"]) == (45.0, 135.0)
     assert part["latency_ms"]["mean"] == pytest.approx(50.5)
     for share in (50, 90, 95, 99):
@@ -91,7 +92,7 @@ def test_rates_count_what_came_in_time_and_percentiles_are_numpys(outcome):
 
 
 def test_the_servers_part_by_hand(difference):
-    part = server_part(difference)
+    part = server_results(difference)
     assert part["queue_ms"]["count"] == 3
     assert part["queue_ms"]["mean"] == pytest.approx(1000 * 60.005 / 3)
     # The 1.5th of 3: 2 lie in the bucket (1 ms, 2.5 ms] or (2.5 ms, 5 ms], one each.
@@ -110,9 +111,9 @@ def test_the_servers_part_by_hand(difference):
 
 
 def test_the_tables_say_it(outcome, difference):
-    text = shown({**ASKED, **client_part(outcome, 3), "server": server_part(difference)})
+    text = shown({**ASKED, **client_results(outcome, 3), "server": server_results(difference)})
     assert "some:2 (translation) at http://[::1]:80/v1/translate" in text
-    assert "closed loop, 4 connections, 3 texts a request, built-in texts; 2.0 s" in text
+    assert "closed loop, 4 connections, 3 texts per request, built-in texts; 2.0 s" in text
     assert row(text, "sent") == ["110", "55.0"]
     assert row(text, "answered") == ["100", "45.0"]
     assert row(text, "answered", table=1) == ["50.5", "50.5", "90.1", "95.0", "99.0", "100.0"]
@@ -121,15 +122,15 @@ def test_the_tables_say_it(outcome, difference):
     assert row(text, "refused (429)") == ["5", ""]
     assert row(text, "status 422") == ["3", ""]
     assert row(text, "connection refused") == ["2", ""]
-    assert "status 422 said: text [/b]: too long" in text
-    assert "10 answers came after the measured time" in text
-    assert "Retry-After of the refused, in seconds: 1 (4 x), none (1 x)" in text
-    assert row(text, "waiting, a text, ms") == ["3", "20002", "3.75", ">10000"]
-    assert row(text, "padding in a batch, %")[:2] == ["1", "25.0"]
-    assert row(text, "texts in a batch") == ["1", "8.00", "6.00", "8.00"]
+    assert "status 422: text [/b]: too long" in text
+    assert "10 responses came after the measured time" in text
+    assert "Retry-After of refused requests, in seconds: 1 (4 x), none (1 x)" in text
+    assert row(text, "queue time per text, ms") == ["3", "20002", "3.75", ">10000"]
+    assert row(text, "padding per batch, %")[:2] == ["1", "25.0"]
+    assert row(text, "texts per batch") == ["1", "8.00", "6.00", "8.00"]
     assert "texts refused: 5 overloaded" in text
     assert "prefix cache: 75 % of 4 contexts hit" in text
-    assert "tokens generated a second: 25.0" in text
+    assert "generated tokens/s: 25.0" in text
     assert "resident memory: 250 MB" in text
     assert "the client" not in text
 
@@ -137,17 +138,17 @@ def test_the_tables_say_it(outcome, difference):
 def test_a_client_that_is_the_limit_says_so(outcome):
     outcome.processor_seconds = 1.9
     outcome.late = [0.05] * 110
-    text = shown({**ASKED, "rate": 55.0, **client_part(outcome, 3), "server": {"missing": "no /metrics [/b]"}})
+    text = shown({**ASKED, "rate": 55.0, **client_results(outcome, 3), "server": {"missing": "no /metrics [/b]"}})
     assert "open loop, 55 requests/s" in text
     assert row(text, "due") == ["110", "55.0"]
-    assert "the client was busy 95 % of the time" in text
-    assert "the client itself was late: p99 50.0 ms" in text
-    assert "no statistics of the server: no /metrics [/b]" in text
+    assert "the client used 95 % of a processor" in text
+    assert "the client sent requests late: p99 50.0 ms" in text
+    assert "no metrics of the server: no /metrics [/b]" in text
 
 
 def test_nothing_came_to_an_end():
-    part = client_part(Outcome(), 1)
+    part = client_results(Outcome(), 1)
     assert not any(math.isnan(value) for value in (part["requests_per_second"], part["client"]["processor_share"]))
     text = shown({**ASKED, "interrupted": True, **part, "server": {"missing": "it did not begin"}})
     assert "ended early" in text
-    assert "no request came to an end" in text
+    assert "no request was completed" in text

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def result_of(bench, tmp_path, *arguments):
-    """Exit status, the JSON, and what was printed."""
+    """Return exit status, JSON, standard output and standard error."""
     path = tmp_path / "result.json"
     status, out, err = bench(*arguments, "--json", path)
     return status, json.loads(path.read_text()), out, err
@@ -30,12 +30,12 @@ def test_a_closed_loop(bench, address, tmp_path):
         bench, tmp_path, address, "--model", "next-word", "--seconds", 1, "--warm-up", 0, "--connections", 4
     )
     assert status == 0
-    assert err == f"asking next-word:1 at {address}/v1/next-word\n"
+    assert err == f"testing next-word:1 at {address}/v1/next-word\n"
     assert result["statuses"] == {"200": result["requests"]}
     assert result["connections"] == 4
     latency, server = result["latency_ms"], result["server"]
     assert 0 < latency["p50"] <= latency["p90"] <= latency["p95"] <= latency["p99"] <= latency["max"]
-    # Whoever answers a request counts it: nobody else asks this server.
+    # The server has no other clients, so its counters are those of this load test.
     assert server["tokenize_ms"]["count"] == result["requests"]
     assert sum(server["prefix_cache"].values()) == result["requests"]
     items = server["batch_items"]
@@ -43,7 +43,7 @@ def test_a_closed_loop(bench, address, tmp_path):
     assert 1 <= items["mean"] <= 4
     assert server["queue_ms"]["mean"] < latency["max"]
     assert "closed loop, 4 connections" in out
-    assert "waiting, a text, ms" in out
+    assert "queue time per text, ms" in out
 
 
 def test_an_open_loop(bench, address, tmp_path):
@@ -64,7 +64,7 @@ def test_the_first_model_is_asked_where_none_is_named(bench, address, tmp_path):
         bench, tmp_path, address + "/", "--seconds", 1, "--warm-up", 0, "--connections", 1, "--beam-size", 1
     )
     assert status == 0
-    assert "asking de-en:1 at " in err
+    assert "testing de-en:1 at " in err
     assert result["endpoint"] == "/v1/translate"
     assert result["server"]["generated_tokens_per_second"] > 0
 
@@ -91,7 +91,7 @@ def test_images_and_generators(bench, serving, tmp_path, request, export, path, 
     assert status == 0
     assert (result["model"], result["endpoint"]) == (bundle.parent.name, path)
     assert result["answered"] == result["requests"] > 0
-    assert f"{inputs} a request" in out
+    assert f"{inputs} per request" in out
 
 
 def test_refused_requests_are_no_errors(bench, serving, tmp_path):
@@ -115,7 +115,7 @@ def test_a_refused_text_is_an_error_that_says_why(bench, address, tmp_path):
     )
     assert status == 1
     assert result["statuses"] == {"422": result["requests"]}
-    assert "status 422 said: " in out
+    assert "status 422: " in out
     assert "tokens" in result["details"]["422"]
     assert result["server"]["refused"] == {"invalid": result["requests"]}
 
@@ -127,7 +127,7 @@ def test_a_key(bench, serving, tmp_path, monkeypatch):
     with serving(api_keys=keys) as address:
         status, _, err = bench(address, *arguments)
         assert status == 2
-        assert "asks for a key" in err
+        assert "requires an API key" in err
         assert bench(address, *arguments, "--api-key-file", keys)[0] == 0
         monkeypatch.setenv("SOFTSERVE_BENCH_API_KEY", "a-key-of-many-characters")
         status, out, err = bench(address, *arguments)
@@ -139,7 +139,7 @@ def test_a_key(bench, serving, tmp_path, monkeypatch):
     ("arguments", "text"),
     [
         (["--model", "nope"], "unknown model 'nope'; the server has de-en:1, intents:1, next-word:1"),
-        (["--endpoint", "score"], "--endpoint is for language models; de-en is for translation"),
+        (["--endpoint", "score"], "--endpoint score: de-en offers translate"),
         (["--file", "/nowhere/texts"], "/nowhere/texts cannot be read: No such file or directory"),
         (["--json", "/nowhere/result.json"], "--json: there is no directory /nowhere"),
         (["--api-key-file", "/nowhere/keys"], "key file /nowhere/keys does not exist"),
@@ -171,7 +171,7 @@ def test_without_metrics_the_clients_part_stands(bench, listening, stub, tmp_pat
     assert status == 0
     assert result["requests"] > 0
     assert result["server"] == {"missing": "/metrics is not in the text format of Prometheus"}
-    assert "no statistics of the server: /metrics is not" in out
+    assert "no metrics of the server: /metrics is not" in out
 
 
 def test_counters_that_go_back_are_said_and_not_counted(bench, listening, stub, tmp_path):
@@ -220,7 +220,8 @@ def test_a_server_that_dies_in_the_middle(bench, process, tmp_path):
     killer.join()
     assert status == 1
     assert result["statuses"]["200"] > 0
-    assert set(result["failures"]) <= {"connection refused", "the server hung up", "connection reset by peer"}
+    broken = {"server disconnected", "incomplete response", "connection reset by peer"}
+    assert set(result["failures"]) <= {"connection refused", *broken}
     assert 4 <= sum(result["failures"].values()) < 200  # connections rest after a failure
     assert result["server"] == {"missing": "/metrics: connection refused"}
     assert "connection refused" in out
@@ -230,11 +231,11 @@ def test_ctrl_c_reports_what_there_is(address):
     command = [sys.executable, "-m", "service.cli", "bench", address, "--model", "next-word", "--seconds", "60"]
     command += ["--warm-up", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        assert running.stderr.readline().startswith("asking next-word:1")
+        assert running.stderr.readline().startswith("testing next-word:1")
         time.sleep(1)
         os.kill(running.pid, signal.SIGINT)
         out, err = running.communicate(timeout=30)
     assert running.returncode == 0
     assert "ended early" in out
-    assert "The server's own statistics" in out
+    assert "Metrics of the server" in out
     assert "Traceback" not in out + err

@@ -56,7 +56,7 @@ def scrape(metrics, seconds=0.0):
 
 @pytest.fixture
 def metrics():
-    """Of a service that has done something before."""
+    """Return the metrics of a service that has served requests before."""
     metrics = Metrics()
     metrics.queue_duration.labels("mine", "1").observe(9.0)
     metrics.batch_items.labels("mine", "1").observe(32)
@@ -109,7 +109,7 @@ def test_another_model_that_is_unloaded_is_no_restart(metrics):
 
 
 def counted(**values):
-    """What a registry says whose counters have these values, created at the times after them."""
+    """Return the scrape of a registry whose counters have these values."""
     registry = CollectorRegistry()
     for name, value in values.items():
         Counter(f"softserve_{name}", "Count", ["model"], registry=registry).labels("mine").inc(value)

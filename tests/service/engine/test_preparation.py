@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from service.engine.batcher import DeadlineExceeded
 from service.engine.preparation import Preparation
-from service.engine.worker import DeadlineExceeded
 
 
 @pytest.fixture

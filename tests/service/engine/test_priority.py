@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from service.engine.loading import Loader
 from service.engine.priority import lower_thread_priority
 from service.engine.registry import Registry
 from service.metrics import Metrics
@@ -74,13 +75,13 @@ def test_a_system_that_refuses_is_left_alone(monkeypatch, call):
 def test_models_load_on_a_thread_of_their_own(monkeypatch):
     """Threads of `asyncio.to_thread` also decode and tokenize requests, and keep their priority."""
     found = {}
-    load = Registry._load_and_warm_up
+    load = Loader._load_and_warm_up
 
-    def record(registry, path):
+    def record(loader, path):
         found["loading"] = (threading.current_thread().name, niceness())
-        return load(registry, path)
+        return load(loader, path)
 
-    monkeypatch.setattr(Registry, "_load_and_warm_up", record)
+    monkeypatch.setattr(Loader, "_load_and_warm_up", record)
 
     async def run():
         registry = Registry(Settings(threads=1, models=("next-word",)), Metrics())

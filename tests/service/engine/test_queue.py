@@ -15,7 +15,7 @@ def limits(**changes):
         "max_batch_tokens": 20,
         "batch_cost": 100,
         "max_delay": 0.0,
-        "max_overtaken": math.inf,
+        "starvation_limit": math.inf,
         "max_wait": math.inf,
         "max_queue_items": 10,
         "max_queue_tokens": 100,
@@ -229,7 +229,7 @@ def test_whoever_joins_needs_room_and_fits_beside_the_others():
 
 def test_who_has_waited_too_long_goes_first_whatever_its_urgency():
     low = entry(arrived=1.0, urgency=7)
-    waiting = queue(low, *[entry(arrived=2.0, urgency=0) for _ in range(3)], max_batch_items=1, max_overtaken=5.0)
+    waiting = queue(low, *[entry(arrived=2.0, urgency=0) for _ in range(3)], max_batch_items=1, starvation_limit=5.0)
     assert waiting.next_batch(5.9)[0].urgency == 0
     assert waiting.next_batch(6.0) == [low]
 
@@ -242,7 +242,7 @@ LIMITS = st.builds(
     max_batch_tokens=st.integers(1, 30),
     batch_cost=st.integers(0, 20),
     max_delay=st.floats(0, 2),
-    max_overtaken=st.integers(0, 12).map(float),
+    starvation_limit=st.integers(0, 12).map(float),
     max_wait=st.just(math.inf),
     max_queue_items=st.integers(1, 12),
     max_queue_tokens=st.integers(1, 60),
@@ -266,7 +266,7 @@ def assert_fits(batch, bounds):
 
 def leader(waiting, bounds, now):
     """Who must go first of what waits, which is in order of arrival."""
-    if now - waiting[0].arrived >= bounds.max_overtaken:
+    if now - waiting[0].arrived >= bounds.starvation_limit:
         return waiting[0]
     return next(item for item in waiting if item.urgency == min(each.urgency for each in waiting))
 

@@ -1,17 +1,13 @@
 import asyncio
 import hashlib
-import json
-import shutil
-import threading
 import time
 
 import pytest
 from onnxruntime import InferenceSession
 
 from models import BundleError, ModelStore, UnknownModelError
-from service.engine import registry as registry_module
+from service.engine.batcher import Stopped
 from service.engine.registry import NotReady, Registry
-from service.engine.worker import Stopped
 from service.metrics import Metrics
 from service.settings import Settings
 
@@ -45,12 +41,12 @@ def test_nothing_is_served_before_it_is_loaded():
     registry = Registry(Settings(models=("next-word",)), Metrics())
     assert (registry.ready, dict(registry.served), registry.failure) == (False, {}, None)
     with pytest.raises(NotReady):
-        registry.find(None, "language-model")
+        registry.find(None, "next-word")
     with pytest.raises(NotReady):
-        registry.find("next-word", "language-model")
+        registry.find("next-word", "next-word")
 
 
-def test_a_loaded_model_is_found_by_task_and_name(library):
+def test_a_loaded_model_is_found_by_operation_and_name(library):
     version = library.manifest.version
 
     async def scenario(registry):
@@ -58,7 +54,7 @@ def test_a_loaded_model_is_found_by_task_and_name(library):
         (served,) = registry.served.values()
         assert served.manifest == library.manifest
         for name in (None, "next-word", f"next-word:{version}"):
-            assert registry.find(name, "language-model") is served
+            assert registry.find(name, "next-word") is served
 
     with_registry(scenario)
 
@@ -67,17 +63,17 @@ def test_a_loaded_model_is_found_by_task_and_name(library):
 def test_unknown_names_name_the_known_ones(quick, library, name):
     async def scenario(registry):
         with pytest.raises(UnknownModelError) as caught:
-            registry.find(name, "language-model")
+            registry.find(name, "next-word")
         assert caught.value.known == (f"next-word:{library.manifest.version}",)
 
     with_registry(scenario)
 
 
 @pytest.mark.parametrize("name", [None, "next-word"])
-def test_a_model_is_not_found_for_another_task(quick, name):
+def test_a_model_is_not_found_for_an_operation_that_it_does_not_offer(quick, name):
     async def scenario(registry):
         with pytest.raises(UnknownModelError):
-            registry.find(name, "translation")
+            registry.find(name, "translate")
 
     with_registry(scenario)
 
@@ -86,7 +82,7 @@ def test_the_newest_version_is_served(quick, two_versions):
     async def scenario(registry):
         assert [version for _, version in registry.served] == [9]
         with pytest.raises(UnknownModelError, match="known models: next-word:9"):
-            registry.find("next-word:8", "language-model")
+            registry.find("next-word:8", "next-word")
 
     with_registry(scenario, model_dirs=(two_versions,))
 
@@ -94,9 +90,9 @@ def test_the_newest_version_is_served(quick, two_versions):
 def test_versions_may_be_served_side_by_side(quick, two_versions):
     async def scenario(registry):
         assert registry.ready
-        assert registry.find("next-word:8", "language-model").manifest.version == 8
+        assert registry.find("next-word:8", "next-word").manifest.version == 8
         for name in ("next-word", "next-word:9", None):
-            assert registry.find(name, "language-model").manifest.version == 9
+            assert registry.find(name, "next-word").manifest.version == 9
 
     with_registry(scenario, model_dirs=(two_versions,), models=("next-word:8", "next-word:9"))
 
@@ -120,7 +116,7 @@ def test_the_digest_is_that_of_the_manifest(quick, two_versions):
 
 def test_settings_become_the_limits_of_the_worker(quick):
     async def scenario(registry):
-        bounds = registry.find(None, "language-model").worker._queue.limits
+        bounds = registry.find(None, "next-word").batcher._queue.limits
         assert (bounds.max_batch_items, bounds.max_batch_tokens, bounds.max_delay) == (3, 30, 0.25)
         assert (bounds.max_queue_items, bounds.max_queue_tokens) == (5, 50)
 
@@ -131,8 +127,8 @@ def test_settings_become_the_limits_of_the_worker(quick):
 
 def test_a_served_model_answers_as_the_library(quick, library):
     async def scenario(registry):
-        served = registry.find(None, "language-model")
-        submit, text = served.worker.submit, "thank you very"
+        served = registry.find(None, "next-word")
+        submit, text = served.batcher.submit, "thank you very"
         (words,), timing = await submit("next-word", [served.model.next_words_query(text, 4)], float("inf"))
         assert words.words == library.next_words([text], 4)[0].words
         assert timing.inference > 0
@@ -171,19 +167,19 @@ def test_a_stopped_registry_refuses_work(quick):
         registry = Registry(Settings(models=("next-word",)), Metrics())
         await registry.load()
         await registry.stop()
-        served = registry.find(None, "language-model")
+        served = registry.find(None, "next-word")
         with pytest.raises(Stopped):
-            await served.worker.submit("score", [served.model.score_query("a")], float("inf"))
+            await served.batcher.submit("score", [served.model.score_query("a")], float("inf"))
 
     asyncio.run(run())
 
 
 def test_several_devices_serve_one_model(library):
     async def scenario(registry):
-        served = registry.find("next-word", "language-model")
+        served = registry.find("next-word", "next-word")
         queries = [served.model.next_words_query("thank you very", 1) for _ in range(20)]
         answers = await asyncio.gather(
-            *(served.worker.submit("next-word", [query], time.monotonic() + 20) for query in queries)
+            *(served.batcher.submit("next-word", [query], time.monotonic() + 20) for query in queries)
         )
         assert {result.words[0].word for (result,), _ in answers} == {"much"}
         assert b'device="cpu,cpu"' in registry._metrics.text()
@@ -191,7 +187,7 @@ def test_several_devices_serve_one_model(library):
     with_registry(scenario, device="cpu,cpu", max_batch_items=2)
 
 
-def test_batches_beside_each_other_are_warm_before_anybody_asks(monkeypatch):
+def test_concurrent_batches_are_warm_before_the_first_request(monkeypatch):
     ran = set()
     session_of = InferenceSession.run
 
@@ -203,7 +199,7 @@ def test_batches_beside_each_other_are_warm_before_anybody_asks(monkeypatch):
     monkeypatch.setattr("models.backend.onnx.usable_cpus", lambda: 2)
 
     async def scenario(registry):
-        backend = registry.find("intents", "text-classification").model.backend
+        backend = registry.find("intents", "classify").model.backend
         assert backend._beside is not backend._sessions
         assert {id(session) for table in (backend._sessions, backend._beside) for session in table.values()} <= ran
 
@@ -238,6 +234,13 @@ def test_a_model_that_does_not_load_is_expected_and_not_ready(broken_models):
     assert asyncio.run(run()) == (1, 0)
 
 
+async def until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.01)
+
+
 def test_the_heap_is_trimmed_when_a_model_is_gone(quick, two_versions, monkeypatch):
     asked = []
 
@@ -248,159 +251,3 @@ def test_the_heap_is_trimmed_when_a_model_is_gone(quick, two_versions, monkeypat
 
     with_registry(scenario, model_dirs=(two_versions,))
     assert asked == [{}]
-
-
-# ---- watching ----
-
-
-def served_versions(registry):
-    return sorted(version for _, version in registry.served)
-
-
-async def until(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.01)
-
-
-def watched(scenario, **settings):
-    async def run(registry):
-        looks, look = [], registry._look
-
-        def count():
-            looks.append(None)
-            return look()
-
-        async def looked():
-            """Returns after two whole looks at the directory."""
-            before = len(looks)
-            await until(lambda: len(looks) > before + 2)
-
-        registry._look = count
-        watching = asyncio.create_task(registry.watch(0.01))
-        await scenario(registry, looked)
-        watching.cancel()
-        await asyncio.wait([watching])
-
-    with_registry(run, **settings)
-
-
-def test_an_older_version_that_an_administrator_loads_stays(quick, two_versions):
-    async def scenario(registry, looked):
-        await registry.add("next-word:8")
-        await looked()
-        assert served_versions(registry) == [8, 9]
-        assert counts(registry) == (2, 2)
-        await registry.remove("next-word:8")
-        await looked()
-        assert served_versions(registry) == [9]
-        assert counts(registry) == (1, 1)
-
-    watched(scenario, model_dirs=(two_versions,))
-
-
-def test_a_version_that_an_administrator_loads_goes_with_its_files(quick, two_versions):
-    async def scenario(registry, looked):
-        await registry.add("next-word:8")
-        shutil.rmtree(two_versions / "next-word" / "8")
-        await until(lambda: served_versions(registry) == [9])
-        await looked()
-        assert counts(registry) == (1, 1)
-
-    watched(scenario, model_dirs=(two_versions,))
-
-
-def test_it_stays_when_a_newer_version_appears_and_is_loaded_again_when_it_changes(quick, two_versions):
-    async def scenario(registry, looked):
-        old = await registry.add("next-word:8")
-        copy_as(two_versions, 8, 10)
-        await until(lambda: served_versions(registry) == [8, 10])
-        await looked()
-        assert registry.served["next-word", 8] is old
-        rewrite(two_versions, 8, description="changed")
-        await until(lambda: registry.served["next-word", 8] is not old)
-        assert served_versions(registry) == [8, 10]
-
-    watched(scenario, model_dirs=(two_versions,))
-
-
-def test_a_newest_version_that_does_not_load_replaces_nothing_though_an_older_one_is_kept(quick, two_versions):
-    async def scenario(registry, looked):
-        await registry.add("next-word:8")
-        copy_as(two_versions, 8, 10)
-        rewrite(two_versions, 10, name=5)
-        await looked()
-        assert served_versions(registry) == [8, 9]
-        assert counts(registry) == (2, 1)
-
-    watched(scenario, model_dirs=(two_versions,))
-
-
-def test_what_an_administrator_loads_is_not_loaded_a_second_time(quick, two_versions):
-    async def scenario(registry, looked):
-        rewrite(two_versions, 8, description="changed")
-        served = await registry.add("next-word:8")
-        await looked()
-        assert registry.served["next-word", 8] is served
-
-    watched(scenario, model_dirs=(two_versions,))
-
-
-def test_what_an_administrator_unloads_stays_unloaded_and_is_not_missed(quick, two_versions):
-    async def scenario(registry, looked):
-        await registry.remove("next-word")
-        await looked()
-        assert served_versions(registry) == []
-        assert counts(registry) == (0, 0)
-        rewrite(two_versions, 9, description="changed")
-        await until(lambda: served_versions(registry) == [9])
-        assert counts(registry) == (1, 1)
-
-    watched(scenario, model_dirs=(two_versions,))
-
-
-def test_a_change_between_loading_and_the_first_look_is_noticed(quick, two_versions):
-    async def scenario(registry):
-        (old,) = registry.served.values()
-        rewrite(two_versions, 9, description="changed")
-        watching = asyncio.create_task(registry.watch(0.01))
-        await until(lambda: registry.served["next-word", 9] is not old)
-        watching.cancel()
-        await asyncio.wait([watching])
-
-    with_registry(scenario, model_dirs=(two_versions,))
-
-
-def test_files_are_read_off_the_event_loop(quick, two_versions, monkeypatch):
-    loop_thread, wrong = threading.get_ident(), []
-
-    def elsewhere(function):
-        def checked(*arguments):
-            if threading.get_ident() == loop_thread:
-                wrong.append(function.__name__)
-            return function(*arguments)
-
-        return checked
-
-    async def scenario(registry, looked):
-        for name in ("_signature", "sha256_of"):
-            monkeypatch.setattr(registry_module, name, elsewhere(getattr(registry_module, name)))
-        monkeypatch.setattr(ModelStore, "_bundles", elsewhere(ModelStore._bundles))
-        await registry.add("next-word:8")
-        await registry.remove("next-word:8")
-        await looked()
-
-    watched(scenario, model_dirs=(two_versions,))
-    assert wrong == []
-
-
-def copy_as(models, source, version):
-    shutil.copytree(models / "next-word" / str(source), models / "next-word" / "draft")
-    rewrite(models, "draft", version=version)
-    (models / "next-word" / "draft").rename(models / "next-word" / str(version))
-
-
-def rewrite(models, directory, **changes):
-    path = models / "next-word" / str(directory) / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))

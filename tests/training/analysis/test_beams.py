@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 from models.tasks.text_generation import Generator
 from training.analysis.beams import SEARCHES, beam_rows
 from training.analysis.cli import beams

@@ -14,8 +14,8 @@ import torch
 import yaml
 
 from models.bundle.manifest import MANIFEST
-from models.bundle.reading import read_manifest, sha256_of, validate
-from models.bundle.store import load_bundle
+from models.reading import read_manifest, sha256_of, validate
+from models.store import load_bundle
 from models.tasks.language_model import LanguageModel
 from models.text.tokenization import WordTokenizer
 from training import checkpoint

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from models.bundle.reading import sha256_of
+from models.reading import sha256_of
 from training.networks import pretrained
 from training.networks.pretrained import PRETRAINED, encoder_directory, image_weights
 

@@ -1,4 +1,4 @@
-"""Tests of the reference: sixty-digit arithmetic for scores, layers computed by hand for what is made of them.
+"""Tests of the reference: scores against sixty-digit arithmetic, layers and losses against cases by hand.
 
 Shapes: `N` positions, `V` classes, `d` hidden size, `K` components.
 """

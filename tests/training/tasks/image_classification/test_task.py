@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 from models.tasks.image_classification import ImageClassifier
 from tests.fixtures.images import LABELS, SHAPES_RECIPE, SIZE
 from training.checkpoint import RunDirectory

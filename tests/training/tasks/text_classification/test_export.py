@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from models import Classifier
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 from tests.fixtures.classification import ERRANDS_RECIPE, train_classifier
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, export_run

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from models import Generator
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 from tests.fixtures.generation import NOTES_RECIPE, train_generator
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, export_run

@@ -17,8 +17,8 @@ from models.backend import Backend
 from models.backend.onnx import OnnxBackend
 from models.backend.torchscript import TorchScriptBackend
 from models.bundle.manifest import MANIFEST
-from models.bundle.reading import read_manifest, validate
-from models.bundle.store import load_bundle
+from models.reading import read_manifest, validate
+from models.store import load_bundle
 from models.tasks.translation import Translator
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, export_run

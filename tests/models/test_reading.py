@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models import BundleError
-from models.bundle.manifest import BundleManifest
-from models.bundle.reading import load_manifest, parse_manifest, read_manifest, sha256_of, validate
+from models.bundle.manifest import BundleManifest, upgraded
+from models.reading import load_manifest, parse_manifest, read_manifest, sha256_of, validate
 
 KEYS = ["format_version", "task", "name", "version", "softmax", "config", "graphs", "files"]
 CONFIG_KEYS = ["network", "tokenizer", "vocab_size", "special_tokens", "limits"]
@@ -223,7 +223,7 @@ def test_a_file_that_cannot_be_read_is_named(bundle, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("models.bundle.reading.sha256_of", refuse)
+    monkeypatch.setattr("models.reading.sha256_of", refuse)
     assert "weights.bin cannot be read: Permission denied" in validate(bundle)
 
 
@@ -353,7 +353,7 @@ def test_no_key_of_the_section_may_be_left_out(rewrite, content, key):
 
 @pytest.fixture
 def translation(babbler_bundle):
-    return json.loads((babbler_bundle / "manifest.json").read_text(encoding="utf-8"))
+    return upgraded(json.loads((babbler_bundle / "manifest.json").read_text(encoding="utf-8")))
 
 
 def test_a_translator_has_languages_and_a_transformer(rewrite, translation):

@@ -9,10 +9,10 @@ import pytest
 
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import SourceQuery
+from service.engine.batcher import DeadlineExceeded, Stopped
 from service.engine.budget import Budget, OverBudget
-from service.engine.decoding import DecodingWorker
+from service.engine.continuous_batching import ContinuousBatcher
 from service.engine.queue import Limits, QueueFull
-from service.engine.worker import DeadlineExceeded, Stopped
 
 HANGS = 6.0
 FOREVER = 1_000_000
@@ -108,17 +108,17 @@ class Bench:
             "max_batch_tokens": 100,
             "batch_cost": 100,
             "max_delay": 0.0,
-            "max_overtaken": 60.0,
+            "starvation_limit": 60.0,
             "max_wait": 60.0,
             "max_queue_items": 16,
             "max_queue_tokens": 100,
         }
         self.kitchen, self.recorder = Kitchen(), Recorder()
-        self.worker = DecodingWorker([self.kitchen.start], Limits(**(values | changes)), self.recorder)
+        self.batcher = ContinuousBatcher([self.kitchen.start], Limits(**(values | changes)), self.recorder)
 
     def submit(self, *steps, beam_size=1, seconds=60.0):
         queries = [SourceQuery((count,), beam_size, SearchOptions(), 7) for count in steps]
-        return asyncio.create_task(self.worker.submit(str(beam_size), queries, time.monotonic() + seconds))
+        return asyncio.create_task(self.batcher.submit(str(beam_size), queries, time.monotonic() + seconds))
 
     async def hold(self, *steps, **options):
         """Submits sentences and closes the gate in their first step."""
@@ -134,14 +134,14 @@ def with_bench(scenario, **changes):
 
     async def run():
         bench = Bench(**changes)
-        bench.worker.start()
+        bench.batcher.start()
         try:
             async with asyncio.timeout(HANGS):
                 await scenario(bench)
         finally:
             bench.kitchen.gate.set()
             async with asyncio.timeout(HANGS):
-                await bench.worker.stop()
+                await bench.batcher.stop()
         assert not any(map(len, bench.kitchen.made[-1:])), "something was left running"
 
     asyncio.run(run())
@@ -336,7 +336,7 @@ def test_stopping_finishes_what_was_accepted_and_refuses_the_rest():
         running = await bench.hold(3)
         waiting = bench.submit(2, beam_size=4)
         await asyncio.sleep(0)
-        stopping = asyncio.create_task(bench.worker.stop())
+        stopping = asyncio.create_task(bench.batcher.stop())
         await asyncio.sleep(0)
         with pytest.raises(Stopped):
             await bench.submit(1)
@@ -344,7 +344,7 @@ def test_stopping_finishes_what_was_accepted_and_refuses_the_rest():
         bench.kitchen.gate.set()
         await stopping
         assert [len((await task)[0]) for task in (running, waiting)] == [1, 1]
-        await bench.worker.stop()
+        await bench.batcher.stop()
 
     with_bench(scenario)
 
@@ -374,14 +374,14 @@ def test_the_observer_hears_of_what_joins_waits_and_comes_out():
 def with_two_devices(scenario):
     async def run():
         bench, kitchens = Bench(), [Kitchen(), Kitchen()]
-        limits = bench.worker.limits
-        bench.worker = DecodingWorker([kitchen.start for kitchen in kitchens], limits, bench.recorder)
-        bench.worker.start()
+        limits = bench.batcher.limits
+        bench.batcher = ContinuousBatcher([kitchen.start for kitchen in kitchens], limits, bench.recorder)
+        bench.batcher.start()
         async with asyncio.timeout(HANGS):
             await scenario(bench, kitchens)
             for kitchen in kitchens:
                 kitchen.gate.set()
-            await bench.worker.stop()
+            await bench.batcher.stop()
 
     asyncio.run(run())
 
@@ -427,7 +427,7 @@ def test_all_devices_finish_before_the_end():
     async def scenario(bench, kitchens):
         tasks = [bench.submit(5) for _ in range(6)]
         await asyncio.sleep(0)
-        await bench.worker.stop()
+        await bench.batcher.stop()
         assert all([len((await task)[0]) == 1 for task in tasks])
 
     with_two_devices(scenario)
@@ -441,14 +441,14 @@ def with_cache(scenario, total, **changes):
 
     async def run():
         bench = Bench(**changes)
-        bench.worker = DecodingWorker([bench.kitchen.start], bench.worker.limits, bench.recorder, cache=total)
-        bench.worker.start()
+        bench.batcher = ContinuousBatcher([bench.kitchen.start], bench.batcher.limits, bench.recorder, cache=total)
+        bench.batcher.start()
         try:
             async with asyncio.timeout(HANGS):
                 await scenario(bench)
         finally:
             bench.kitchen.gate.set()
-            await bench.worker.stop()
+            await bench.batcher.stop()
 
     asyncio.run(run())
 
@@ -482,7 +482,7 @@ def test_one_that_was_passed_over_for_too_long_is_passed_over_no_more():
         await asyncio.gather(running, large, small)
         assert bench.kitchen.joined == [(1, [3, 3]), (3, [1]), (1, [1])]
 
-    with_cache(scenario, cache, max_overtaken=0.05)
+    with_cache(scenario, cache, starvation_limit=0.05)
 
 
 def test_what_the_whole_cache_cannot_hold_is_refused():
@@ -501,8 +501,8 @@ def test_models_share_the_cache_and_wait_in_line_for_it():
 
     async def scenario(bench):
         other = Bench()
-        other.worker = DecodingWorker([other.kitchen.start], bench.worker.limits, other.recorder, cache=cache)
-        other.worker.start()
+        other.batcher = ContinuousBatcher([other.kitchen.start], bench.batcher.limits, other.recorder, cache=cache)
+        other.batcher.start()
         running = await bench.hold(2, 2)
         large = other.submit(1, beam_size=3)
         await asyncio.sleep(0.02)
@@ -511,7 +511,7 @@ def test_models_share_the_cache_and_wait_in_line_for_it():
         bench.kitchen.gate.set()
         await asyncio.gather(running, large, later)
         assert bench.kitchen.joined == [(1, [2, 2]), (1, [1])]
-        await other.worker.stop()
+        await other.batcher.stop()
         assert cache.used == 0
 
     with_cache(scenario, cache)
@@ -545,11 +545,11 @@ def test_sequences_that_join_together_are_a_batch_of_the_tracer():
 
     async def run():
         bench = Bench()
-        bench.worker = DecodingWorker([bench.kitchen.start], bench.worker.limits, bench.recorder, tracer=tracer)
-        bench.worker.start()
+        bench.batcher = ContinuousBatcher([bench.kitchen.start], bench.batcher.limits, bench.recorder, tracer=tracer)
+        bench.batcher.start()
         await bench.submit(1, 3)
         await bench.submit(2)
-        await bench.worker.stop()
+        await bench.batcher.stop()
 
     asyncio.run(run())
     assert [batch[:3] for batch in tracer.batches] == [(1, [2, 2], ["request 0"] * 2), (2, [2], ["request 1"])]
@@ -559,13 +559,13 @@ def test_sequences_that_join_together_are_a_batch_of_the_tracer():
 def test_sequences_that_were_given_up_do_not_make_the_queue_look_slow():
     async def scenario(bench):
         await bench.submit(7, 7, 7, 7)
-        usual = bench.worker._drain.seconds(1000)
+        usual = bench.batcher._drain.seconds(1000)
         for _ in range(10):
             task = bench.submit(1000)
             await asyncio.sleep(0.05)
             task.cancel()
         await asyncio.sleep(0.02)
-        assert bench.worker._drain.seconds(1000) < 20 * usual
+        assert bench.batcher._drain.seconds(1000) < 20 * usual
 
     with_bench(scenario)
 
@@ -575,5 +575,5 @@ def test_the_cost_of_a_sequence_grows_with_its_beam():
     costs = {}
     for beam_size in (1, 5, 32):
         query = SourceQuery((1,) * 79, beam_size, SearchOptions(), 7)
-        costs[beam_size] = 80 * bench.worker._weight(query)
+        costs[beam_size] = 80 * bench.batcher._weight(query)
     assert costs == {1: 40.0, 5: 80.0, 32: 350.0}

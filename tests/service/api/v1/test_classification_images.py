@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 from service.app import create_app
 from service.settings import Settings
 from tests.fixtures.images import LABELS, file_of, shape

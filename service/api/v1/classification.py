@@ -1,37 +1,24 @@
 """`POST /v1/classify`."""
 
 import base64
-from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from models import QueryError
-from models.tasks.text_classification import Classification, Classifier, ClassifyQuery
 from models.tasks.image_classification import ImageClassification, ImageClassifier, ImageQuery
+from models.tasks.text_classification import Classification, Classifier, ClassifyQuery
 from service.api.answer import Answer
-from service.api.requests import (
-    Body,
-    Deadline,
-    ModelName,
-    Priority,
-    Texts,
-    Truncate,
-    deadline_of,
-    find,
-    note_timing,
-    queries_of,
-    reserve_results,
-    urgency_of,
-)
+from service.api.endpoint import answer, register
+from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate
 from service.api.route import ModelRoute
-from service.engine.registry import ServedModel
 from service.errors import PROBLEM_RESPONSES
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1", tags=["native"], route_class=ModelRoute)
+register("classification")(router)
 
 
 class ClassifyRequest(Body):
@@ -45,7 +32,7 @@ class ClassifyRequest(Body):
 
 
 class LabelProbability(BaseModel):
-    """A class that the text or image may be of."""
+    """A class and its probability."""
 
     label: str
     probability: float
@@ -75,30 +62,28 @@ class ClassifyResponse(BaseModel):
 async def classify(
     body: ClassifyRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
 ) -> Answer:
-    """The most probable classes of each text or image."""
+    """Return the most probable classes of each text or image."""
     if (body.text is None) == (body.image is None):
         raise QueryError("give either text or image")
-    served = find(request, body.model, "text-classification" if body.image is None else "image-classification")
-    deadline = deadline_of(request, timeout_ms)
-    inputs = body.text or body.image or ()
-    assert served.manifest.classes is not None
-    items = len(inputs) * min(body.top_k, served.manifest.classes.count)
-    await reserve_results(request, items, deadline)
-    images = body.image is not None
-    queries, tokenized = await queries_of(request, served, _query(served, body), inputs, deadline, images=images)
-    found, timing = await served.worker.submit("classify", queries, deadline, urgency_of(priority))
-    note_timing(request, tokenized, timing)
-    results: Sequence[Classification | ImageClassification] = found
-    return Answer(served, map(_result, results), items)
 
+    def text_query(model: Classifier, text: str) -> ClassifyQuery:
+        return model.query(text, body.top_k, truncate=body.truncate)
 
-def _query(served: ServedModel, body: ClassifyRequest) -> Callable[[str], ClassifyQuery | ImageQuery]:
-    """What checks and tokenizes a text, or decodes an image."""
-    model = served.model
-    if isinstance(model, ImageClassifier):
-        return lambda image: model.query(_bytes(image), body.top_k)
-    assert isinstance(model, Classifier)
-    return lambda text: model.query(text, body.top_k, truncate=body.truncate)
+    def image_query(model: ImageClassifier, image: str) -> ImageQuery:
+        return model.query(_bytes(image), body.top_k)
+
+    return await answer(
+        request,
+        "classify",
+        body.text or body.image or (),
+        text_query if body.image is None else image_query,
+        _result,
+        model=body.model,
+        timeout_ms=timeout_ms,
+        priority=priority,
+        reads="text" if body.image is None else "image",
+        items_per_input=lambda model: min(body.top_k, len(model.labels)),
+    )
 
 
 def _bytes(image: str) -> bytes:
@@ -110,4 +95,4 @@ def _bytes(image: str) -> bytes:
 
 def _result(found: Classification | ImageClassification) -> ClassifyResult:
     labels = [LabelProbability(label=each.label, probability=each.probability) for each in found.labels]
-    return ClassifyResult(text=found.text if isinstance(found, Classification) else None, labels=labels)
+    return ClassifyResult(text=getattr(found, "text", None), labels=labels)

@@ -1,4 +1,4 @@
-"""Tests of the choice of a model, and of what lists none."""
+"""Tests of the list of models and the choice of one."""
 
 import asyncio
 import json
@@ -6,15 +6,15 @@ import json
 import pytest
 
 from service.bench.client import Client
+from service.bench.model_list import ListedModel, choose, list_models
 from service.bench.options import UsageError
-from service.bench.served import Served, choose, list_models
 
 
-def served(name, version=1, task="text-classification"):
-    return Served(name=name, version=version, task=task, limits={})
+def listed_model(name, version=1, reads="text"):
+    return ListedModel(name=name, version=version, task="any", operations=["classify"], reads=reads, limits={})
 
 
-MODELS = [served("photos", task="image-classification"), served("a", 9), served("a", 10), served("b")]
+MODELS = [listed_model("photos", reads="image"), listed_model("a", 9), listed_model("a", 10), listed_model("b")]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,13 @@ def test_what_a_later_server_says_besides_is_ignored(listening):
     [
         (200, b"<html>", "lists no models of Softserve"),
         (200, b'{"object": "list", "data": []}', "lists no models of Softserve"),
-        (200, b'{"models": [{"name": "a\\u001b[31m", "version": 1, "task": "x", "limits": {}}]}', "lists no models"),
-        (401, b"", "asks for a key"),
+        (
+            200,
+            b'{"models": [{"name": "a\\u001b[31m", "version": 1, "task": "x", "operations": [], "reads": "text", '
+            b'"limits": {}}]}',
+            "lists no models",
+        ),
+        (401, b"", "requires an API key"),
         (404, b"", "answers with status 404: is that the address of a Softserve"),
         (503, b"", "answers with status 503"),
     ],

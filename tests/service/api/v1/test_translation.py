@@ -10,9 +10,9 @@ from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.bundle.store import load_bundle
 from models.decoding.beam_search import SearchOptions
 from models.decoding.continuous import Decoding
+from models.store import load_bundle
 from service.app import create_app
 from service.settings import Settings
 

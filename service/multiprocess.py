@@ -38,7 +38,7 @@ logger = logging.getLogger("softserve")
 
 _SPAWN = multiprocessing.get_context("spawn")
 _TICK = 0.1
-"""Seconds between two looks at the processes."""
+"""Seconds between two checks of the processes."""
 _HEARTBEAT_INTERVAL = 1.0
 """Longest time in seconds between two heartbeats of a process."""
 _LOADING_HEARTBEAT_TIMEOUT = 60.0
@@ -46,7 +46,7 @@ _LOADING_HEARTBEAT_TIMEOUT = 60.0
 _LOADING, _SERVING = b"l", b"s"
 """Heartbeats."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
-"""Seconds after a process that did not get so far as to serve; doubled from try to try."""
+"""Seconds to wait after a process that ended before it served; doubled from try to try."""
 _GRACE = 5.0
 """Seconds beyond the time to shut down after which a process is killed."""
 
@@ -57,7 +57,7 @@ def serve_multiprocess(settings: Settings) -> int:
     Raises what `create_app` does.
     """
     prepare(settings)
-    app = create_app(settings)  # so that what is wrong with the settings is said once
+    app = create_app(settings)  # so that errors of the settings are reported once
     with tempfile.TemporaryDirectory(prefix="softserve-metrics-") as directory:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory  # for the processes to come
         try:
@@ -98,7 +98,7 @@ class _Worker:
 
     @property
     def over(self) -> bool:
-        """Whether it ended, or hangs."""
+        """Whether it ended, or sends no heartbeats."""
         return not self.process.is_alive() or time.monotonic() - self._last_heartbeat > self._timeout
 
     @property
@@ -108,12 +108,12 @@ class _Worker:
         return self._heartbeat_timeout if self.ready else max(self._heartbeat_timeout, _LOADING_HEARTBEAT_TIMEOUT)
 
     def drain(self) -> None:
-        """Let it finish what it accepted, and end."""
+        """Let the process finish the requests that it accepted, and end."""
         self.draining, self._last_heartbeat = True, time.monotonic()
         self.process.terminate()
 
     def reap(self) -> None:
-        """End what is left of it. Its counters stay, its gauges go."""
+        """Kill the process if it still runs, and release it; its counters are kept, its gauges removed."""
         self.process.kill()
         self.process.join()
         self._pipe.close()
@@ -121,7 +121,7 @@ class _Worker:
 
 
 class Supervisor:
-    """Keeps processes serving until SIGTERM or SIGINT: one that ended or hangs is replaced, however it came to it.
+    """Keeps processes serving until SIGTERM or SIGINT: one that ended or hangs is replaced, whatever the reason.
 
     A process takes no connection before its models are loaded, so that the others answer meanwhile. Where one ends
     before any has got so far, all end, and `failed` is set; later ones are tried again and again. SIGHUP replaces all,
@@ -144,7 +144,7 @@ class Supervisor:
         kept = {number: signal.signal(number, self._note_signal) for number in numbers}
         try:
             while not self._stopping and not self.failed:
-                self._look()
+                self._check()
                 time.sleep(_TICK)
         finally:
             self._stop()
@@ -158,7 +158,7 @@ class Supervisor:
     def _stopping(self) -> bool:
         return signal.SIGTERM in self._signals or signal.SIGINT in self._signals
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         for worker in self._workers:
             worker.read_heartbeats()
         if any(worker.ready for worker in self._workers):
@@ -174,7 +174,7 @@ class Supervisor:
     def _reap(self, worker: _Worker) -> None:
         self._workers.remove(worker)
         worker.reap()
-        self._tell_processes()
+        self._write_processes()
         if worker.draining or self._stopping:
             return
         logger.error("process %d ended with status %s", worker.process.pid, worker.process.exitcode)
@@ -201,7 +201,7 @@ class Supervisor:
 
     @property
     def _serving(self) -> list[_Worker]:
-        """Processes that are meant to stay."""
+        """Processes that are neither draining nor a replacement that is still loading."""
         return [worker for worker in self._workers if not worker.draining and worker is not self._fresh]
 
     def _fill_up(self) -> None:
@@ -221,15 +221,15 @@ class Supervisor:
             self._wait()
             return None
         self._workers.append(worker)
-        self._tell_processes()
+        self._write_processes()
         return worker
 
     def _wait(self) -> None:
         self._next_try = time.monotonic() + self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
-    def _tell_processes(self) -> None:
-        """Write which processes there are to the file that the metrics read."""
+    def _write_processes(self) -> None:
+        """Write the list of processes to the file that the metrics read."""
         known = {
             "supervisor": os.getpid(),
             "workers": [worker.process.pid for worker in self._workers],
@@ -240,7 +240,7 @@ class Supervisor:
         draft.replace(self._directory / PROCESSES)
 
     def _stop(self) -> None:
-        """Accept no more connections, and let all processes finish what they accepted."""
+        """Accept no more connections, and let all processes finish their accepted requests."""
         for listener in self._sockets:
             listener.close()
         for worker in self._workers:
@@ -258,7 +258,7 @@ def _work(settings: Settings, sockets: list[socket.socket], pipe: Connection, nu
     prepare(settings)
     threads = settings.threads or max(1, usable_cpus() // settings.workers)
     app = create_app(settings.model_copy(update={"threads": threads}), load_first=True)
-    app.state.registry.on_failure = partial(_give_up, app.state.registry)
+    app.state.registry.on_failure = partial(_exit_at_failure, app.state.registry)
     _WorkerServer(settings, app, pipe).run(sockets)
 
 
@@ -295,7 +295,7 @@ def send_heartbeat(descriptor: int, serving: bool) -> bool:
     return True
 
 
-def _give_up(registry: Registry) -> None:
+def _exit_at_failure(registry: Registry) -> None:
     """End a process that serves nothing yet."""
     logger.error("a model failed to load: %s", registry.failure)
     logging.shutdown()

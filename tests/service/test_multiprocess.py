@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from service.multiprocess import Supervisor, send_heartbeat
 from service.settings import Settings
-from service.workers import Supervisor, send_heartbeat
 
 
 def workers(process):
@@ -286,8 +286,8 @@ def supervisor(monkeypatch, tmp_path):
             raise BlockingIOError("no more processes")
         return FakeWorker(made, number)
 
-    monkeypatch.setattr("service.workers._Worker", worker)
-    monkeypatch.setattr("service.workers.time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr("service.multiprocess._Worker", worker)
+    monkeypatch.setattr("service.multiprocess.time", SimpleNamespace(monotonic=lambda: made.now))
     made._look()
     return made
 

@@ -6,30 +6,17 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from models import LanguageModel
-from models.tasks.language_model import NextWords, SentenceScore
+from models.tasks.language_model import LanguageModel, NextWords, NextWordsQuery, ScoreQuery, SentenceScore
 from service.api.answer import Answer
-from service.api.requests import (
-    Body,
-    Deadline,
-    ModelName,
-    Priority,
-    Texts,
-    Truncate,
-    deadline_of,
-    find,
-    note_timing,
-    queries_of,
-    reserve_results,
-    urgency_of,
-)
+from service.api.endpoint import answer, register
+from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate
 from service.api.route import ModelRoute
-from service.engine.registry import ServedModel
 from service.errors import PROBLEM_RESPONSES
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1", tags=["native"], route_class=ModelRoute)
+register("language-model")(router)
 
 
 class NextWordRequest(Body):
@@ -66,7 +53,7 @@ class ComponentWeight(BaseModel):
 
 
 class NextWordResult(BaseModel):
-    """What may follow one context, most probable first; entropy of the whole distribution in nats.
+    """The next words after one context, most probable first; entropy of the whole distribution in nats.
 
     Words of probability 0 are left out, so that a sparse-softmax may return fewer words than asked for.
     """
@@ -120,52 +107,34 @@ class ScoreResponse(BaseModel):
 async def next_word(
     body: NextWordRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
 ) -> Answer:
-    """The most probable next words after each context."""
-    served, model = _find(request, body.model)
-    deadline = deadline_of(request, timeout_ms)
-    cache = served.prefixes
-    items = len(body.context) * min(body.top_k, model.vocab_size)
-    await reserve_results(request, items, deadline)
-    queries, tokenized = await queries_of(
+    """Return the most probable next words after each context."""
+
+    def query(model: LanguageModel, context: str) -> NextWordsQuery:
+        return model.next_words_query(context, body.top_k, truncate=body.truncate)
+
+    return await answer(
         request,
-        served,
-        lambda text: model.next_words_query(text, body.top_k, truncate=body.truncate, cache=cache),
+        "next-word",
         body.context,
-        deadline,
-        cost=None if cache is None else len(body.context),  # of a context that goes on, one word is read
+        query,
+        lambda result: _next_word_result(result, body.explain),
+        model=body.model,
+        timeout_ms=timeout_ms,
+        priority=priority,
+        items_per_input=lambda model: min(body.top_k, model.vocab_size),
     )
-    new = [query for query in queries if query.known is None]
-    found, timing = await served.worker.submit("next-word", new, deadline, urgency_of(priority))
-    note_timing(request, tokenized, timing)
-    if cache is not None:
-        for query, result in zip(new, found, strict=True):
-            model.remember(query, result, cache)
-        hits = sum(query.known is not None or query.after is not None for query in queries)
-        served.observer.prefixes(hits, len(queries) - hits)
-    rest = iter(found)
-    results = [query.known or next(rest) for query in queries]
-    return Answer(served, (_next_word_result(result, body.explain) for result in results), items)
 
 
 @router.post("/score", response_model=ScoreResponse, responses=PROBLEM_RESPONSES)
 async def score(body: ScoreRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None) -> Answer:
-    """Log-probability and perplexity of each text, word by word."""
-    served, model = _find(request, body.model)
-    deadline = deadline_of(request, timeout_ms)
-    queries, tokenized = await queries_of(
-        request, served, lambda text: model.score_query(text, truncate=body.truncate), body.text, deadline
+    """Return the log-probability and perplexity of each text, word by word."""
+
+    def query(model: LanguageModel, text: str) -> ScoreQuery:
+        return model.score_query(text, truncate=body.truncate)
+
+    return await answer(
+        request, "score", body.text, query, _score_result, model=body.model, timeout_ms=timeout_ms, priority=priority
     )
-    items = sum(query.result_items for query in queries)
-    await reserve_results(request, items, deadline)
-    results, timing = await served.worker.submit("score", queries, deadline, urgency_of(priority))
-    note_timing(request, tokenized, timing)
-    return Answer(served, map(_score_result, results), items)
-
-
-def _find(request: Request, name: str | None) -> tuple[ServedModel, LanguageModel]:
-    served = find(request, name, "language-model")
-    assert isinstance(served.model, LanguageModel)
-    return served, served.model
 
 
 def _next_word_result(result: NextWords, explain: bool) -> NextWordResult:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models import BundleError, LanguageModel, ModelStore, UnknownModelError, UnsupportedDeviceError
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import math
 import pytest
 from fastapi.testclient import TestClient
 
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 from models.tasks.language_model import SentenceScore, TokenScore
-from service.api.native import _score_result
+from service.api.v1.language_model import _score_result
 from service.app import create_app
 from service.settings import Settings
 

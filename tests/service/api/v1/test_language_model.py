@@ -217,19 +217,19 @@ def test_other_content_types_are_refused_and_named(client, detail_of, content_ty
 
 
 def test_a_megabyte_of_text_names_length_and_limit(client, library, detail_of):
-    limit = 64 * library.manifest.limits.max_tokens
+    limit = 64 * library.manifest.config.limits.max_tokens
     for response in (next_word(client, context="a " * 500_000), score(client, text="a " * 500_000)):
         assert f"has 1000000 characters; the model's limit is {limit}" in detail_of(response, 422)
 
 
 def test_too_many_tokens_name_length_and_limit(client, library, detail_of):
-    limit = library.manifest.limits.max_tokens
+    limit = library.manifest.config.limits.max_tokens
     detail = detail_of(next_word(client, context="a " * (limit + 1)), 422)
     assert detail == f"the text has {limit + 1} tokens; the model's limit is {limit}"
 
 
 def test_a_megabyte_of_text_may_be_cut(client, library):
-    tokens = library.manifest.limits.max_tokens
+    tokens = library.manifest.config.limits.max_tokens
     assert len(results(next_word(client, context="a " * 500_000, truncate=True, top_k=3))[0]["words"]) == 3
     assert len(results(score(client, text="a " * 500_000, truncate=True))[0]["tokens"]) == tokens + 1
 
@@ -433,7 +433,7 @@ def test_without_a_cache_everything_is_read(serve, gate):
 
 
 def test_urgent_requests_go_first_until_others_have_waited_too_long(busy, gate):
-    service = busy(max_overtaken_ms=60_000)
+    service = busy(starvation_limit_ms=60_000)
     posted = [
         service.queue(context=context, headers=headers)
         for context, headers in (

@@ -7,8 +7,8 @@ from typing import Any
 
 from models.backend import Backend, BackendName
 from models.bundle.manifest import MANIFEST, Manifest
-from models.bundle.reading import load_manifest, read_manifest
 from models.errors import BundleError, UnknownModelError, UnsupportedDeviceError
+from models.reading import load_manifest, read_manifest
 from models.tasks.registry import TASKS
 
 __all__ = ["ModelStore", "bundle_errors", "load_bundle"]

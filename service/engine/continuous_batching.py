@@ -10,22 +10,22 @@ from dataclasses import dataclass, field, replace
 from models.decoding.beam_search import Hypothesis
 from models.decoding.continuous import Decoding
 from models.decoding.sequence_to_sequence import SourceQuery
-from service.engine.budget import Budget
-from service.engine.queue import DEFAULT_URGENCY, Entry, Limits
-from service.engine.worker import (
+from models.tasks.model import Part
+from service.engine.batcher import (
     PAUSE,
+    Batcher,
     DeadlineExceeded,
     Observer,
-    Query,
     Timing,
     Tracer,
     Waiting,
-    Worker,
     fail,
     succeed,
 )
+from service.engine.budget import Budget
+from service.engine.queue import DEFAULT_URGENCY, Entry, Limits
 
-__all__ = ["DecodingWorker", "Start"]
+__all__ = ["ContinuousBatcher", "Start"]
 
 _STEPS = (128, 512)
 """Output limits up to which sequences share a decoding: its buffers are as long as its longest sequence may become."""
@@ -57,7 +57,7 @@ class _Running:
 
 
 Start = Callable[[int], Decoding]
-"""Makes an empty decoding for a beam size."""
+"""Returns an empty decoding for a beam size."""
 
 
 @dataclass(eq=False, slots=True)
@@ -73,11 +73,11 @@ class _Device:
     """Steps taken so far."""
 
 
-class DecodingWorker(Worker):
+class ContinuousBatcher(Batcher):
     """Decodes the sequences of one model. Sequences of different beam sizes or length classes take turns in steps.
 
-    What a decoding may come to take is reserved in the cache budget before a sequence joins, so that one that has
-    joined always finishes.
+    The largest memory that a decoding may need is reserved in the cache budget before a sequence joins, so that a
+    sequence that has joined always finishes.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class DecodingWorker(Worker):
         cache: Budget | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        """A `start` for each device that holds the model; they take from one queue. `cache` is in bytes."""
+        """`starts` has a function for each replica of the model; all share one queue. `cache` is in bytes."""
         limits = replace(limits, max_batch_tokens=min(limits.max_batch_tokens, _ENCODED_TOKENS))
         super().__init__(limits, observer, threads=len(starts), tracer=tracer)
         self._most = limits.max_batch_items
@@ -98,20 +98,20 @@ class DecodingWorker(Worker):
         self._empty: dict[int, Decoding] = {}
 
     async def submit(
-        self, operation: str, queries: Sequence[Query], deadline: float, urgency: int = DEFAULT_URGENCY
+        self, operation: str, parts: Sequence[Part], deadline: float, urgency: int = DEFAULT_URGENCY
     ) -> tuple[list[list[Hypothesis]], Timing]:
-        """Return the hypotheses of each query; raises `OverBudget` where one does not fit into the cache alone."""
-        for query in queries:
-            self._cache.check(self._bytes(None, [_source(query)]))
-        return await super().submit(operation, queries, deadline, urgency)
+        """Return the hypotheses of each source; raises `OverBudget` where one does not fit into the cache alone."""
+        for part in parts:
+            self._cache.check(self._bytes(None, [_source(part)]))
+        return await super().submit(operation, parts, deadline, urgency)
 
-    def _group(self, operation: str, query: Query) -> str:
-        """Beam size and length class."""
-        source = _source(query)
+    def _group(self, operation: str, part: Part) -> str:
+        """Return the beam size and the length class."""
+        source = _source(part)
         return f"{source.beam_size}/{sum(source.max_tokens > most for most in _STEPS)}"
 
-    def _weight(self, query: Query) -> float:
-        return (_FIXED_BEAM + _source(query).beam_size) / (_FIXED_BEAM + _USUAL_BEAM)
+    def _weight(self, part: Part) -> float:
+        return (_FIXED_BEAM + _source(part).beam_size) / (_FIXED_BEAM + _USUAL_BEAM)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as devices:
@@ -154,18 +154,18 @@ class DecodingWorker(Worker):
         self._deliver(device, finished)
 
     def _joining(self, device: _Device) -> list[_Running]:
-        """Take out of the queue what joins at the next step, and reserve its share of the cache."""
+        """Take the entries that join at the next step out of the queue, and reserve their memory in the cache."""
         now = time.monotonic()
         entries = self._queue.next_joining(now, self._room(device), lambda some: self._fits(device, some))
         if not entries:
             return []
         more = self._missing(device, entries)
         reserved = self._cache.try_reserve(more)
-        assert reserved, "next_joining took what does not fit"
+        assert reserved, "next_joining returned entries that do not fit"
         device.reserved += more
         group = entries[0].operation
         if group not in device.decodings:
-            device.decodings[group] = device.start(_source(entries[0].payload.query).beam_size)
+            device.decodings[group] = device.start(_source(entries[0].payload.part).beam_size)
         self._batches += 1
         batch = _Batch(self._batches, now, entries, len(entries))
         new = [_Running(entry, batch, device.steps) for entry in entries]
@@ -175,7 +175,7 @@ class DecodingWorker(Worker):
         return new
 
     def _room(self, device: _Device) -> int:
-        """Return how many sequences may join: the device's share of those that wait."""
+        """Return how many sequences may join: the device's share of the queue."""
         share = math.ceil(len(self._queue) / len(self._devices))
         return min(share, self._most - len(device.running))
 
@@ -188,7 +188,7 @@ class DecodingWorker(Worker):
 
     def _missing(self, device: _Device, entries: Sequence[Entry[Waiting]]) -> int:
         """Return the bytes that are still to be reserved for entries of one group to join."""
-        group, sources = entries[0].operation, [_source(entry.payload.query) for entry in entries]
+        group, sources = entries[0].operation, [_source(entry.payload.part) for entry in entries]
         needed = sum(each.reserved_bytes() for key, each in device.decodings.items() if key != group)
         return max(0, needed + self._bytes(device.decodings.get(group), sources) - device.reserved)
 
@@ -202,7 +202,7 @@ class DecodingWorker(Worker):
         return decoding.reserved_bytes([(source.length, source.max_tokens) for source in joining])
 
     async def _wait_for_cache(self, device: _Device) -> None:
-        """Wait in line while the decodings of other models take the room that the head of the queue needs."""
+        """Wait in line while decodings of other models hold the memory that the head of the queue needs."""
         missing = self._missing(device, [self._queue.head(time.monotonic())])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PAUSE):
@@ -210,7 +210,7 @@ class DecodingWorker(Worker):
             device.reserved += missing
 
     def _release_cache(self, device: _Device) -> None:
-        """Release what the decodings of a device do not need any more."""
+        """Release the memory that the decodings of a device do not need any more."""
         for key in [key for key, decoding in device.decodings.items() if not decoding.reserved_bytes()]:
             del device.decodings[key]
         needed = min(device.reserved, sum(decoding.reserved_bytes() for decoding in device.decodings.values()))
@@ -234,11 +234,11 @@ class DecodingWorker(Worker):
     def _advance(
         self, device: _Device, new: Sequence[_Running], gone: Sequence[_Running]
     ) -> list[tuple[object, list[Hypothesis]]]:
-        """Let sequences join and leave, and take a step. Called on the worker's thread."""
+        """Let sequences join and leave, and take a step. Called on the batcher's thread."""
         for decoding in device.decodings.values() if gone else ():
             decoding.cancel(gone)
         if new:
-            sources = [_source(each.entry.payload.query) for each in new]
+            sources = [_source(each.entry.payload.part) for each in new]
             decoding = device.decodings[new[0].entry.operation]
             searches = [(each, source.options, source.max_tokens) for each, source in zip(new, sources, strict=True)]
             decoding.add([source.tokens for source in sources], searches)
@@ -274,7 +274,7 @@ class DecodingWorker(Worker):
 
 def _progress(running: _Running, device: _Device) -> int:
     """Return the part of a sequence's cost that was computed before it left; most end at half of their limit."""
-    limit = _source(running.entry.payload.query).max_tokens
+    limit = _source(running.entry.payload.part).max_tokens
     return round(running.entry.cost * min(1.0, 2 * (device.steps - running.joined) / limit))
 
 
@@ -283,6 +283,6 @@ def _running(key: object) -> _Running:
     return key
 
 
-def _source(query: Query) -> SourceQuery:
-    assert isinstance(query, SourceQuery)
-    return query
+def _source(part: Part) -> SourceQuery:
+    assert isinstance(part, SourceQuery)
+    return part

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from fastapi.testclient import TestClient
 
-from models.bundle.store import load_bundle
+from models.store import load_bundle
 from service.app import create_app
 from service.settings import Settings
 

@@ -1,0 +1,79 @@
+"""The path of a request from its body to its answer, the same for every endpoint that runs a model."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fastapi import Request
+from pydantic import BaseModel
+
+from models.registry import Registry
+from service.api.answer import Answer
+from service.api.requests import (
+    deadline_of,
+    find,
+    note_timing,
+    queries_of,
+    reserve_results,
+    urgency_of,
+)
+
+__all__ = ["ENDPOINTS", "answer", "register"]
+
+ENDPOINTS: Registry[Any] = Registry("service.api.v1", "endpoints", group="softserve.service.tasks")
+"""The `APIRouter` of each kind of task: those of `service.api.v1`, and entry points of other distributions."""
+
+register = ENDPOINTS.register
+"""Register a router: `register("text-embedding")(router)`."""
+
+
+async def answer(
+    request: Request,
+    operation: str,
+    inputs: Sequence[str],
+    query: Callable[[Any, str], Any],
+    result: Callable[[Any], BaseModel],
+    *,
+    model: str | None,
+    timeout_ms: int | None,
+    priority: str | None,
+    reads: str = "text",
+    items_per_input: Callable[[Any], int] | None = None,
+) -> Answer:
+    """Compute the results of a request by the model that offers an operation.
+
+    `query` makes a query of the model and an input, `result` makes the response of a result of the model.
+    `items_per_input` returns the largest number of result items of one input, where that is known of the model before
+    any query is made: so a request with too many is refused before its inputs are tokenized.
+
+    Raises the errors of `find`, `queries_of`, `reserve_results` and `Batcher.submit`.
+    """
+    served = find(request, model, operation, reads)
+    deadline = deadline_of(request, timeout_ms)
+    items = 0
+    if items_per_input is not None:
+        items = len(inputs) * items_per_input(served.model)
+        await reserve_results(request, items, deadline)
+    queries, prepared = await queries_of(
+        request,
+        served,
+        lambda each: query(served.model, each),
+        inputs,
+        deadline,
+        images=reads == "image",
+        cost=served.model.estimated_tokens(operation, inputs),
+    )
+    if items_per_input is None:
+        items = sum(each.result_items for each in queries)
+        await reserve_results(request, items, deadline)
+    parts = [each.parts() for each in queries]
+    outputs, timing = await served.batcher.submit(
+        operation, [part for some in parts for part in some], deadline, urgency_of(priority)
+    )
+    note_timing(request, prepared, timing)
+    rest = iter(outputs)
+    results = (
+        result(served.model.result(each, list(itertools.islice(rest, len(some)))))
+        for each, some in zip(queries, parts, strict=True)
+    )
+    return Answer(served, results, items)

@@ -1,0 +1,1 @@
+"""The endpoints that run models, one file for each kind of task."""

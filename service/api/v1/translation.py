@@ -1,0 +1,65 @@
+"""`POST /v1/translate`."""
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+
+from models import TextTooLongError
+from models.tasks.translation import Translation, TranslationQuery, Translator
+from service.api.answer import Answer
+from service.api.endpoint import answer, register
+from service.api.requests import Deadline, Priority
+from service.api.route import ModelRoute
+from service.api.search import ScoredText, SearchBody
+from service.engine.queue import QueueFull
+from service.errors import PROBLEM_RESPONSES
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1", tags=["native"], route_class=ModelRoute)
+register("translation")(router)
+
+
+class TranslateRequest(SearchBody):
+    """Texts to translate, sentence by sentence."""
+
+
+class TranslateResult(BaseModel):
+    """The translations of one text, best first."""
+
+    text: str
+    translations: list[ScoredText]
+
+
+class TranslateResponse(BaseModel):
+    """One result per text, in order."""
+
+    model: str
+    version: int
+    results: list[TranslateResult]
+
+
+@router.post("/translate", response_model=TranslateResponse, responses=PROBLEM_RESPONSES)
+async def translate(
+    body: TranslateRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
+) -> Answer:
+    """Translate each text. Its sentences are translated independently of each other and of other requests."""
+    options, max_sentences = body.options(), request.app.state.settings.max_queue_items
+
+    def query(model: Translator, text: str) -> TranslationQuery:
+        try:
+            return model.query(
+                text, body.beam_size, options=options, truncate=body.truncate, max_sentences=max_sentences
+            )
+        except TextTooLongError as error:
+            if error.unit == "sentences":
+                raise QueueFull(never=True) from error
+            raise
+
+    return await answer(
+        request, "translate", body.text, query, _result, model=body.model, timeout_ms=timeout_ms, priority=priority
+    )
+
+
+def _result(translation: Translation) -> TranslateResult:
+    texts = [ScoredText(text=each.text, score=each.score) for each in translation.translations]
+    return TranslateResult(text=translation.text, translations=texts)
