@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
-from models.bundle.reading import read_manifest
 
 from models.bundle.manifest import DataSource, Kernel, Manifest, Quality, Quantization, SoftmaxLayer
+from models.reading import read_manifest
 from training.export.bundle import Exported
 from training.export.model_card import model_card
 
