@@ -3,6 +3,7 @@ PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8000
 DATA ?= data
+TEST_PROCESSES ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 1) + 1)))
 
 BIN := .venv/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet --constraint constraints.txt
@@ -15,8 +16,9 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotat
 serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 	@exec $(BIN)/softserve serve --host $(HOST) --port $(PORT)
 
-test: .venv/.test  ## Run every test.
-	$(BIN)/pytest
+test: .venv/.test  ## Run every test, with one more process than processors.
+	$(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --ignore tests/service/hostile
+	$(BIN)/pytest tests/service/hostile  # alone on the machine: they bound delays of a server
 
 test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail without one.
 	SOFTSERVE_REQUIRE_GPU=1 .venv-gpu/bin/pytest tests/models/test_devices.py
@@ -28,6 +30,7 @@ check: .venv/.test  ## Lint, formatting, types, Dockerfile, compose.yaml; Promet
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python docs/import_graph.py --check
 	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec compose.yaml
 	@command -v promtool >/dev/null || { echo "promtool is not installed: rules are not checked"; exit 0; }; \

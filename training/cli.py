@@ -235,6 +235,7 @@ def _reference(text: str) -> tuple[str, float]:
 def main() -> None:
     """Entry point of the `softserve-train` command."""
     logging.basicConfig(level=logging.WARNING)
+    sys.path.insert(0, "")  # a recipe's kernel may be in a module of the current directory
     try:
         sys.exit(app.cli(prog="softserve-train", description=__doc__))
     except (RecipeError, ModelError, ExportError, FloatingPointError, OSError, ValueError) as error:
