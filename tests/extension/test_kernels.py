@@ -132,7 +132,10 @@ def test_kernels_are_parsed() -> None:
 @pytest.mark.parametrize(
     ("kernels", "said"),
     [
-        ("nowhere.at_all:Kernel", "No module named 'nowhere'; is it in the current directory, installed, or on PYTHONPATH"),
+        (
+            "nowhere.at_all:Kernel",
+            "No module named 'nowhere'; is it in the current directory, installed, or on PYTHONPATH",
+        ),
         (f"{HERE}:Missing", f"module '{HERE}' has no attribute 'Missing'"),
         (f"lin, {HERE}:NOT_A_CLASS", "is not a subclass of training.softmax.Kernel"),
         ("training.loop:Trainer", "is not a subclass of training.softmax.Kernel"),

@@ -324,7 +324,9 @@ def _own_class(path: str) -> type[Kernel]:
     try:
         found = pkgutil.resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"kernel {path!r} cannot be imported: {error}; is it in the current directory, installed, or on PYTHONPATH?") from error
+        raise ValueError(
+            f"kernel {path!r} cannot be imported: {error}; is it in the current directory, installed, or on PYTHONPATH?"
+        ) from error
     if not (isinstance(found, type) and issubclass(found, Kernel)) or found.score is Kernel.score:
         raise ValueError(f"kernel {path!r} is not a subclass of training.softmax.Kernel that overrides score")
     if KERNELS.get(found.name, found) is not found:
