@@ -325,7 +325,7 @@ def _own_class(path: str) -> type[Kernel]:
         found = pkgutil.resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"kernel {path!r} cannot be imported: {error}; is it in the current directory, installed, or on PYTHONPATH?"
+            f"kernel {path!r} cannot be imported: {error}; modules of the current directory are found too"
         ) from error
     if not (isinstance(found, type) and issubclass(found, Kernel)) or found.score is Kernel.score:
         raise ValueError(f"kernel {path!r} is not a subclass of training.softmax.Kernel that overrides score")
