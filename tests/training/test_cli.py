@@ -225,6 +225,7 @@ def test_a_restart_that_cannot_start_keeps_the_run(train: Train, recipe: Path, t
 
 def test_corpora_are_listed_with_their_licences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("TERM", "xterm")  # a dumb terminal has 80 columns
     result = run_cli("corpora")
     assert result.code == 0
     for corpus in CORPORA.values():
