@@ -224,7 +224,7 @@ def test_a_restart_that_cannot_start_keeps_the_run(train: Train, recipe: Path, t
 
 
 def test_corpora_are_listed_with_their_licences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setattr("training.cli.console._width", 400)  # processes of a parallel run start with COLUMNS=80
     result = run_cli("corpora")
     assert result.code == 0
     for corpus in CORPORA.values():
