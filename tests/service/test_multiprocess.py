@@ -288,7 +288,7 @@ def supervisor(monkeypatch, tmp_path):
 
     monkeypatch.setattr("service.multiprocess._Worker", worker)
     monkeypatch.setattr("service.multiprocess.time", SimpleNamespace(monotonic=lambda: made.now))
-    made._look()
+    made._check()
     return made
 
 
@@ -299,21 +299,21 @@ def numbers(supervisor):
 def serve_all(supervisor):
     for worker in supervisor._workers:
         worker.ready = True
-    supervisor._look()
+    supervisor._check()
 
 
 def test_a_number_is_used_again_once_its_process_is_gone(supervisor):
     assert numbers(supervisor) == [0, 1]
     serve_all(supervisor)
     supervisor._workers[0].over = True
-    supervisor._look()
+    supervisor._check()
     assert numbers(supervisor) == [1, 0]
     assert not supervisor.failed
 
 
 def test_a_process_that_ends_before_any_serves_ends_all(supervisor):
     supervisor._workers[0].over = True
-    supervisor._look()
+    supervisor._check()
     assert supervisor.failed
     assert numbers(supervisor) == [1], "and none is started any more"
 
@@ -322,19 +322,19 @@ def test_where_there_is_no_room_for_processes_it_is_tried_again_less_and_less_of
     serve_all(supervisor)
     supervisor.full = True
     supervisor._workers[0].over = True
-    supervisor._look()
+    supervisor._check()
     assert numbers(supervisor) == [1]
     supervisor.full = False
-    supervisor._look()
+    supervisor._check()
     assert numbers(supervisor) == [1], "not at once"
     supervisor.now += 1.5
-    supervisor._look()
+    supervisor._check()
     assert numbers(supervisor) == [1, 0]
     for _ in range(10):  # each ends before it serves
         supervisor._workers[-1].over = True
-        supervisor._look()
+        supervisor._check()
         supervisor.now += 31
-        supervisor._look()
+        supervisor._check()
         assert len(numbers(supervisor)) == 2
     assert supervisor._pause == 30.0
 
@@ -343,9 +343,9 @@ def test_processes_are_renewed_one_by_one(supervisor):
     serve_all(supervisor)
     before = list(supervisor._workers)
     supervisor._note_signal(signal.SIGHUP, None)
-    supervisor._look()
+    supervisor._check()
     assert numbers(supervisor) == [0, 1, 2]
-    supervisor._look()
+    supervisor._check()
     assert not any(worker.draining for worker in supervisor._workers), "the new one is not ready"
     for _ in range(6):
         serve_all(supervisor)
@@ -358,10 +358,10 @@ def test_where_a_renewal_does_not_serve_those_before_it_go_on(supervisor):
     serve_all(supervisor)
     before = list(supervisor._workers)
     supervisor._note_signal(signal.SIGHUP, None)
-    supervisor._look()
+    supervisor._check()
     supervisor._workers[-1].over = True
     for _ in range(3):
-        supervisor._look()
+        supervisor._check()
         supervisor.now += 31
     assert supervisor._workers == before
 
@@ -370,7 +370,7 @@ def test_nothing_is_started_once_it_is_to_stop(supervisor):
     serve_all(supervisor)
     supervisor._note_signal(signal.SIGTERM, None)
     supervisor._workers[0].over = True
-    supervisor._look()
+    supervisor._check()
     assert numbers(supervisor) == [1]
     supervisor._stop()
     assert all(worker.draining for worker in supervisor._workers)
