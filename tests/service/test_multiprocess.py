@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -58,7 +59,7 @@ class Load:
         while not self.over.is_set() and process.process.poll() is None:
             try:
                 self.answers.append(process.post("thank you very"))
-            except OSError as error:
+            except (OSError, HTTPException) as error:  # the latter where an answer breaks off
                 self.errors.append(error)
 
     def end(self):
