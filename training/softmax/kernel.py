@@ -109,7 +109,9 @@ class Kernel(nn.Module):
     def hyperparameters(self) -> dict[str, float]:
         """Return the current values, without those that still depend on the hidden size."""
         known = {name: value for name, value in self._values.items() if value is not None}
-        return {name: float(self.value(name, 0)) for name in known} if self.learnable else known
+        if not self.learnable:
+            return known
+        return {name: float(torch.as_tensor(self.value(name, 0)).detach()) for name in known}
 
     def blocks(self, hidden_size: int) -> Sequence[Block]:
         """Return the columns of each inner product that `score` needs; by default one, of whole vectors."""

@@ -23,8 +23,9 @@ from training.export.model_card import Card
 from training.export.quantize import quantize_int8
 from training.export.task_export import TOKENIZER, TaskExport, vocabulary_section
 from training.networks.text_classifier import TextClassifier
-from training.tasks.text_classification import ClassificationRecipe, TextClassificationTask
+from training.tasks.text_classification import TextClassificationTask
 from training.tasks.text_classification.reading import known_texts, label_ids
+from training.tasks.text_classification.settings import ClassificationRecipe
 
 __all__ = ["EmbeddingExport", "EmbeddingRecipe", "EmbeddingTask"]
 
