@@ -4,6 +4,7 @@ import ast
 import importlib
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,24 @@ def imported(path):
             yield node.module.partition(".")[0]
 
 
+def modules_imported(path):
+    """Modules of the packages that a module imports when it is imported itself, or later."""
+    for node in runtime_nodes(tree(path)):
+        if isinstance(node, ast.ImportFrom):
+            for name in (f"{node.module}.{alias.name}" for alias in node.names):
+                is_module = (ROOT / name.replace(".", "/")).with_suffix(".py").is_file()
+                yield name if is_module else node.module
+
+
+def runtime_nodes(node):
+    """A node and all below it, without the blocks that only type checkers read."""
+    if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from runtime_nodes(child)
+
+
 def exported(path):
     """Names in `__all__` of a module; None where it has none."""
     for node in tree(path).body:
@@ -88,11 +107,21 @@ def test_training_never_imports_the_service(path):
     assert "service" not in set(imported(path))
 
 
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {module_name(path): set(modules_imported(path)) for path in [*MODULES, *TRAINING]}
+    list(TopologicalSorter(graph).static_order())
+
+
 def test_torch_is_imported_in_one_place_outside_training():
     assert [path for path in MODULES if "torch" in set(imported(path))] == [TORCHSCRIPT]
 
 
-@pytest.mark.parametrize("path", [*MODULES, *TRAINING], ids=str)
+OTHERS = sorted(
+    path.relative_to(ROOT) for name in ("tests", "benchmarks", "docs") for path in (ROOT / name).rglob("*.py")
+)
+
+
+@pytest.mark.parametrize("path", [*MODULES, *TRAINING, *OTHERS], ids=str)
 def test_no_module_is_too_long(path):
     assert len((ROOT / path).read_text(encoding="utf-8").splitlines()) <= 400
 

@@ -129,7 +129,7 @@ def test_the_bundle_is_of_the_task_and_sound(installed: dict[str, str], bundles:
     (quality,) = {each["value"] for each in manifest["quality"] if each["split"] == "test"}
     assert quality > 0.5
     assert "cosine" in (bundles / "errand-classes" / "1" / "MODEL_CARD.md").read_text(encoding="utf-8")
-    assert "errand-vectors" in command(installed, "service.cli", "validate", bundles / "errand-vectors" / "1")
+    assert "errand-vectors" in command(installed, "service.cli", "inspect", bundles / "errand-vectors" / "1")
 
 
 def test_it_is_served_with_readiness_and_metrics(server: str) -> None:

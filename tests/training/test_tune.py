@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 import training.recipe
 import training.tune
-from training import cli
 from training.checkpoint import Evaluation, Progress, RunDirectory
 from training.loop import Trainer
 from training.recipe import Range, Recipe, load_recipe, parse_recipe
@@ -394,49 +393,3 @@ def test_the_trainer_calls_back_after_every_evaluation(
 
     assert Trainer(task, run, recipe.loop).fit(_silent, on_evaluation=look).history == seen
     assert [evaluation.epoch for evaluation in seen] == [1, 2]
-
-
-# ---- command ----------------------------------------------------------------------------------------------
-
-
-def test_the_command_says_what_to_paste(
-    make_recipe: MakeRecipe,
-    script: Callable[..., type[Scripted]],
-    tiny_data_dir: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    script(_rate)
-    recipe = make_recipe({RATE: [0.1, 0.2], P: [1, 3], "output_layer.variance_penalty": [0.5]}, kernels="2*log")
-    file = tmp_path / "recipe.yaml"
-    file.write_text(yaml.safe_dump(recipe.model_dump()))
-    assert cli.tune(file, tiny_data_dir, tmp_path / "runs", "cpu") == 0
-    said = capsys.readouterr().out
-    pasted = yaml.safe_load(said[said.index("\n\n") : said.index("wrote")])
-    assert list(pasted) == ["loop", "output_layer"]
-    assert pasted["loop"] == {"learning_rate": 0.1}
-    best = parse_recipe(recipe.model_dump() | {"tune": None} | {"output_layer": pasted["output_layer"]})
-    assert isinstance(best.output_layer.kernels, list)
-    assert best.output_layer.kernels[1] == {"name": "log"}
-
-    directory = tmp_path / "runs" / "toy-tune"
-    header, *lines = (directory / "trials.csv").read_text().splitlines()
-    assert header == f"trial,dev perplexity,{RATE},{P},output_layer.variance_penalty,epochs,minutes,state"
-    assert len(lines) == 4
-    assert lines[0].split(",")[1:3] == ["1.1", "0.1"]
-    assert (directory / "trials.png").read_bytes().startswith(b"\x89PNG")
-
-    script(lambda recipe: [math.nan])
-    assert cli.tune(file, tiny_data_dir, tmp_path / "runs", "cpu", restart=True) == 1
-    assert "no trial came to its end" in capsys.readouterr().out
-
-
-def test_a_search_goes_on_after_recipes_got_a_new_field(
-    open_search: OpenSearch, script: Callable[..., type[Scripted]]
-) -> None:
-    script(_rate)
-    search = open_search({RATE: [0.1]})
-    stored = json.loads(search.study.user_attrs["recipe"])
-    del stored["data"]["files"]
-    search.study.set_user_attr("recipe", json.dumps(stored))
-    open_search({RATE: [0.1]}).run(_silent)

@@ -4,18 +4,14 @@ Shapes: `B` sequences, `T` time steps, `V` words.
 """
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models
 
-from models import LanguageModel, QueryError, TextTooLongError
+from models import LanguageModel, QueryError
 from models.tasks.language_model import NextWord, ScoreQuery, TokenScore
-from models.text.prefix_cache import count, packed, unpacked
-from models.text.tokenization import WordTokenizer
 
 CLOSE = 1e-5
 TEXTS = ["", "thank you very", "a", "we had a very good time at the end of the day", "i do not zzyzx know , but ."]
@@ -289,90 +285,6 @@ def test_every_context_needs_its_prefix(model, count):
         model.next_words(["a"], after=[prefix] * count)
 
 
-# ---- continuing from cached prefixes ----
-
-
-@pytest.fixture
-def caching(model, tokenizer):
-    """The bundled model with an empty prefix cache."""
-    caching = LanguageModel(model.manifest, tokenizer, model.backend)
-    caching.use_cache(1 << 20)
-    return caching
-
-
-def asked(model, context, top_k, truncate):
-    """Return the tokens that a query reads and its result, or the error."""
-    try:
-        query = model.next_words_query(context, top_k, truncate=truncate)
-    except QueryError as error:
-        return type(error), str(error)
-    if query.known is None:
-        assert query.read == packed(unpacked(query.read)[: count(query.read) - query.length]) + packed(query.tokens)
-    result = model.result(query, model.run_next_words(query.parts()))
-    assert result.context == context
-    assert len(result.words) == top_k
-    return query.read, result
-
-
-WORDS = st.sampled_from(["a", "very", "Thank", "you", "zzyzx", "’", "\u0301", "Σ", "b.", "9", "\n", "", " ", "x" * 64])
-GROWING = st.lists(st.tuples(st.sampled_from([" ", " ", "", "\t"]), WORDS | st.text(max_size=3)), max_size=12)
-
-
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(GROWING, st.lists(st.tuples(st.integers(0, 12), st.sampled_from([1, 3]), st.booleans()), max_size=8))
-def test_a_cache_changes_no_answer(short_model, tokenizer, pieces, questions):
-    """Of texts that begin alike, are spelled alike, are too long, or are cut."""
-    caching = LanguageModel(short_model.manifest, tokenizer, short_model.backend)
-    caching.use_cache(1 << 20)
-    for length, top_k, truncate in questions:
-        context = "".join(space + word for space, word in pieces[:length])
-        known, plain = (asked(each, context, top_k, truncate) for each in (caching, short_model))
-        assert known[0] == plain[0]
-        if isinstance(plain[0], bytes):
-            assert_same_next_words(known[1], plain[1])
-        else:
-            assert known == plain
-
-
-def test_only_what_was_added_is_tokenized(caching, monkeypatch):
-    text, split = f"{LONG} and", []
-    query = caching.next_words_query(LONG, 3)
-    caching.result(query, caching.run_next_words([query]))
-    monkeypatch.setattr(WordTokenizer, "split", lambda self, text: split.append(text) or ([2], [text]))
-    query = caching.next_words_query(text, 3)
-    assert (split, query.length, count(query.read)) == ([" and"], 1, 1 + 101)
-    caching.next_words_query(f"{LONG}  ", 3)
-    assert split == [" and", "  "]
-
-
-def test_what_a_tokenizer_makes_of_spaces_has_to_be_known(model):
-    """`a b` is one word here, so that it does not begin with `a`."""
-    tiny = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2, "a b": 3}, unk_token="<unk>"))
-    odd = LanguageModel(model.manifest, WordTokenizer(tiny), model.backend)
-    odd.use_cache(1 << 20)
-    for text, token in (("a", 2), ("a b", 3), ("a b", 3)):
-        query = odd.next_words_query(text, 3)
-        assert query.tokens == (1, token)
-        odd.result(query, model.next_words([text], 3))
-    assert query.known is not None
-
-
-def test_a_text_that_was_cut_is_no_beginning(short_model, tokenizer):
-    caching, text = LanguageModel(short_model.manifest, tokenizer, short_model.backend), "b " * 9
-    caching.use_cache(1 << 20)
-    caching.result(caching.next_words_query(text, truncate=True), short_model.next_words([text], truncate=True))
-    assert len(caching._cache) == 1
-    assert caching._cache.beginning(text) is None
-
-
-@pytest.mark.parametrize("context", ["a\udfffb", "thank you \udfff"])
-def test_half_a_surrogate_pair_is_found_behind_what_is_known(caching, context):
-    query = caching.next_words_query("thank you")
-    caching.result(query, caching.run_next_words([query]))
-    with pytest.raises(QueryError, match="surrogate"):
-        caching.next_words_query(context)
-
-
 # ---- scores ----
 
 
@@ -423,133 +335,3 @@ def test_unknown_words_are_flagged_and_keep_their_spelling(model):
 def test_text_never_ends_a_sentence(model, tokenizer, text):
     assert tokenizer.end_id not in model.score_query(text).tokens
     assert tokenizer.end_id not in model.next_words_query(text).tokens[1:]
-
-
-# ---- limits and rubbish ----
-
-
-@pytest.mark.parametrize("beyond", [-1, 0, "V+1"])
-def test_top_k_out_of_range(model, beyond):
-    top_k = model.vocab_size + 1 if beyond == "V+1" else beyond
-    with pytest.raises(QueryError, match=f"between 1 and the vocabulary's {model.vocab_size}, not {top_k}"):
-        model.next_words(["a"], top_k)
-
-
-@pytest.mark.parametrize("call", ["next_words", "score", "distribution"])
-def test_one_string_is_no_list(model, call):
-    with pytest.raises(TypeError, match="not one string"):
-        getattr(model, call)("thank you very")
-
-
-@pytest.mark.parametrize("call", ["next_words", "score", "distribution"])
-@pytest.mark.parametrize("text", [5, None, b"a", ["a"]])
-def test_what_is_no_text_is_a_type_error(model, call, text):
-    with pytest.raises(TypeError):
-        getattr(model, call)([text])
-
-
-@pytest.mark.parametrize("call", ["next_words", "score", "distribution"])
-def test_half_a_surrogate_pair_is_the_fault_of_the_query(model, call):
-    with pytest.raises(QueryError, match="surrogate"):
-        getattr(model, call)(["a\udfffb"])
-
-
-def test_texts_at_the_limit_are_read(model):
-    text = "a " * model.manifest.config.limits.max_tokens
-    assert len(model.score([text])[0].tokens) == model.manifest.config.limits.max_tokens + 1
-    assert len(model.next_words([text], 1)[0].words) == 1
-
-
-@pytest.mark.parametrize("call", ["next_words", "score", "distribution"])
-def test_too_many_tokens(short_model, call):
-    with pytest.raises(TextTooLongError, match="9 tokens; the model's limit is 8") as caught:
-        getattr(short_model, call)(["a " * 9])
-    assert (caught.value.length, caught.value.limit) == (9, 8)
-
-
-@pytest.mark.parametrize("call", ["next_words", "score", "distribution"])
-def test_too_many_characters(short_model, call):
-    with pytest.raises(TextTooLongError, match="513 characters; the model's limit is 512"):
-        getattr(short_model, call)(["a" * 513])
-
-
-def test_as_many_characters_as_allowed(short_model):
-    assert short_model.score(["a" * 512])[0].tokens[0].unknown
-
-
-def test_cut_contexts_keep_the_last_words(short_model):
-    words = "never read we had a very good time at the"
-    (cut,) = short_model.next_words([words], truncate=True)
-    (last,) = short_model.next_words([" ".join(words.split()[-8:])])
-    assert cut.context == words
-    assert_same_next_words(cut, last)
-
-
-def test_texts_of_too_many_characters_are_cut_too(short_model):
-    words = "thank you very much for all the time"
-    filler = " ".join("b" * 9 for _ in range(60))
-    assert [t.word for t in short_model.score([f"{words} {filler}"], truncate=True)[0].tokens[:-1]] == words.split()
-    query = short_model.next_words_query(f"{filler} {words}", truncate=True)
-    assert query.tokens == short_model.next_words_query(words).tokens
-
-
-def test_cut_texts_keep_the_first_words(short_model):
-    score = short_model.score(["a b c d e f g h i j"], truncate=True)[0]
-    assert [token.word for token in score.tokens] == [*"abcdefgh", "</s>"]
-
-
-def test_short_texts_are_not_cut(short_model):
-    assert_same_score(*(short_model.score(["thank you"], truncate=cut)[0] for cut in (False, True)))
-    assert_same_next_words(*(short_model.next_words(["thank you"], truncate=cut)[0] for cut in (False, True)))
-
-
-def test_a_cut_continuation_keeps_its_last_words(short_model):
-    prefix = short_model.next_words(["thank you"])[0].prefix
-    words = "never read we had a very good time at the"
-    (cut,) = short_model.next_words([words], after=[prefix], truncate=True)
-    (last,) = short_model.next_words([" ".join(words.split()[-8:])], after=[prefix])
-    assert_same_next_words(cut, last)
-
-
-@quick
-@given(context=st.text(max_size=60))
-def test_any_text_has_a_distribution(model, context):
-    (result,) = model.next_words([context], 3)
-    assert all(value <= 0 for value in log_probabilities(result))
-    assert 0 <= result.entropy <= math.log(model.vocab_size) + CLOSE
-    assert math.isfinite(result.entropy)
-
-
-@quick
-@given(texts=st.lists(st.text(max_size=60), max_size=5))
-def test_any_texts_have_finite_scores(model, texts):
-    for text, result in zip(texts, model.score(texts), strict=True):
-        assert result.text == text
-        assert (result.tokens[-1].word, result.tokens[-1].unknown) == ("</s>", False)
-        assert all(math.isfinite(value) and value <= 0 for value in scores(result))
-        assert result.perplexity >= 1
-
-
-@quick
-@given(text=st.text(max_size=2000), top_k=st.integers())
-def test_any_query_is_bounded_or_refused(short_model, text, top_k):
-    try:
-        query = short_model.next_words_query(text, top_k)
-    except QueryError:
-        query = short_model.next_words_query(text, truncate=True)
-    assert query.length <= 9
-    assert short_model.score_query(text, truncate=True).length <= 9
-
-
-def test_four_threads_get_the_answers_of_one(model):
-    contexts = [f"{text} {word}" for text in TEXTS for word in ("a", "the", "very")]
-
-    def answer(context):
-        return model.next_words([context])[0], model.score([context])[0]
-
-    alone = [answer(context) for context in contexts]
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(answer, contexts * 4))
-    for (words, score), (expected_words, expected_score) in zip(together, alone * 4, strict=True):
-        assert_same_next_words(words, expected_words)
-        assert_same_score(score, expected_score)

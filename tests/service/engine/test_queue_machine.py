@@ -1,0 +1,93 @@
+"""A state machine that compares the queue with a plain list."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from service.engine.queue import BatchQueue, QueueFull
+from tests.service.engine.test_queue import ENTRIES, LIMITS, assert_fits, leader, lengths
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """A queue against a plain list of entries."""
+
+    pushed = Bundle("pushed")
+
+    def __init__(self):
+        super().__init__()
+        self.model, self.clock, self.queue = [], 0.0, None
+        self.finished = set()
+
+    @rule(bounds=LIMITS)
+    def begin(self, bounds):
+        if self.queue is None:
+            self.queue = BatchQueue(bounds)
+
+    @rule(target=pushed, entries=st.lists(ENTRIES, max_size=6))
+    def push(self, entries):
+        if self.queue is None:
+            return multiple()
+        for item in entries:
+            item.arrived, item.deadline = self.clock, self.clock + item.deadline
+        bounds = self.queue.limits
+        items = len(self.model) + len(entries)
+        tokens = sum(lengths(self.model)) + sum(lengths(entries))
+        if items <= bounds.max_queue_items and tokens <= bounds.max_queue_tokens:
+            self.queue.push(entries)
+            self.model += entries
+            return multiple(*entries)
+        never = len(entries) > bounds.max_queue_items or sum(lengths(entries)) > bounds.max_queue_tokens
+        with pytest.raises(QueueFull) as caught:
+            self.queue.push(entries)
+        assert caught.value.never == never
+        return multiple()
+
+    @rule(gone=consumes(pushed))
+    def remove(self, gone):
+        self.queue.remove([gone])
+        self._finish([gone])
+
+    @rule(step=st.integers(0, 6))
+    def expire(self, step):
+        self.clock += step
+        if self.queue is not None:
+            expired = self.queue.expired(self.clock)
+            assert expired == [item for item in self.model if item.deadline <= self.clock]
+            self._finish(expired)
+
+    @rule()
+    def compute(self):
+        if self.queue is None:
+            return
+        first = leader(self.model, self.queue.limits, self.clock) if self.model else None
+        batch = self.queue.next_batch(self.clock)
+        assert bool(batch) == bool(self.model)
+        if batch:
+            assert batch[0] is first
+            assert_fits(batch, self.queue.limits)
+            assert all(item in self.model for item in batch)
+            assert not self.finished & set(batch)
+            self._finish(batch)
+
+    def _finish(self, entries):
+        self.finished |= set(entries)
+        self.model = [item for item in self.model if item not in self.finished]
+
+    @invariant()
+    def counts_agree(self):
+        if self.queue is not None:
+            assert (len(self.queue), self.queue.tokens) == (len(self.model), sum(lengths(self.model)))
+
+    @invariant()
+    def a_batch_is_ready_only_where_something_waits(self):
+        if self.queue is not None:
+            ready = self.queue.ready_at()
+            assert (ready is None) == (not self.model)
+            if self.model:
+                oldest = self.model[0].arrived
+                assert oldest <= ready <= oldest + self.queue.limits.max_delay
+
+
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = settings(deadline=None, max_examples=40, stateful_step_count=30)
