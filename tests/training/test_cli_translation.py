@@ -9,11 +9,12 @@ import pytest
 import yaml
 
 from models.reading import read_manifest, validate
+from tests.training import test_cli
 from tests.training.test_cli import Train, _one_line, run_cli
 from training.checkpoint import RunDirectory
 from training.data.corpus import Corpus
 
-# ---- translation ------------------------------------------------------------------------------------------
+recipe, train = test_cli.recipe, test_cli.train  # fixtures
 
 PAIRS: dict[str, Any] = {
     "name": "little-pairs",
