@@ -3,6 +3,8 @@ PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8000
 DATA ?= data
+# Tests that bound delays of a server, for which nothing else may run.
+ALONE := tests/service/hostile tests/benchmarks/test_hostile.py
 TEST_PROCESSES ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 1) + 1)))
 
 BIN := .venv/bin
@@ -17,8 +19,8 @@ serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 	@exec $(BIN)/softserve serve --host $(HOST) --port $(PORT)
 
 test: .venv/.test  ## Run every test, with one more process than processors.
-	$(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --ignore tests/service/hostile
-	$(BIN)/pytest tests/service/hostile  # alone on the machine: they bound delays of a server
+	$(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile $(ALONE:%=--ignore %)
+	$(BIN)/pytest $(ALONE)
 
 test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail without one.
 	SOFTSERVE_REQUIRE_GPU=1 .venv-gpu/bin/pytest tests/models/test_devices.py

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.training import test_tune
 from tests.training.test_tune import (
     RATE,
     MakeRecipe,
@@ -20,7 +21,7 @@ from tests.training.test_tune import (
 from training import cli
 from training.recipe import parse_recipe
 
-# ---- command ----------------------------------------------------------------------------------------------
+make_recipe, open_search, script = test_tune.make_recipe, test_tune.open_search, test_tune.script  # fixtures
 
 
 def test_the_command_says_what_to_paste(
