@@ -22,7 +22,7 @@ def large_images(shapes_export, tmp_path_factory):
     directory = tmp_path_factory.mktemp("large-images")
     bundle = shutil.copytree(shapes_export.path, directory / "shapes" / "1")
     manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
-    manifest["limits"]["max_pixels"] = MAX_PIXELS
+    manifest["config"]["limits"]["max_pixels"] = MAX_PIXELS
     (bundle / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     return directory
 
