@@ -78,6 +78,12 @@ class Metrics:
         self.load_duration = histogram(
             "model_load_duration_seconds", "Loading and warming up", by_model, (*_SECONDS, 30.0, 60.0)
         )
+        self.batch_cost = gauge(
+            "batch_cost_seconds",
+            "Measured cost of a batch: fixed, of each item, of each token (padding included)",
+            (*by_model, "operation", "device", "term"),
+            "livemax",
+        )
         self.model_info = gauge("model_info", "1 for each loaded model", _INFO, "livemax")
         self.models_expected = gauge("models_expected", "Models that are to be served", (), "livemax")
         self.models_ready = gauge("models_ready", "Models of these that are loaded and warmed up", (), "livemin")
@@ -117,6 +123,8 @@ class Metrics:
             return
         self._current.pop(observer.key, None)
         self._remove(self._by_model, _labels(observer.key))
+        if not self._several:
+            self._remove([self.batch_cost], _labels(observer.key))
         name = observer.key[0]
         if all(name != known for known, _ in self._current):
             self._remove([self.requests, self.request_duration], {"model": name})
@@ -267,6 +275,11 @@ class ModelObserver:
     def failed(self) -> None:
         """Count an engine task that has died."""
         self._failures.inc()
+
+    def cost(self, operation: str, device: str, terms: Mapping[str, float]) -> None:
+        """Report the measured cost of a batch, in seconds by term; of continuous decoding, of a step."""
+        for term, seconds in terms.items():
+            self._metrics.batch_cost.labels(*self.key, operation, device, term).set(seconds)
 
     def looked_up(self, found: bool) -> None:
         """Count a lookup in the model's cache; called from several threads."""

@@ -59,8 +59,9 @@ class Settings(BaseSettings):
     """Largest number of texts in one batch. Raise it for throughput on a GPU."""
     max_batch_tokens: Annotated[int, Field(ge=1)] = 4096
     """Largest batch in tokens: longest text times number of texts. Lower it where memory is short."""
-    batch_cost: Annotated[int, Field(ge=0)] = 16
-    """Fixed cost of a batch, in tokens: a text joins a batch where it causes no more padding than that."""
+    batch_cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Fixed cost of a batch, in tokens: a text joins a batch where it causes no more padding than that. Without it the
+    cost is measured, for each operation of each model on each device."""
     max_delay_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Longest time that the first text of a batch waits for others. With 0 a batch holds the texts that queued up while
     the model was busy."""

@@ -113,8 +113,9 @@ class LanguageModel(Model[LanguageModelConfig]):
 
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[NextWordsQuery] | list[ScoreQuery]:
         tokens = (self.config.special_tokens.unknown,) * min(length, self._limit.max_tokens)
-        if operation == "score":
-            return [ScoreQuery("", tokens, ("",) * len(tokens))] * count
+        if operation == "score":  # texts without a common prefix, which would be read once
+            firsts = [(number % self.vocab_size,) for number in range(count)]
+            return [ScoreQuery("", (*first, *tokens[1:]), ("",) * len(tokens)) for first in firsts]
         return [NextWordsQuery("", tokens, min(10, self.vocab_size))] * count
 
     def self_test(self) -> None:

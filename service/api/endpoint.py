@@ -57,11 +57,11 @@ async def answer(
     queries, prepared = await queries_of(
         request,
         served,
+        operation,
         lambda each: query(served.model, each),
         inputs,
         deadline,
         images=reads == "image",
-        cost=served.model.estimated_tokens(operation, inputs),
     )
     if items_per_input is None:
         items = sum(each.result_items for each in queries)

@@ -136,16 +136,14 @@ async def reserve_results(request: Request, items: int, deadline: float) -> None
 async def queries_of(
     request: Request,
     served: ServedModel,
+    operation: str,
     query: Callable[[str], QueryT],
     inputs: Sequence[str],
     deadline: float,
     *,
     images: bool = False,
-    cost: int,
 ) -> tuple[list[QueryT], float]:
     """Return the query of each input, and the seconds that it took to tokenize the texts or decode the images.
-
-    `cost` is the estimated cost of the inputs, in tokens, by which they are admitted.
 
     Raises `QueryError`, `QueueFull` where there is no room for so many inputs, and `DeadlineExceeded`.
     """
@@ -153,7 +151,8 @@ async def queries_of(
     preparation: Preparation = request.app.state.resources.preparation
     prepare = preparation.images if images else preparation.texts
     try:
-        with served.batcher.preparing(len(inputs), deadline, cost):
+        tokens = served.model.estimated_tokens(operation, inputs)
+        with served.batcher.preparing(operation, len(inputs), deadline, tokens):
             queries = await prepare(query, inputs, deadline)
     except DeadlineExceeded:
         served.observer.rejected("expired", len(inputs))

@@ -86,6 +86,8 @@ class Waiting:
 PAUSE = 1.0
 """Seconds for which a device is left idle after a failure, where there are others: a broken one fails fast, and would
 take every batch."""
+_ITEMS_PER_TOKEN = 64
+"""Result items whose objects and JSON take as long as a token takes in a model."""
 _MARGIN = 0.5
 """A request is admitted where it is expected to be computed within this fraction of the time to its deadline: entries
 overtake others of other lengths, and the estimate has its errors. Measured by `python -m benchmarks.overload`."""
@@ -94,17 +96,28 @@ overtake others of other lengths, and the estimate has its errors. Measured by `
 class Batcher(abc.ABC):
     """Queues the concurrent requests of one model and computes them together. Use from one event loop."""
 
-    def __init__(self, limits: Limits, observer: Observer, *, threads: int = 1, tracer: Tracer | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        observer: Observer,
+        *,
+        threads: int = 1,
+        tracer: Tracer | None = None,
+        expected: float = 0.0,
+    ) -> None:
+        """`expected` is the measured time of one unit of cost, in seconds; 0 where nothing was measured."""
         self.limits = limits
         self._tracer = tracer
         self._queue: BatchQueue[Waiting] = BatchQueue(limits)
         self._observer = observer
-        self._drain = DrainRate()
+        self._drain = DrainRate(expected)
         self._batches = 0
         self._wake = asyncio.Event()
         self._stopping = False
-        self._preparing = self._computing = 0
-        """Queries that are being prepared, and cost of the entries that are being computed."""
+        self._preparing = 0
+        """Queries that are being prepared."""
+        self._computing = 0.0
+        """Cost of the entries that are being computed."""
         self._submitted: set[asyncio.Future[tuple[Any, Timing]]] = set()
         self._thread = ThreadPoolExecutor(threads, "softserve-model", initializer=lower_thread_priority)
         self._task: asyncio.Task[None] | None = None
@@ -179,8 +192,7 @@ class Batcher(abc.ABC):
             Entry(
                 operation=self._group(operation, part),
                 length=part.length,
-                result_items=part.result_items,
-                weight=self._weight(part),
+                cost=self._cost(operation, part),
                 arrived=now,
                 deadline=deadline,
                 urgency=urgency,
@@ -193,9 +205,13 @@ class Batcher(abc.ABC):
         """Return the name that all parts of one batch have in common."""
         return operation
 
-    def _weight(self, part: Part) -> float:
-        """Return the work for each token of a part, compared with other parts."""
-        return 1.0
+    def _cost(self, operation: str, part: Part) -> float:
+        """Return the expected cost of computing and answering a part."""
+        return self._estimated_cost(operation, 1, part.length + part.result_items / _ITEMS_PER_TOKEN)
+
+    def _estimated_cost(self, operation: str, items: int, tokens: float) -> float:
+        """Return the expected cost of so many parts that have so many tokens together."""
+        return tokens
 
     def _give_up(self, entries: Sequence[Entry[Waiting]], reason: str) -> None:
         """Remove the entries of a request whose results are no longer awaited from the queue."""
@@ -206,10 +222,10 @@ class Batcher(abc.ABC):
         self._queue.remove(entries)
         self._report_queue()
 
-    def admit(self, items: int, deadline: float = math.inf, cost: int = 0) -> None:
+    def admit(self, items: int, deadline: float = math.inf, cost: float = 0.0) -> None:
         """Raise `QueueFull` where so many queries have no room, or are not expected to be computed by their deadline.
 
-        `cost` is an estimate of their own, in tokens. `submit` calls this method too; a caller that calls it before it
+        `cost` is an estimate of their own. `submit` calls this method too; a caller that calls it before it
         makes the queries saves that work. Raises `Stopped` and `EngineFailed` where nothing is accepted any more.
         """
         if self.failure is not None:
@@ -230,9 +246,12 @@ class Batcher(abc.ABC):
         raise QueueFull(never=never, retry_after=self._drain.seconds(self._queue.cost))
 
     @contextlib.contextmanager
-    def preparing(self, items: int, deadline: float, cost: int = 0) -> Iterator[None]:
-        """Admit queries that are still to be made, and count them as queued; raises the errors of `admit`."""
-        self.admit(items, deadline, cost)
+    def preparing(self, operation: str, items: int, deadline: float, tokens: float = 0.0) -> Iterator[None]:
+        """Admit queries that are still to be made, and count them as queued; raises the errors of `admit`.
+
+        `tokens` is an estimate of their number of tokens.
+        """
+        self.admit(items, deadline, self._estimated_cost(operation, items, tokens))
         self._preparing += items
         try:
             yield

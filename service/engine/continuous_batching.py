@@ -23,6 +23,7 @@ from service.engine.batcher import (
     succeed,
 )
 from service.engine.budget import Budget
+from service.engine.cost_model import CostModel, Sample
 from service.engine.queue import DEFAULT_URGENCY, Entry, Limits
 
 __all__ = ["ContinuousBatcher", "Start"]
@@ -31,6 +32,9 @@ _STEPS = (128, 512)
 """Output limits up to which sequences share a decoding: its buffers are as long as its longest sequence may become."""
 _FIXED_BEAM, _USUAL_BEAM = 3, 5
 """A step costs as much as this many hypotheses besides its own; a sequence of the usual beam size has weight 1."""
+_SHARED, _HALF = 8, 16
+"""Before anything was decoded, a token is expected to take as long as a step that it shares with 7 others, half-way
+through a text of 32 tokens."""
 _ENCODED_TOKENS = 1024
 """Source tokens that are encoded together, unless one sequence has more: attention scores grow with their square."""
 
@@ -65,6 +69,8 @@ class _Device:
     """A device that holds the model and the decodings that it runs, by their group of queries."""
 
     start: Start
+    cost: CostModel
+    """Of a step."""
     running: set[_Running] = field(default_factory=set)
     decodings: dict[str, Decoding] = field(default_factory=dict)
     reserved: int = 0
@@ -88,13 +94,18 @@ class ContinuousBatcher(Batcher):
         *,
         cache: Budget | None = None,
         tracer: Tracer | None = None,
+        costs: Sequence[CostModel] = (),
     ) -> None:
-        """`starts` has a function for each replica of the model; all share one queue. `cache` is in bytes."""
+        """`starts` has a function for each replica of the model; all share one queue. `cache` is in bytes.
+
+        `costs` holds the measured cost of a step of each replica.
+        """
         limits = replace(limits, max_batch_tokens=min(limits.max_batch_tokens, _ENCODED_TOKENS))
-        super().__init__(limits, observer, threads=len(starts), tracer=tracer)
+        expected = costs[0].terms.seconds(_SHARED, _HALF) / _SHARED / len(starts) if costs else 0.0
+        super().__init__(limits, observer, threads=len(starts), tracer=tracer, expected=expected)
         self._most = limits.max_batch_items
         self._cache = Budget(1 << 62, "bytes") if cache is None else cache
-        self._devices = [_Device(start) for start in starts]
+        self._devices = [_Device(*pair) for pair in zip(starts, costs or [CostModel() for _ in starts], strict=True)]
         self._empty: dict[int, Decoding] = {}
 
     async def submit(
@@ -110,8 +121,8 @@ class ContinuousBatcher(Batcher):
         source = _source(part)
         return f"{source.beam_size}/{sum(source.max_tokens > most for most in _STEPS)}"
 
-    def _weight(self, part: Part) -> float:
-        return (_FIXED_BEAM + _source(part).beam_size) / (_FIXED_BEAM + _USUAL_BEAM)
+    def _cost(self, operation: str, part: Part) -> float:
+        return super()._cost(operation, part) * _weight(_source(part))
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as devices:
@@ -147,6 +158,10 @@ class ContinuousBatcher(Batcher):
         finally:
             self._release_cache(device)
         seconds = time.monotonic() - started
+        if device.running and not new:  # sources are encoded in the step in which they join
+            weights = [_weight(_source(each.entry.payload.part)) for each in device.running]
+            oldest = min(each.joined for each in device.running)
+            device.cost.record(Sample(max(1, round(sum(weights))), device.steps - oldest + 1, seconds))
         busy = max(1, sum(bool(each.running) for each in self._devices))
         device.steps += 1
         done = sum(_running(key).entry.cost for key, _ in finished)
@@ -255,7 +270,7 @@ class ContinuousBatcher(Batcher):
             succeed(entry, hypotheses, Timing(batch.started - entry.arrived, now - batch.started, batch.number))
             self._finish(batch, entry.cost)
 
-    def _finish(self, batch: _Batch, cost: int) -> None:
+    def _finish(self, batch: _Batch, cost: float) -> None:
         """Note that a sequence has left; the span of a batch ends with its last one."""
         batch.open -= 1
         self._computing -= cost
@@ -276,6 +291,11 @@ def _progress(running: _Running, device: _Device) -> int:
     """Return the part of a sequence's cost that was computed before it left; most end at half of their limit."""
     limit = _source(running.entry.payload.part).max_tokens
     return round(running.entry.cost * min(1.0, 2 * (device.steps - running.joined) / limit))
+
+
+def _weight(source: SourceQuery) -> float:
+    """Return the work of a step of a sequence, compared with that of the usual beam size."""
+    return (_FIXED_BEAM + source.beam_size) / (_FIXED_BEAM + _USUAL_BEAM)
 
 
 def _running(key: object) -> _Running:

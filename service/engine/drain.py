@@ -11,15 +11,17 @@ _MEMORY = 3.0
 class DrainRate:
     """The cost that a model finishes in a second of work, recent work weighing most."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: float = 0.0) -> None:
+        """`expected` is the time that one unit of cost takes, in seconds, as long as nothing was finished."""
+        self._expected = expected
         self._cost = self._seconds = 0.0
 
-    def record(self, cost: int, seconds: float) -> None:
-        """Note work of so many seconds, which finished entries of this cost in tokens; none for a decoding step."""
+    def record(self, cost: float, seconds: float) -> None:
+        """Note work of so many seconds, which finished entries of this cost; none for a decoding step."""
         kept = math.exp(-seconds / _MEMORY)
         self._cost = kept * self._cost + cost
         self._seconds = kept * self._seconds + seconds
 
-    def seconds(self, cost: int) -> float:
-        """Return how long such a cost takes; 0 before anything was finished."""
-        return cost * self._seconds / self._cost if self._cost else 0.0
+    def seconds(self, cost: float) -> float:
+        """Return how long such a cost takes."""
+        return cost * (self._seconds / self._cost if self._cost else self._expected)

@@ -5,14 +5,26 @@ import functools
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from models.tasks.model import BatchFunction
 from service.engine.batcher import PAUSE, Batcher, Observer, Timing, Tracer, Waiting, fail, succeed
+from service.engine.cost_model import UNMEASURED, CostModel, Sample
 from service.engine.queue import Entry, Limits
 
 __all__ = ["DynamicBatcher"]
 
 logger = logging.getLogger("softserve")
+
+
+@dataclass(eq=False, slots=True)
+class _Replica:
+    """A device that holds the model."""
+
+    operations: Mapping[str, BatchFunction]
+    costs: Mapping[str, CostModel]
+    running: int = 0
+    """Batches that it computes now."""
 
 
 class DynamicBatcher(Batcher):
@@ -24,43 +36,67 @@ class DynamicBatcher(Batcher):
         limits: Limits,
         observer: Observer,
         *,
+        costs: Sequence[Mapping[str, CostModel]] = (),
         parallel_batches: int = 1,
         tracer: Tracer | None = None,
     ) -> None:
-        """`devices` holds the operations of each replica, which computes up to `parallel_batches` concurrently."""
-        super().__init__(limits, observer, threads=parallel_batches * len(devices), tracer=tracer)
-        self._several = len(devices) > 1
-        self._free: asyncio.Queue[Mapping[str, BatchFunction]] = asyncio.Queue()
-        for operations in [*devices] * parallel_batches:
-            self._free.put_nowait(operations)
+        """`devices` holds the operations of each replica, which computes up to `parallel_batches` concurrently.
+
+        `costs` holds the measured costs of the operations of each replica, by which batches are formed and requests
+        admitted; without them a batch costs as in `limits`.
+        """
+        threads, expected = parallel_batches * len(devices), 1.0 if costs else 0.0
+        super().__init__(limits, observer, threads=threads, tracer=tracer, expected=expected)
+        self._replicas = [_Replica(*pair) for pair in zip(devices, costs or [{}] * len(devices), strict=True)]
+        self._free: asyncio.Queue[_Replica] = asyncio.Queue()
+        for replica in self._replicas * parallel_batches:
+            self._free.put_nowait(replica)
         self._running: set[asyncio.Task[bool]] = set()
+
+    def _estimated_cost(self, operation: str, items: int, tokens: float) -> float:
+        """Return the seconds of so many parts in full batches, spread over the replicas."""
+        costs = self._replicas[0].costs
+        terms = costs[operation].terms if operation in costs else UNMEASURED
+        batches = max(items / self.limits.max_batch_items, tokens / self.limits.max_batch_tokens)
+        return (batches * terms.fixed + items * terms.item + tokens * terms.token) / len(self._replicas)
 
     async def _run(self) -> None:
         while await self._has_batch():
-            operations = await self._free.get()
+            replica = await self._free.get()
             self._drop_expired()
-            batch = self._queue.next_batch(time.monotonic())
+            batch = self._next_batch(replica)
             if not batch:  # all of it was cancelled or expired meanwhile
-                self._free.put_nowait(operations)
+                self._free.put_nowait(replica)
                 continue
             cost = sum(entry.cost for entry in batch)
             self._computing += cost
-            task = asyncio.create_task(self._compute(batch, operations))
+            replica.running += 1
+            task = asyncio.create_task(self._compute(batch, replica))
             self._running.add(task)
-            task.add_done_callback(functools.partial(self._computed, operations, cost))
+            task.add_done_callback(functools.partial(self._computed, replica, cost))
         if self._running:
             await asyncio.wait(self._running)
 
-    def _computed(self, operations: Mapping[str, BatchFunction], cost: int, task: "asyncio.Task[bool]") -> None:
+    def _next_batch(self, replica: _Replica) -> list[Entry[Waiting]]:
+        """Take the next batch for a replica out of the queue."""
+        now = time.monotonic()
+        head = self._queue.head(now) if len(self._queue) else None
+        if head is not None and head.operation in replica.costs:
+            batch_cost = replica.costs[head.operation].batch_cost
+            self._queue.limits = replace(self.limits, batch_cost=batch_cost)
+        return self._queue.next_batch(now)
+
+    def _computed(self, replica: _Replica, cost: float, task: "asyncio.Task[bool]") -> None:
         self._running.discard(task)
+        replica.running -= 1
         self._computing -= cost
         error = None if task.cancelled() else task.exception()
         if error is not None:
             logger.error("an error after a batch was computed: %r", error)
-        if self._several and not task.cancelled() and error is None and not task.result():
-            task.get_loop().call_later(PAUSE, self._free.put_nowait, operations)
+        if len(self._replicas) > 1 and not task.cancelled() and error is None and not task.result():
+            task.get_loop().call_later(PAUSE, self._free.put_nowait, replica)
         else:
-            self._free.put_nowait(operations)
+            self._free.put_nowait(replica)
 
     async def _has_batch(self) -> bool:
         """Wait until a batch is due; return False once the batcher stops and the queue is empty."""
@@ -82,13 +118,13 @@ class DynamicBatcher(Batcher):
         except TimeoutError:
             return
 
-    async def _compute(self, batch: Sequence[Entry[Waiting]], operations: Mapping[str, BatchFunction]) -> bool:
+    async def _compute(self, batch: Sequence[Entry[Waiting]], replica: _Replica) -> bool:
         """Run one batch; return whether it succeeded. An error is set on the requests of this batch only."""
         self._report_queue()
         self._batches += 1
         number, started, parts = self._batches, time.monotonic(), [entry.payload.part for entry in batch]
         try:
-            operation = operations[batch[0].operation]
+            operation = replica.operations[batch[0].operation]
             outputs = await asyncio.get_running_loop().run_in_executor(self._thread, operation, parts)
             if len(outputs) != len(batch):
                 raise ValueError(f"{batch[0].operation} returned {len(outputs)} results for {len(batch)} queries")
@@ -98,6 +134,9 @@ class DynamicBatcher(Batcher):
             return False
         seconds = time.monotonic() - started
         self._drain.record(sum(entry.cost for entry in batch), seconds / len(self._running))
+        if batch[0].operation in replica.costs:
+            longest = max(entry.length for entry in batch)
+            replica.costs[batch[0].operation].record(Sample(len(batch), longest, seconds / replica.running))
         waits = [started - entry.arrived for entry in batch]
         for entry, output, wait in zip(batch, outputs, waits, strict=True):
             succeed(entry, output, Timing(wait, seconds, number))

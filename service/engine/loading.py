@@ -1,8 +1,9 @@
 """Loading bundles on every device, and warming them up, so that no request has a cold start."""
 
 import asyncio
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple
@@ -14,16 +15,18 @@ from models.store import bundle_errors
 from models.tasks.model import Model
 from service.engine.batcher import Batcher
 from service.engine.continuous_batching import ContinuousBatcher
+from service.engine.cost_model import CostModel, Sample
 from service.engine.dynamic_batching import DynamicBatcher
 from service.engine.priority import lower_thread_priority
 from service.engine.queue import Limits
 from service.engine.resources import Resources
 from service.engine.served_model import Key, ServedModel
+from service.engine.warm_up import warm_up
 from service.metrics import Metrics, ModelObserver
 from service.settings import Settings
 from service.tracing import BatchTracer
 
-__all__ = ["Loader", "Signature", "key_of", "signature_of", "warm_up"]
+__all__ = ["Loader", "Signature", "key_of", "signature_of"]
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -31,9 +34,10 @@ Result = TypeVar("Result")
 Signature = frozenset[tuple[str, int, int]]
 """Names, sizes and modification times of a bundle's files."""
 
+Measured = Mapping[str, Sequence[Sample]]
+"""Batches of the warm-up, by operation."""
+
 _MEGABYTE = 1 << 20
-_WARM_UP_ITEMS = 8
-"""Queries of the larger of the two batch sizes of the warm-up."""
 
 
 class Loader:
@@ -53,13 +57,13 @@ class Loader:
 
     async def load(self, path: Path) -> ServedModel:
         """Load a bundle on every device, warm it up and start its batcher; any failure is a `BundleError`."""
-        replicas, digest = await self.run(self._load_and_warm_up, path)
+        replicas, measured, digest = await self.run(self._load_and_warm_up, path)
         model, settings = replicas[0], self._settings
         observer = self._metrics.for_model(model.manifest, [replica.backend for replica in replicas])
         observer.limited(settings.max_queue_items, settings.max_queue_tokens)
         if settings.prefix_cache_mb:
             model.use_cache(settings.prefix_cache_mb * _MEGABYTE, observer.looked_up)
-        batcher = self._batcher(replicas, observer)
+        batcher = self._batcher(replicas, measured, observer)
         batcher.start()
         return ServedModel(model, batcher, observer, digest)
 
@@ -71,17 +75,17 @@ class Loader:
         """Start no more work."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _load_and_warm_up(self, path: Path) -> tuple[list[Model[Any]], str]:
-        """Return the model on each device and the digest of its manifest."""
+    def _load_and_warm_up(self, path: Path) -> tuple[list[Model[Any]], list[Measured], str]:
+        """Return the model on each device, the times of its warm-up there, and the digest of its manifest."""
         settings = self._settings
         with bundle_errors(path, "it cannot be read"):
             self.signatures[path] = signature_of(path)  # before files are read: a change from now on is noticed
             digest = sha256_of(path / MANIFEST)
         replicas = [self._load_on(device, path) for device in settings.device.split(",")]
         with bundle_errors(path, "its warm-up failed"):  # a graph that loads may fail when it runs
-            for model in replicas:
-                warm_up(model, max_batch_items=settings.max_batch_items, parallel_batches=settings.parallel_batches)
-        return replicas, digest
+            sizes = {"max_batch_items": settings.max_batch_items, "parallel_batches": settings.parallel_batches}
+            measured = [warm_up(model, **sizes) for model in replicas]
+        return replicas, measured, digest
 
     def _load_on(self, device: str, path: Path) -> Model[Any]:
         settings = self._settings
@@ -95,49 +99,34 @@ class Loader:
         )
         return model
 
-    def _batcher(self, replicas: Sequence[Model[Any]], observer: ModelObserver) -> Batcher:
+    def _batcher(
+        self, replicas: Sequence[Model[Any]], measured: Sequence[Measured], observer: ModelObserver
+    ) -> Batcher:
         """Return the batcher of a model that is loaded on one or several devices."""
+        costs = [
+            {operation: self._cost(samples, observer, operation, model) for operation, samples in each.items()}
+            for model, each in zip(replicas, measured, strict=True)
+        ]
         settings, limits = self._settings, _limits(self._settings)
         tracer = BatchTracer(replicas[0].manifest.name) if settings.tracing else None
         if replicas[0].continuous:
             starts = [model.start_decoding for model in replicas]
-            return ContinuousBatcher(starts, limits, observer, cache=self._resources.decoding_cache, tracer=tracer)
-        operations = [model.operations for model in replicas]
-        return DynamicBatcher(operations, limits, observer, parallel_batches=settings.parallel_batches, tracer=tracer)
+            steps = [next(iter(each.values())) for each in costs]  # all operations take the same steps
+            cache = self._resources.decoding_cache
+            return ContinuousBatcher(starts, limits, observer, cache=cache, tracer=tracer, costs=steps)
+        operations, parallel = [model.operations for model in replicas], settings.parallel_batches
+        return DynamicBatcher(operations, limits, observer, costs=costs, parallel_batches=parallel, tracer=tracer)
 
-
-def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -> None:
-    """Test a model, and compute its operations for several batch sizes and lengths, concurrently as requests will be.
-
-    Raises any error of the model.
-    """
-    model.self_test()
-    concurrent = 2 if parallel_batches > 1 and not model.continuous else 0
-    with ThreadPoolExecutor(2, initializer=lower_thread_priority) as pool:
-        for count in dict.fromkeys((1, min(_WARM_UP_ITEMS, max_batch_items))):
-            for length in model.warm_up_lengths:
-                _compute_all(model, count, length)
-                list(pool.map(_compute_all, [model] * concurrent, [count] * concurrent, [length] * concurrent))
-
-
-def _compute_all(model: Model[Any], count: int, length: int) -> None:
-    for operation in model.offers:
-        queries: Sequence[Any] = model.warm_up_queries(operation, count, length)
-        if not model.continuous:
-            model.operations[operation](queries)
-            continue
-        decoding = model.start_decoding(queries[0].beam_size)
-        searches = [(number, query.options, query.max_tokens) for number, query in enumerate(queries)]
-        decoding.add([query.tokens for query in queries], searches)
-        while len(decoding):
-            decoding.step()
+    def _cost(self, samples: Sequence[Sample], observer: ModelObserver, operation: str, model: Model[Any]) -> CostModel:
+        report = functools.partial(observer.cost, operation, model.backend.device)
+        return CostModel(samples, batch_cost=self._settings.batch_cost, report=report)
 
 
 def _limits(settings: Settings) -> Limits:
     return Limits(
         max_batch_items=settings.max_batch_items,
         max_batch_tokens=settings.max_batch_tokens,
-        batch_cost=settings.batch_cost,
+        batch_cost=16 if settings.batch_cost is None else settings.batch_cost,
         max_delay=settings.max_delay_ms / 1000,
         starvation_limit=settings.starvation_limit_ms / 1000,
         max_wait=math.inf if settings.max_wait_ms is None else settings.max_wait_ms / 1000,

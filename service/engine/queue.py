@@ -6,7 +6,6 @@ the starvation limit. All waiting entries are split into the batches that cost l
 that holds the head of the line runs.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
@@ -18,9 +17,6 @@ T = TypeVar("T")
 DEFAULT_URGENCY = 3
 """Urgency of requests that state none (RFC 9218, section 4.1)."""
 
-_ITEMS_PER_TOKEN = 64
-"""Result items whose objects and JSON take as long as a token takes in a model."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
@@ -29,7 +25,7 @@ class Limits:
     max_batch_items: int
     max_batch_tokens: int
     """Longest length times count. A single longer entry still runs, alone."""
-    batch_cost: int
+    batch_cost: float
     """Fixed cost of a batch in addition to its tokens, in tokens."""
     max_delay: float
     """Longest time that the oldest entry waits for other entries to fill its batch; 0 starts at once."""
@@ -49,20 +45,13 @@ class Entry(Generic[T]):
     """Only entries of one operation share a batch."""
     length: int
     """Tokens."""
-    result_items: int = 0
-    """Words, labels or tokens that its result may have."""
-    weight: float = 1.0
-    """Work for each of its tokens, compared with other entries of the queue."""
+    cost: float = 0.0
+    """Expected work of computing and answering the entry, in a unit that all entries of the queue share."""
     arrived: float
     deadline: float
     urgency: int = DEFAULT_URGENCY
     """RFC 9218 urgency: 0 is the most urgent, 7 the least."""
     payload: T
-
-    @property
-    def cost(self) -> int:
-        """Cost of computing and answering the entry, in tokens."""
-        return math.ceil(self.length * self.weight) + self.result_items // _ITEMS_PER_TOKEN
 
 
 class QueueFull(Exception):
@@ -81,7 +70,7 @@ class BatchQueue(Generic[T]):
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._entries: list[Entry[T]] = []
-        self._tokens = self._cost = 0
+        self._tokens, self._cost = 0, 0.0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -92,8 +81,8 @@ class BatchQueue(Generic[T]):
         return self._tokens
 
     @property
-    def cost(self) -> int:
-        """Summed costs of the waiting entries, in tokens."""
+    def cost(self) -> float:
+        """Summed costs of the waiting entries."""
         return self._cost
 
     def push(self, entries: Sequence[Entry[T]]) -> None:

@@ -22,6 +22,7 @@ METRICS = [
     "queue_tokens",
     "queue_limit_items",
     "queue_limit_tokens",
+    "batch_cost_seconds",
     "rejected",
     "engine_failures",
     "generated_tokens",
@@ -34,7 +35,7 @@ METRICS = [
     "event_loop_lag_seconds",
     "workers_replaced",
 ]
-LABELS = {"model", "endpoint", "status", "reason", "version", "task", "backend", "device"}
+LABELS = {"model", "endpoint", "status", "reason", "version", "task", "backend", "device", "operation", "term"}
 
 
 @pytest.fixture
@@ -88,6 +89,10 @@ def test_what_may_wait_is_shown(metrics, observer):
 
 
 def test_refused_texts_are_counted_by_reason(metrics, observer):
+    observer.cost("score", "cpu", {"fixed": 0.5, "token": 0.25})
+    labels = {"model": "next-word", "version": "3", "operation": "score", "device": "cpu"}
+    assert value(metrics, "batch_cost_seconds", **labels, term="fixed") == 0.5
+    assert value(metrics, "batch_cost_seconds", **labels, term="token") == 0.25
     observer.rejected("overloaded", 3)
     observer.rejected("overloaded", 1)
     observer.rejected("expired", 1)

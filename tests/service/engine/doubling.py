@@ -74,10 +74,10 @@ def limits(**changes):
 class Bench:
     """A batcher with a doubling operation, one that fails, and a recorder."""
 
-    def __init__(self, operations=None, **changes):
+    def __init__(self, operations=None, costs=(), **changes):
         self.double, self.recorder = Double(), Recorder()
         table = {"double": self.double, "fail": fail, **(operations or {})}
-        self.batcher = DynamicBatcher([table], limits(**changes), self.recorder)
+        self.batcher = DynamicBatcher([table], limits(**changes), self.recorder, costs=costs)
 
     def submit(self, *values, operation="double", seconds=60.0, length=1):
         queries = [Query(value, length) for value in values]

@@ -106,11 +106,11 @@ def test_what_its_own_deadline_cannot_meet_is_refused_and_what_it_can_is_not():
 
 def test_what_is_being_prepared_counts_as_if_it_waited():
     async def scenario(bench):
-        with bench.batcher.preparing(15, math.inf):
-            with pytest.raises(QueueFull), bench.batcher.preparing(2, math.inf):
+        with bench.batcher.preparing("double", 15, math.inf):
+            with pytest.raises(QueueFull), bench.batcher.preparing("double", 2, math.inf):
                 pass
             assert await values(bench.submit(1)) == [2]
-        with bench.batcher.preparing(16, math.inf):
+        with bench.batcher.preparing("double", 16, math.inf):
             pass
 
     with_bench(scenario)

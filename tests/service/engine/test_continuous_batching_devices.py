@@ -216,6 +216,6 @@ def test_the_cost_of_a_sequence_grows_with_its_beam():
     bench = Bench()
     costs = {}
     for beam_size in (1, 5, 32):
-        query = SourceQuery((1,) * 79, beam_size, SearchOptions(), 7)
-        costs[beam_size] = 80 * bench.batcher._weight(query)
+        query = SourceQuery((1,) * 79, beam_size, SearchOptions(), 0)
+        costs[beam_size] = bench.batcher._cost("translate", query)
     assert costs == {1: 40.0, 5: 80.0, 32: 350.0}

@@ -1,0 +1,75 @@
+"""Warm-up: batches of several shapes are computed and timed, so that no request has a cold start."""
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from models.tasks.model import Model
+from service.engine.cost_model import Sample
+from service.engine.priority import lower_thread_priority
+
+__all__ = ["warm_up"]
+
+_COUNT = 8
+"""Entries of a batch, besides 1 and the largest number."""
+_LONGEST = 0.05
+"""Seconds that the largest batch may be expected to take; longer ones are measured while serving."""
+_REPETITIONS, _ENOUGH = 3, 0.02
+"""A batch is timed this many times, or until it has taken so many seconds."""
+
+
+def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -> Mapping[str, Sequence[Sample]]:
+    """Test a model, compute its operations for several batch sizes and lengths, and return how long each batch took.
+
+    Batches are computed alone, which is timed, and concurrently, as requests will be. Of continuous decoding each
+    sample is a step: so many sequences, of which the longest has so many tokens. Raises any error of the model.
+    """
+    model.self_test()
+    concurrent = 2 if parallel_batches > 1 and not model.continuous else 0
+    counts = sorted({1, min(_COUNT, max_batch_items), *(() if model.continuous else (max_batch_items,))})
+    with ThreadPoolExecutor(2, initializer=lower_thread_priority) as pool:
+        measured: dict[str, Sequence[Sample]] = {}
+        for operation in model.offers:
+            samples: list[Sample] = []
+            for length in model.warm_up_lengths:
+                for count in counts:
+                    if count > _COUNT and samples[-1].seconds * count / samples[-1].items > _LONGEST:
+                        continue
+                    samples += _measured(model, operation, count, length)
+                    list(pool.map(_compute, *([each] * concurrent for each in (model, operation, count, length))))
+            measured[operation] = samples
+    return measured
+
+
+def _measured(model: Model[Any], operation: str, count: int, length: int) -> list[Sample]:
+    """Return samples of a batch: its fastest run after a first one, or all steps of a decoding."""
+    first = _compute(model, operation, count, length)
+    if model.continuous:
+        return first
+    runs: list[Sample] = []
+    while len(runs) < _REPETITIONS and sum(run.seconds for run in runs) < _ENOUGH:
+        runs += _compute(model, operation, count, length)
+    return [min(runs, key=lambda run: run.seconds)]
+
+
+def _compute(model: Model[Any], operation: str, count: int, length: int) -> list[Sample]:
+    queries: Sequence[Any] = model.warm_up_queries(operation, count, length)
+    if model.continuous:
+        return _decode(model, queries)
+    started = time.perf_counter()
+    model.operations[operation](queries)
+    return [Sample(count, max(query.length for query in queries), time.perf_counter() - started)]
+
+
+def _decode(model: Model[Any], queries: Sequence[Any]) -> list[Sample]:
+    """Decode to the end, and return a sample of each step."""
+    decoding = model.start_decoding(queries[0].beam_size)
+    searches = [(number, query.options, query.max_tokens) for number, query in enumerate(queries)]
+    decoding.add([query.tokens for query in queries], searches)
+    samples: list[Sample] = []
+    while live := len(decoding):
+        started = time.perf_counter()
+        decoding.step()
+        samples.append(Sample(live, len(samples) + 1, time.perf_counter() - started))
+    return samples

@@ -1,0 +1,126 @@
+"""Warm-up computes what requests will compute, and says how long it took."""
+
+import time
+from typing import NamedTuple
+
+import pytest
+
+from models.decoding.beam_search import SearchOptions
+from models.decoding.sequence_to_sequence import SourceQuery
+from service.engine.warm_up import warm_up
+
+
+class Query(NamedTuple):
+    operation: str
+    length: int
+
+
+class BatchModel:
+    """A model of a task that this project does not have."""
+
+    continuous = False
+    offers = ("embed", "compare")
+    warm_up_lengths = (1, 32)
+    seconds = 0.02
+
+    def __init__(self):
+        self.calls, self.tested = [], 0
+
+    def self_test(self):
+        self.tested += 1
+
+    def warm_up_queries(self, operation, count, length):
+        return [Query(operation, length)] * count
+
+    @property
+    def operations(self):
+        def run(queries):
+            self.calls.append((*queries[0], len(queries)))
+            time.sleep(self.seconds)
+            return queries
+
+        return dict.fromkeys(self.offers, run)
+
+
+class ContinuousModel(BatchModel):
+    continuous = True
+    offers = ("write",)
+
+    @property
+    def operations(self):
+        raise AssertionError("it has no batches")
+
+    def warm_up_queries(self, operation, count, length):
+        return [SourceQuery((7,) * length, 5, SearchOptions(), 2)] * count
+
+    def start_decoding(self, beam_size):
+        return Countdown(self.calls, beam_size)
+
+
+class Countdown:
+    """A decoding that ends after two steps."""
+
+    def __init__(self, calls, beam_size):
+        self.calls, self.beam_size, self.left = calls, beam_size, 0
+
+    def add(self, sources, searches):
+        self.calls.append((self.beam_size, len(sources), len(sources[0]), [search[2] for search in searches]))
+        self.left = 2
+
+    def __len__(self):
+        return self.left
+
+    def step(self):
+        self.left -= 1
+        self.calls.append("step")
+
+
+def test_every_operation_runs_for_every_length_and_batch_size_once_more_than_it_is_timed():
+    model = BatchModel()
+    samples = warm_up(model, max_batch_items=16, parallel_batches=1)
+    assert model.tested == 1
+    shapes = [(name, length, count) for name in model.offers for length in (1, 32) for count in (1, 8, 16)]
+    assert model.calls == [shape for shape in shapes for _ in range(2)]
+    assert {name: [each[:2] for each in timed] for name, timed in samples.items()} == {
+        name: [(count, length) for _, length, count in shapes if _ == name] for name in model.offers
+    }
+    assert all(0.02 <= each.seconds < 1.0 for timed in samples.values() for each in timed)
+
+
+def test_short_batches_are_timed_several_times_and_the_fastest_counts():
+    model = BatchModel()
+    model.seconds = 0.0
+    (sample, *_) = warm_up(model, max_batch_items=1, parallel_batches=1)["embed"]
+    assert model.calls.count(("embed", 1, 1)) == 4
+    assert sample.seconds < 0.02
+
+
+def test_the_largest_batch_is_left_out_where_it_would_take_long():
+    model = BatchModel()
+    model.seconds = 0.03
+    warm_up(model, max_batch_items=32, parallel_batches=1)
+    assert {call[2] for call in model.calls} == {1, 8}
+
+
+@pytest.mark.parametrize(("parallel_batches", "runs"), [(1, 2), (2, 4), (3, 4)])
+def test_batches_that_will_run_concurrently_are_tried_so(parallel_batches, runs):
+    model = BatchModel()
+    warm_up(model, max_batch_items=1, parallel_batches=parallel_batches)
+    expected = [(name, length, 1) for length in (1, 32) for name in ("embed", "compare")]
+    assert sorted(model.calls) == sorted(expected * runs)
+
+
+def test_a_continuous_model_decodes_to_the_end_and_never_concurrently():
+    model = ContinuousModel()
+    warm_up(model, max_batch_items=4, parallel_batches=3)
+    assert model.calls == [
+        call for length in (1, 32) for count in (1, 4) for call in ((5, count, length, [2] * count), "step", "step")
+    ]
+
+
+@pytest.mark.parametrize("method", ["self_test", "warm_up_queries"])
+def test_errors_of_the_model_are_raised(method):
+    model = BatchModel()
+    setattr(model, method, lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        warm_up(model, max_batch_items=1, parallel_batches=1)
