@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 
-import numpy as np
 import onnxruntime
 
 from models.backend import Array, BackendName
 from models.backend.cpus import usable_cpus
+from models.backend.memory import DeviceMemory, HostMemory, Memory
+from models.backend.resident import OnnxResident
 from models.backend.signature import FoundTensor, mismatches
 from models.bundle.manifest import Graph, Manifest
 from models.errors import BundleError, UnsupportedDeviceError
 
-__all__ = ["OnnxBackend", "OnnxResident"]
+__all__ = ["OnnxBackend"]
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 _DEVICE = re.compile(r"(auto|cpu|cuda|tensorrt)|(cuda|tensorrt):(\d{1,3})")
@@ -92,6 +93,8 @@ class OnnxBackend:
         problems = [problem for name, graph in manifest.graphs.items() for problem in self._mismatches(name, graph)]
         if problems:
             raise BundleError(str(bundle), problems)
+        # TensorRT uses CUDA's memory.
+        self._memory: Memory = HostMemory() if self._kind == "cpu" else DeviceMemory("cuda", self._number)
         most = threads or usable_cpus()
         if parallel > 1 and most > 1 and self._kind == "cpu":
             self._beside = self._load(bundle, manifest, _options(max(1, most // parallel)))
@@ -139,96 +142,14 @@ class OnnxBackend:
             self._crowded = self._running > 0
             self._running += 1
         try:
-            results: list[Array] = sessions[graph].run(list(outputs), dict(inputs))
+            results: list[Array] = self._memory.run(sessions[graph], inputs, outputs)
         finally:
             with self._count:
                 self._running -= 1
         return results
 
-    @property
-    def _memory(self) -> tuple[str, int]:
-        """Return the kind of memory of resident arrays; TensorRT uses CUDA's."""
-        return ("cpu", 0) if self._kind == "cpu" else ("cuda", self._number)
-
     def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "OnnxResident":
         return OnnxResident(self._sessions[graph], self._memory, state, constants)
-
-
-class OnnxResident:
-    """Arrays bound to a session, the state as input and output at once.
-
-    Buffers are kept from run to run and bound again only where shapes change, since binding costs as much as a small
-    graph.
-    """
-
-    def __init__(
-        self,
-        session: onnxruntime.InferenceSession,
-        memory: tuple[str, int],
-        state: Mapping[str, Array],
-        constants: Mapping[str, Array],
-    ) -> None:
-        self._session = session
-        self._binding = session.io_binding()
-        self._arrays = {name: np.ascontiguousarray(array) for name, array in state.items()}
-        self._state = {name: _value(array, memory) for name, array in self._arrays.items()}
-        self._on_cpu = memory[0] == "cpu"
-        self._given = constants
-        self._constants = {name: np.ascontiguousarray(array) for name, array in constants.items()}
-        self._bound = {name: _value(array, memory) for name, array in self._constants.items()}
-        for name, value in (self._state | self._bound).items():
-            self._binding.bind_ortvalue_input(name, value)
-        self._inputs: dict[str, Array] = {}
-        self._outputs: list[Array] = []
-        self._key: object = None
-
-    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
-        for name, array in inputs.items():
-            kept = self._inputs.get(name)
-            if kept is not None and kept.shape == array.shape:
-                np.copyto(kept, array)
-                continue
-            # On the CPU the bound value shares the buffer's memory.
-            self._inputs[name] = buffer = np.array(array)
-            self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(buffer))
-        # Shapes of outputs follow from those of inputs and the values of scalars.
-        key = [(array.shape, array.item() if not array.ndim else None) for array in inputs.values()]
-        if key == self._key:
-            self._session.run_with_iobinding(self._binding)
-            return [buffer.copy() for buffer in self._outputs]
-        self._binding.clear_binding_outputs()
-        for name in outputs:
-            self._binding.bind_output(name)
-        self._bind_state()
-        self._session.run_with_iobinding(self._binding)
-        self._outputs = [np.array(value.numpy()) for value in self._binding.get_outputs()[: len(outputs)]]
-        self._binding.clear_binding_outputs()
-        for name, buffer in zip(outputs, self._outputs, strict=True):
-            self._binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(buffer))
-        self._bind_state()
-        self._key = key
-        return [buffer.copy() for buffer in self._outputs]
-
-    def _bind_state(self) -> None:
-        for name, value in self._state.items():
-            self._binding.bind_ortvalue_output(f"new_{name}", value)
-
-    def reload(self) -> None:
-        for name, array in self._constants.items():
-            if array is not self._given[name]:
-                np.copyto(array, self._given[name])
-            if not self._on_cpu:
-                self._bound[name].update_inplace(array)
-
-    def state(self) -> Mapping[str, Array]:
-        if self._on_cpu:
-            return self._arrays
-        return {name: value.numpy() for name, value in self._state.items()}
-
-
-def _value(array: Array, memory: tuple[str, int]) -> onnxruntime.OrtValue:
-    """Return an OrtValue; on the CPU it shares the memory of the array, which must be contiguous."""
-    return onnxruntime.OrtValue.ortvalue_from_numpy(array, *memory)
 
 
 def _found(tensor: onnxruntime.NodeArg) -> FoundTensor:

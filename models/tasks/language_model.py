@@ -94,6 +94,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         super().__init__(manifest, backend)
         self._tokenizer = tokenizer
         self._limit = TextLimit(self.config.limits.max_tokens)
+        self.longest_input = self._limit.max_tokens
         self._end = self.config.special_tokens.end
         self._kernels = tuple(kernel.name for kernel in manifest.softmax.kernels)
         self._cache: PrefixCache[NextWords] | None = None

@@ -1,6 +1,7 @@
 """The interface of models of all tasks: queries in, results out, in batches or by continuous decoding."""
 
 import abc
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
@@ -81,6 +82,8 @@ class Model(abc.ABC, Generic[ConfigT]):
         self.manifest = manifest
         self.config = manifest.config
         self.backend = backend
+        self.longest_input = sys.maxsize
+        """Tokens that the model reads of an input at most; longer ones are refused or truncated."""
 
     @classmethod
     @abc.abstractmethod
@@ -110,7 +113,9 @@ class Model(abc.ABC, Generic[ConfigT]):
 
     def estimated_tokens(self, operation: str, inputs: Sequence[str]) -> int:
         """Return an estimate of what inputs cost, in tokens, before they are tokenized or decoded."""
-        return len(inputs) if self.reads == "image" else sum(map(len, inputs)) // _CHARACTERS_PER_TOKEN
+        if self.reads == "image":
+            return len(inputs)
+        return sum(min(len(text) // _CHARACTERS_PER_TOKEN, self.longest_input) for text in inputs)
 
     def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
         """Keep intermediate results that speed up later queries; models without such a cache ignore it.

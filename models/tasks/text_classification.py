@@ -104,6 +104,7 @@ class Classifier(Model[ClassifierConfig]):
         self.labels = tuple(labels)
         self._tokenizer = tokenizer
         self._limit = TextLimit(self.config.limits.max_tokens, added_tokens=2)
+        self.longest_input = self._limit.max_tokens
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:

@@ -123,6 +123,7 @@ class Generator(Model[GenerationConfig]):
         self.decoder = Decoder(backend, footprint, config.special_tokens.end)
         self._tokenizer = tokenizer
         self._limit = TextLimit(config.limits.max_tokens, added_tokens=2)
+        self.longest_input = self._limit.max_tokens
         self.max_output_tokens = config.limits.max_output_tokens
         """Tokens of the longest output, its end not counted."""
 

@@ -238,7 +238,7 @@ class Batcher(abc.ABC):
         if self._drain.seconds(self._queue.cost) > self.limits.max_wait:
             self._refuse(items)
         before = self._queue.cost + self._computing
-        if before and self._drain.seconds(before + cost) > _MARGIN * (deadline - time.monotonic()):
+        if self._submitted and self._drain.seconds(before + cost) > _MARGIN * (deadline - time.monotonic()):
             self._refuse(items)
 
     def _refuse(self, items: int, *, never: bool = False) -> NoReturn:

@@ -7,7 +7,8 @@ import onnxruntime
 import pytest
 
 from models import ModelStore
-from models.backend.onnx import OnnxBackend, OnnxResident
+from models.backend.onnx import OnnxBackend
+from models.backend.resident import OnnxResident
 from models.decoding.beam_search import SearchOptions
 from models.store import load_bundle
 from service.settings import BUNDLED

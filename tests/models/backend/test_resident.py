@@ -3,10 +3,29 @@
 import numpy as np
 import pytest
 
+from models.backend.memory import DeviceMemory
 
-@pytest.fixture(params=["onnx", "torchscript"])
-def translator(request, babblers):
-    return babblers[request.param]
+
+class CopyingMemory(DeviceMemory):
+    """A device that copies as a GPU does: values and bound inputs share no memory with arrays."""
+
+    def __init__(self):
+        super().__init__("cpu", 0)
+
+    def place(self, array):
+        return super().place(array.copy())
+
+    def bind(self, binding, name, array):
+        super().bind(binding, name, array.copy())
+        self._buffers._of_thread.__dict__.pop(name)  # the bound value keeps it
+
+
+@pytest.fixture(params=["onnx", "onnx on a device", "torchscript"])
+def translator(request, babblers, monkeypatch):
+    translator = babblers[request.param.split()[0]]
+    if request.param.endswith("device"):
+        monkeypatch.setattr(translator.backend, "_memory", CopyingMemory())
+    return translator
 
 
 @pytest.fixture

@@ -63,8 +63,8 @@ class Batcher:
     def __init__(self):
         self.calls = []
 
-    def preparing(self, items, deadline, cost):
-        self.calls.append(("preparing", items, cost))
+    def preparing(self, operation, items, deadline, tokens):
+        self.calls.append(("preparing", operation, items, tokens))
         return contextlib.nullcontext()
 
     async def submit(self, operation, parts, deadline, urgency):
@@ -129,7 +129,7 @@ def run(request, texts, **options):
 def test_parts_are_submitted_together_and_results_made_of_their_own_outputs(request_, served):
     found, results = run(request_, ["two words", "one"], model="letters")
     assert request_.found == [("letters", "count", "text")]
-    assert served.batcher.calls == [("preparing", 2, 2), ("submit", "count", ["two", "words", "one"], 1)]
+    assert served.batcher.calls == [("preparing", "count", 2, 2), ("submit", "count", ["two", "words", "one"], 1)]
     assert [result.letters for result in results] == [{"two": 3, "words": 5}, {"one": 3}]
     assert (found.items, found.served) == (3, served)
 
@@ -145,7 +145,7 @@ def test_the_model_is_held_and_results_are_reserved_until_the_answer_is_sent(req
 def test_too_many_results_are_refused_before_they_are_computed(request_, served):
     with pytest.raises(OverBudget, match="needs 11 result items"):
         run(request_, [" ".join("abcdefghijk")])
-    assert served.batcher.calls == [("preparing", 1, 1)]
+    assert served.batcher.calls == [("preparing", "count", 1, 1)]
 
 
 def test_too_many_known_results_are_refused_before_a_query_is_made(request_, served):

@@ -39,12 +39,13 @@ class Recorder:
 @pytest.fixture
 def served():
     @contextlib.contextmanager
-    def preparing(items, deadline, cost):
+    def preparing(operation, items, deadline, tokens):
         if items > 3:
             raise QueueFull(never=True)
         yield
 
-    return SimpleNamespace(observer=Recorder(), batcher=SimpleNamespace(preparing=preparing))
+    model = SimpleNamespace(estimated_tokens=lambda operation, inputs: 1)
+    return SimpleNamespace(observer=Recorder(), batcher=SimpleNamespace(preparing=preparing), model=model)
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def test_long_texts_are_tokenized_on_another_thread(request_, served, texts, inl
         threads.append(threading.get_ident())
         return len(text)
 
-    queries, seconds = asyncio.run(queries_of(request_, served, query, texts, math.inf, cost=1))
+    queries, seconds = asyncio.run(queries_of(request_, served, "count", query, texts, math.inf))
     assert queries == [len(text) for text in texts]
     assert (set(threads) == {threading.get_ident()}) == inline
     assert served.observer.seconds == [seconds]
@@ -121,14 +122,14 @@ def test_refused_texts_are_counted(request_, served, long):
         raise QueryError("no")
 
     with pytest.raises(QueryError, match="no"):
-        asyncio.run(queries_of(request_, served, query, ["a" * 30_000 if long else "a", "b"], math.inf, cost=1))
+        asyncio.run(queries_of(request_, served, "count", query, ["a" * 30_000 if long else "a", "b"], math.inf))
     assert served.observer.rejections == [("invalid", 2)]
     assert served.observer.seconds == []
 
 
 def test_more_than_could_ever_wait_is_refused_before_it_is_read(request_, served):
     with pytest.raises(QueueFull) as caught:
-        asyncio.run(queries_of(request_, served, pytest.fail, ["a"] * 4, math.inf, cost=1))
+        asyncio.run(queries_of(request_, served, "count", pytest.fail, ["a"] * 4, math.inf))
     assert caught.value.never
 
 
@@ -140,7 +141,7 @@ def test_the_deadline_holds_while_texts_are_read(request_, served):
         time.sleep(0.05)
 
     with pytest.raises(DeadlineExceeded):
-        asyncio.run(queries_of(request_, served, query, ["a", "b", "c"], time.monotonic() + 0.02, images=True, cost=1))
+        asyncio.run(queries_of(request_, served, "count", query, ["a", "b", "c"], time.monotonic() + 0.02, images=True))
     assert read == ["a"]
     assert served.observer.rejections == [("expired", 3)]
 
@@ -157,7 +158,7 @@ def test_heavy_inputs_are_read_elsewhere_some_requests_at_a_time(request_, serve
 
     async def all_at_once():
         await asyncio.gather(
-            *(queries_of(request_, served, query, ["a"], math.inf, images=True, cost=1) for _ in range(6))
+            *(queries_of(request_, served, "count", query, ["a"], math.inf, images=True) for _ in range(6))
         )
 
     asyncio.run(all_at_once())
