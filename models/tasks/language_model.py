@@ -27,13 +27,13 @@ from models.tasks.language_results import (
     SentenceScore,
     TokenScore,
 )
+from models.tasks.language_scoring import Explanation, Scorer
 from models.tasks.model import BatchFunction, Model
 from models.tasks.registry import register
 from models.text.config import TextConfig, load_tokenizer
 from models.text.limits import Keep, TextLimit, checked_text, head, several, tail
 from models.text.padding import padded
 from models.text.prefix_cache import PrefixCache, count, packed, unpacked
-from models.text.shared_prefixes import windows
 from models.text.tokenization import WordTokenizer
 
 __all__ = [
@@ -50,14 +50,10 @@ __all__ = [
     "TokenScore",
 ]
 
-_WINDOW_STEPS = 32
-"""Time steps a scoring run takes at once; longer texts go on from the state."""
-_WINDOW_POSITIONS = 256
-"""Positions a scoring run holds at once, which bounds its `[positions, V]` scores; more are no faster."""
-_GROUP = 1024
-"""Texts whose states are held at once."""
 _WORD_BYTES = 150
 """Rough size of a cached next word, in bytes."""
+_SCORES_SHARE = 4
+"""1 / 4 of the prefix cache is for prefixes of scored texts."""
 _CACHE_SHARE = 16
 """A result keeps its words in the prefix cache where they take no more than 1 / 16 of it."""
 
@@ -97,6 +93,8 @@ class LanguageModel(Model[LanguageModelConfig]):
         self.longest_input = self._limit.max_tokens
         self._end = self.config.special_tokens.end
         self._kernels = tuple(kernel.name for kernel in manifest.softmax.kernels)
+        network = self.config.network
+        self._scorer = Scorer(backend, network.num_layers, network.hidden_size, self.vocab_size)
         self._cache: PrefixCache[NextWords] | None = None
         self._on_lookup: Callable[[bool], object] = bool
 
@@ -110,13 +108,13 @@ class LanguageModel(Model[LanguageModelConfig]):
 
     @property
     def operations(self) -> Mapping[str, BatchFunction]:
-        return {"next-word": self.run_next_words, "score": self.run_score}
+        return {"next-word": self.run_next_words, "score": self.run_score, "explain": self.run_explain}
 
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[NextWordsQuery] | list[ScoreQuery]:
         tokens = (self.config.special_tokens.unknown,) * min(length, self._limit.max_tokens)
-        if operation == "score":  # texts without a common prefix, which would be read once
+        if operation != "next-word":  # texts without a common prefix, which would be read once
             firsts = [(number % self.vocab_size,) for number in range(count)]
-            return [ScoreQuery("", (*first, *tokens[1:]), ("",) * len(tokens)) for first in firsts]
+            return [ScoreQuery("", (*first, *tokens[1:]), ("",) * len(tokens), explain=1) for first in firsts]
         return [NextWordsQuery("", tokens, min(10, self.vocab_size))] * count
 
     def self_test(self) -> None:
@@ -126,9 +124,12 @@ class LanguageModel(Model[LanguageModelConfig]):
     def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
         """Keep results of next-word queries, so that a context that goes on costs one step for each new word.
 
-        `on_lookup` is called for every query, with whether something was found.
+        A part of the cache holds prefixes of scored texts. `on_lookup` is called for every query, with whether
+        something was found.
         """
-        self._cache, self._on_lookup = PrefixCache(max_bytes), on_lookup
+        scores = max_bytes // _SCORES_SHARE
+        self._cache, self._on_lookup = PrefixCache(max_bytes - scores), on_lookup
+        self._scorer.use_cache(scores, on_lookup)
 
     def estimated_tokens(self, operation: str, inputs: Sequence[str]) -> int:
         if operation == "next-word" and self._cache is not None:
@@ -165,12 +166,14 @@ class LanguageModel(Model[LanguageModelConfig]):
             [self.next_words_query(context, top_k, after=prefix, truncate=truncate) for context, prefix in pairs]
         )
 
-    def score(self, texts: Sequence[str], *, truncate: bool = False) -> list[SentenceScore]:
+    def score(self, texts: Sequence[str], *, explain: int = 0, truncate: bool = False) -> list[SentenceScore]:
         """Return the log-probability of each text followed by a sentence end.
 
-        `truncate` keeps the first words of a text that is too long. Raises `TextTooLongError`.
+        `explain` adds to each token its rank, the entropy before it and so many most probable words instead of it.
+        `truncate` keeps the first words of a text that is too long. Raises `TextTooLongError` and `QueryError`.
         """
-        return self.run_score([self.score_query(text, truncate=truncate) for text in several(texts)])
+        queries = [self.score_query(text, explain=explain, truncate=truncate) for text in several(texts)]
+        return self.run_explain(queries) if explain else self.run_score(queries)
 
     def distribution(self, contexts: Sequence[str]) -> Array:
         """Return the log-probability of every word after each context, minus infinity for probability 0: `[B, V]`."""
@@ -207,10 +210,12 @@ class LanguageModel(Model[LanguageModelConfig]):
         self._on_lookup(result is not None)
         return NextWordsQuery(context, unpacked(read, start), top_k, result.prefix if result else None, read, text)
 
-    def score_query(self, text: str, *, truncate: bool = False) -> ScoreQuery:
+    def score_query(self, text: str, *, explain: int = 0, truncate: bool = False) -> ScoreQuery:
         """Check and tokenize one sentence; see `score`."""
+        if not 0 <= explain <= self.vocab_size:
+            raise QueryError(f"explain must be between 0 and the vocabulary's {self.vocab_size}, not {explain}")
         tokens, words = self._split(text, head if truncate else None)
-        return ScoreQuery(text, tuple(tokens), tuple(words))
+        return ScoreQuery(text, tuple(tokens), tuple(words), explain)
 
     def run_next_words(self, queries: Sequence[NextWordsQuery]) -> list[NextWords]:
         """Return results in the order of the queries, computed as one padded batch."""
@@ -238,11 +243,28 @@ class LanguageModel(Model[LanguageModelConfig]):
 
     def run_score(self, queries: Sequence[ScoreQuery]) -> list[SentenceScore]:
         """Return results in the order of the queries; a prefix shared by several texts is computed once."""
-        order = sorted(range(len(queries)), key=lambda index: -queries[index].length)
-        scores: dict[int, list[float]] = {}
-        for group in (order[first : first + _GROUP] for first in range(0, len(order), _GROUP)):
-            scores |= dict(zip(group, self._score_group([queries[index] for index in group]), strict=True))
-        return [self._sentence_score(query, scores[index]) for index, query in enumerate(queries)]
+        scores = self._scorer.scores(self._sequences(queries))
+        return [
+            self._sentence_score(query, [(value,) for value in values])
+            for query, values in zip(queries, scores, strict=True)
+        ]
+
+    def run_explain(self, queries: Sequence[ScoreQuery]) -> list[SentenceScore]:
+        """Return results with ranks, entropies and alternatives, in the order of the queries."""
+        top_k = max(query.explain for query in queries)
+        explanations = self._scorer.explanations(self._sequences(queries), top_k)
+        return [
+            self._sentence_score(query, [self._explained(each, query.explain) for each in found])
+            for query, found in zip(queries, explanations, strict=True)
+        ]
+
+    def _sequences(self, queries: Sequence[ScoreQuery]) -> list[tuple[int, ...]]:
+        return [(self._end, *query.tokens, self._end) for query in queries]
+
+    def _explained(self, found: Explanation, top_k: int) -> tuple[object, ...]:
+        """Return the fields of a `TokenScore` that follow from its explanation."""
+        alternatives = [NextWord(self._tokenizer.word(token), value) for token, value in found.alternatives[:top_k]]
+        return found.log_probability, found.rank, found.entropy, tuple(alternatives)
 
     def _read(self, context: str, keep: Keep | None) -> tuple[bytes, str | None]:
         """Return the packed ids that a context is read as, and the text by which the cache is to find them.
@@ -275,47 +297,12 @@ class LanguageModel(Model[LanguageModelConfig]):
         state = self._states([query.after for query in queries])
         return self.backend.run("next_words", {**inputs, **state, "k": np.array(top_k)}, outputs)
 
-    def _score_group(self, queries: Sequence[ScoreQuery]) -> list[list[float]]:
-        """Return the scores of queries in descending order of length, computed a window of time steps at a time."""
-        sequences = [(self._end, *query.tokens, self._end) for query in queries]
-        state = self._states([None])
-        scores: list[list[float]] = [[] for _ in queries]
-        for window in windows(sequences, _WINDOW_STEPS):
-            values, state = self._score_rows(
-                window.rows, {name: value[:, window.parents] for name, value in state.items()}
-            )
-            for index, row in window.places.items():
-                scores[index] += values[row]
-        return scores
-
-    def _score_rows(
-        self, rows: Sequence[tuple[int, ...]], state: Mapping[str, Array]
-    ) -> tuple[list[list[float]], dict[str, Array]]:
-        """Return the scores of the targets of rows in descending order of length, and the states after them."""
-        scores: list[list[float]] = []
-        states = []
-        while len(scores) < len(rows):
-            first, steps = len(scores), len(rows[len(scores)]) - 1
-            some = slice(first, first + max(1, _WINDOW_POSITIONS // steps))
-            inputs = padded([row[:-1] for row in rows[some]])
-            inputs["targets"] = padded([row[1:] for row in rows[some]])["tokens"]
-            inputs |= {name: np.ascontiguousarray(value[:, some]) for name, value in state.items()}
-            values, *after = self.backend.run("score", inputs, ["log_probabilities", "next_hidden", "next_cell"])
-            states.append(after)
-            scores += [values[row, :length].tolist() for row, length in enumerate(inputs["lengths"].tolist())]
-        hidden, cell = (np.concatenate(parts, axis=1) for parts in zip(*states, strict=True))
-        return scores, {"hidden": hidden, "cell": cell}
-
-    def _sentence_score(self, query: ScoreQuery, scores: Sequence[float]) -> SentenceScore:
+    def _sentence_score(self, query: ScoreQuery, facts: Sequence[tuple[Any, ...]]) -> SentenceScore:
+        """Return the result of a query; `facts` holds the log-probability of each token, and what explains it."""
         unknown, end = self.config.special_tokens.unknown, self._tokenizer.word(self._end)
-        words, tokens = (*query.words, end), (*query.tokens, self._end)
-        return SentenceScore(
-            query.text,
-            tuple(
-                TokenScore(word, score, token == unknown)
-                for word, token, score in zip(words, tokens, scores, strict=True)
-            ),
-        )
+        spelled = zip((*query.words, end), (*query.tokens, self._end), facts, strict=True)
+        scores = (TokenScore(word, fact[0], token == unknown, *fact[1:]) for word, token, fact in spelled)
+        return SentenceScore(query.text, tuple(scores))
 
     def _states(self, prefixes: Sequence[Prefix | None]) -> dict[str, Array]:
         """Return recurrent states `[L, B, d]`, zero where there is no prefix."""

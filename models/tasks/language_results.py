@@ -73,6 +73,12 @@ class TokenScore:
     log_probability: float
     """Minus infinity for a word of probability 0, which a sparse-softmax gives all but the best."""
     unknown: bool
+    rank: int | None = None
+    """Where asked for: 1 for the most probable word; none for a word of probability 0."""
+    entropy: float | None = None
+    """Where asked for: the entropy of the distribution that the word is drawn from, in nats."""
+    alternatives: tuple[NextWord, ...] = ()
+    """Where asked for: the most probable words instead, the word itself among them where it is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,8 @@ class ScoreQuery(SinglePart):
     """The words, without the end."""
     words: tuple[str, ...]
     """Their spelling in the text."""
+    explain: int = 0
+    """Words to return instead of each token, with its rank and the entropy before it."""
 
     @property
     def length(self) -> int:
@@ -143,5 +151,5 @@ class ScoreQuery(SinglePart):
 
     @property
     def result_items(self) -> int:
-        """Number of tokens of the result."""
-        return self.length
+        """Number of tokens of the result and of words instead of them."""
+        return self.length * (1 + self.explain)

@@ -39,8 +39,9 @@ async def answer(
     priority: str | None,
     reads: str = "text",
     items_per_input: Callable[[Any], int] | None = None,
+    batches: str | None = None,
 ) -> Answer:
-    """Compute the results of a request by the model that offers an operation.
+    """Compute the results of a request by the model that offers an operation, or by another one of its `batches`.
 
     `query` makes a query of the model and an input, `result` makes the response of a result of the model.
     `items_per_input` returns the largest number of result items of one input, where that is known of the model before
@@ -49,6 +50,7 @@ async def answer(
     Raises the errors of `find`, `queries_of`, `reserve_results` and `Batcher.submit`.
     """
     served = find(request, model, operation, reads)
+    operation = batches or operation
     deadline = deadline_of(request, timeout_ms)
     items = 0
     if items_per_input is not None:

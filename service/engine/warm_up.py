@@ -13,8 +13,8 @@ __all__ = ["warm_up"]
 
 _COUNT = 8
 """Entries of a batch, besides 1 and the largest number."""
-_LONGEST = 0.05
-"""Seconds that the largest batch may be expected to take; longer ones are measured while serving."""
+_LONGEST = 0.25
+"""Seconds that a batch may be expected to take; longer ones are measured while serving."""
 _REPETITIONS, _ENOUGH = 3, 0.02
 """A batch is timed this many times, or until it has taken so many seconds."""
 
@@ -30,16 +30,21 @@ def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -
     counts = sorted({1, min(_COUNT, max_batch_items), *(() if model.continuous else (max_batch_items,))})
     with ThreadPoolExecutor(2, initializer=lower_thread_priority) as pool:
         measured: dict[str, Sequence[Sample]] = {}
-        for operation in model.offers:
+        for operation in model.offers if model.continuous else model.operations:
             samples: list[Sample] = []
             for length in model.warm_up_lengths:
                 for count in counts:
-                    if count > _COUNT and samples[-1].seconds * count / samples[-1].items > _LONGEST:
+                    if samples and not model.continuous and _expected(samples, count, length) > _LONGEST:
                         continue
                     samples += _measured(model, operation, count, length)
                     list(pool.map(_compute, *([each] * concurrent for each in (model, operation, count, length))))
             measured[operation] = samples
     return measured
+
+
+def _expected(samples: Sequence[Sample], count: int, length: int) -> float:
+    """Return the time that a batch takes at most, in seconds, if time grows with the padded tokens."""
+    return min(each.seconds * max(1.0, count / each.items) * max(1.0, length / each.longest) for each in samples)
 
 
 def _measured(model: Model[Any], operation: str, count: int, length: int) -> list[Sample]:

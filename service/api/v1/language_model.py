@@ -1,12 +1,21 @@
 """`POST /v1/next-word` and `POST /v1/score`."""
 
 import math
+from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from models.tasks.language_model import LanguageModel, NextWords, NextWordsQuery, ScoreQuery, SentenceScore
+from models.tasks.language_model import (
+    LanguageModel,
+    NextWord,
+    NextWords,
+    NextWordsQuery,
+    ScoreQuery,
+    SentenceScore,
+    TokenScore,
+)
 from service.api.answer import Answer
 from service.api.endpoint import answer, register
 from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate
@@ -33,6 +42,10 @@ class ScoreRequest(Body):
     """Sentences to score."""
 
     text: Texts
+    explain: Annotated[
+        bool, Field(description="Return each token's rank, the entropy before it, and the most probable words instead.")
+    ] = False
+    top_k: Annotated[int, Field(ge=1, le=100, description="Words to return instead of each token, with explain.")] = 5
     truncate: Truncate = False
     model: ModelName = None
 
@@ -80,6 +93,14 @@ class Token(BaseModel):
     unknown: bool
 
 
+class ExplainedToken(Token):
+    """A word and the distribution that it is drawn from: its entropy in nats, and its most probable words."""
+
+    rank: Annotated[int | None, Field(description="1 for the most probable word; `null` where the probability is 0.")]
+    entropy: float
+    alternatives: list[Word]
+
+
 class ScoreResult(BaseModel):
     """Log-probability (base e) of a text and its end, and the perplexity per token.
 
@@ -90,7 +111,7 @@ class ScoreResult(BaseModel):
     text: str
     log_probability: float | None
     perplexity: float | None
-    tokens: list[Token]
+    tokens: list[ExplainedToken] | list[Token]
 
 
 class ScoreResponse(BaseModel):
@@ -130,34 +151,51 @@ async def score(body: ScoreRequest, request: Request, timeout_ms: Deadline = Non
     """Return the log-probability and perplexity of each text, word by word."""
 
     def query(model: LanguageModel, text: str) -> ScoreQuery:
-        return model.score_query(text, truncate=body.truncate)
+        return model.score_query(text, explain=body.top_k if body.explain else 0, truncate=body.truncate)
 
     return await answer(
-        request, "score", body.text, query, _score_result, model=body.model, timeout_ms=timeout_ms, priority=priority
+        request,
+        "score",
+        body.text,
+        query,
+        lambda result: _score_result(result, body.explain),
+        model=body.model,
+        timeout_ms=timeout_ms,
+        priority=priority,
+        batches="explain" if body.explain else None,
     )
 
 
 def _next_word_result(result: NextWords, explain: bool) -> NextWordResult:
-    words = [
-        Word(word=word.word, probability=word.probability, log_probability=word.log_probability)
-        for word in result.words
-    ]
     shown = explain and len(result.components) > 1
     components = [ComponentWeight(kernel=c.kernel, weight=c.weight) for c in result.components] if shown else None
-    return NextWordResult(context=result.context, words=words, entropy=result.entropy, components=components)
+    return NextWordResult(
+        context=result.context, words=_words(result.words), entropy=result.entropy, components=components
+    )
 
 
-def _score_result(result: SentenceScore) -> ScoreResult:
-    tokens = [
-        Token(word=token.word, log_probability=_finite(token.log_probability), unknown=token.unknown)
-        for token in result.tokens
-    ]
+def _words(words: Iterable[NextWord]) -> list[Word]:
+    return [Word(word=word.word, probability=word.probability, log_probability=word.log_probability) for word in words]
+
+
+def _score_result(result: SentenceScore, explain: bool) -> ScoreResult:
+    make = _explained if explain else _token
+    tokens = [make(token) for token in result.tokens]
     return ScoreResult(
         text=result.text,
         log_probability=_finite(result.log_probability),
         perplexity=_finite(result.perplexity),
         tokens=tokens,
     )
+
+
+def _token(token: TokenScore) -> Token:
+    return Token(word=token.word, log_probability=_finite(token.log_probability), unknown=token.unknown)
+
+
+def _explained(token: TokenScore) -> ExplainedToken:
+    plain, alternatives = _token(token).model_dump(), _words(token.alternatives)
+    return ExplainedToken(**plain, rank=token.rank, entropy=token.entropy or 0.0, alternatives=alternatives)
 
 
 def _finite(value: float) -> float | None:

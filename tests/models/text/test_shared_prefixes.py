@@ -16,7 +16,7 @@ SEQUENCES = st.lists(WORDS, min_size=1, max_size=12).map(
 def reading(sequences, steps):
     """The rows of each sequence; every row goes on from one that has read the same as the sequence."""
     read, before = [[] for _ in sequences], [()]
-    for window in windows(sequences, steps):
+    for window in windows(sequences, [0] * len(sequences), steps):
         pairs = zip(window.parents, window.rows, strict=True)
         before = [(*before[parent], *row[:-1]) for parent, row in pairs]
         for index, row in window.places.items():
@@ -26,11 +26,11 @@ def reading(sequences, steps):
 
 
 def shapes(sequences, steps=32):
-    return [(len(window.rows), len(window.rows[0]) - 1) for window in windows(sequences, steps)]
+    return [(len(window.rows), len(window.rows[0]) - 1) for window in windows(sequences, [0] * len(sequences), steps)]
 
 
 def positions(sequences, steps=32):
-    return sum(len(row) - 1 for window in windows(sequences, steps) for row in window.rows)
+    return sum(len(row) - 1 for window in windows(sequences, [0] * len(sequences), steps) for row in window.rows)
 
 
 def test_the_same_text_is_read_once():
@@ -72,7 +72,7 @@ def test_all_is_read_once_and_in_order(sequences, steps):
         assert tuple(token for row in rows for token in row[:-1]) == sequence[:-1]
         assert tuple(token for row in rows for token in row[1:]) == sequence[1:]
         assert all(1 <= len(row) - 1 <= steps for row in rows)
-    for window in windows(sequences, steps):
+    for window in windows(sequences, [0] * len(sequences), steps):
         lengths = [len(row) for row in window.rows]
         assert lengths == sorted(lengths, reverse=True)
         assert len(set(zip(window.parents, window.rows, strict=True))) == len(window.rows)

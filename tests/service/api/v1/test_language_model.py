@@ -149,6 +149,30 @@ def test_scores_are_those_of_the_library(client, library):
             assert token["log_probability"] == pytest.approx(theirs.log_probability, abs=1e-4)
 
 
+def test_an_explained_score_lists_rank_entropy_and_alternatives(client, library):
+    response = score(client, text=["we had a zyxwv"], explain=True, top_k=2)
+    (expected,) = library.score(["we had a zyxwv"], explain=2)
+    tokens = response.json()["results"][0]["tokens"]
+    assert [token["rank"] for token in tokens] == [token.rank for token in expected.tokens]
+    assert [token["entropy"] for token in tokens] == pytest.approx(
+        [token.entropy for token in expected.tokens], abs=1e-4
+    )
+    for token, known in zip(tokens, expected.tokens, strict=True):
+        assert [each["word"] for each in token["alternatives"]] == [each.word for each in known.alternatives]
+        assert {"probability", "log_probability"} < set(token["alternatives"][0])
+    assert set(tokens[0]) == {"word", "log_probability", "unknown", "rank", "entropy", "alternatives"}
+
+
+def test_without_explain_tokens_are_as_before(client):
+    (result,) = score(client, text="we had", top_k=3).json()["results"]
+    assert {frozenset(token) for token in result["tokens"]} == {frozenset({"word", "log_probability", "unknown"})}
+
+
+@pytest.mark.parametrize("top_k", [0, 101])
+def test_a_bad_number_of_alternatives_is_refused(client, detail_of, top_k):
+    assert "top_k" in detail_of(score(client, text="we had", explain=True, top_k=top_k), 422)
+
+
 def test_one_text_is_scored(client):
     (answer,) = results(score(client, text="zzyzx !"))
     assert [(token["word"], token["unknown"]) for token in answer["tokens"]] == [
