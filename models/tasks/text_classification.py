@@ -3,6 +3,7 @@
 Shapes: `B` texts, `T` tokens, `k` classes asked for.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from pydantic import model_validator
 
 from models.backend import Backend
+from models.batching import split
 from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import BundleManifest
 from models.tasks.labels import ClassesConfig, Label, best_labels, checked_top_k, read_labels
@@ -27,7 +29,7 @@ __all__ = ["BertNetwork", "Classification", "Classifier", "ClassifierConfig", "C
 _BATCH_TOKENS = 1024
 """Positions of one run, padding included: more are no faster, and each takes some 30 kB."""
 _BATCH_COST = 16
-"""Padding of a text beyond which a batch of its own costs less, in tokens."""
+"""Fixed cost of a run, in tokens; see `models.batching`."""
 
 
 class BertNetwork(Contract):
@@ -139,12 +141,10 @@ class Classifier(Model[ClassifierConfig]):
     def run(self, queries: Sequence[ClassifyQuery]) -> list[Classification]:
         """Return results in the order of the queries; similar lengths are computed together."""
         order = sorted(range(len(queries)), key=lambda index: -queries[index].length)
+        lengths = [queries[index].length for index in order]
+        ends = split(lengths, fixed=_BATCH_COST, max_items=_BATCH_TOKENS, max_tokens=_BATCH_TOKENS)
         found: dict[int, Classification] = {}
-        while order:
-            longest = queries[order[0]].length
-            close = sum(longest - queries[index].length <= _BATCH_COST for index in order)
-            count = max(1, min(close, _BATCH_TOKENS // longest))
-            group, order = order[:count], order[count:]
+        for group in (order[start:end] for start, end in itertools.pairwise([0, *ends])):
             found |= zip(group, self._run([queries[index] for index in group]), strict=True)
         return [found[index] for index in range(len(queries))]
 

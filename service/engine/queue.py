@@ -6,9 +6,13 @@ the starvation limit. All waiting entries are split into the batches that cost l
 that holds the head of the line runs.
 """
 
+import itertools
+import operator
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
+
+from models.batching import split
 
 __all__ = ["DEFAULT_URGENCY", "BatchQueue", "Entry", "Limits", "QueueFull"]
 
@@ -98,10 +102,10 @@ class BatchQueue(Generic[T]):
 
     def remove(self, entries: Collection[Entry[T]]) -> None:
         """Remove the entries, as far as they still wait."""
-        gone = set(map(id, entries))
-        self._entries = [entry for entry in self._entries if id(entry) not in gone]
-        self._tokens = sum(entry.length for entry in self._entries)
-        self._cost = sum(entry.cost for entry in self._entries)
+        gone = set(entries).intersection(self._entries)
+        self._entries = [entry for entry in self._entries if entry not in gone]
+        self._tokens -= sum(entry.length for entry in gone)
+        self._cost = self._cost - sum(entry.cost for entry in gone) if self._entries else 0.0
 
     def expired(self, now: float) -> list[Entry[T]]:
         """Remove and return the entries whose deadline has passed."""
@@ -128,9 +132,7 @@ class BatchQueue(Generic[T]):
             return []
         head, limits = self.head(now), self.limits
         others = [entry for entry in self._entries if entry is not head and entry.operation == head.operation]
-        # The oldest ones, so that entries of similar lengths do not overtake others repeatedly.
-        equals = [entry for entry in others if entry.urgency == head.urgency][: _CONSIDERED * limits.max_batch_items]
-        batch = _cheapest_with(head, equals, limits)
+        batch = _cheapest_with(head, [entry for entry in others if entry.urgency == head.urgency], limits)
         if any(entry.urgency != head.urgency for entry in others):  # these backfill the batch
             others.sort(key=lambda entry: (entry.urgency, abs(entry.length - head.length)))
             _fill(batch, (entry for entry in others if entry.urgency != head.urgency), limits)
@@ -176,32 +178,26 @@ _BACKFILLED = 64
 """Entries that are tried where the head of the line does not fit."""
 _CONSIDERED = 4
 """Full batches whose entries are candidates for the next batch."""
+_FEW = 64
+"""Entries that are candidates however long they are."""
+_LENGTH = operator.attrgetter("length")
 
 
 def _cheapest_with(head: Entry[T], others: Sequence[Entry[T]], limits: Limits) -> list[Entry[T]]:
-    """Return the batch that holds the head, where all entries are split into the batches that cost least together.
+    """Return the batch that holds the head, where the oldest entries are split into batches that cost least together.
 
-    Batches hold neighbours in the order of lengths. The least cost of the first `n` is that of fewer and of one more
-    batch, whichever split is best (dynamic programming, `others` times `max_batch_items` steps).
+    Candidates are as many of the oldest as fill four batches, which bounds the time and how often they are overtaken.
     """
-    entries = sorted([head, *others], key=lambda entry: -entry.length)
-    lengths = [entry.length for entry in entries]
-    overhead = limits.batch_cost + 1e-6  # where it makes no difference, in fewer batches
-    costs, starts = [0.0], [0]
-    for end in range(1, len(entries) + 1):
-        best, start = costs[end - 1] + overhead + lengths[end - 1], end - 1
-        for first in range(end - 2, max(0, end - limits.max_batch_items) - 1, -1):
-            tokens = lengths[first] * (end - first)
-            if tokens > limits.max_batch_tokens:
-                break  # with more and longer ones it has no fewer
-            if costs[first] + overhead + tokens < best:
-                best, start = costs[first] + overhead + tokens, first
-        costs.append(best)
-        starts.append(start)
-    place, end = next(place for place, entry in enumerate(entries) if entry is head), len(entries)
-    while starts[end] > place:
-        end = starts[end]
-    return [head, *(entry for entry in entries[starts[end] : end] if entry is not head)]
+    most, room = _CONSIDERED * limits.max_batch_items, _CONSIDERED * limits.max_batch_tokens
+    lengths = map(_LENGTH, others[:most])
+    count = max(_FEW, sum(tokens <= room for tokens in itertools.accumulate(lengths)))
+    entries = sorted([head, *others[: min(count, most)]], key=_LENGTH, reverse=True)
+    bounds = {"max_items": limits.max_batch_items, "max_tokens": limits.max_batch_tokens}
+    ends = split([entry.length for entry in entries], fixed=limits.batch_cost, **bounds)
+    place = entries.index(head)
+    end = next(end for end in ends if end > place)
+    start = max((start for start in ends if start <= place), default=0)
+    return [head, *entries[start:place], *entries[place + 1 : end]]
 
 
 def _fill(
