@@ -90,6 +90,6 @@ def test_large_batches_cost_at_most_two_percent_more_than_the_best(fixed, max_it
 @pytest.mark.parametrize(("max_items", "max_tokens"), [(32, 4096), (256, 65_536), (1024, 1 << 20), (256, 512)])
 def test_places_are_bounded_by_full_batches(max_items, max_tokens):
     lengths = drawn(4 * max_items, 1)
-    cuts, _, _ = batching._cuts(lengths, max_items, max_tokens)
+    cuts, _, _ = batching._cuts(lengths, 4000.0, max_items, max_tokens)
     full = sum(max(1 / max_items, length / max_tokens) for length in lengths)
     assert len(cuts) <= 2 + 64 * (full + 1)
