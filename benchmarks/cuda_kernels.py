@@ -1,12 +1,14 @@
 """CUDA kernels of onnxruntime-gpu, and where its session places the nodes of a graph, without a GPU.
 
     pip download --no-deps onnxruntime-gpu==1.31.1
-    python -m benchmarks.cuda_kernels table onnxruntime_gpu-1.31.1-*.whl       # writes training/export/cuda_kernels.json
+    python -m benchmarks.cuda_kernels table onnxruntime_gpu-1.31.1-*.whl
     python -m benchmarks.cuda_kernels place onnxruntime_gpu-1.31.1-*.whl models/bundled/*/1
 
-The library registers its kernels and assigns nodes to devices before it computes anything. It is loaded here with a CUDA
-runtime that has no device (`no_device.c`, compiled with gcc), so that both answers are the library's own. Computations
-are not possible.
+The first command writes `training/export/cuda_kernels.json`, the second prints the placement of bundles.
+
+The library registers its kernels and assigns nodes to devices before it computes anything. It is loaded here with a
+CUDA runtime that has no device (`no_device.c`, compiled with gcc), so that both answers are the library's own.
+Computations are not possible.
 """
 
 import itertools
@@ -82,7 +84,8 @@ class _Library:
         source.write_text(written + "".join(f"int {name}(void) {{ return 0; }}\n" for name in missing))
         script.write_text(f"{library} {{ global: *; }};")
         linker = [f"-Wl,-soname,{library}", f"-Wl,--version-script={script}"]
-        subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", self._stubs / library, source, *linker], check=True)
+        output = str(self._stubs / library)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", output, str(source), *linker], check=True)
 
     def run(self, code: str, *arguments: str) -> Any:
         """Return the JSON that Python code prints with this onnxruntime."""
@@ -103,7 +106,7 @@ def _needed(library: Path) -> set[str]:
 
 def _symbols(library: Path) -> set[tuple[str, str]]:
     """Return the functions of NVIDIA's libraries that a library calls, with the library that their version names."""
-    command = ["readelf", "--dyn-syms", "--wide", library]
+    command = ["readelf", "--dyn-syms", "--wide", str(library)]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     undefined = re.findall(r" UND ((?:cu|__cuda|create|get)\w+)(?:@(\S+))?", listed)
     return {(name, where) for name, where in undefined}

@@ -45,7 +45,7 @@ def fallen_back(nodes: Iterable[PlacedNode], allowed: Collection[str] = SHAPE_OP
 
 
 def check_placement(graph: str, device: str, nodes: Iterable[PlacedNode], *, allow_cpu_fallback: bool) -> None:
-    """Raise `UnsupportedDeviceError` that names the nodes of a graph on the CPU; log a warning where that is allowed."""
+    """Raise `UnsupportedDeviceError` that names the nodes of a graph on the CPU, or log it where that is allowed."""
     fallen = fallen_back(nodes)
     if not fallen:
         return

@@ -4,8 +4,9 @@ Weights stay the int8 ones of the same file: `DequantizeLinear` turns them into 
 `session.disable_quant_qdq` folds that when it loads. Activations are not rounded.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,14 +14,20 @@ from onnx import helper, numpy_helper
 
 from training.export.cuda_kernels import without_kernel
 from training.export.float16 import to_float16
-from training.export.verify import ExportError
 
-__all__ = ["cuda_graph", "cuda_graphs", "graph_file"]
+__all__ = ["cuda_file", "cuda_graph", "cuda_graphs", "with_cuda_graphs"]
+
+logger = logging.getLogger(__name__)
 
 
-def graph_file(name: str, device: str = "") -> str:
-    """Return the file of a graph, or of its variant for a kind of device."""
-    return f"{name}.{device}.onnx" if device else f"{name}.onnx"
+def cuda_file(name: str) -> str:
+    """Return the file of the graph for CUDA of a graph."""
+    return f"{name}.cuda.onnx"
+
+
+def with_cuda_graphs(models: Mapping[str, onnx.ModelProto]) -> dict[str, onnx.ModelProto]:
+    """Return graphs by name, with those for CUDA as `<name>.cuda` where they differ."""
+    return {**models, **{f"{name}.cuda": model for name, model in cuda_graphs(models).items()}}
 
 
 def cuda_graphs(models: Mapping[str, onnx.ModelProto], *, float16: bool = False) -> dict[str, onnx.ModelProto]:
@@ -33,15 +40,16 @@ def cuda_graph(model: onnx.ModelProto, *, float16: bool = False) -> onnx.ModelPr
     """Return the graph with CUDA kernels for all operators, None where it is the given one.
 
     With `float16`, matrix products before the last one multiply in float16. Only small weights are read and added, so
-    that the large ones may be in a file. Raises `ExportError` where an operator has no kernel even so.
+    that the large ones may be in a file. Operators that have no kernel even so, such as those of own kernels of the
+    output layer, are logged.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     rewritten = _Dequantizer(copy).run()
     if float16:
         rewritten |= to_float16(copy)
-    if missing := without_kernel(copy):
-        raise ExportError(f"no CUDA kernel for {'; '.join(missing)}")
+    for missing in without_kernel(copy):
+        logger.warning("no CUDA kernel for %s: a GPU would leave it to the CPU", missing)
     if not rewritten:
         return None
     _remove_unused(copy)
@@ -100,9 +108,7 @@ class _Dequantizer:
         self._product(node, maker.input[0], weight, scales, zeros, "")
         return True
 
-    def _product(
-        self, node: onnx.NodeProto, activation: str, weight: str, scales: str, zeros: str, bias: str
-    ) -> None:
+    def _product(self, node: onnx.NodeProto, activation: str, weight: str, scales: str, zeros: str, bias: str) -> None:
         """Replace a product by one of floats: activation `[..., K]`, weight `[K, N]`, scales `[N]` or `[]`."""
         (result,) = node.output
         product = f"{result}_product" if bias else result
@@ -143,7 +149,7 @@ class _Dequantizer:
             self._append("Unsqueeze", [f"{weight}_transposed", axes], name)
         return name
 
-    def _append(self, operator: str, inputs: Sequence[str], output: str, **attributes: object) -> None:
+    def _append(self, operator: str, inputs: Sequence[str], output: str, **attributes: Any) -> None:
         self._nodes.append(helper.make_node(operator, inputs, [output], output, **attributes))
 
 
