@@ -57,8 +57,10 @@ class _Casts:
                 self.constants.update(node.output)
         self._single = {name for name, kind in self._types.items() if kind == "float"}
         self._half: set[str] = set()
-        self._pending: set[str] = set()
-        """Values that exist in float16 only."""
+        """Values that exist in float16."""
+        self._computed: set[str] = set()
+        """Values that are computed in float16, not cast to it."""
+        self._restored: set[str] = set()
         self._nodes: list[onnx.NodeProto] = []
 
     def append(self, node: onnx.NodeProto, *, product: bool) -> None:
@@ -68,8 +70,8 @@ class _Casts:
         if product or self._follows(node):
             names = [self._halved(name) if name in self._single else name for name in node.input]
             outputs = [_half(name) if name in self._single else name for name in node.output]
-            self._half.update(name for name in node.output if name in self._single)
-            self._pending.update(name for name in node.output if name in self._single)
+            self._half.update(self._single & set(node.output))
+            self._computed.update(self._single & set(node.output))
             copy.input[:], copy.output[:] = names, outputs
         else:
             self._restore(node.input)
@@ -84,7 +86,7 @@ class _Casts:
     def _follows(self, node: onnx.NodeProto) -> bool:
         inputs = node.input[:3] if node.op_type == "MultiHeadAttention" else node.input
         activations = [name for name in inputs if name in self._single and name not in self.constants]
-        return node.op_type in _FOLLOWING and bool(activations) and all(name in self._half for name in activations)
+        return node.op_type in _FOLLOWING and bool(activations) and set(activations) <= self._computed
 
     def _halved(self, name: str) -> str:
         if name not in self._half:
@@ -95,8 +97,8 @@ class _Casts:
     def _restore(self, names: Sequence[str]) -> None:
         """Cast values back to float32 that exist in float16 only."""
         for name in names:
-            if name in self._pending:
-                self._pending.remove(name)
+            if name in self._computed - self._restored:
+                self._restored.add(name)
                 self._cast(_half(name), name, TensorProto.FLOAT)
 
     def _cast(self, name: str, result: str, kind: int) -> None:
