@@ -18,8 +18,6 @@ SHAPE_OPERATORS = frozenset(
 logger = logging.getLogger("softserve")
 
 _CPU = "CPUExecutionProvider"
-_SHOWN = 10
-"""Nodes that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +30,12 @@ class PlacedNode:
 
 
 def placed_nodes(session: onnxruntime.InferenceSession) -> Iterator[PlacedNode]:
-    """Yield the nodes of a session whose option `session.record_ep_graph_assignment_info` is 1."""
-    for part in session.get_provider_graph_assignment_info():
+    """Yield the nodes of a session whose option `session.record_ep_graph_assignment_info` is 1.
+
+    There are none with an older onnxruntime, which does not record them.
+    """
+    assignment = getattr(session, "get_provider_graph_assignment_info", list)
+    for part in assignment():
         for node in part.get_nodes():
             operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
             yield PlacedNode(part.ep_name, operator, node.name)
@@ -49,10 +51,16 @@ def check_placement(graph: str, device: str, nodes: Iterable[PlacedNode], *, all
     fallen = fallen_back(nodes)
     if not fallen:
         return
-    names = [f"{node.operator} ({node.name or 'unnamed'})" for node in fallen[:_SHOWN]]
-    if len(fallen) > _SHOWN:
-        names.append(f"and {len(fallen) - _SHOWN} more")
-    problem = f"{graph}: no kernel for {device} computes {', '.join(names)}: the CPU would, and tensors would be copied"
+    problem = f"{graph}: {device} has no kernel for {', '.join(_named(fallen))}; the CPU would compute them"
     if not allow_cpu_fallback:
         raise UnsupportedDeviceError(f"{problem}; --allow-cpu-fallback accepts it")
     logger.warning(problem)
+
+
+def _named(nodes: Iterable[PlacedNode]) -> Iterator[str]:
+    """Yield each operator once, with the name of its first node."""
+    names: dict[str, list[str]] = {}
+    for node in nodes:
+        names.setdefault(node.operator, []).append(node.name or "unnamed")
+    for operator, (first, *others) in names.items():
+        yield f"{operator} ({first} and {len(others)} more)" if others else f"{operator} ({first})"

@@ -205,8 +205,7 @@ def add_device_graphs(bundle: Path, *, float16: bool = False) -> list[str]:
         content["graphs"][name]["devices"] = {"cuda": cuda_file(name)}
         content["files"][cuda_file(name)] = sha256_of(bundle / cuda_file(name))
     if (card := bundle / _CARD).is_file():
-        products = "float16" if float16 else "float32"
-        text = with_device_line(card.read_text(encoding="utf-8"), parse_manifest(content), products)
+        text = with_device_line(card.read_text(encoding="utf-8"), parse_manifest(content))
         card.write_text(text, encoding="utf-8")
         content["files"][_CARD] = sha256_of(card)
     content["files"] = dict(sorted(content["files"].items()))

@@ -75,16 +75,16 @@ Exported on {provenance.date} after {provenance.training_seconds:.0f} s of train
 """
 
 
-def device_line(manifest: Manifest, products: str = "float32") -> str:
-    """Return the line that names the graphs for GPUs and the type of their products, nothing where there are none."""
+def device_line(manifest: Manifest) -> str:
+    """Return the line that names the graphs for GPUs, nothing where there are none."""
     files = [f"`{file}`" for graph in manifest.graphs.values() for file in graph.devices.values()]
-    return f"{_DEVICES} {', '.join(files)}, with the same weights; matrix products in {products}\n" if files else ""
+    return f"{_DEVICES} {', '.join(files)}, with the same weights; activations are not int8\n" if files else ""
 
 
-def with_device_line(text: str, manifest: Manifest, products: str) -> str:
+def with_device_line(text: str, manifest: Manifest) -> str:
     """Return a model card with the line that names the graphs for GPUs after that of the weights."""
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith(_DEVICES)]
-    return "".join(line + device_line(manifest, products) if line.startswith("* Weights: ") else line for line in lines)
+    return "".join(line + device_line(manifest) if line.startswith("* Weights: ") else line for line in lines)
 
 
 _DEVICES = "* Graphs for GPUs:"

@@ -52,7 +52,8 @@ def test_the_table_is_that_of_the_pinned_version() -> None:
 
 @pytest.mark.parametrize("bundle", BUNDLED, ids=lambda path: path.parent.name)
 def test_every_operator_of_a_bundled_model_has_a_kernel(bundle: Path) -> None:
-    assert {name: without_kernel(model) for name, model in graphs(bundle).items()} == dict.fromkeys(graphs(bundle), [])
+    for model in graphs(bundle).values():
+        assert without_kernel(model) == []
 
 
 @pytest.mark.parametrize("name", EXPORTS)
