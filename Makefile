@@ -23,7 +23,7 @@ test: .venv/.test  ## Run every test, with one more process than processors.
 	$(BIN)/pytest $(ALONE)
 
 test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail without one.
-	SOFTSERVE_REQUIRE_GPU=1 .venv-gpu/bin/pytest tests/models/test_devices.py
+	SOFTSERVE_REQUIRE_GPU=1 .venv-gpu/bin/pytest tests/models/test_devices.py tests/training/test_devices.py
 
 test-containers: .venv/.containers  ## Build the image and run compose.yaml with podman; needs root, takes minutes.
 	$(BIN)/pytest -m containers -s

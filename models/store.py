@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from models.backend import Backend, BackendName
 from models.bundle.manifest import MANIFEST, Manifest
@@ -62,9 +62,17 @@ class ModelStore:
         device: str = "cpu",
         threads: int | None = None,
         parallel: int = 1,
+        allow_cpu_fallback: bool = False,
     ) -> Any:
         """Load a model after checking all its files; see `load_bundle`."""
-        return load_bundle(self.path(name, version), backend=backend, device=device, threads=threads, parallel=parallel)
+        return load_bundle(
+            self.path(name, version),
+            backend=backend,
+            device=device,
+            threads=threads,
+            parallel=parallel,
+            allow_cpu_fallback=allow_cpu_fallback,
+        )
 
     def _bundles(self) -> dict[tuple[str, int], Path]:
         found: dict[tuple[str, int], Path] = {}
@@ -83,18 +91,26 @@ def load_bundle(
     device: str = "cpu",
     threads: int | None = None,
     parallel: int = 1,
+    allow_cpu_fallback: bool = False,
+    graphs: Literal["cpu", "cuda"] | None = None,
 ) -> Any:
     """Load the bundle in a directory; return a model of the class that its task registers.
 
     `parallel` is how many batches will be computed concurrently; models that decode continuously compute one step at a
-    time. Raises `BundleError` naming everything that is wrong with it, `UnsupportedDeviceError` for a backend or device
-    that is not available here.
+    time. `allow_cpu_fallback` accepts that a GPU has no kernel for some operators of an ONNX graph, which the CPU then
+    computes. `graphs` chooses the ONNX graphs for a kind of device other than that of `device`.
+
+    Raises `BundleError` naming everything that is wrong with it, `UnsupportedDeviceError` for a backend or device that
+    is not available here.
     """
     with bundle_errors(path, "it does not load"):
         manifest = load_manifest(path)
         model_type = TASKS[manifest.task]
         parallel = 1 if model_type.continuous else parallel
-        return model_type.from_bundle(path, manifest, _backend(backend, path, manifest, device, threads, parallel))
+        onnx_options = {"parallel": parallel, "allow_cpu_fallback": allow_cpu_fallback, "graphs": graphs}
+        return model_type.from_bundle(
+            path, manifest, _backend(backend, path, manifest, device=device, threads=threads, **onnx_options)
+        )
 
 
 @contextlib.contextmanager
@@ -113,12 +129,12 @@ def bundle_errors(bundle: Path, failure: str) -> Iterator[None]:
 
 
 def _backend(
-    name: BackendName, path: Path, manifest: Manifest, device: str, threads: int | None, parallel: int
+    name: BackendName, path: Path, manifest: Manifest, *, device: str, threads: int | None, **onnx_options: Any
 ) -> Backend:
     if name == "onnx":
         from models.backend.onnx import OnnxBackend
 
-        return OnnxBackend(path, manifest, device=device, threads=threads, parallel=parallel)
+        return OnnxBackend(path, manifest, device=device, threads=threads, **onnx_options)
     if name != "torchscript":
         raise UnsupportedDeviceError(f"unknown backend {name!r}; known backends: onnx, torchscript")
     try:

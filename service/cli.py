@@ -38,6 +38,9 @@ def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:
         print(f"{name:<14} {value}")
     print(f"licence        {manifest.licence}")
     print(f"files          {len(manifest.files)}, {size / 1e6:.1f} MB, all checksums match")
+    for_devices = sorted({(kind, file) for graph in manifest.graphs.values() for kind, file in graph.devices.items()})
+    for kind, file in for_devices:
+        print(f"graph for {kind} {file}")
     for quality in manifest.quality:
         print(f"{quality.metric:<14} {quality.value:.2f} on {quality.dataset}, {quality.split}")
     return 0

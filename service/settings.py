@@ -50,6 +50,8 @@ class Settings(BaseSettings):
     """cpu, cuda, tensorrt, one of several GPUs: cuda:1, or several that share one queue, each with its copy of the
     models: cuda:0,cuda:1. An unavailable device is an error, never a silent fallback; auto is cuda where it is
     available, else cpu."""
+    allow_cpu_fallback: bool = False
+    """Load models for whose operators a GPU has no kernel; the CPU then computes those, with a warning at load."""
     threads: Annotated[int, Field(ge=1)] | None = None
     """Threads of one model run. All that the container may use without it; lower it where other work shares them."""
     parallel_batches: Annotated[int, Field(ge=1)] = 3

@@ -3,7 +3,7 @@
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import tyro
@@ -20,7 +20,7 @@ from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
 from training.distributed import joined
 from training.dotted_path import differences
-from training.export.bundle import export_run
+from training.export.bundle import add_device_graphs, export_run
 from training.export.verify import ExportError
 from training.loop import Trainer
 from training.recipe import Recipe, RecipeError, load_recipe, parse_recipe
@@ -106,7 +106,11 @@ def _silent(line: str) -> None:
 
 @app.command
 def evaluate(
-    what: Annotated[Path, tyro.conf.Positional], data_dir: Path = DATA, split: str = "test", device: str = "auto"
+    what: Annotated[Path, tyro.conf.Positional],
+    data_dir: Path = DATA,
+    split: str = "test",
+    device: str = "auto",
+    graphs: Literal["cpu", "cuda"] = "cpu",
 ) -> int:
     """Measures a run's best checkpoint, or a bundle by the code that serves it: perplexity, BLEU, ROUGE or accuracy.
 
@@ -118,9 +122,10 @@ def evaluate(
         data_dir: Directory that holds the corpora.
         split: train, dev or test.
         device: auto, cpu, or a CUDA device such as cuda:0.
+        graphs: With cuda, measure the graphs of a bundle that are for GPUs, on the CPU.
     """
     if (what / MANIFEST).is_file():
-        model = load_bundle(what.resolve())
+        model = load_bundle(what.resolve(), graphs=graphs)
         recipe = parse_recipe(model.manifest.provenance.recipe)
         lines = TASKS[recipe.task].exporter.report(model, recipe, split, data_dir)
     else:
@@ -158,6 +163,19 @@ def export(
     for quality in exported.manifest.quality:
         console.print(f"{quality.metric} on {quality.dataset}, {quality.split}: {quality.value:.3f}")
     console.print(f"wrote {exported.path}", soft_wrap=True)
+    return 0
+
+
+@app.command
+def device_graphs(bundle: Annotated[Path, tyro.conf.Positional], float16: bool = False) -> int:
+    """Adds the graphs for GPUs to a bundle that has none, or replaces them; weights and other graphs stay as they are.
+
+    Args:
+        bundle: A bundle directory.
+        float16: Multiply matrices in float16; measure the result with `evaluate --graphs cuda`.
+    """
+    files = add_device_graphs(bundle, float16=float16)
+    console.print(f"wrote {', '.join(files)}" if files else "GPUs run the graphs as they are", soft_wrap=True)
     return 0
 
 

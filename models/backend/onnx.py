@@ -1,24 +1,29 @@
 """The ONNX Runtime backend."""
 
 import functools
+import logging
 import os
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Literal
 
 import onnxruntime
 
 from models.backend import Array, BackendName
 from models.backend.cpus import usable_cpus
 from models.backend.memory import DeviceMemory, HostMemory, Memory
+from models.backend.placement import check_placement, placed_nodes
 from models.backend.resident import OnnxResident
 from models.backend.signature import FoundTensor, mismatches
 from models.bundle.manifest import Graph, Manifest
 from models.errors import BundleError, UnsupportedDeviceError
 
 __all__ = ["OnnxBackend"]
+
+logger = logging.getLogger("softserve")
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 _DEVICE = re.compile(r"(auto|cpu|cuda|tensorrt)|(cuda|tensorrt):(\d{1,3})")
@@ -52,7 +57,8 @@ def _share_arena() -> None:
     onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(0, -1, -1, -1))
 
 
-def _options(threads: int) -> onnxruntime.SessionOptions:
+def _options(threads: int, kind: str) -> onnxruntime.SessionOptions:
+    """Return the session options for a kind of device."""
     _share_arena()
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.use_env_allocators", "1")
@@ -60,6 +66,10 @@ def _options(threads: int) -> onnxruntime.SessionOptions:
     options.intra_op_num_threads = threads
     # Idle pool threads must not spin on the cores that answer HTTP.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if kind != "cpu":
+        # Weights are dequantized once, when the graph is loaded; otherwise products become those of int8 weights.
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     return options
 
 
@@ -73,23 +83,35 @@ class OnnxBackend:
     name: BackendName = "onnx"
 
     def __init__(
-        self, bundle: Path, manifest: Manifest, *, device: str = "cpu", threads: int | None = None, parallel: int = 1
+        self,
+        bundle: Path,
+        manifest: Manifest,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        parallel: int = 1,
+        allow_cpu_fallback: bool = False,
+        graphs: Literal["cpu", "cuda"] | None = None,
     ) -> None:
         """Load all graphs; `threads` is the number for one operator, by default one for each usable core.
 
         `parallel` is the number of concurrent runs.
 
         `device` is `cpu`, `cuda` or `tensorrt`, of several GPUs `cuda:1`; `auto` is `cuda` where it loads, else `cpu`.
-        What TensorRT cannot compute, CUDA does.
+        What TensorRT cannot compute, CUDA does; operators that the CPU would compute are an error unless
+        `allow_cpu_fallback` is set.
 
-        Raises `UnsupportedDeviceError` where the device is unknown or its provider did not load (never a silent
-        fall back), `BundleError` where a graph has no ONNX file, is not one, or has other inputs or outputs than the
-        manifest says.
+        `graphs` chooses the graphs for a kind of device other than that of `device`, to verify them on the CPU.
+
+        Raises `UnsupportedDeviceError` where the device is unknown, its provider did not load (never a silent
+        fall back) or it has no kernel for an operator, `BundleError` where a graph has no ONNX file, is not one, or
+        has other inputs or outputs than the manifest says.
         """
         _refuse_two_runtimes()
         self._kind, self._number = _parsed(device)
         self.device = device
-        self._sessions = self._beside = self._load(bundle, manifest, _options(threads or _default_threads()))
+        self._allow_cpu_fallback, self._graphs = allow_cpu_fallback, graphs
+        self._sessions = self._concurrent_sessions = self._load(bundle, manifest, threads or _default_threads())
         problems = [problem for name, graph in manifest.graphs.items() for problem in self._mismatches(name, graph)]
         if problems:
             raise BundleError(str(bundle), problems)
@@ -97,23 +119,27 @@ class OnnxBackend:
         self._memory: Memory = HostMemory() if self._kind == "cpu" else DeviceMemory("cuda", self._number)
         most = threads or usable_cpus()
         if parallel > 1 and most > 1 and self._kind == "cpu":
-            self._beside = self._load(bundle, manifest, _options(max(1, most // parallel)))
-        self._running, self._crowded, self._count = 0, False, threading.Lock()
+            self._concurrent_sessions = self._load(bundle, manifest, max(1, most // parallel))
+        self._running, self._contended, self._count = 0, False, threading.Lock()
 
-    def _load(
-        self, bundle: Path, manifest: Manifest, options: onnxruntime.SessionOptions
-    ) -> dict[str, onnxruntime.InferenceSession]:
+    def _load(self, bundle: Path, manifest: Manifest, threads: int) -> dict[str, onnxruntime.InferenceSession]:
         """Return the session of each graph; `auto` becomes the first device that is available."""
         if self._kind == "auto":
             self._kind = self.device = "cuda"
             try:
-                return self._load(bundle, manifest, options)
-            except UnsupportedDeviceError:
+                return self._load(bundle, manifest, threads)
+            except UnsupportedDeviceError as error:
+                if _PROVIDERS["cuda"] in onnxruntime.get_available_providers():
+                    logger.warning("device auto uses the CPU for %s: %s", manifest.name, error)
                 self._kind = self.device = "cpu"
         provider = _PROVIDERS[self._kind]
         if provider not in onnxruntime.get_available_providers():
             raise UnsupportedDeviceError(f"this onnxruntime has no {provider}, which device {self.device!r} needs")
-        return {name: self._session(bundle, name, graph.onnx, options) for name, graph in manifest.graphs.items()}
+        graphs: str = self._graphs or ("cpu" if self._kind == "cpu" else "cuda")
+        options = _options(threads, graphs)
+        return {
+            name: self._session(bundle, name, _file(graph, graphs), options) for name, graph in manifest.graphs.items()
+        }
 
     def _session(
         self, bundle: Path, name: str, file: str | None, options: onnxruntime.SessionOptions
@@ -129,6 +155,9 @@ class OnnxBackend:
             raise BundleError(str(bundle), [f"{file} does not load: {error}"]) from error
         if wanted not in session.get_providers():
             raise UnsupportedDeviceError(f"{wanted} was asked for but did not load")
+        if self._kind != "cpu":
+            nodes = placed_nodes(session)
+            check_placement(file, self.device, nodes, allow_cpu_fallback=self._allow_cpu_fallback)
         return session
 
     def _mismatches(self, name: str, graph: Graph) -> Iterator[str]:
@@ -138,8 +167,8 @@ class OnnxBackend:
 
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         with self._count:
-            sessions = self._beside if self._running or self._crowded else self._sessions
-            self._crowded = self._running > 0
+            sessions = self._concurrent_sessions if self._running or self._contended else self._sessions
+            self._contended = self._running > 0
             self._running += 1
         try:
             results: list[Array] = self._memory.run(sessions[graph], inputs, outputs)
@@ -150,6 +179,11 @@ class OnnxBackend:
 
     def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "OnnxResident":
         return OnnxResident(self._sessions[graph], self._memory, state, constants)
+
+
+def _file(graph: Graph, kind: str) -> str | None:
+    """Return the ONNX file of a graph for a kind of device."""
+    return next((file for device, file in graph.devices.items() if device == kind), graph.onnx)
 
 
 def _found(tensor: onnxruntime.NodeArg) -> FoundTensor:

@@ -96,6 +96,7 @@ class Loader:
             device=device,
             threads=settings.threads,
             parallel=settings.parallel_batches,
+            allow_cpu_fallback=settings.allow_cpu_fallback,
         )
         return model
 

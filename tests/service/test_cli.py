@@ -49,6 +49,12 @@ def test_inspect_shows_what_a_bundle_holds(run, library):
         assert part in text
 
 
+def test_inspect_names_the_graphs_for_devices(run):
+    _, text = run("inspect", BUNDLED / "de-en" / "1")
+    assert "graph for cuda encode.cuda.onnx" in text
+    assert "graph for cuda step.cuda.onnx" in text
+
+
 def test_inspect_takes_a_relative_path(run, bundle, monkeypatch):
     monkeypatch.chdir(bundle)
     assert run("inspect", ".")[0] == 0

@@ -344,7 +344,7 @@ def test_a_network_that_fails_is_one_line(tiny_corpus: Corpus, tmp_path: Path, m
 def test_help_names_the_commands() -> None:
     result = run_cli("--help")
     assert result.code == 0
-    assert all(command in result.output for command in ("run", "evaluate", "export", "corpora"))
+    assert all(command in result.output for command in ("run", "evaluate", "export", "device-graphs", "corpora"))
 
 
 # ---- sparse layers ----------------------------------------------------------------------------------------

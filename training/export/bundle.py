@@ -9,21 +9,23 @@ from pathlib import Path
 
 import onnx
 
+from models.backend.onnx import OnnxBackend
 from models.bundle.manifest import FORMAT_VERSION, MANIFEST, Graph, Manifest
-from models.reading import parse_manifest, sha256_of
+from models.reading import load_manifest, parse_manifest, sha256_of
 from models.store import load_bundle
 from training.checkpoint import RunDirectory
-from training.export.model_card import model_card
+from training.export.device_graphs import cuda_file, cuda_graphs, with_cuda_graphs
+from training.export.model_card import model_card, with_device_line
 from training.export.onnx import save_graphs, to_onnx
 from training.export.task_export import TaskExport
 from training.export.torchscript import save_torchscript
-from training.export.verify import verify_bundle
+from training.export.verify import verify_bundle, verify_device_graphs
 from training.overrides import check_only_export
 from training.recipe import Recipe
 from training.softmax import GeneralizedSoftmax
 from training.trained import load_trained
 
-__all__ = ["Exported", "export_run"]
+__all__ = ["Exported", "add_device_graphs", "export_run"]
 
 _CARD = "MODEL_CARD.md"
 
@@ -85,7 +87,8 @@ class _Export:
 
     def _contract(self, name: str, contract: Graph) -> dict[str, object]:
         torchscript = self.special.torchscript if self.recipe.export.torchscript else None
-        return {**contract.model_dump(), "onnx": f"{name}.onnx", "torchscript": torchscript}
+        devices = {"cuda": cuda_file(name)} if (self.directory / cuda_file(name)).is_file() else {}
+        return {**contract.model_dump(), "onnx": f"{name}.onnx", "devices": devices, "torchscript": torchscript}
 
     def write(self, manifest: Manifest) -> None:
         (self.directory / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -154,7 +157,7 @@ def _write(export: _Export, references: Mapping[str, float]) -> Exported:
     for name, write in special.files().items():
         write(export.directory / name)
     models = {name: to_onnx(graph) for name, graph in special.graphs.items()}
-    save_graphs(models, export.directory)
+    save_graphs(with_cuda_graphs(models), export.directory)
     if export.recipe.export.torchscript:
         save_torchscript(special.graphs, export.directory / special.torchscript)
     manifest = export.manifest()
@@ -176,7 +179,37 @@ def _quantize(
     export: _Export, models: Mapping[str, onnx.ModelProto], float32: list[dict[str, object]]
 ) -> list[dict[str, object]]:
     """Replace the ONNX graphs by int8 ones, and return the quality on the test split; notes that of float32 too."""
-    save_graphs(export.special.quantize(models), export.directory)
+    save_graphs(with_cuda_graphs(export.special.quantize(models)), export.directory)
+    manifest = export.manifest()
+    verify_device_graphs(export.directory, manifest, export.special.largest_difference)
     int8 = export.measure("test")
     export.quantization = {"kind": export.special.quantization, **int8[0], "float32_value": float32[0]["value"]}
     return int8
+
+
+def add_device_graphs(bundle: Path, *, float16: bool = False) -> list[str]:
+    """Derive the graphs for CUDA of a bundle in its directory, and return the names of the files that were written.
+
+    Weights and other graphs stay as they are; the manifest becomes one of the newest format. Raises `BundleError` for
+    an invalid bundle.
+    """
+    manifest = load_manifest(bundle)
+    files = {name: graph.onnx for name, graph in manifest.graphs.items() if graph.onnx is not None}
+    models = {name: onnx.load(bundle / file, load_external_data=False) for name, file in files.items()}
+    derived = cuda_graphs(models, float16=float16)
+    if not derived:
+        return []
+    content = manifest.model_dump(mode="json")
+    for name, model in derived.items():
+        onnx.save_model(model, bundle / cuda_file(name))
+        content["graphs"][name]["devices"] = {"cuda": cuda_file(name)}
+        content["files"][cuda_file(name)] = sha256_of(bundle / cuda_file(name))
+    if (card := bundle / _CARD).is_file():
+        text = with_device_line(card.read_text(encoding="utf-8"), parse_manifest(content))
+        card.write_text(text, encoding="utf-8")
+        content["files"][_CARD] = sha256_of(card)
+    content["files"] = dict(sorted(content["files"].items()))
+    changed = parse_manifest(content)
+    OnnxBackend(bundle, changed, graphs="cuda")  # raises where a graph does not load
+    (bundle / MANIFEST).write_text(changed.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return [cuda_file(name) for name in derived]

@@ -8,7 +8,7 @@ import yaml
 from models.bundle.manifest import DataSource, Manifest, Quantization, SoftmaxLayer
 from training.tasks.registry import TASKS
 
-__all__ = ["Card", "model_card"]
+__all__ = ["Card", "model_card", "with_device_line"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +48,7 @@ def model_card(manifest: Manifest, *, differences: Mapping[str, float], referenc
 * {card.outputs}
 * Licence of the model: {manifest.licence}
 * Weights: {_weights(manifest.quantization, card.digits)}
-
+{device_line(manifest)}
 ## Data
 
 {sources}
@@ -73,6 +73,21 @@ Exported on {provenance.date} after {provenance.training_seconds:.0f} s of train
 {yaml.safe_dump(provenance.recipe, sort_keys=False).strip()}
 ```
 """
+
+
+def device_line(manifest: Manifest) -> str:
+    """Return the line that names the graphs for GPUs, nothing where there are none."""
+    files = [f"`{file}`" for graph in manifest.graphs.values() for file in graph.devices.values()]
+    return f"{_DEVICES} {', '.join(files)}, with the same weights; activations are not int8\n" if files else ""
+
+
+def with_device_line(text: str, manifest: Manifest) -> str:
+    """Return a model card with the line that names the graphs for GPUs after that of the weights."""
+    lines = [line for line in text.splitlines(keepends=True) if not line.startswith(_DEVICES)]
+    return "".join(line + device_line(manifest) if line.startswith("* Weights: ") else line for line in lines)
+
+
+_DEVICES = "* Graphs for GPUs:"
 
 
 def _source(source: DataSource) -> str:

@@ -13,6 +13,9 @@ from models import BundleError, UnsupportedDeviceError
 from models.backend import onnx
 from models.backend.onnx import OnnxBackend
 from models.reading import read_manifest
+from service.settings import BUNDLED
+
+INTENTS = BUNDLED / "intents" / "1"
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +211,7 @@ def test_a_run_beside_another_has_threads_of_its_own_and_gives_the_same(bundled,
 @pytest.mark.parametrize(("threads", "parallel"), [(1, 2), (2, 1)])
 def test_there_is_one_copy_of_a_model_where_another_would_not_help(bundled, threads, parallel):
     backend = OnnxBackend(bundled, read_manifest(bundled), threads=threads, parallel=parallel)
-    assert backend._beside is backend._sessions
+    assert backend._concurrent_sessions is backend._sessions
 
 
 @pytest.mark.parametrize("module", ["models.backend.onnx", "training.export.calibration", "benchmarks.softmax"])
@@ -222,3 +225,61 @@ def test_onnxruntime_is_told_to_report_nothing_before_it_is_loaded(module):
     )
     environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
     assert subprocess.run([sys.executable, "-c", look], env=environment, check=False).returncode == 0
+
+
+# ---- graphs for devices ----
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """The files and options of the sessions that are created."""
+    found, real = {}, onnxruntime.InferenceSession
+
+    def create(path, options, providers):
+        entries = ("session.disable_quant_qdq", "session.record_ep_graph_assignment_info")
+        found[path.rsplit("/", 1)[-1]] = [has(options, entry) for entry in entries]
+        return real(path, options, providers=["CPUExecutionProvider"])
+
+    def has(options, entry):
+        try:
+            return options.get_session_config_entry(entry) == "1"
+        except RuntimeError:
+            return False
+
+    monkeypatch.setattr(onnx.onnxruntime, "InferenceSession", create)
+    return found
+
+
+def test_the_cpu_loads_the_graphs_for_the_cpu(loaded):
+    OnnxBackend(INTENTS, read_manifest(INTENTS))
+    assert loaded == {"classify.onnx": [False, False]}
+
+
+def test_graphs_for_gpus_can_be_run_on_the_cpu(loaded):
+    OnnxBackend(INTENTS, read_manifest(INTENTS), graphs="cuda")
+    assert loaded == {"classify.cuda.onnx": [True, True]}
+
+
+@pytest.mark.parametrize("device", ["cuda", "tensorrt"])
+def test_a_gpu_loads_the_graphs_for_gpus_and_operators_on_the_cpu_are_an_error(device, loaded, monkeypatch):
+    """With sessions on the CPU in place of the GPU's: each operator is one that fell back."""
+    monkeypatch.setattr(onnx, "_PROVIDERS", {device: "CPUExecutionProvider", "cuda": "CPUExecutionProvider"})
+    with pytest.raises(UnsupportedDeviceError, match=rf"classify.cuda.onnx: {device} has no kernel for .*Gemm"):
+        OnnxBackend(INTENTS, read_manifest(INTENTS), device=device)
+    assert loaded == {"classify.cuda.onnx": [True, True]}
+    assert OnnxBackend(INTENTS, read_manifest(INTENTS), device=device, allow_cpu_fallback=True).device == device
+
+
+def test_auto_uses_the_cpu_where_operators_would_fall_back(monkeypatch, caplog):
+    real = onnxruntime.InferenceSession
+    monkeypatch.setattr(onnx, "_PROVIDERS", {"cuda": "CPUExecutionProvider", "cpu": "CPUExecutionProvider"})
+    monkeypatch.setattr(
+        onnx.onnxruntime, "InferenceSession", lambda *some, **more: real(*some, providers=["CPUExecutionProvider"])
+    )
+    assert OnnxBackend(INTENTS, read_manifest(INTENTS), device="auto").device == "cpu"
+    assert "device auto uses the CPU for intents: classify.cuda.onnx" in caplog.text
+
+
+def test_a_bundle_without_graphs_for_gpus_has_one_file_for_all(bundled, loaded):
+    OnnxBackend(bundled, read_manifest(bundled), graphs="cuda")
+    assert sorted(loaded) == ["next_words.onnx", "score.onnx"]

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from models.store import ModelStore
 from service.engine.continuous_batching import ContinuousBatcher
 from service.engine.dynamic_batching import DynamicBatcher
 from service.engine.loading import Loader, key_of, signature_of
@@ -53,3 +54,25 @@ def test_a_signature_changes_with_the_files(copied_models):
     manifest.write_text(manifest.read_text() + " ")
     assert signature_of(manifest.parent) != before
     assert key_of(manifest.parent) == ("next-word", 1)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_the_setting_decides_about_operators_on_the_cpu(library, monkeypatch, allowed):
+    given = []
+
+    def load(store, name, version, **options):
+        given.append(options["allow_cpu_fallback"])
+        return library
+
+    monkeypatch.setattr(ModelStore, "load", load)
+
+    async def run():
+        settings = Settings(threads=1, models=("next-word",), allow_cpu_fallback=allowed)
+        resources = Resources(settings)
+        loader = Loader(settings, Metrics(), resources)
+        await (await loader.load(*loader.configured())).drain()
+        loader.close()
+        resources.close()
+
+    asyncio.run(run())
+    assert given == [allowed]

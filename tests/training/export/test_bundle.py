@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import json
 import math
 import shutil
 import time
@@ -22,7 +23,7 @@ from training import checkpoint
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus
-from training.export.bundle import Exported, export_run
+from training.export.bundle import Exported, add_device_graphs, export_run
 from training.export.verify import ExportError
 from training.recipe import Recipe, parse_recipe
 from training.tasks.language_model import LanguageModelTask
@@ -193,8 +194,59 @@ def test_int8_is_smaller_and_says_what_it_cost(
     served = load_bundle(exported.path, threads=1)
     texts = split_texts(run.recipe().data, "test", tiny_data_dir)
     assert bundle_perplexity(served, texts).value == pytest.approx(lossy.value, rel=1e-3)
-    sizes = [sum(file.stat().st_size for file in path.glob("*.[ob]*n*")) for path in (exported.path, tiny_export.path)]
+    sizes = [(path / "weights.bin").stat().st_size for path in (exported.path, tiny_export.path)]
     assert sizes[0] < sizes[1]
+
+
+# ---- graphs for GPUs --------------------------------------------------------------------------------------
+
+
+def test_an_int8_export_has_graphs_for_gpus(
+    sparse_run: RunDirectory, tiny_export: Exported, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    run = _run_like(sparse_run, tmp_path / "run", torchscript=False, quantization="int8", version=3)
+    exported = export_run(run, tmp_path / "models", tiny_data_dir)
+    devices = {name: graph.devices for name, graph in exported.manifest.graphs.items()}
+    assert devices == {name: {"cuda": f"{name}.cuda.onnx"} for name in ("next_words", "score")}
+    assert validate(exported.path) == []
+    assert "* Graphs for GPUs: `next_words.cuda.onnx`" in (exported.path / "MODEL_CARD.md").read_text(encoding="utf-8")
+    (text,) = split_texts(run.recipe().data, "test", tiny_data_dir)[:1]
+    (on_gpu,), (on_cpu,) = (load_bundle(exported.path, graphs=graphs).score([text]) for graphs in ("cuda", "cpu"))
+    assert on_gpu.log_probability == pytest.approx(on_cpu.log_probability, rel=0.1)
+    assert [graph.devices for graph in tiny_export.manifest.graphs.values()] == [{}, {}]
+
+
+FORMAT_1 = Path(__file__).parents[3] / "models" / "bundled" / "next-word" / "1"
+
+
+@pytest.fixture
+def without_device_graphs(tmp_path: Path) -> Path:
+    """The bundled `intents` as it was before it had a graph for GPUs."""
+    bundle = Path(shutil.copytree(FORMAT_1.parents[1] / "intents" / "1", tmp_path / "intents" / "1"))
+    (bundle / "classify.cuda.onnx").unlink()
+    content = json.loads((bundle / MANIFEST).read_text(encoding="utf-8"))
+    content["graphs"]["classify"]["devices"] = {}
+    del content["files"]["classify.cuda.onnx"]
+    (bundle / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
+    return bundle
+
+
+@pytest.mark.parametrize("float16", [True, False])
+def test_graphs_for_gpus_are_added_to_a_bundle(float16: bool, without_device_graphs: Path) -> None:
+    bundle, bundled = without_device_graphs, FORMAT_1.parents[1] / "intents" / "1"
+    before = _contents(bundle)
+    assert add_device_graphs(bundle, float16=float16) == ["classify.cuda.onnx"]
+    assert validate(bundle) == []
+    after = _contents(bundle)
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert changed == {"classify.cuda.onnx", MANIFEST}
+    assert (after == _contents(bundled)) is float16, "the bundled model has float16 products"
+
+
+def test_a_bundle_that_needs_none_stays_as_it_is(tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(FORMAT_1, tmp_path / "next-word" / "1"))
+    assert add_device_graphs(bundle) == []
+    assert _contents(bundle) == _contents(FORMAT_1)
 
 
 # ---- versions and failures --------------------------------------------------------------------------------

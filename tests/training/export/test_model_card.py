@@ -10,7 +10,7 @@ import yaml
 from models.bundle.manifest import DataSource, Kernel, Manifest, Quality, Quantization, SoftmaxLayer
 from models.reading import read_manifest
 from training.export.bundle import Exported
-from training.export.model_card import model_card
+from training.export.model_card import model_card, with_device_line
 
 BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
 
@@ -39,6 +39,25 @@ def test_the_head_says_what_the_model_is(manifest: Manifest) -> None:
     assert f"* Vocabulary: {manifest.config.vocab_size} words, `<unk>` and the sentence end `</s>` included" in lines
     assert "* Licence of the model: Apache-2.0" in lines
     assert "* Weights: float32" in lines
+
+
+def test_graphs_for_gpus_are_named(manifest: Manifest) -> None:
+    assert not any("GPU" in line for line in _card(manifest))
+    graphs = {
+        name: graph.model_copy(update={"devices": {"cuda": f"{name}.cuda.onnx"}})
+        for name, graph in manifest.graphs.items()
+    }
+    lines = _card(manifest, graphs=graphs)
+    at = lines.index("* Weights: float32")
+    names = ", ".join(f"`{name}.cuda.onnx`" for name in graphs)
+    assert lines[at + 1] == f"* Graphs for GPUs: {names}, with the same weights; activations are not int8"
+
+
+def test_a_line_about_graphs_for_gpus_is_replaced() -> None:
+    manifest = read_manifest(BUNDLED / "intents" / "1")
+    card = (BUNDLED / "intents" / "1" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert with_device_line(card, manifest) == card
+    assert with_device_line(card.replace("`classify.cuda.onnx`", "`old.onnx`"), manifest) == card
 
 
 def test_a_single_kernel_is_no_mixture(manifest: Manifest) -> None:

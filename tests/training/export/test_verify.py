@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from models.backend import Array
+from models.backend import Array, Backend
 from models.backend.onnx import OnnxBackend
 from models.bundle.manifest import Manifest
+from models.reading import read_manifest
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported
 from training.export.onnx import WEIGHTS
-from training.export.verify import TOLERANCE, ExportError, verify_bundle
+from training.export.verify import TOLERANCE, ExportError, verify_bundle, verify_device_graphs
 from training.networks.language_model import RecurrentLanguageModel
 from training.tasks.language_model.graphs import language_model_graphs
 from training.tasks.language_model.verification import SHAPES, largest_difference
@@ -54,6 +55,26 @@ def test_a_sound_bundle_passes_with_both_backends(tiny_export: Exported, tiny_mo
 def test_only_the_backends_a_bundle_has_are_compared(tiny_export: Exported, tiny_model: RecurrentLanguageModel) -> None:
     manifest = _without_torchscript(tiny_export.manifest)
     assert list(verify_bundle(tiny_export.path, manifest, partial(largest_difference, model=tiny_model))) == ["onnx"]
+
+
+def test_graphs_for_gpus_are_held_to_what_int8_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = Path(__file__).parents[3] / "models" / "bundled" / "intents" / "1"
+    manifest, differences = read_manifest(bundle), {"classify.onnx": 0.1, "classify.cuda.onnx": 0.15}
+
+    def largest(backend: Backend) -> float:
+        assert isinstance(backend, OnnxBackend)
+        (session,) = backend._sessions.values()
+        return differences[Path(session._model_path).name]
+
+    verify_device_graphs(bundle, manifest, largest)
+    for wrong in (0.25, math.nan):
+        differences["classify.cuda.onnx"] = wrong
+        with pytest.raises(ExportError, match=r"the graphs for GPUs differ from the model by .* above 2.00e-01"):
+            verify_device_graphs(bundle, manifest, largest)
+
+
+def test_a_bundle_without_graphs_for_gpus_is_not_compared(tiny_export: Exported) -> None:
+    verify_device_graphs(tiny_export.path, tiny_export.manifest, lambda backend: math.nan)
 
 
 def test_sizes_differ_from_the_traced_ones() -> None:
