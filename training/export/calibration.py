@@ -1,5 +1,6 @@
 """Ranges of activations, observed while a model works: what static quantization needs to know."""
 
+import copy
 from collections.abc import Mapping, Sequence
 
 import onnx
@@ -26,17 +27,16 @@ class RangeRecorder:
 
     @staticmethod
     def _session(model: onnx.ModelProto, watched: Sequence[str]) -> onnxruntime.InferenceSession:
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-        known = {output.name for output in copy.graph.output} | {given.name for given in copy.graph.input}
-        copy.graph.output.extend(
+        observed = copy.deepcopy(model)
+        known = {tensor.name for tensor in (*model.graph.output, *model.graph.input)}
+        observed.graph.output.extend(
             onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
             for name in watched
             if name not in known
         )
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        return onnxruntime.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(observed.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         results: list[Array] = self._sessions[graph].run([*outputs, *self._watched[graph]], dict(inputs))

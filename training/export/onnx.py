@@ -1,11 +1,8 @@
 """ONNX graphs of a bundle: traced with `torch.onnx.export`, then wired and stored."""
 
-import contextlib
+import copy
 import inspect
-import io
-import logging
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +14,13 @@ import onnxscript.values
 import torch
 from numpy.typing import NDArray
 from onnx import numpy_helper
+from onnx.external_data_helper import set_external_data
 from onnxscript import opset18
 from onnxscript.onnx_opset import opset24
 
 from models.bundle.manifest import Graph
 from training.export.graphs import ExportGraph
+from training.export.onnx_tools import keep_used_weights, quiet
 from training.export.operators import ATTEND, ATTEND_SOME, WRITE_SLOTS
 
 __all__ = ["WEIGHTS", "save_graphs", "to_onnx"]
@@ -68,7 +67,7 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
         {i: axes[axis] for i, axis in enumerate(tensor.shape) if isinstance(axis, str)}
         for tensor in graph.contract.inputs
     )
-    with _quiet():
+    with quiet():
         program = torch.onnx.export(
             graph.module.eval(),
             graph.examples,
@@ -104,20 +103,6 @@ def _by_parameter(module: torch.nn.Module, values: tuple[Any, ...]) -> tuple[Any
     if parameters[-1].kind != inspect.Parameter.VAR_POSITIONAL:
         return values
     return *values[: len(parameters) - 1], values[len(parameters) - 1 :]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """The exporter prints its progress and warns about its own internals."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
 
 
 def _lstm(
@@ -194,10 +179,7 @@ def _undo_folded_transposes(model: onnx.ModelProto) -> None:
             node.op_type = "Gemm"
             node.input[1] = originals[node.input[1]]
             node.attribute.append(onnx.helper.make_attribute("transB", 1))
-    used = {name for node in model.graph.node for name in node.input}
-    kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
+    keep_used_weights(model)
 
 
 def _transpose_of(name: str, arrays: Mapping[str, NDArray[np.generic]]) -> str | None:
@@ -235,26 +217,18 @@ def save_graphs(models: Mapping[str, onnx.ModelProto], directory: Path) -> list[
     offsets: dict[bytes, int] = {}
     with (directory / WEIGHTS).open("wb") as weights:
         for name, original in models.items():
-            model = onnx.ModelProto()
-            model.CopyFrom(original)
+            model = copy.deepcopy(original)
             for tensor in model.graph.initializer:
-                data = numpy_helper.to_array(tensor).tobytes()
+                array = numpy_helper.to_array(tensor)
+                data = array.tobytes()
                 if len(data) < _SHARED_BYTES:
                     continue
                 if data not in offsets:
                     weights.write(b"\0" * (-weights.tell() % 4096))  # pages, so that the file can be mapped
                     offsets[data] = weights.tell()
                     weights.write(data)
-                _point_to(tensor, offsets[data], len(data))
+                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+                set_external_data(tensor, WEIGHTS, offsets[data], len(data))
+                tensor.ClearField("raw_data")
             onnx.save_model(model, directory / f"{name}.onnx")
     return [*(f"{name}.onnx" for name in models), WEIGHTS]
-
-
-def _point_to(tensor: onnx.TensorProto, offset: int, length: int) -> None:
-    tensor.ClearField("raw_data")
-    for typed in ("float_data", "int32_data", "int64_data"):
-        tensor.ClearField(typed)
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    del tensor.external_data[:]
-    for key, value in {"location": WEIGHTS, "offset": str(offset), "length": str(length)}.items():
-        tensor.external_data.add(key=key, value=value)

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from torch import Tensor
@@ -18,8 +19,10 @@ __all__ = ["SequenceToSequenceTask"]
 QualityT = TypeVar("QualityT", bound=Quality)
 
 
-class _Decoder(Protocol):
+class _Tokenizer(Protocol):
     end_id: int
+
+    def save(self, path: Path) -> None: ...
 
     def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]: ...
 
@@ -28,7 +31,7 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
     """Learns the next token of each target; is selected by the outputs of greedy search."""
 
     outputs = "tokens"
-    tokenizer: _Decoder
+    tokenizer: _Tokenizer
     model: SequenceToSequenceModel
 
     @abc.abstractmethod

@@ -20,6 +20,7 @@ from models.text.padding import padded
 from training.export.attention import joined_projections
 from training.export.calibration import RangeRecorder
 from training.export.folding import FoldedSoftmax
+from training.export.graphs import random_sequences
 from training.export.model_card import Card
 from training.export.operators import attend
 from training.export.quantize import quantize_int8_static
@@ -85,10 +86,7 @@ class TextClassificationExport(ClassifierExport):
     def _example(self, batch_size: int, length: int, *, seed: int) -> tuple[Tensor, Tensor]:
         """Return random tokens `[B, T]` and lengths `[B]`, of which the first is T."""
         generator = torch.Generator().manual_seed(seed)
-        tokens = torch.randint(self.task.tokenizer.vocab_size, (batch_size, length), generator=generator)
-        lengths = torch.randint(1, length + 1, (batch_size,), generator=generator)
-        lengths[0] = length
-        return tokens, lengths
+        return random_sequences(self.task.tokenizer.vocab_size, batch_size, length, generator)
 
     def files(self) -> Mapping[str, Callable[[Path], object]]:
         return {TOKENIZER: self.task.tokenizer.save, LABELS: label_file(self.labels)}

@@ -1,6 +1,6 @@
 """Export of text generators: manifest section, calibration, measurement, model card."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,8 +9,7 @@ from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import SourceQuery
 from models.tasks.text_generation import GenerationConfig, Generator
 from training.export.model_card import Card
-from training.export.task_export import TOKENIZER, vocabulary_section
-from training.networks.generation_model import GenerationModel
+from training.export.task_export import vocabulary_section
 from training.tasks.sequence_export import CALIBRATION_SOURCES, SequenceExport
 from training.tasks.text_generation.graphs import generation_graphs
 from training.tasks.text_generation.quality import measured
@@ -29,23 +28,16 @@ class TextGenerationExport(SequenceExport):
     torchscript = "generator.pt"
     positions = ("encoder.positions",)
 
+    task: "TextGenerationTask"
+
     def __init__(self, task: "TextGenerationTask") -> None:
         self.task = task
         self.graphs = generation_graphs(task.model)
-
-    def network(self) -> GenerationModel:
-        return self.task.model
-
-    def end_id(self) -> int:
-        return self.task.tokenizer.end_id
 
     @property
     def longest(self) -> int:
         """Longest source that leaves positions for some steps."""
         return min(super().longest, self.task.recipe.data.max_tokens)
-
-    def files(self) -> Mapping[str, Callable[[Path], object]]:
-        return {TOKENIZER: self.task.tokenizer.save}
 
     def config(self) -> Mapping[str, object]:
         data, export = self.task.recipe.data, self.task.recipe.export
