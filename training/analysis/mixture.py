@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from training.analysis.tables import Rows
-from training.data.batching import IGNORED, Batches
+from training.data.batching import IGNORED, Batch, Batches
 from training.networks.lstm import State
 from training.softmax import GeneralizedSoftmax
 from training.softmax.loss import target_scores
@@ -41,7 +41,7 @@ class Shares:
 
 
 @torch.no_grad()
-def mixture_shares(task: LanguageModelTask, batches: Batches) -> Shares:
+def mixture_shares(task: LanguageModelTask, batches: Batches[Batch]) -> Shares:
     """Weights of the components over a text, for a model in evaluation mode.
 
     Raises `ValueError` for a single kernel, which shares with none.
@@ -73,7 +73,7 @@ def responsibilities(layer: GeneralizedSoftmax, hidden: Tensor, target: Tensor) 
 
 
 @torch.no_grad()
-def _positions(task: LanguageModelTask, batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
+def _positions(task: LanguageModelTask, batches: Batches[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
     """Context vectors `[N, d]` and targets `[N]`, a batch at a time."""
     state: State | None = None
     for batch in batches.epoch(0):

@@ -12,7 +12,16 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["IGNORED", "Batch", "Batches", "LengthBatches", "SentenceBatches", "StreamBatches", "similar_lengths"]
+__all__ = [
+    "IGNORED",
+    "Batch",
+    "Batches",
+    "ExampleBatch",
+    "LengthBatches",
+    "SentenceBatches",
+    "StreamBatches",
+    "similar_lengths",
+]
 
 BatchT = TypeVar("BatchT", covariant=True)
 
@@ -31,17 +40,23 @@ class Batch:
     continues: bool
     """Whether row b goes on where row b of the previous batch ended, so that its recurrent state carries over."""
 
-    @property
-    def num_targets(self) -> int:
-        return int((self.targets != IGNORED).sum())
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleBatch:
+    """Examples of a split, in any order, with their targets."""
+
+    targets: Tensor
+    """`[B, T]`: the target tokens or the classes of each example, `IGNORED` where it has fewer."""
+    indices: Tensor
+    """`[B]`: the index of each example in its split."""
 
 
-class Batches(Protocol):
+class Batches(Protocol[BatchT]):
     """One corpus split, cut into batches; the same epoch number always gives the same batches in the same order."""
 
     def __len__(self) -> int: ...
 
-    def epoch(self, number: int) -> Iterator[Batch]: ...
+    def epoch(self, number: int) -> Iterator[BatchT]: ...
 
 
 def similar_lengths(
@@ -99,7 +114,7 @@ class LengthBatches(abc.ABC, Generic[BatchT]):
 
     @abc.abstractmethod
     def collate(self, indices: list[int]) -> BatchT:
-        """Return the batch of the examples at these places."""
+        """Return the batch of the examples with these indices."""
 
 
 class SentenceBatches(LengthBatches[Batch]):

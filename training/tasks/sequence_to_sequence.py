@@ -10,7 +10,7 @@ from torch import Tensor
 from training.data.batching import IGNORED
 from training.data.pair_batching import PairBatch, PairBatches
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
-from training.tasks.evaluation import in_order
+from training.tasks.evaluation import evaluate_examples
 from training.tasks.task import Quality, Task
 
 __all__ = ["SequenceToSequenceTask"]
@@ -57,7 +57,7 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
 
     def evaluate(self, batches: PairBatches) -> QualityT:
         """Return the quality of greedy search; references are the decoded targets unless the batches have others."""
-        outputs, targets = zip(*in_order(self.model, batches, self._greedy), strict=True)
+        outputs, targets = zip(*evaluate_examples(self.model, batches, self._greedy), strict=True)
         return self.quality(outputs, batches.references or [(target,) for target in targets])
 
     def _greedy(self, batch: PairBatch) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Training of image classifiers: classes, encoder, batches."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -17,6 +17,7 @@ from training.tasks.image_classification.export import ImageClassificationExport
 from training.tasks.image_classification.reading import image_source, read_images
 from training.tasks.image_classification.settings import ImageClassificationRecipe, ImageEncoderSettings
 from training.tasks.registry import register
+from training.tasks.task import RunFiles
 
 __all__ = ["ImageClassificationTask"]
 
@@ -51,9 +52,7 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
         return source.labels(data_dir)
 
     @classmethod
-    def prepare(
-        cls, recipe: ImageClassificationRecipe, run: RunDirectory, data_dir: Path
-    ) -> Mapping[Path, Callable[[Path], object]]:
+    def prepare(cls, recipe: ImageClassificationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
         return {run.labels: label_file(cls.build_labels(recipe, data_dir))}
 
     @classmethod

@@ -1,6 +1,6 @@
 """Training of language models: vocabulary, batches, loss, metric."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,13 +13,13 @@ from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, Str
 from training.data.tokenization import build_word_tokenizer
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
-from training.tasks.evaluation import in_turn
+from training.tasks.evaluation import evaluate_batches
 from training.tasks.language_model.export import LanguageModelExport, covered_line, perplexity_line
 from training.tasks.language_model.perplexity import Perplexity
 from training.tasks.language_model.reading import split_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
 from training.tasks.registry import register
-from training.tasks.task import Task
+from training.tasks.task import RunFiles, Task
 
 __all__ = ["LanguageModelTask", "build_model"]
 
@@ -80,16 +80,14 @@ class LanguageModelTask(Task[Batch]):
         return tokenizer
 
     @classmethod
-    def prepare(
-        cls, recipe: LanguageModelRecipe, run: RunDirectory, data_dir: Path
-    ) -> Mapping[Path, Callable[[Path], object]]:
+    def prepare(cls, recipe: LanguageModelRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
         return {run.tokenizer: cls.build_tokenizer(recipe, data_dir).save}
 
     @classmethod
     def open(cls, recipe: LanguageModelRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
         return cls(recipe, WordTokenizer.from_file(run.tokenizer), data_dir, device)
 
-    def batches(self, split: str) -> Batches:
+    def batches(self, split: str) -> Batches[Batch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed."""
         data = self.recipe.data
         sentences = self.tokenizer.encode_batch(split_texts(data, split, self.data_dir))
@@ -105,7 +103,7 @@ class LanguageModelTask(Task[Batch]):
         hidden, targets = self._context_vectors(batch)
         return self.model.output_layer.loss(hidden, targets), targets.shape[0]
 
-    def evaluate(self, batches: Batches, *, sparse: bool = False) -> Perplexity:
+    def evaluate(self, batches: Batches[Batch], *, sparse: bool = False) -> Perplexity:
         """Return the perplexity on a split, dropout and label smoothing off; leaves the training state as it was.
 
         For a layer with `sparse_k` it is that of the plain softmax of the same scores, which can be compared between
@@ -114,10 +112,10 @@ class LanguageModelTask(Task[Batch]):
         """
         return Perplexity.of(self._log_probabilities(batches, sparse))
 
-    def _log_probabilities(self, batches: Batches, sparse: bool) -> list[float]:
+    def _log_probabilities(self, batches: Batches[Batch], sparse: bool) -> list[float]:
         kept = self._state
         layer = self.model.output_layer
-        turns = in_turn(
+        turns = evaluate_batches(
             self.model, batches, lambda batch: layer.target_log_prob(*self._context_vectors(batch), sparse=sparse)
         )
         values = [value for _, found in turns for value in found.tolist()]

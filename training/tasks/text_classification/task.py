@@ -1,6 +1,6 @@
 """Training of text classifiers: classes, encoder, batches, metrics."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -18,6 +18,7 @@ from training.tasks.classification import ClassificationTask, label_file, read_l
 from training.tasks.classification_quality import measured
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
 from training.tasks.registry import register
+from training.tasks.task import RunFiles
 from training.tasks.text_classification.export import TextClassificationExport
 from training.tasks.text_classification.reading import (
     known_texts,
@@ -86,9 +87,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         return "micro F1" if recipe.data.multi_label else "accuracy"
 
     @classmethod
-    def prepare(
-        cls, recipe: ClassificationRecipe, run: RunDirectory, data_dir: Path
-    ) -> Mapping[Path, Callable[[Path], object]]:
+    def prepare(cls, recipe: ClassificationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
         classes = cls.build_classes(recipe, data_dir)
         return {run.labels: label_file(classes.labels), **encoder_files(run, classes.tokenizer, classes.encoder)}
 

@@ -1,7 +1,7 @@
 """Training of text generators: encoder, batches, metrics."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -16,6 +16,7 @@ from training.networks.text_encoder import EncoderConfig, TextEncoder
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
+from training.tasks.task import RunFiles
 from training.tasks.text_generation.export import TextGenerationExport
 from training.tasks.text_generation.quality import METRIC, measured
 from training.tasks.text_generation.reading import SourceTargets, read_source_targets
@@ -75,9 +76,7 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         return chosen_encoder(recipe.network, every, longest, "data.max_tokens and data.max_output_tokens")
 
     @classmethod
-    def prepare(
-        cls, recipe: GenerationRecipe, run: RunDirectory, data_dir: Path
-    ) -> Mapping[Path, Callable[[Path], object]]:
+    def prepare(cls, recipe: GenerationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
         return encoder_files(run, *cls.build_encoder(recipe, data_dir))
 
     @classmethod

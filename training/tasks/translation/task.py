@@ -1,6 +1,6 @@
 """Training of translation models: vocabulary, network, batches, metric."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -16,6 +16,7 @@ from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
+from training.tasks.task import RunFiles
 from training.tasks.translation.export import TranslationExport
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import TranslationRecipe
@@ -81,9 +82,7 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         return build_subword_tokenizer((text for pair in pairs for text in pair), vocab_size=recipe.data.vocab_size)
 
     @classmethod
-    def prepare(
-        cls, recipe: TranslationRecipe, run: RunDirectory, data_dir: Path
-    ) -> Mapping[Path, Callable[[Path], object]]:
+    def prepare(cls, recipe: TranslationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
         return {run.tokenizer: cls.build_tokenizer(recipe, data_dir).save}
 
     @classmethod
