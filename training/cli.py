@@ -14,7 +14,7 @@ from models.bundle.manifest import MANIFEST
 from models.errors import ModelError
 from models.store import load_bundle
 from training.analysis.cli import analyze
-from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
+from training.analysis.trials import best_as_yaml, short_names, trial_rows
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
@@ -202,6 +202,8 @@ def tune(
         restart: Delete the results of an earlier search.
         overrides: Field of the recipe and its value in YAML, such as loop.epochs=3; can be repeated.
     """
+    from training.analysis import plots
+
     settings = load_recipe(recipe, overrides)
     directory = runs / f"{settings.name}-tune"
     if restart:
@@ -212,7 +214,7 @@ def tune(
     rows = trial_rows(results, paths, metric)
     console.print(rows.table(f"{settings.name}: {len(results)} trials", short_names(paths)))
     table = rows.write_csv(directory / "trials.csv")
-    picture = plot(results, paths, metric, directory / "trials.png", maximize=search.maximize)
+    picture = plots.plot_trials(results, paths, metric, directory / "trials.png", maximize=search.maximize)
     if results[0].failed or results[0].pruned:
         console.print("[red]no trial came to its end[/]")
         return 1

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeGuard
 
 import yaml
 from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError, model_validator
@@ -25,6 +25,7 @@ __all__ = [
     "RecipeError",
     "TuneSettings",
     "Value",
+    "is_number",
     "load_recipe",
     "parse_recipe",
 ]
@@ -88,6 +89,11 @@ class ExportSettings(Settings):
 
 Value = bool | int | float | str | None
 """A value of a field in a search."""
+
+
+def is_number(value: Value) -> TypeGuard[int | float]:
+    """Return whether a value is a number; `true` and `false` are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class Range(Settings):

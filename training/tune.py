@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from training.checkpoint import Evaluation, RunDirectory
 from training.loop import Trainer
-from training.recipe import Range, Recipe, TuneSettings, Value
+from training.recipe import Range, Recipe, TuneSettings, Value, is_number
 from training.tasks.registry import TASKS
 from training.trained import open_task, start_run
 
@@ -229,7 +229,7 @@ def _distribution(settings: TuneSettings, path: str) -> BaseDistribution:
         if choices.integer:
             return IntDistribution(int(choices.low), int(choices.high), log=choices.log)
         return FloatDistribution(choices.low, choices.high, log=choices.log)
-    numbers = [choice for choice in choices if isinstance(choice, int | float) and not isinstance(choice, bool)]
+    numbers = [choice for choice in choices if is_number(choice)]
     if settings.sampler == "grid" and len(numbers) == len(choices):
         # A grid's points are given, not drawn; and unlike categories, an interval may grow from call to call.
         return FloatDistribution(min(numbers), max(numbers))

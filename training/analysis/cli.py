@@ -44,9 +44,11 @@ def gradients(
         largest: Largest distance.
         against: The horizontal axis; the paper's is the squared distance.
     """
+    from training.analysis import plots
+
     found = kernels.curves(hidden_size=hidden_size, norm=norm, largest=largest)
     note = f"default hyperparameters for hidden size {hidden_size}, ||W|| = {norm:g}"
-    images = kernels.plot(found, output, note, against)
+    images = plots.plot_gradients(found, output, note, against)
     console.print(f"wrote {', '.join(map(str, images))}", soft_wrap=True)
     _write(output, {"gradients.csv": kernels.curve_rows(found)})
     return 0
@@ -168,6 +170,8 @@ def grid(
         against: Field on the horizontal axis of the plot of metrics, such as output_layer.sparse_k.
         device: auto, cpu, or a CUDA device such as cuda:0.
     """
+    from training.analysis import plots
+
     settings = load_recipe(recipe)
     search = Search(settings, runs / f"{settings.name}-tune", data_dir, choose_device(device))
     if against is not None and against not in search.settings.parameters:
@@ -189,9 +193,9 @@ def grid(
     rows = trials.grid_rows(measured)
     console.print(trials.shown_rows(measured).table(f"{settings.name} on {split}: {len(measured)} trials"))
     _write(search.directory, {"grid.csv": rows})
-    pictures = [trials.plot_curves(measured, search.directory / "curves.png")]
+    pictures = [plots.plot_curves(measured, search.directory / "curves.png")]
     if against is not None:
-        pictures.append(trials.plot_metric(measured, against, search.directory / "metrics.png"))
+        pictures.append(plots.plot_metric(measured, against, search.directory / "metrics.png"))
     console.print(f"wrote {', '.join(map(str, pictures))}", soft_wrap=True)
     return 0
 
