@@ -173,12 +173,9 @@ def corpora(fetch: str | None = None, data_dir: Path = DATA) -> int:
         console.print(f"wrote {download(fetch, data_dir)}", soft_wrap=True)
         return 0
     table = Table("corpus", "columns", "licence", "models may be released", "homepage")
-    for corpus in CORPORA.values():
+    for corpus in (*CORPORA.values(), *IMAGE_CORPORA.values()):
         released = "yes" if corpus.release_allowed else "no"
         table.add_row(corpus.name, ", ".join(corpus.columns), corpus.licence, released, corpus.homepage)
-    for images in IMAGE_CORPORA.values():
-        released = "yes" if images.release_allowed else "no"
-        table.add_row(images.name, f"{images.image}, {images.label}", images.licence, released, images.homepage)
     console.print(table)
     return 0
 

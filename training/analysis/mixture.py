@@ -6,17 +6,17 @@ At a position with context vector h and target word t, a component's prior weigh
 is the part of the target's probability that comes from it, `pi_k p_k(t|h) / sum_j pi_j p_j(t|h)`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from training.analysis.tables import Rows
-from training.data.batching import IGNORED, Batch, Batches
-from training.networks.lstm import State
+from training.data.batching import Batch, Batches
 from training.softmax import GeneralizedSoftmax
 from training.softmax.loss import target_scores
+from training.tasks.evaluation import evaluate_batches
 from training.tasks.language_model import LanguageModelTask
 
 __all__ = ["Shares", "component_rows", "mixture_shares", "responsibilities", "top_words", "word_rows"]
@@ -54,7 +54,7 @@ def mixture_shares(task: LanguageModelTask, batches: Batches[Batch]) -> Shares:
         )
     counts = torch.zeros(task.tokenizer.vocab_size, dtype=torch.float64)
     priors, parts = (counts.new_zeros(len(counts), len(kernels)) for _ in range(2))
-    for hidden, target in _positions(task, batches):
+    for _, (hidden, target) in evaluate_batches(task.model, batches, task.context_vectors):
         words = target.cpu()
         counts.index_add_(0, words, torch.ones_like(words, dtype=torch.float64))
         priors.index_add_(0, words, layer.mixture_weights(hidden).double().cpu())
@@ -70,18 +70,6 @@ def responsibilities(layer: GeneralizedSoftmax, hidden: Tensor, target: Tensor) 
     """
     chosen, normalizers = target_scores(layer._parts(), hidden, target)
     return torch.softmax(layer.log_mixture_weights(hidden) + chosen - normalizers, dim=-1)
-
-
-@torch.no_grad()
-def _positions(task: LanguageModelTask, batches: Batches[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Context vectors `[N, d]` and targets `[N]`, a batch at a time."""
-    state: State | None = None
-    for batch in batches.epoch(0):
-        if state is None or not batch.continues:
-            state = task.model.initial_state(batch.inputs.shape[0])
-        outputs, state = task.model(batch.inputs.to(task.device), state)
-        targets = batch.targets.to(task.device)
-        yield outputs[targets != IGNORED], targets[targets != IGNORED]
 
 
 def component_rows(shares: Shares, task: LanguageModelTask, *, min_count: int, words: int) -> Rows:

@@ -12,16 +12,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-__all__ = [
-    "IGNORED",
-    "Batch",
-    "Batches",
-    "ExampleBatch",
-    "LengthBatches",
-    "SentenceBatches",
-    "StreamBatches",
-    "similar_lengths",
-]
+__all__ = ["IGNORED", "Batch", "Batches", "ExampleBatch", "LengthBatches", "SentenceBatches", "StreamBatches"]
 
 BatchT = TypeVar("BatchT", covariant=True)
 
@@ -59,32 +50,6 @@ class Batches(Protocol[BatchT]):
     def epoch(self, number: int) -> Iterator[BatchT]: ...
 
 
-def similar_lengths(
-    widths: Sequence[tuple[int, ...]], batch_tokens: int, seed: int | None, epoch: int
-) -> list[list[int]]:
-    """Return indices of sequences in groups of similar widths, at most `batch_tokens` positions a group with padding.
-
-    A sequence has a width for each of its sides. Those of equal widths are shuffled before they are cut, whole groups
-    afterwards; without `seed` nothing is. The cuts depend on the widths alone, so each epoch has as many groups.
-    """
-    order = list(range(len(widths)))
-    generator = random.Random(f"{seed}-{epoch}")
-    if seed is not None:
-        generator.shuffle(order)
-    order.sort(key=widths.__getitem__)
-    groups: list[list[int]] = [[]]
-    widest = 0
-    for index in order:
-        widest = max(widest, *widths[index])
-        if groups[-1] and (len(groups[-1]) + 1) * widest > batch_tokens:
-            groups.append([])
-            widest = max(widths[index])
-        groups[-1].append(index)
-    if seed is not None:
-        generator.shuffle(groups)
-    return groups
-
-
 class LengthBatches(abc.ABC, Generic[BatchT]):
     """Examples of similar lengths together, at most `batch_tokens` positions (padding included) a batch and side."""
 
@@ -110,7 +75,27 @@ class LengthBatches(abc.ABC, Generic[BatchT]):
         return map(self.collate, self._groups(number))
 
     def _groups(self, epoch: int) -> list[list[int]]:
-        return similar_lengths(self._widths, self._batch_tokens, self._seed, epoch)
+        """Return indices of examples in groups of similar widths, at most `batch_tokens` positions with padding.
+
+        Examples of equal widths are shuffled before they are cut, whole groups afterwards; without `seed` nothing is.
+        The cuts depend on the widths alone, so each epoch has as many groups.
+        """
+        order = list(range(len(self._widths)))
+        generator = random.Random(f"{self._seed}-{epoch}")
+        if self._seed is not None:
+            generator.shuffle(order)
+        order.sort(key=self._widths.__getitem__)
+        groups: list[list[int]] = [[]]
+        widest = 0
+        for index in order:
+            widest = max(widest, *self._widths[index])
+            if groups[-1] and (len(groups[-1]) + 1) * widest > self._batch_tokens:
+                groups.append([])
+                widest = max(self._widths[index])
+            groups[-1].append(index)
+        if self._seed is not None:
+            generator.shuffle(groups)
+        return groups
 
     @abc.abstractmethod
     def collate(self, indices: list[int]) -> BatchT:

@@ -87,6 +87,7 @@ class CorpusEntry:
     licence: str
     release_allowed: bool
     """Whether a model trained on it may be released."""
+    columns: tuple[str, ...]
 
     def content(self, file: CorpusFile, data_dir: Path) -> bytes:
         """Return the uncompressed content of a file.
@@ -115,7 +116,6 @@ class CorpusEntry:
 class Corpus(CorpusEntry):
     """A corpus of texts with its splits."""
 
-    columns: tuple[str, ...]
     splits: Mapping[str, CorpusFile | tuple[CorpusFile, ...]]
     """Keys are `train`, `dev` and `test`; of texts of no class `oos_train`, `oos_dev` and `oos_test`.
 

@@ -33,9 +33,8 @@ class ImageCorpus(CorpusEntry):
     """A label a line, in the order of their numbers."""
     splits: Mapping[str, tuple[CorpusFile, ...]]
     """Keys are `train` and `test`; each tenth training image is for `dev`."""
-    image: str = "img"
-    label: str = "fine_label"
-    """Names of the columns."""
+    columns: tuple[str, ...] = ("img", "fine_label")
+    """Names of the columns of images and classes."""
 
     def labels(self, data_dir: Path) -> list[str]:
         """Return the names of the classes."""
@@ -53,11 +52,12 @@ class ImageCorpus(CorpusEntry):
         rows: list[dict[str, Any]] = []
         for file in self.splits[source]:
             content = io.BytesIO(self.content(file, data_dir))
-            rows += pyarrow.parquet.read_table(content, columns=[self.image, self.label]).to_pylist()
+            rows += pyarrow.parquet.read_table(content, columns=self.columns).to_pylist()
         if source == "train":
             rows = [row for index, row in enumerate(rows) if (index % _HELD_OUT == 0) == (split == "dev")]
-        pixels = np.stack([np.asarray(Image.open(io.BytesIO(row[self.image]["bytes"])).convert("RGB")) for row in rows])
-        return pixels, np.array([row[self.label] for row in rows])
+        image, label = self.columns
+        pixels = np.stack([np.asarray(Image.open(io.BytesIO(row[image]["bytes"])).convert("RGB")) for row in rows])
+        return pixels, np.array([row[label] for row in rows])
 
 
 IMAGE_CORPORA: Mapping[str, ImageCorpus] = read_entries(ImageCorpus, Path(__file__).with_suffix(".yaml"))

@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def _multi_head_attention() -> Any:
     return onnxscript.values.Op(onnxscript.values.Opset("com.microsoft", 1), "MultiHeadAttention", schema)
 
 
-multi_head_attention = _multi_head_attention()
+multi_head_attention: Callable[..., ir.Value] = _multi_head_attention()
 
 _TYPES = {"bool": onnx.TensorProto.BOOL, "int64": onnx.TensorProto.INT64, "float32": onnx.TensorProto.FLOAT}
 
@@ -144,13 +144,11 @@ def _write_slots(cache: ir.Value, update: ir.Value, start: ir.Value) -> ir.Value
 def _attend(query: ir.Value, keys: ir.Value, values: ir.Value, lengths: ir.Value, heads: int) -> ir.Value:
     """`attend` as ONNX Runtime's operator, which splits the heads and joins them again itself."""
     steps = op.Cast(lengths, to=ir.DataType.INT32)
-    mixed: ir.Value = multi_head_attention(query, keys, values, None, steps, num_heads=heads)
-    return mixed
+    return multi_head_attention(query, keys, values, None, steps, num_heads=heads)
 
 
 def _attend_some(query: ir.Value, keys: ir.Value, values: ir.Value, bias: ir.Value, heads: int) -> ir.Value:
-    mixed: ir.Value = multi_head_attention(query, keys, values, None, None, bias, num_heads=heads)
-    return mixed
+    return multi_head_attention(query, keys, values, None, None, bias, num_heads=heads)
 
 
 def _onnx_gates(weight: ir.Value) -> Any:

@@ -1,5 +1,7 @@
 """Dropout whose random numbers cost a quarter."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +15,8 @@ class Dropout(nn.Dropout):
 
     Elements are therefore dropped with the nearest probability in steps of 1 / 65,536.
     """
+
+    __call__: Callable[..., Tensor]
 
     def forward(self, inputs: Tensor) -> Tensor:
         if not self.training or self.p == 0:

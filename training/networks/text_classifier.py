@@ -28,8 +28,7 @@ class TextClassifier(SoftmaxModel):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """tokens `[B, T]`, lengths `[B]` -> inputs of the output layer, `[B, d]`."""
-        vectors: Tensor = self.dropout(pooled(self.encoder(tokens, lengths), lengths, self.pooling))
-        return vectors
+        return self.dropout(pooled(self.encoder(tokens, lengths), lengths, self.pooling))
 
 
 def pooled(hidden: Tensor, lengths: Tensor, pooling: Pooling) -> Tensor:

@@ -60,6 +60,8 @@ def padding_mask(lengths: Tensor, width: int) -> Tensor:
 class Linear(nn.Linear):
     """`nn.Linear` as a product of two matrices whatever the input's shape, which is exported as one operator."""
 
+    __call__: Callable[..., Tensor]
+
     def forward(self, inputs: Tensor) -> Tensor:
         if inputs.dim() == 2:
             return functional.linear(inputs, self.weight, self.bias)
@@ -89,8 +91,7 @@ class Attention(nn.Module):
         mixed = functional.scaled_dot_product_attention(
             self._split(self.query(inputs)), keys, values, attn_mask=mask, is_causal=causal
         )
-        outputs: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
-        return outputs
+        return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _split(self, vectors: Tensor) -> Tensor:
         heads: Tensor = vectors.unflatten(-1, (self.heads, -1)).transpose(1, 2)
@@ -107,8 +108,7 @@ class _FeedForward(nn.Module):
         self.activation = activation
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.outer(self.activation(self.inner(inputs)))
-        return outputs
+        return self.outer(self.activation(self.inner(inputs)))
 
 
 class _Layer(nn.Module):
@@ -250,5 +250,4 @@ class Transformer(nn.Module):
 
     def _with_positions(self, vectors: Tensor, positions: Tensor) -> Tensor:
         """Word vectors of expected norm 1 are scaled up to the positions' (section 3.4)."""
-        summed: Tensor = self.dropout(vectors * math.sqrt(self.hidden_size) + positions)
-        return summed
+        return self.dropout(vectors * math.sqrt(self.hidden_size) + positions)

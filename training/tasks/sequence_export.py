@@ -14,15 +14,13 @@ from models.decoding.beam_search import SearchOptions
 from models.decoding.continuous import Decoding, Footprint
 from models.decoding.sequence_to_sequence import SourceQuery
 from training.export.calibration import RangeRecorder
-from training.export.graphs import ExportGraph
 from training.export.quantize import quantize_int8_static
 from training.export.task_export import TOKENIZER, TaskExport
 from training.export.verify import absolute_difference, both_outputs
-from training.networks.sequence_to_sequence import SequenceToSequenceModel
 from training.tasks.sequence_graphs import example_source, example_step
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 
-__all__ = ["CALIBRATION_SOURCES", "SequenceExport", "largest_difference"]
+__all__ = ["CALIBRATION_SOURCES", "SequenceExport"]
 
 CALIBRATION_SOURCES = 256
 """Training texts by which int8 ranges are set."""
@@ -54,9 +52,25 @@ class SequenceExport(TaskExport):
         """Longest source that graphs are compared at."""
         return max(length for _, _, length in _SHAPES)
 
+    @torch.no_grad()
     def largest_difference(self, backend: Backend) -> float:
         """Return the largest difference over both graphs, all outputs and several shapes, except on padding."""
-        return largest_difference(self.task.model, self.graphs, backend, self.longest)
+        encoder, worst = self.graphs["encode"].module, 0.0
+        for seed, (batch_size, beam, most) in enumerate(_SHAPES, 10):
+            length = min(most, self.longest)
+            source, lengths = example_source(self.task.model, batch_size=batch_size, length=length, seed=seed)
+            step = example_step(self.task.model, encoder, batch_size=batch_size, beam=beam, length=length, seed=seed)
+            for name, inputs in (("encode", (source, lengths)), ("step", step)):
+                expected, got = both_outputs(backend, name, self.graphs[name], inputs)
+                for key, value in expected.items():
+                    if key == "candidates":  # equal scores may change places
+                        continue
+                    difference = absolute_difference(value, got[key])
+                    if key.startswith("memory"):
+                        padding = np.arange(length) >= lengths.numpy()[:, None]
+                        np.moveaxis(difference, 2, 1)[padding] = 0
+                    worst = float(np.maximum(worst, np.max(difference)))
+        return worst
 
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
         """Return graphs with int8 products, by the ranges of activations in beam searches on training texts."""
@@ -91,26 +105,3 @@ class SequenceExport(TaskExport):
     def report(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> list[str]:
         values = cls.measure(model, recipe, split, data_dir)
         return [f"beam 5, {metric} {value:.2f}" for metric, value in values.items()]
-
-
-@torch.no_grad()
-def largest_difference(
-    model: SequenceToSequenceModel, graphs: Mapping[str, ExportGraph], backend: Backend, longest: int
-) -> float:
-    """Return the largest difference, see `SequenceExport.largest_difference`."""
-    encoder, worst = graphs["encode"].module, 0.0
-    for seed, (batch_size, beam, most) in enumerate(_SHAPES, 10):
-        length = min(most, longest)
-        source, lengths = example_source(model, batch_size=batch_size, length=length, seed=seed)
-        step = example_step(model, encoder, batch_size=batch_size, beam=beam, length=length, seed=seed)
-        for name, inputs in (("encode", (source, lengths)), ("step", step)):
-            expected, got = both_outputs(backend, name, graphs[name], inputs)
-            for key, value in expected.items():
-                if key == "candidates":  # equal scores may change places
-                    continue
-                difference = absolute_difference(value, got[key])
-                if key.startswith("memory"):
-                    padding = np.arange(length) >= lengths.numpy()[:, None]
-                    np.moveaxis(difference, 2, 1)[padding] = 0
-                worst = float(np.maximum(worst, np.max(difference)))
-    return worst

@@ -53,6 +53,11 @@ class Task(abc.ABC, Generic[BatchT]):
     device: torch.device
     model: SoftmaxModel
 
+    def __init__(self, recipe: Recipe, data_dir: Path, device: torch.device, model: SoftmaxModel) -> None:
+        """Move a model, which has fresh parameters, to the device."""
+        self.recipe, self.data_dir, self.device = recipe, data_dir, device
+        self.model = model.to(device)
+
     @classmethod
     def metric_of(cls, recipe: Any) -> str:
         """Return the name of the metric that models of a recipe are selected by."""

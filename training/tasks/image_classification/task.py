@@ -35,13 +35,10 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
     def __init__(
         self, recipe: ImageClassificationRecipe, labels: Sequence[str], data_dir: Path, device: torch.device
     ) -> None:
-        self.recipe = recipe
         self.labels = tuple(labels)
-        self.data_dir = data_dir
-        self.device = device
         encoder = _encoder(recipe.network)
         layer = recipe.output_layer.build(len(labels), encoder.hidden_size)
-        self.model = ImageClassifier(encoder, layer, recipe.network.scale).to(device)
+        super().__init__(recipe, data_dir, device, ImageClassifier(encoder, layer, recipe.network.scale))
 
     @staticmethod
     def build_labels(recipe: ImageClassificationRecipe, data_dir: Path) -> list[str]:
@@ -76,8 +73,7 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
         )
 
     def vectors(self, batch: ImageBatch) -> Tensor:
-        vectors: Tensor = self.model(batch.images.to(self.device))
-        return vectors
+        return self.model(batch.images.to(self.device))
 
 
 def _encoder(network: ImageEncoderSettings) -> ImageEncoder:

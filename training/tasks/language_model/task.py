@@ -26,11 +26,8 @@ __all__ = ["LanguageModelTask", "build_model"]
 
 def build_model(recipe: LanguageModelRecipe, vocab_size: int) -> RecurrentLanguageModel:
     """Return the network and output layer of a recipe, with fresh parameters."""
-    network = recipe.network
-    return RecurrentLanguageModel(
-        LSTM(network.hidden_size, network.num_layers, network.dropout),
-        recipe.output_layer.build(vocab_size, network.hidden_size),
-    )
+    network = LSTM(**recipe.network.model_dump())
+    return RecurrentLanguageModel(network, recipe.output_layer.build(vocab_size, recipe.network.hidden_size))
 
 
 @register("language-model")
@@ -52,13 +49,10 @@ class LanguageModelTask(Task[Batch]):
     def __init__(
         self, recipe: LanguageModelRecipe, tokenizer: WordTokenizer, data_dir: Path, device: torch.device
     ) -> None:
-        self.recipe = recipe
+        super().__init__(recipe, data_dir, device, build_model(recipe, tokenizer.vocab_size))
         self.tokenizer = tokenizer
-        self.device = device
-        self.model = build_model(recipe, tokenizer.vocab_size).to(device)
         if recipe.output_layer.sparse_k is not None:
             self.metric = "plain_softmax_perplexity"
-        self.data_dir = data_dir
         self._state: State | None = None
 
     @staticmethod
@@ -100,7 +94,7 @@ class LanguageModelTask(Task[Batch]):
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
         """Return the summed loss over the batch's targets and their number; advances the recurrent state."""
-        hidden, targets = self._context_vectors(batch)
+        hidden, targets = self.context_vectors(batch)
         return self.model.output_layer.loss(hidden, targets), targets.shape[0]
 
     def evaluate(self, batches: Batches[Batch], *, sparse: bool = False) -> Perplexity:
@@ -116,7 +110,7 @@ class LanguageModelTask(Task[Batch]):
         kept = self._state
         layer = self.model.output_layer
         turns = evaluate_batches(
-            self.model, batches, lambda batch: layer.target_log_prob(*self._context_vectors(batch), sparse=sparse)
+            self.model, batches, lambda batch: layer.target_log_prob(*self.context_vectors(batch), sparse=sparse)
         )
         values = [value for _, found in turns for value in found.tolist()]
         self._state = kept
@@ -132,8 +126,8 @@ class LanguageModelTask(Task[Batch]):
             lines.append(covered_line(self.evaluate(batches, sparse=True)))
         return lines
 
-    def _context_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return context vectors `[N, d]` and targets `[N]` of the N positions that have a target."""
+    def context_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return context vectors `[N, d]` and targets `[N]` of the N positions with a target; advances the state."""
         targets = batch.targets.to(self.device)
         state = self._state if batch.continues and self._state is not None else None
         if state is None:

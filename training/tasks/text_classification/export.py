@@ -27,7 +27,6 @@ from training.export.quantize import quantize_int8_static
 from training.export.task_export import TOKENIZER, vocabulary_section
 from training.export.topk import top_k
 from training.networks.text_classifier import TextClassifier, pooled
-from training.networks.transformer import EncoderLayer
 from training.tasks.classification import label_file
 from training.tasks.classification_export import LABELS, ClassifierExport, probability_table
 from training.tasks.classification_quality import measured
@@ -53,16 +52,13 @@ class ClassifyTextGraph(nn.Module):
         self.encoder = model.encoder
         self.pooling = model.pooling
         self.output_layer = FoldedSoftmax(model.output_layer)
-        self.joined = nn.ModuleList(joined_projections(layer.attention) for layer in self._layers())
-
-    def _layers(self) -> list[EncoderLayer]:
-        return [layer for layer in self.encoder.layers if isinstance(layer, EncoderLayer)]
+        self.joined = nn.ModuleList(joined_projections(layer.attention) for layer in self.encoder.encoder_layers())
 
     def forward(self, tokens: Tensor, lengths: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """tokens `[B, T]`, lengths `[B]`, k `[]` -> log-probabilities and numbers of the k best classes, `[B, k]`."""
         encoder = self.encoder
         hidden = encoder.norm(encoder.words(tokens) + encoder.positions[: tokens.shape[1]]).flatten(0, 1)
-        for joined, layer in zip(self.joined, self._layers(), strict=True):
+        for joined, layer in zip(self.joined, self.encoder.encoder_layers(), strict=True):
             query, keys, values = joined(hidden).view(*tokens.shape, -1).chunk(3, dim=-1)
             attended = attend(query, keys, values, lengths, layer.attention.heads).flatten(0, 1)
             hidden = layer.after(0, hidden, layer.attention.output(attended))

@@ -51,18 +51,15 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
     model: TextClassifier
 
     def __init__(self, recipe: ClassificationRecipe, classes: Classes, data_dir: Path, device: torch.device) -> None:
-        self.recipe = recipe
         self.classes = classes
         self.labels = classes.labels
         self.tokenizer = classes.tokenizer
-        self.data_dir = data_dir
-        self.device = device
         self.several = recipe.data.multi_label
         self.metric = self.metric_of(recipe)
         network = recipe.network
         config = classes.encoder.model_copy(update={"dropout": network.dropout})
         layer = recipe.output_layer.build(len(classes.labels), config.hidden_size)
-        self.model = TextClassifier(TextEncoder(config), layer, network.pooling).to(device)
+        super().__init__(recipe, data_dir, device, TextClassifier(TextEncoder(config), layer, network.pooling))
 
     @staticmethod
     def build_classes(recipe: ClassificationRecipe, data_dir: Path) -> Classes:
@@ -114,8 +111,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         return TextBatches(tokens, labels, batch_tokens=data.batch_tokens, seed=seed)
 
     def vectors(self, batch: TextBatch) -> Tensor:
-        vectors: Tensor = self.model(batch.tokens.to(self.device), batch.lengths.to(self.device))
-        return vectors
+        return self.model(batch.tokens.to(self.device), batch.lengths.to(self.device))
 
     def qualities(self, split: str) -> dict[str, float]:
         """Return all metrics on a split, that of out-of-scope detection among them if the corpus has such texts."""

@@ -56,13 +56,10 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         data_dir: Path,
         device: torch.device,
     ) -> None:
-        self.recipe = recipe
         self.tokenizer = tokenizer
-        self.data_dir = data_dir
-        self.device = device
         self.config = encoder.model_copy(update={"dropout": recipe.network.dropout})
         layer = recipe.output_layer.build(encoder.vocab_size, encoder.hidden_size)
-        self.model = GenerationModel(TextEncoder(self.config), layer).to(device)
+        super().__init__(recipe, data_dir, device, GenerationModel(TextEncoder(self.config), layer))
 
     @staticmethod
     def build_encoder(recipe: GenerationRecipe, data_dir: Path) -> tuple[EncoderTokenizer, EncoderConfig]:

@@ -42,17 +42,8 @@ class TranslationQuality:
 
 def build_model(recipe: TranslationRecipe, vocab_size: int) -> TranslationModel:
     """Return the network and output layer of a recipe, with fresh parameters."""
-    network = recipe.network
-    transformer = Transformer(
-        network.hidden_size,
-        network.inner_size,
-        network.heads,
-        network.encoder_layers,
-        network.decoder_layers,
-        dropout=network.dropout,
-        norm=network.norm,
-    )
-    return TranslationModel(transformer, recipe.output_layer.build(vocab_size, network.hidden_size))
+    transformer = Transformer(**recipe.network.model_dump(exclude={"preset"}))
+    return TranslationModel(transformer, recipe.output_layer.build(vocab_size, recipe.network.hidden_size))
 
 
 @register("translation")
@@ -69,11 +60,8 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     def __init__(
         self, recipe: TranslationRecipe, tokenizer: SubwordTokenizer, data_dir: Path, device: torch.device
     ) -> None:
-        self.recipe = recipe
+        super().__init__(recipe, data_dir, device, build_model(recipe, tokenizer.vocab_size))
         self.tokenizer = tokenizer
-        self.device = device
-        self.model = build_model(recipe, tokenizer.vocab_size).to(device)
-        self.data_dir = data_dir
 
     @staticmethod
     def build_tokenizer(recipe: TranslationRecipe, data_dir: Path) -> SubwordTokenizer:
