@@ -17,7 +17,6 @@ from training.softmax.settings import OutputLayerSettings
 from training.tasks.registry import TASKS
 
 __all__ = [
-    "ExportSettings",
     "LoopSettings",
     "OutputLayerSettings",
     "Range",

@@ -2,11 +2,11 @@
 
 import abc
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from torch import Tensor
 
+from models.text.tokenization import EncoderTokenizer, SubwordTokenizer
 from training.data.batching import IGNORED
 from training.data.pair_batching import PairBatch, PairBatches
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
@@ -19,19 +19,11 @@ __all__ = ["SequenceToSequenceTask"]
 QualityT = TypeVar("QualityT", bound=Quality)
 
 
-class _Tokenizer(Protocol):
-    end_id: int
-
-    def save(self, path: Path) -> None: ...
-
-    def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]: ...
-
-
 class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
     """Learns the next token of each target; is selected by the outputs of greedy search."""
 
     outputs = "tokens"
-    tokenizer: _Tokenizer
+    tokenizer: SubwordTokenizer | EncoderTokenizer
     model: SequenceToSequenceModel
 
     @abc.abstractmethod

@@ -13,7 +13,6 @@ from training.networks.image_classifier import ImageClassifier
 from training.networks.image_encoder import DenseNet, EfficientNetLite0, ImageEncoder, load_efficientnet_lite0
 from training.networks.pretrained import image_weights
 from training.tasks.classification import ClassificationTask, label_file, read_labels
-from training.tasks.image_classification.export import ImageClassificationExport
 from training.tasks.image_classification.reading import image_source, read_images
 from training.tasks.image_classification.settings import ImageClassificationRecipe, ImageEncoderSettings
 from training.tasks.registry import register
@@ -27,7 +26,6 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
     """Learns the class of an image."""
 
     recipe_type = ImageClassificationRecipe
-    exporter = ImageClassificationExport
     single_process = "batch normalization needs the whole batch"
     recipe: ImageClassificationRecipe
     model: ImageClassifier

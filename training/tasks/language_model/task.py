@@ -14,8 +14,7 @@ from training.data.tokenization import build_word_tokenizer
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
 from training.tasks.evaluation import evaluate_batches
-from training.tasks.language_model.export import LanguageModelExport, covered_line, perplexity_line
-from training.tasks.language_model.perplexity import Perplexity
+from training.tasks.language_model.perplexity import Perplexity, covered_line, perplexity_line
 from training.tasks.language_model.reading import split_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
 from training.tasks.registry import register
@@ -38,7 +37,6 @@ class LanguageModelTask(Task[Batch]):
     """
 
     recipe_type = LanguageModelRecipe
-    exporter = LanguageModelExport
     metric = "perplexity"
     """Metric that models are selected by; that of a sparse layer has another name, see `evaluate`."""
     maximize = False

@@ -5,7 +5,6 @@ Shapes: `B` texts, `T` tokens, `C` classes, `d` hidden size.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -32,9 +31,7 @@ from training.tasks.classification_export import LABELS, ClassifierExport, proba
 from training.tasks.classification_quality import measured
 from training.tasks.text_classification.reading import known_texts, label_ids, out_of_scope_texts, read_labelled
 from training.tasks.text_classification.settings import ClassificationRecipe
-
-if TYPE_CHECKING:
-    from training.tasks.text_classification.task import TextClassificationTask
+from training.tasks.text_classification.task import TextClassificationTask
 
 __all__ = ["ClassifyTextGraph", "TextClassificationExport"]
 
@@ -72,7 +69,7 @@ class TextClassificationExport(ClassifierExport):
 
     inputs = "text"
 
-    def __init__(self, task: "TextClassificationTask") -> None:
+    def __init__(self, task: TextClassificationTask) -> None:
         self.check(task.recipe)
         self.task, self.labels = task, task.labels
         inputs = {"tokens": ("int64", ("batch", "steps")), "lengths": ("int64", ("batch",))}

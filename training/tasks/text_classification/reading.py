@@ -10,14 +10,7 @@ from training.data.own_files import LABELLED
 from training.tasks.classification_quality import OUT_OF_SCOPE
 from training.tasks.text_classification.settings import LabelledSettings
 
-__all__ = [
-    "LabelledText",
-    "known_texts",
-    "label_ids",
-    "labels_of",
-    "out_of_scope_texts",
-    "read_labelled",
-]
+__all__ = ["LabelledText", "known_texts", "label_ids", "labels_of", "out_of_scope_texts", "read_labelled"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from training.tasks.classification_quality import measured
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
 from training.tasks.registry import register
 from training.tasks.task import RunFiles
-from training.tasks.text_classification.export import TextClassificationExport
 from training.tasks.text_classification.reading import (
     known_texts,
     label_ids,
@@ -46,7 +45,6 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
     """Learns the class, or the classes, of a text."""
 
     recipe_type = ClassificationRecipe
-    exporter = TextClassificationExport
     recipe: ClassificationRecipe
     model: TextClassifier
 

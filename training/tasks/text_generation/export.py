@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import SearchOptions
@@ -15,9 +14,7 @@ from training.tasks.text_generation.graphs import generation_graphs
 from training.tasks.text_generation.quality import measured
 from training.tasks.text_generation.reading import SourceTargets, read_source_targets
 from training.tasks.text_generation.settings import GenerationRecipe
-
-if TYPE_CHECKING:
-    from training.tasks.text_generation.task import TextGenerationTask
+from training.tasks.text_generation.task import TextGenerationTask
 
 __all__ = ["TextGenerationExport", "bundle_generation"]
 
@@ -28,9 +25,9 @@ class TextGenerationExport(SequenceExport):
     torchscript = "generator.pt"
     positions = ("encoder.positions",)
 
-    task: "TextGenerationTask"
+    task: TextGenerationTask
 
-    def __init__(self, task: "TextGenerationTask") -> None:
+    def __init__(self, task: TextGenerationTask) -> None:
         self.task = task
         self.graphs = generation_graphs(task.model)
 

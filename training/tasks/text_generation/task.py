@@ -17,7 +17,6 @@ from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrain
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
-from training.tasks.text_generation.export import TextGenerationExport
 from training.tasks.text_generation.quality import METRIC, measured
 from training.tasks.text_generation.reading import SourceTargets, read_source_targets
 from training.tasks.text_generation.settings import GenerationRecipe
@@ -42,7 +41,6 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
     """Writes a text from a text, such as the subject of an e-mail; selected by ROUGE-L of greedy search."""
 
     recipe_type = GenerationRecipe
-    exporter = TextGenerationExport
     metric = METRIC
     recipe: GenerationRecipe
     tokenizer: EncoderTokenizer

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import sacrebleu
 
@@ -16,9 +15,7 @@ from training.tasks.sequence_export import CALIBRATION_SOURCES, SequenceExport
 from training.tasks.translation.graphs import translation_graphs
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import TranslationRecipe
-
-if TYPE_CHECKING:
-    from training.tasks.translation.task import TranslationTask
+from training.tasks.translation.task import TranslationTask
 
 __all__ = ["TranslationExport", "bundle_bleu"]
 
@@ -29,9 +26,9 @@ class TranslationExport(SequenceExport):
     torchscript = "translation_model.pt"
     positions = ("network.positions",)
 
-    task: "TranslationTask"
+    task: TranslationTask
 
-    def __init__(self, task: "TranslationTask") -> None:
+    def __init__(self, task: TranslationTask) -> None:
         self.task = task
         self.graphs = translation_graphs(task.model)
 

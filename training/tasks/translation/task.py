@@ -17,7 +17,6 @@ from training.networks.translation_model import TranslationModel
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
-from training.tasks.translation.export import TranslationExport
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import TranslationRecipe
 
@@ -51,7 +50,6 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     """Translates one column of a parallel corpus into another; selected by BLEU of greedy translations."""
 
     recipe_type = TranslationRecipe
-    exporter = TranslationExport
     metric = "BLEU"
     recipe: TranslationRecipe
     tokenizer: SubwordTokenizer
