@@ -18,7 +18,6 @@ from training.tasks.registry import TASKS
 
 __all__ = [
     "LoopSettings",
-    "OutputLayerSettings",
     "Range",
     "Recipe",
     "RecipeError",

@@ -78,13 +78,12 @@ def disambiguation(
     names = [str(run) if alike else run.resolve().name for run in runs]
     loaded = [load_offering(RunDirectory(run), "next-word", device=device) for run in runs]
     tasks = dict(zip(names, loaded, strict=True))
-    target = runs[0] / "analysis" if output is None else output
     near = words.neighbour_rows(next(iter(tasks.values())), sentences, neighbours)
     console.print(near.table(f"nearest words in the projection matrix of {names[0]}"))
     comparisons = words.compare(tasks, sentences)
     title = "probabilities of the right and the wrong word (log-odds), most different runs first"
     console.print(words.comparison_rows(comparisons).table(title))
-    _write(target, {"neighbours.csv": near, "odds.csv": words.odds_rows(comparisons)})
+    _write(output or runs[0] / "analysis", {"neighbours.csv": near, "odds.csv": words.odds_rows(comparisons)})
     return 0
 
 
@@ -111,11 +110,13 @@ def mixture(
     """
     task = load_offering(RunDirectory(run), "next-word", data_dir, device)
     shares = components.mixture_shares(task, task.batches(split))
-    target = run / "analysis" if output is None else output
     rows = components.component_rows(shares, task, min_count=min_count, words=top)
     title = f"{task.recipe.name} on {split}, {int(shares.counts.sum())} words: mean weights of the components"
     console.print(rows.table(title))
-    _write(target, {"components.csv": rows, "words.csv": components.word_rows(shares, task, min_count=min_count)})
+    _write(
+        output or run / "analysis",
+        {"components.csv": rows, "words.csv": components.word_rows(shares, task, min_count=min_count)},
+    )
     return 0
 
 
@@ -147,7 +148,7 @@ def confusions(
     where = f"{task.recipe.name} on {split}, {len(labels)} examples"
     console.print(tables["confusions.csv"].table(f"{where}: classes taken for others"))
     console.print(tables["classes.csv"].table(f"{where}: classes known worst"))
-    _write(run / "analysis" if output is None else output, tables)
+    _write(output or run / "analysis", tables)
     return 0
 
 

@@ -52,7 +52,7 @@ class ImageCorpus(CorpusEntry):
         rows: list[dict[str, Any]] = []
         for file in self.splits[source]:
             content = io.BytesIO(self.content(file, data_dir))
-            rows += pyarrow.parquet.read_table(content, columns=self.columns).to_pylist()
+            rows += pyarrow.parquet.read_table(content, columns=list(self.columns)).to_pylist()
         if source == "train":
             rows = [row for index, row in enumerate(rows) if (index % _HELD_OUT == 0) == (split == "dev")]
         image, label = self.columns

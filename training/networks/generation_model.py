@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
 from training.networks.text_encoder import TextEncoder
-from training.networks.transformer import Cache, EncoderLayer, Memory, padding_mask
+from training.networks.transformer import Cache, Decoded, EncoderLayer, Memory, padding_mask
 from training.softmax import GeneralizedSoftmax
 
 __all__ = ["GenerationModel"]
@@ -46,9 +46,7 @@ class GenerationModel(SequenceToSequenceModel):
                 hidden = self._through(layer, hidden, memory[-1], mask)
         return memory
 
-    def decode(
-        self, target: Tensor, memory: Memory, source_lengths: Tensor, past: Cache | None = None
-    ) -> tuple[Tensor, Cache]:
+    def decode(self, target: Tensor, memory: Memory, source_lengths: Tensor, past: Cache | None = None) -> Decoded:
         """See `SequenceToSequenceModel`; positions go on where the source ends."""
         encoder, steps = self.encoder, target.shape[1]
         start = 0 if past is None else past[0][0].shape[2]

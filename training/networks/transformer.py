@@ -17,6 +17,7 @@ from training.networks.dropout import Dropout
 __all__ = [
     "Attention",
     "Cache",
+    "Decoded",
     "EncoderLayer",
     "Linear",
     "Memory",
@@ -39,6 +40,9 @@ Memory = list[KeyValue]
 
 Cache = list[KeyValue]
 """Per decoder layer, keys and values of the target tokens read so far."""
+
+Decoded = tuple[Tensor, Cache]
+"""Context vectors `[B, T, d]`, and the cache from which decoding continues."""
 
 
 def sinusoidal_positions(count: int, hidden_size: int) -> Tensor:
@@ -227,9 +231,7 @@ class Transformer(nn.Module):
         """Cross-attention keys and values of the source, computed once a sentence: `[B, S, d]` -> L pairs."""
         return [layer.cross_attention.keys_values(encoded) for layer in self.decoder_layers()]
 
-    def decode(
-        self, inputs: Tensor, memory: Memory, mask: Tensor | None, past: Cache | None = None
-    ) -> tuple[Tensor, Cache]:
+    def decode(self, inputs: Tensor, memory: Memory, mask: Tensor | None, past: Cache | None = None) -> Decoded:
         """Return context vectors `[B, T, d]` of target word vectors `[B, T, d]`, and the `past` of a continuation.
 
         The inputs are whole sentences without `past`; with it `T` is 1.
