@@ -1,5 +1,6 @@
 """`softserve-train`: train from recipes, evaluate, export bundles."""
 
+import contextlib
 import logging
 import sys
 from pathlib import Path
@@ -73,7 +74,7 @@ def run(
         task = open_task(settings, directory, data_dir, own_device)
         if not group.is_first:  # the weights are the same, what dropout drops is not
             torch.manual_seed(settings.seed + group.rank)
-        say = console.print if group.is_first else _silent
+        say = Console(quiet=not group.is_first).print
         for note in settings.data.held_out_notes():
             say(note)
         parameters = sum(parameter.numel() for parameter in task.model.parameters())
@@ -98,10 +99,6 @@ def _prepared(settings: Recipe, directory: RunDirectory, data_dir: Path, restart
         return True
     start_run(settings, directory, data_dir)
     return True
-
-
-def _silent(line: str) -> None:
-    """Discard a line: only the first process prints."""
 
 
 @app.command
@@ -223,11 +220,9 @@ def tune(
 
 def _reference(text: str) -> tuple[str, float]:
     name, _, value = text.rpartition("=")
-    try:
+    with contextlib.suppress(ValueError):
         if name:
             return name, float(value)
-    except ValueError:
-        pass
     raise ValueError(f'--reference takes "name=value", not {text!r}')
 
 

@@ -95,7 +95,8 @@ class Trainer:
             self.task.initialize()
         stop_at = math.inf if stop_after is None else self.progress.step + stop_after
         with self._board() as board:
-            while self.progress.epoch < self.settings.epochs and not self._out_of_patience():
+            epochs, patience = self.settings.epochs, self.settings.patience
+            while self.progress.epoch < epochs and self.progress.evaluations_since_best() < patience:
                 if not self._train_epoch(stop_at, board):
                     self._save()
                     break
@@ -110,9 +111,6 @@ class Trainer:
         if not self.group.is_first:
             return contextlib.nullcontext()
         return contextlib.closing(SummaryWriter(str(self.run.path), purge_step=self.progress.step))
-
-    def _out_of_patience(self) -> bool:
-        return self.progress.evaluations_since_best() >= self.settings.patience
 
     def _train_epoch(self, stop_at: float, board: SummaryWriter | None) -> bool:
         """Trains to the end of the epoch; False where `stop_at` came first."""

@@ -229,12 +229,9 @@ def parse_recipe(content: object) -> Recipe:
     try:
         recipe_type = TASKS[task].recipe_type
     except UnknownNameError as error:
-        unknown: InitErrorDetails = {
-            "type": PydanticCustomError("unknown_task", "{reason}", {"reason": str(error)}),
-            "loc": ("task",),
-            "input": task,
-        }
-        raise ValidationError.from_exception_data("Recipe", [unknown]) from error
+        reason = PydanticCustomError("unknown_task", "{reason}", {"reason": str(error)})
+        details = [InitErrorDetails(type=reason, loc=("task",), input=task)]
+        raise ValidationError.from_exception_data("Recipe", details) from error
     return recipe_type.model_validate(content)
 
 

@@ -11,13 +11,7 @@ from pathlib import Path
 
 import optuna
 import torch
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-    check_distribution_compatibility,
-)
+from optuna import distributions
 from optuna.trial import FrozenTrial, TrialState
 
 from training.checkpoint import Evaluation, RunDirectory
@@ -77,12 +71,13 @@ class Search:
         self.directory, self._data_dir, self._device = directory, data_dir, device
         self._space = {path: _distribution(self.settings, path) for path in self.settings.parameters}
         directory.mkdir(parents=True, exist_ok=True)
+        median = optuna.pruners.MedianPruner(n_startup_trials=_PRUNING_STARTS_AFTER)
         self.study = optuna.create_study(
             storage=f"sqlite:///{directory / 'study.db'}",
             study_name=recipe.name,
             load_if_exists=True,
             direction="maximize" if self.maximize else "minimize",
-            pruner=self._pruner(),
+            pruner=median if self.settings.pruning == "median" else optuna.pruners.NopPruner(),
         )
         self._check_same_search()
 
@@ -97,16 +92,11 @@ class Search:
         for trial in self.study.trials:
             for path in self._space.keys() & trial.distributions.keys():
                 try:
-                    check_distribution_compatibility(trial.distributions[path], self._space[path])
+                    distributions.check_distribution_compatibility(trial.distributions[path], self._space[path])
                 except ValueError as error:
                     raise ValueError(
                         f"{self.directory} searched other kinds of values for {path}; --restart starts it over"
                     ) from error
-
-    def _pruner(self) -> optuna.pruners.BasePruner:
-        if self.settings.pruning == "none":
-            return optuna.pruners.NopPruner()
-        return optuna.pruners.MedianPruner(n_startup_trials=_PRUNING_STARTS_AFTER)
 
     def run(self, report: Callable[[str], None] = print) -> None:
         """Train the trials that are left."""
@@ -222,18 +212,18 @@ class Search:
         )
 
 
-def _distribution(settings: TuneSettings, path: str) -> BaseDistribution:
+def _distribution(settings: TuneSettings, path: str) -> distributions.BaseDistribution:
     """How Optuna sees the values of one field."""
     choices = settings.parameters[path]
     if isinstance(choices, Range):
         if choices.integer:
-            return IntDistribution(int(choices.low), int(choices.high), log=choices.log)
-        return FloatDistribution(choices.low, choices.high, log=choices.log)
+            return distributions.IntDistribution(int(choices.low), int(choices.high), log=choices.log)
+        return distributions.FloatDistribution(choices.low, choices.high, log=choices.log)
     numbers = [choice for choice in choices if is_number(choice)]
     if settings.sampler == "grid" and len(numbers) == len(choices):
         # A grid's points are given, not drawn; and unlike categories, an interval may grow from call to call.
-        return FloatDistribution(min(numbers), max(numbers))
-    return CategoricalDistribution(choices)
+        return distributions.FloatDistribution(min(numbers), max(numbers))
+    return distributions.CategoricalDistribution(choices)
 
 
 @contextlib.contextmanager

@@ -51,8 +51,7 @@ def curve(kernel: Kernel, distance: Tensor, *, hidden_size: int, norm: float) ->
     word = word_vector(kernel, hidden_size, norm)[None]
 
     def score(at: Tensor) -> Tensor:
-        scores: Tensor = kernel(word, (1 - at / norm)[:, None] * word)
-        return scores[:, 0]
+        return kernel(word, (1 - at / norm)[:, None] * word)[:, 0]
 
     distance = distance.double().detach().requires_grad_()
     scores = score(distance)

@@ -50,8 +50,6 @@ def _multi_head_attention() -> Any:
 
 multi_head_attention: Callable[..., ir.Value] = _multi_head_attention()
 
-_TYPES = {"bool": onnx.TensorProto.BOOL, "int64": onnx.TensorProto.INT64, "float32": onnx.TensorProto.FLOAT}
-
 _NO_LIMIT = 1 << 40
 
 _SHARED_BYTES = 4096
@@ -196,7 +194,7 @@ def _declare_outputs(model: onnx.ModelProto, contract: Graph) -> None:
     del model.graph.value_info[:]
     del model.graph.output[:]
     for tensor in contract.outputs:
-        dtype = _TYPES[tensor.dtype]
+        dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
         model.graph.output.append(onnx.helper.make_tensor_value_info(tensor.name, dtype, tensor.shape))
 
 

@@ -69,8 +69,7 @@ FORMULAS: Mapping[str, Callable[..., Tensor]] = {
 def scores(kernel: Kernel, w: Tensor, h: Tensor) -> Tensor:
     """Return the scores of one of the nine kernels by its formula, of another by its own `score`: -> `[N, V]`."""
     if kernel.name not in FORMULAS:
-        own: Tensor = kernel(w, h)
-        return own
+        return kernel(w, h)
     learnt = {name: kernel.value(name, w.shape[1]) for name in kernel.defaults}
     return FORMULAS[kernel.name](w, h, **{**kernel.hyperparameters, **learnt})
 

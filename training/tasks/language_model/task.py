@@ -102,17 +102,13 @@ class LanguageModelTask(Task[Batch]):
         all layers and be selected by: the sparse distribution's is infinite with the first target outside the k best,
         and the sparse loss favours equal scores: with k = 1 they make it 0. `sparse` asks for the distribution served.
         """
-        return Perplexity.of(self._log_probabilities(batches, sparse))
-
-    def _log_probabilities(self, batches: Batches[Batch], sparse: bool) -> list[float]:
-        kept = self._state
-        layer = self.model.output_layer
-        turns = evaluate_batches(
+        kept, layer = self._state, self.model.output_layer
+        evaluated = evaluate_batches(
             self.model, batches, lambda batch: layer.target_log_prob(*self.context_vectors(batch), sparse=sparse)
         )
-        values = [value for _, found in turns for value in found.tolist()]
+        perplexity = Perplexity.of(value for _, found in evaluated for value in found.tolist())
         self._state = kept
-        return values
+        return perplexity
 
     def qualities(self, split: str) -> dict[str, float]:
         return {self.metric: self.evaluate(self.batches(split)).value}

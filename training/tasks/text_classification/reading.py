@@ -1,6 +1,6 @@
 """Texts and their classes: from a corpus of the registry, or from a user's own files."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from training.data.own_files import LABELLED
 from training.tasks.classification_quality import OUT_OF_SCOPE
 from training.tasks.text_classification.settings import LabelledSettings
 
-__all__ = ["LabelledText", "known_texts", "label_ids", "labels_of", "out_of_scope_texts", "read_labelled"]
+__all__ = ["LabelledText", "known_texts", "label_ids", "out_of_scope_texts", "read_labelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,6 @@ def known_texts(data: LabelledSettings, split: str, data_dir: Path, labels: Sequ
     if data.limit is None and data.train_limit is None:
         return texts
     return [each for each in texts if set(each.labels) <= set(labels)]
-
-
-def labels_of(texts: Iterable[LabelledText]) -> list[str]:
-    """Return all classes in alphabetical order."""
-    return sorted({label for text in texts for label in text.labels})
 
 
 def label_ids(texts: Sequence[LabelledText], labels: Sequence[str]) -> list[tuple[int, ...]]:

@@ -19,13 +19,7 @@ from training.tasks.classification_quality import measured
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
 from training.tasks.registry import register
 from training.tasks.task import RunFiles
-from training.tasks.text_classification.reading import (
-    known_texts,
-    label_ids,
-    labels_of,
-    out_of_scope_texts,
-    read_labelled,
-)
+from training.tasks.text_classification.reading import known_texts, label_ids, out_of_scope_texts, read_labelled
 from training.tasks.text_classification.settings import ClassificationRecipe
 
 __all__ = ["Classes", "TextClassificationTask"]
@@ -67,7 +61,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         does not have the tokens of its tokenizer or the positions that texts need.
         """
         texts = read_labelled(recipe.data, "train", data_dir)
-        labels = labels_of(texts)
+        labels = sorted({label for text in texts for label in text.labels})
         if len(labels) < 2:
             raise ValueError(f"there is only one class, {labels[0]!r}")
         for split in ("dev", "test"):
