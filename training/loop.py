@@ -27,7 +27,7 @@ __all__ = ["Trainer", "learning_rate_factor", "native_bfloat16"]
 
 
 def native_bfloat16(device: torch.device) -> bool:
-    """Whether the device multiplies bfloat16 matrices in hardware; emulation is slower than float32."""
+    """Return whether the device multiplies bfloat16 matrices in hardware; emulation is slower than float32."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capabilities = torch.cpu.get_capabilities()
@@ -35,7 +35,7 @@ def native_bfloat16(device: torch.device) -> bool:
 
 
 def learning_rate_factor(step: int, total: int, settings: LoopSettings) -> float:
-    """Linear warm-up, then the decay that the settings name.
+    """Return the factor of the learning rate: linear warm-up, then the decay that the settings name.
 
     `cosine` ends at `final_learning_rate` (Loshchilov and Hutter 2017, eq. 5), `inverse-sqrt` falls with the root of
     the steps (Vaswani et al. 2017, eq. 3).

@@ -117,7 +117,7 @@ class Range(Settings):
         return self
 
     def examples(self) -> list[Value]:
-        """Numbers to try a field with: both ends, and a fraction where the range has any."""
+        """Return numbers to try a field with: both ends, and a fraction where the range has any."""
         if self.integer:
             return [int(self.low), int(self.high)]
         return [self.low, self.low + (self.high - self.low) / math.pi, self.high]
@@ -176,7 +176,7 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _tunable(self) -> Self:
-        """Tries every value that is listed, and examples of every range."""
+        """Try every value that is listed, and examples of every range."""
         for path, choices in self.tune.parameters.items() if self.tune is not None else ():
             for value in choices if isinstance(choices, list) else choices.examples():
                 try:

@@ -82,7 +82,7 @@ class Search:
         self._check_same_search()
 
     def _check_same_search(self) -> None:
-        """The study must be about this recipe, and about values that fit the earlier trials' ones."""
+        """Raise `ValueError` if the study is of another recipe, or its values do not fit those of earlier trials."""
         recipe = self.recipe.model_dump_json(exclude={"tune", "export"})
         started = self.study.user_attrs.get("recipe", recipe)
         # Fields that recipes did not have when the search was started have their defaults.
@@ -122,7 +122,7 @@ class Search:
             self.study.enqueue_trial(trial.params)
 
     def _prepare_next(self) -> bool:
-        """Whether a trial is left, which the study's next `ask` then gives."""
+        """Return whether a trial is left, which the study's next `ask` then returns."""
         finished = self.study.get_trials(states=_FINISHED)
         # One generator a trial: a search that is interrupted goes on with the values it would have had.
         seed = random.Random(f"{self.recipe.seed}-{len(finished)}").getrandbits(32)
@@ -136,7 +136,7 @@ class Search:
         return bool(left)
 
     def _grid(self) -> list[dict[str, Value]]:
-        """The points of the grid to try, in an order of the seed's, so that `trials` takes some from everywhere."""
+        """Return the points of the grid to try, shuffled by the seed, so that `trials` takes some from everywhere."""
         lists = [choices for choices in self.settings.parameters.values() if isinstance(choices, list)]
         points = [dict(zip(self.settings.parameters, point, strict=True)) for point in itertools.product(*lists)]
         random.Random(self.recipe.seed).shuffle(points)
@@ -166,7 +166,7 @@ class Search:
         self.study.tell(trial, None if state is TrialState.PRUNED else metric, state)
 
     def _fit(self, trial: optuna.Trial, trainer: Trainer, report: Callable[[str], None]) -> float:
-        """The best metric on the development set; raises `TrialPruned` where others were better."""
+        """Return the best metric on the development set; raises `TrialPruned` where other trials were better."""
 
         def look(evaluation: Evaluation) -> None:
             trial.report(evaluation.metric, evaluation.epoch)
@@ -179,7 +179,7 @@ class Search:
         return progress.best.metric
 
     def _trainer(self, run: RunDirectory, values: Mapping[str, Value]) -> Trainer:
-        """The trainer of a trial in its new run directory."""
+        """Return the trainer of a trial in its new run directory."""
         try:
             recipe = self.recipe.with_values(values)
         except ValueError as error:
@@ -213,7 +213,7 @@ class Search:
 
 
 def _distribution(settings: TuneSettings, path: str) -> distributions.BaseDistribution:
-    """How Optuna sees the values of one field."""
+    """Return the values of one field as a distribution of Optuna."""
     choices = settings.parameters[path]
     if isinstance(choices, Range):
         if choices.integer:

@@ -19,7 +19,7 @@ __all__ = ["class_rows", "confusion_rows"]
 def confusion_rows(
     probabilities: NDArray[np.float64], labels: Sequence[Sequence[int]], names: Sequence[str], count: int
 ) -> Rows:
-    """The pairs of a true and a wrong class that are confused most often: `[N, C]`, N, C.
+    """Return the pairs of a true and a wrong class that are confused most often: `[N, C]`, N, C.
 
     An example counts where its most probable class is none of its own; one of several classes counts for each.
     """
@@ -41,7 +41,7 @@ def confusion_rows(
 def class_rows(
     probabilities: NDArray[np.float64], labels: Sequence[Sequence[int]], names: Sequence[str], count: int
 ) -> Rows:
-    """Precision, recall and F1 of the most probable class, for the classes with the lowest F1: `[N, C]`, N, C."""
+    """Return precision, recall and F1 of the classes with the lowest F1, by the most probable class: `[N, C]`, N, C."""
     predicted = probabilities.argmax(1).tolist()
     truth, guess = (np.zeros((len(labels), len(names)), bool) for _ in range(2))
     for row, own in enumerate(labels):

@@ -42,12 +42,12 @@ class Curve:
 
     @property
     def squared_slope(self) -> Tensor:
-        """Derivative of the score by the squared distance."""
+        """Return the derivative of the score by the squared distance."""
         return self.slope / (2 * self.distance)
 
 
 def curve(kernel: Kernel, distance: Tensor, *, hidden_size: int, norm: float) -> Curve:
-    """A kernel at positive distances `[n]` from a word vector of that norm."""
+    """Compute a kernel at positive distances `[n]` from a word vector of that norm."""
     word = word_vector(kernel, hidden_size, norm)[None]
 
     def score(at: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def curve(kernel: Kernel, distance: Tensor, *, hidden_size: int, norm: float) ->
 
 
 def word_vector(kernel: Kernel, hidden_size: int, norm: float) -> Tensor:
-    """`[d]`, float64: equal coordinates, but 0 for the log-variances, the last of each Gaussian's coordinates."""
+    """Return `[d]`, float64: equal coordinates, but 0 for log-variances, the last of each Gaussian's coordinates."""
     word = torch.ones(hidden_size, dtype=torch.float64)
     gaussians = {"ssg": 1, "mog": int(kernel.hyperparameters.get("num_gaussians", 1))}
     if kernel.name in gaussians:
@@ -73,7 +73,7 @@ def word_vector(kernel: Kernel, hidden_size: int, norm: float) -> Tensor:
 
 
 def curves(*, hidden_size: int = 16, norm: float = 2.5, largest: float = 5.0, points: int = 600) -> list[Curve]:
-    """All nine kernels with default hyperparameters; raises `ValueError` for a size that one of them cannot have."""
+    """Return curves of all nine kernels by default; raises `ValueError` for a size that one of them cannot have."""
     # Without distance 0, where the slope of hpb jumps.
     distance = torch.linspace(0, largest, points + 1, dtype=torch.float64)[1:]
     kernels = (build_kernel(name, hidden_size=hidden_size) for name in KERNELS)
@@ -81,7 +81,7 @@ def curves(*, hidden_size: int = 16, norm: float = 2.5, largest: float = 5.0, po
 
 
 def curve_rows(found: Sequence[Curve]) -> Rows:
-    """All numbers, a row for each kernel and distance."""
+    """Return all numbers, a row for each kernel and distance."""
     slopes = ("d score / d distance", "d score / d squared distance")
     rows = Rows(["kernel", "distance", "score", "score - score at 0", *slopes])
     for each in found:

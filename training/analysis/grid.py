@@ -41,7 +41,7 @@ def _rank(value: Value) -> tuple[bool, float, str]:
 
 
 def grid_rows(trials: Sequence[Measured]) -> Rows:
-    """A row for each setting: mean over seeds of each metric, and sample standard deviation where there are several."""
+    """Return a row for each setting: mean over seeds of each metric, and sample standard deviation where possible."""
     assert trials
     names = list(trials[0].metrics)
     paths = [path for path in trials[0].result.values if path != SEED]
@@ -56,7 +56,7 @@ def grid_rows(trials: Sequence[Measured]) -> Rows:
 
 
 def shown_rows(trials: Sequence[Measured]) -> Rows:
-    """A row for each metric and a column for each setting: what `grid_rows` has, short enough for a terminal."""
+    """Return a row for each metric and a column for each setting: `grid_rows`, short enough for a terminal."""
     groups = groups_of(trials)
     rows = Rows(["", *(name_of(values) for values, _ in groups)])
     rows.add(["seeds", *(len(group) for _, group in groups)])

@@ -35,14 +35,14 @@ class Shares:
     """`[V, K]`"""
 
     def frequent(self, min_count: int) -> list[int]:
-        """Words seen at least so often, most frequent first."""
+        """Return the words seen at least `min_count` times, most frequent first."""
         order: list[int] = torch.argsort(self.counts, descending=True, stable=True).tolist()
         return [word for word in order if self.counts[word] >= min_count]
 
 
 @torch.no_grad()
 def mixture_shares(task: LanguageModelTask, batches: Batches[Batch]) -> Shares:
-    """Weights of the components over a text, for a model in evaluation mode.
+    """Return the weights of the components over a text, for a model in evaluation mode.
 
     Raises `ValueError` for a single kernel, which shares with none.
     """
@@ -64,7 +64,7 @@ def mixture_shares(task: LanguageModelTask, batches: Batches[Batch]) -> Shares:
 
 @torch.no_grad()
 def responsibilities(layer: GeneralizedSoftmax, hidden: Tensor, target: Tensor) -> Tensor:
-    """What part of the targets' probability comes from each component: `[N, d]`, `[N]` -> `[N, K]`.
+    """Return the share of each component in the targets' probability: `[N, d]`, `[N]` -> `[N, K]`.
 
     Of a sparse layer it is the part of what its loss maximizes, which a target outside the k best has too.
     """
@@ -73,7 +73,7 @@ def responsibilities(layer: GeneralizedSoftmax, hidden: Tensor, target: Tensor) 
 
 
 def component_rows(shares: Shares, task: LanguageModelTask, *, min_count: int, words: int) -> Rows:
-    """A row for each component: its mean weights, and the words with its highest mean responsibility."""
+    """Return a row for each component: its mean weights, and the words with its highest mean responsibility."""
     rows = Rows(["component", "kernel", "prior", "responsibility", "words it is most responsible for"])
     total = shares.counts.sum()
     prior, responsibility = (part.sum(0) / total for part in (shares.priors, shares.responsibilities))
@@ -85,7 +85,7 @@ def component_rows(shares: Shares, task: LanguageModelTask, *, min_count: int, w
 
 
 def top_words(shares: Shares, component: int, *, min_count: int, count: int) -> list[tuple[int, float]]:
-    """Words with the highest mean responsibility of a component, among those seen `min_count` times."""
+    """Return the words with the highest mean responsibility of a component, among those seen `min_count` times."""
     mean = {
         word: float(shares.responsibilities[word, component] / shares.counts[word])
         for word in shares.frequent(min_count)
@@ -94,7 +94,7 @@ def top_words(shares: Shares, component: int, *, min_count: int, count: int) -> 
 
 
 def word_rows(shares: Shares, task: LanguageModelTask, *, min_count: int) -> Rows:
-    """A row for each word that was seen `min_count` times: its mean weights."""
+    """Return a row for each word that was seen `min_count` times: its mean weights."""
     labels = [f"{k + 1} {kernel}" for k, kernel in enumerate(shares.kernels)]
     columns = [f"{kind} {label}" for kind in ("prior", "responsibility") for label in labels]
     rows = Rows(["word", "count", *columns])

@@ -13,7 +13,7 @@ __all__ = ["best_as_yaml", "short_names", "trial_rows"]
 
 
 def trial_rows(results: Iterable[TrialResult], paths: Sequence[str], metric: str) -> Rows:
-    """One row a trial."""
+    """Return a row for each trial."""
     rows = Rows(["trial", f"dev {metric}", *paths, "epochs", "minutes", "state"])
     for result in results:
         state = "pruned" if result.pruned else "failed" if result.failed else "complete"
@@ -24,7 +24,7 @@ def trial_rows(results: Iterable[TrialResult], paths: Sequence[str], metric: str
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """Dotted paths to their last parts, as many as tell them apart, for columns of a terminal."""
+    """Return the last parts of dotted paths, as many as tell them apart, for columns of a terminal."""
     parts = [path.split(".") for path in paths]
     most = max(map(len, parts))
     ends = (tuple(tuple(part[-count:]) for part in parts) for count in range(1, most + 1))
@@ -33,6 +33,6 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def best_as_yaml(recipe: Recipe, best: TrialResult) -> str:
-    """The sections of the recipe that a search was about, with the best values."""
+    """Return the sections of the recipe that a search changed, with the best values."""
     content = recipe.with_values(best.values).model_dump(exclude={"tune"})
     return yaml.safe_dump(part_at(content, best.values), sort_keys=False)

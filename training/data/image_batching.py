@@ -39,7 +39,7 @@ class ImageBatches:
         seed: int | None = None,
         augment: bool = False,
     ) -> None:
-        """Pixels `[N, S, S, 3]` and classes. Without `seed` nothing is random. `ValueError` where there is no image."""
+        """Take pixels `[N, S, S, 3]` and classes; nothing is random without `seed`. Raises `ValueError` for none."""
         if not len(images):
             raise ValueError("images: there is none")
         self._images = images

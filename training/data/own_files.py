@@ -37,7 +37,7 @@ class Columns:
 
     @property
     def keys(self) -> str:
-        """The plural noun for values of the key column."""
+        """Return the plural noun for values of the key column."""
         return f"{self.names[self.key]}s"
 
 

@@ -51,7 +51,7 @@ class RangeRecorder:
         return TorchScriptResident(self, graph, state, constants)  # type: ignore[arg-type]
 
     def ranges(self, graph: str) -> dict[str, tuple[float, float]]:
-        """Least and largest value of each input of a graph's matrix products.
+        """Return the least and the largest value of each input of a graph's matrix products.
 
         Clipping rare values was tried: with one in 2,000 clipped at each end, 26 of 300 translations changed, not 10.
         """

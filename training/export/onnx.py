@@ -33,7 +33,7 @@ newest: Any = opset24
 
 
 def _multi_head_attention() -> Any:
-    """ONNX Runtime's operator, as far as it is used here; its schema is not known outside the runtime."""
+    """Return ONNX Runtime's operator as far as it is used here; its schema is not known outside the runtime."""
     tensor, lengths = "tensor(float)", "tensor(int32)"
     inputs = {"query": tensor, "key": tensor, "value": tensor, "bias": tensor, "padding": lengths, "attention": tensor}
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
@@ -57,7 +57,7 @@ _SHARED_BYTES = 4096
 
 
 def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
-    """A graph as an ONNX model whose inputs and outputs are those of its contract."""
+    """Return a graph as an ONNX model whose inputs and outputs are those of its contract."""
     axes: dict[str, torch.export.Dim] = {}
     for tensor in graph.contract.inputs:
         axes |= {axis: torch.export.Dim(axis) for axis in tensor.shape if isinstance(axis, str)}
@@ -96,7 +96,7 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
 
 
 def _by_parameter(module: torch.nn.Module, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """One value for each parameter of `forward`, where a last `*parameter` takes the rest."""
+    """Return one value for each parameter of `forward`, where a last `*parameter` takes the rest."""
     parameters = list(inspect.signature(module.forward).parameters.values())
     if parameters[-1].kind != inspect.Parameter.VAR_POSITIONAL:
         return values
@@ -106,7 +106,7 @@ def _by_parameter(module: torch.nn.Module, values: tuple[Any, ...]) -> tuple[Any
 def _lstm(
     inputs: ir.Value, lengths: ir.Value, hidden: ir.Value, cell: ir.Value, weights: Sequence[ir.Value]
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """`padded_lstm` as ONNX LSTM operators, whose `sequence_lens` stops each sequence at its own last step.
+    """Translate `padded_lstm` to ONNX LSTM operators, whose `sequence_lens` stops each sequence at its last step.
 
     Weights `[4 d, d]` and biases `[4 d]` come in torch's gate order (input, forget, cell, output) and leave in
     ONNX's (input, output, forget, cell).
@@ -134,13 +134,13 @@ def _lstm(
 
 
 def _write_slots(cache: ir.Value, update: ir.Value, start: ir.Value) -> ir.Value:
-    """`write_slots` as the operator that ONNX Runtime computes in place where input and output are one buffer."""
+    """Translate `write_slots` to the operator that ONNX Runtime computes in place if both sides are one buffer."""
     written: ir.Value = newest.TensorScatter(cache, update, start, axis=2)
     return written
 
 
 def _attend(query: ir.Value, keys: ir.Value, values: ir.Value, lengths: ir.Value, heads: int) -> ir.Value:
-    """`attend` as ONNX Runtime's operator, which splits the heads and joins them again itself."""
+    """Translate `attend` to ONNX Runtime's operator, which splits the heads and joins them again itself."""
     steps = op.Cast(lengths, to=ir.DataType.INT32)
     return multi_head_attention(query, keys, values, None, steps, num_heads=heads)
 
@@ -164,7 +164,7 @@ def _known(dimension: int | ir.SymbolicDim) -> int:
 
 
 def _undo_folded_transposes(model: onnx.ModelProto) -> None:
-    """`x @ T`, with T a stored transpose of a weight W that the graph holds too, becomes Gemm with W itself.
+    """Replace `x @ T`, T being a stored transpose of a weight W that the graph holds too, by Gemm with W itself.
 
     The exporter folds `weight.t()` into a second copy of the projection matrix, the largest weight there is.
     """
@@ -190,7 +190,7 @@ def _transpose_of(name: str, arrays: Mapping[str, NDArray[np.generic]]) -> str |
 
 
 def _declare_outputs(model: onnx.ModelProto, contract: Graph) -> None:
-    """Outputs get the contract's shapes; the exporter's inferred shapes, some of them wrong, are dropped."""
+    """Give outputs the contract's shapes; drop the exporter's inferred shapes, some of which are wrong."""
     del model.graph.value_info[:]
     del model.graph.output[:]
     for tensor in contract.outputs:

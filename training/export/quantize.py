@@ -26,7 +26,7 @@ _SMALLEST = 4096
 
 
 def quantize_int8(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph with int8 matrix products, LSTM weights and word vectors (ONNX Runtime's dynamic quantization).
+    """Return the graph with int8 products, LSTM weights and word vectors (ONNX Runtime's dynamic quantization).
 
     Matrices have one scale per output channel. Measure the result: kernels of distances are more sensitive to
     rounded weights than inner products, since a distance is a small difference of large numbers.
@@ -41,7 +41,7 @@ def quantize_int8(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _without_gemm(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which products with a transposed weight are plain ones, the only kind that gets a scale per column."""
+    """Return a copy with plain products for those with a transposed weight: only they get a scale per column."""
     plain = copy.deepcopy(model)
     weights = {tensor.name: tensor for tensor in plain.graph.initializer}
     for node in plain.graph.node:
@@ -59,7 +59,7 @@ def _without_gemm(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def matrix_products(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """The nodes that multiply activations `[M, K]` with stored weights, as MatMul or as Gemm with a stored bias."""
+    """Return the nodes that multiply activations `[M, K]` with stored weights: MatMul, or Gemm with a stored bias."""
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     found = []
     for node in model.graph.node:
@@ -72,7 +72,7 @@ def matrix_products(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 def quantize_int8_static(
     model: onnx.ModelProto, ranges: Mapping[str, tuple[float, float]], keep: Collection[str] = ()
 ) -> onnx.ModelProto:
-    """The graph with int8 matrix products and word vectors, activations `[M, K]` rounded by `ranges` of each input.
+    """Return the graph with int8 products and word vectors, activations `[M, K]` rounded by `ranges` of each input.
 
     A result does not depend on the other rows of a batch, as it does where one scale is found for all rows
     (dynamic quantization). Weights have a scale per output channel, word vectors one per word. Tables named in `keep`
@@ -141,7 +141,7 @@ class _Rewriter:
         ]
 
     def finish(self) -> onnx.ModelProto:
-        """The model with the collected nodes, and the weights that they use."""
+        """Return the model with the collected nodes, and the weights that they use."""
         del self._model.graph.node[:]
         self._model.graph.node.extend(self.nodes)
         weights = list(self._weights.values())

@@ -24,7 +24,7 @@ class Dropout(nn.Dropout):
         return inputs * self._scales(inputs)
 
     def _scales(self, inputs: Tensor) -> Tensor:
-        """0 where dropped, else 1 / (1 - p)."""
+        """Return 0 where an element is dropped, else 1 / (1 - p)."""
         dropped = round(self.p * _VALUES)
         if dropped == _VALUES:
             return torch.zeros_like(inputs)

@@ -134,7 +134,7 @@ _BLOCK_PARTS: Mapping[str, str] = {
 
 
 def load_efficientnet_lite0(weights: Path) -> EfficientNetLite0:
-    """The encoder with published ImageNet weights, a file that `torch.save` wrote; nothing in it is run.
+    """Return the encoder with published ImageNet weights, a file that `torch.save` wrote; nothing in it is run.
 
     Raises `FileNotFoundError` where there is none and `ValueError` where it holds something else.
     """

@@ -36,7 +36,7 @@ PRETRAINED: Mapping[str, Pretrained] = read_entries(Pretrained, Path(__file__).w
 
 
 def encoder_directory(name: str) -> Path:
-    """Directory of the encoder that a recipe names: a name of `PRETRAINED`, or a path.
+    """Return the directory of the encoder that a recipe names: a name of `PRETRAINED`, or a path.
 
     Raises `FileNotFoundError` where it is not there, saying how to get it, and `ValueError` where its files are others.
     """
@@ -57,7 +57,7 @@ def encoder_directory(name: str) -> Path:
 
 
 def image_weights(name: str) -> Path:
-    """File of the weights that a recipe names: a name of `PRETRAINED`, or a path; raises as `encoder_directory`."""
+    """Return the weights that a recipe names by a name of `PRETRAINED` or a path; raises as `encoder_directory`."""
     if name not in PRETRAINED:
         if not Path(name).is_file():
             raise FileNotFoundError(f"{name!r} is neither a file nor a known encoder, such as efficientnet-lite0")

@@ -32,7 +32,7 @@ class TextClassifier(SoftmaxModel):
 
 
 def pooled(hidden: Tensor, lengths: Tensor, pooling: Pooling) -> Tensor:
-    """One vector a text: `[B, T, d]`, `[B]` -> `[B, d]`."""
+    """Return one vector for each text: `[B, T, d]`, `[B]` -> `[B, d]`."""
     if pooling == "cls":
         return hidden[:, 0]
     inside = torch.arange(hidden.shape[1], device=lengths.device) < lengths[:, None]

@@ -103,7 +103,7 @@ class TextEncoder(nn.Module):
 
 
 def load_text_encoder(directory: Path) -> TextEncoder:
-    """The encoder in a directory of Hugging Face's layout: `config.json` of a BERT model and `model.safetensors`.
+    """Return the encoder in a directory of Hugging Face's layout: a BERT `config.json` and `model.safetensors`.
 
     Raises `FileNotFoundError` where a file is missing, `ValueError` where
     the configuration is not one of BERT or the weights are not those it describes.
@@ -156,7 +156,7 @@ def read_config(directory: Path) -> EncoderConfig:
 
 
 def _translated(tensors: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """The state of a `TextEncoder`; raises `KeyError` for a tensor that is not there."""
+    """Return the state of a `TextEncoder`; raises `KeyError` for a tensor that is not there."""
     prefix = "" if "embeddings.word_embeddings.weight" in tensors else "bert."
 
     def get(name: str) -> Tensor:

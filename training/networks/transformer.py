@@ -46,7 +46,7 @@ Decoded = tuple[Tensor, Cache]
 
 
 def sinusoidal_positions(count: int, hidden_size: int) -> Tensor:
-    """Position vectors `[count, d]`: sines in the first half, cosines in the second (section 3.5).
+    """Return position vectors `[count, d]`: sines in the first half, cosines in the second (section 3.5).
 
     The halves are not interleaved, as in tensor2tensor; the rows are the same up to the order of their entries.
     """
@@ -57,7 +57,7 @@ def sinusoidal_positions(count: int, hidden_size: int) -> Tensor:
 
 
 def padding_mask(lengths: Tensor, width: int) -> Tensor:
-    """True where attention may look: lengths `[B]` -> `[B, 1, 1, width]`."""
+    """Return a mask that is True where attention may look: lengths `[B]` -> `[B, 1, 1, width]`."""
     return (torch.arange(width, device=lengths.device) < lengths[:, None])[:, None, None]
 
 
@@ -85,7 +85,7 @@ class Attention(nn.Module):
         self.output = Linear(hidden_size, hidden_size)
 
     def keys_values(self, inputs: Tensor) -> KeyValue:
-        """`[B, tokens, d]` -> two of `[B, H, tokens, d / H]`."""
+        """Return keys and values: `[B, tokens, d]` -> two of `[B, H, tokens, d / H]`."""
         keys, values = self.key_value(inputs).chunk(2, dim=-1)
         return self._split(keys), self._split(values)
 
@@ -127,12 +127,12 @@ class _Layer(nn.Module):
         self.pre = norm == "pre"
 
     def before(self, index: int, inputs: Tensor) -> Tensor:
-        """What sublayer `index` reads."""
+        """Return the inputs of sublayer `index`."""
         normalized: Tensor = self.norms[index](inputs) if self.pre else inputs
         return normalized
 
     def after(self, index: int, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """The sublayer's outputs joined with what went past it."""
+        """Return the sum of the residual and the sublayer's outputs."""
         joined: Tensor = inputs + self.dropout(outputs)
         return joined if self.pre else self.norms[index](joined)
 
@@ -213,14 +213,14 @@ class Transformer(nn.Module):
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
-        """Glorot and Bengio (2010), no biases, as fairseq and tensor2tensor start."""
+        """Initialize weights by Glorot and Bengio (2010) and biases by 0, as fairseq and tensor2tensor do."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
     def encode(self, inputs: Tensor, mask: Tensor | None) -> Tensor:
-        """Source word vectors `[B, S, d]` -> context vectors `[B, S, d]`; `mask` as of `padding_mask`."""
+        """Return context vectors `[B, S, d]` of source word vectors `[B, S, d]`; `mask` as of `padding_mask`."""
         hidden = self._with_positions(inputs, self.positions[: inputs.shape[1]])
         for layer in self.encoder:
             hidden = layer(hidden, mask)
@@ -228,7 +228,7 @@ class Transformer(nn.Module):
         return outputs
 
     def remember(self, encoded: Tensor) -> Memory:
-        """Cross-attention keys and values of the source, computed once a sentence: `[B, S, d]` -> L pairs."""
+        """Return cross-attention keys and values of the source, computed once: `[B, S, d]` -> L pairs."""
         return [layer.cross_attention.keys_values(encoded) for layer in self.decoder_layers()]
 
     def decode(self, inputs: Tensor, memory: Memory, mask: Tensor | None, past: Cache | None = None) -> Decoded:
@@ -251,5 +251,5 @@ class Transformer(nn.Module):
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
     def _with_positions(self, vectors: Tensor, positions: Tensor) -> Tensor:
-        """Word vectors of expected norm 1 are scaled up to the positions' (section 3.4)."""
+        """Add positions to word vectors of expected norm 1, which are scaled up to the positions' (section 3.4)."""
         return self.dropout(vectors * math.sqrt(self.hidden_size) + positions)

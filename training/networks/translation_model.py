@@ -22,7 +22,7 @@ class TranslationModel(SequenceToSequenceModel):
         self.output_layer = output_layer
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
-        """source `[B, S]`, its lengths `[B]` -> what cross-attention needs."""
+        """Return the keys and values for cross-attention: source `[B, S]`, its lengths `[B]`."""
         mask = padding_mask(lengths, source.shape[1])
         return self.network.remember(self.network.encode(self.embed(source), mask))
 

@@ -42,7 +42,7 @@ def _poincare(w: Tensor, h: Tensor, eps: float = 1e-5) -> Tensor:
 
 
 def _gaussians(w: Tensor, h: Tensor, num_gaussians: int = 2) -> Tensor:
-    """Sum log of the integral of `N(mu_w, s_w I) N(mu_h, s_h I)` over all pairs; a block's last column is `log s`."""
+    """Return the sum over pairs of log of the integral of `N(mu_w, s_w I) N(mu_h, s_h I)`; last columns are `log s`."""
     total = w.new_zeros(h.shape[0], w.shape[0])
     for a in w.chunk(num_gaussians, dim=1):
         for b in h.chunk(num_gaussians, dim=1):

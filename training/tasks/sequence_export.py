@@ -49,7 +49,7 @@ class SequenceExport(TaskExport):
 
     @property
     def longest(self) -> int:
-        """Longest source that graphs are compared at."""
+        """Return the length of the longest source that graphs are compared at."""
         return max(length for _, _, length in _SHAPES)
 
     @torch.no_grad()

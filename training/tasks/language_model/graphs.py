@@ -63,7 +63,7 @@ class ScoreGraph(_StatefulGraph):
 
 
 def language_model_graphs(model: RecurrentLanguageModel) -> Mapping[str, ExportGraph]:
-    """`next_words` and `score` of a model, as the manifest names them."""
+    """Return the graphs `next_words` and `score` of a model."""
     layers, size = model.network.state_shape
     vocabulary, components = model.output_layer.weight.shape[0], model.output_layer.num_components
     state = ("float32", (layers, "batch", size))

@@ -21,12 +21,12 @@ class Perplexity:
 
     @property
     def value(self) -> float:
-        """Per token; infinite where one is impossible."""
+        """Return the perplexity per token; infinite where a token is impossible."""
         return math.inf if self.num_impossible else self.of_possible
 
     @property
     def of_possible(self) -> float:
-        """Per token of those that are possible. Says little without `coverage`: dropping hard tokens improves it."""
+        """Return the perplexity per possible token. Judge it by `coverage` too: dropping hard tokens improves it."""
         try:
             return math.exp(-self.log_probability / (self.num_tokens - self.num_impossible))
         except (OverflowError, ZeroDivisionError):
@@ -34,7 +34,7 @@ class Perplexity:
 
     @property
     def coverage(self) -> float:
-        """Share of the tokens that are possible."""
+        """Return the fraction of tokens that are possible."""
         return 1 - self.num_impossible / self.num_tokens
 
     @classmethod

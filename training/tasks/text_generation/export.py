@@ -33,7 +33,7 @@ class TextGenerationExport(SequenceExport):
 
     @property
     def longest(self) -> int:
-        """Longest source that leaves positions for some steps."""
+        """Return the length of the longest source that leaves positions for some steps."""
         return min(super().longest, self.task.recipe.data.max_tokens)
 
     def config(self) -> Mapping[str, object]:

@@ -87,7 +87,7 @@ class GenerationStepGraph(_Layers):
 def _attend_parts(
     query: Tensor, keys: tuple[Tensor, Tensor], values: tuple[Tensor, Tensor], masks: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Attention `[B, K, d]` of queries `[B, H, K, d / H]` to source and cache at once, neither of which is copied."""
+    """Return attention `[B, K, d]` of queries `[B, H, K, d / H]` to source and cache at once, without copies."""
     scale, width = query.shape[-1] ** -0.5, keys[0].shape[2]
     scores = [query @ part.transpose(2, 3) * scale + mask for part, mask in zip(keys, masks, strict=True)]
     weights = torch.softmax(torch.cat(scores, dim=-1), dim=-1)
@@ -96,5 +96,5 @@ def _attend_parts(
 
 
 def generation_graphs(model: GenerationModel) -> Mapping[str, ExportGraph]:
-    """`encode` and `step` of a model, as the manifest names them."""
+    """Return the graphs `encode` and `step` of a model."""
     return sequence_graphs(model, ReadingGraph(model), GenerationStepGraph(model))
