@@ -12,9 +12,9 @@ __all__ = ["read_columns"]
 def read_columns(data: CorpusOrFiles, split: str, data_dir: Path, columns: Columns) -> list[TextPair]:
     """Return the records of `train`, `dev` or `test` of a corpus or of own files.
 
-    A split without a file is held out of the training texts (see `training.data.own_files.records_of_split`). Raises
-    `ValueError` for a corpus of other columns and for too few texts to hold some out, and the errors of `Corpus.records`
-    and `read_split`.
+    A split without a file is held out of the training texts (see `training.data.own_files.records_of_split`).
+    Raises `ValueError` for a corpus of other columns and for too few texts to hold some out, and the errors of
+    `Corpus.records` and `read_split`.
     """
     if data.files is not None:
         return read_split(data.files, split, data_dir, columns)
