@@ -67,7 +67,7 @@ class ClassifierExport(TaskExport):
             network=network,
             outputs=f"Classes: {classes.count}, in `{classes.file}`{outputs}",
             limits=f"Each {what} may have up to {limit}. It knows no class but its own: every {what} is given one\n"
-            "of them. It repeats the biases of its training data.",
+            "of them. It repeats the biases of what it was trained on.",
             quality=quality,
             digits=4,
         )
