@@ -69,29 +69,13 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    @property
-    def tokenizer(self) -> Path:
+        self.last, self.best = path / "last.pt", path / "best.pt"
+        self.tokenizer = path / "tokenizer.json"
         """Tokenizer of a task that reads texts."""
-        return self.path / "tokenizer.json"
-
-    @property
-    def labels(self) -> Path:
+        self.labels = path / "labels.txt"
         """Classes of a classifier, a label a line."""
-        return self.path / "labels.txt"
-
-    @property
-    def encoder(self) -> Path:
+        self.encoder = path / "encoder.json"
         """Sizes of a text encoder."""
-        return self.path / "encoder.json"
-
-    @property
-    def last(self) -> Path:
-        return self.path / "last.pt"
-
-    @property
-    def best(self) -> Path:
-        return self.path / "best.pt"
 
     def recipe(self, overrides: Sequence[str] = ()) -> Recipe:
         """Return the resolved recipe of the run, with overrides such as `export.version=2`.

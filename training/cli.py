@@ -1,5 +1,6 @@
 """`softserve-train`: train from recipes, evaluate, export bundles."""
 
+import contextlib
 import logging
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from models.bundle.manifest import MANIFEST
 from models.errors import ModelError
 from models.store import load_bundle
 from training.analysis.cli import analyze
-from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
+from training.analysis.trials import best_as_yaml, short_names, trial_rows
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
@@ -73,7 +74,7 @@ def run(
         task = open_task(settings, directory, data_dir, own_device)
         if not group.is_first:  # the weights are the same, what dropout drops is not
             torch.manual_seed(settings.seed + group.rank)
-        say = console.print if group.is_first else _silent
+        say = Console(quiet=not group.is_first).print
         for note in settings.data.held_out_notes():
             say(note)
         parameters = sum(parameter.numel() for parameter in task.model.parameters())
@@ -98,10 +99,6 @@ def _prepared(settings: Recipe, directory: RunDirectory, data_dir: Path, restart
         return True
     start_run(settings, directory, data_dir)
     return True
-
-
-def _silent(line: str) -> None:
-    """Discard a line: only the first process prints."""
 
 
 @app.command
@@ -191,12 +188,9 @@ def corpora(fetch: str | None = None, data_dir: Path = DATA) -> int:
         console.print(f"wrote {download(fetch, data_dir)}", soft_wrap=True)
         return 0
     table = Table("corpus", "columns", "licence", "models may be released", "homepage")
-    for corpus in CORPORA.values():
+    for corpus in (*CORPORA.values(), *IMAGE_CORPORA.values()):
         released = "yes" if corpus.release_allowed else "no"
         table.add_row(corpus.name, ", ".join(corpus.columns), corpus.licence, released, corpus.homepage)
-    for images in IMAGE_CORPORA.values():
-        released = "yes" if images.release_allowed else "no"
-        table.add_row(images.name, f"{images.image}, {images.label}", images.licence, released, images.homepage)
     console.print(table)
     return 0
 
@@ -220,6 +214,8 @@ def tune(
         restart: Delete the results of an earlier search.
         overrides: Field of the recipe and its value in YAML, such as loop.epochs=3; can be repeated.
     """
+    from training.analysis import plots
+
     settings = load_recipe(recipe, overrides)
     directory = runs / f"{settings.name}-tune"
     if restart:
@@ -230,7 +226,7 @@ def tune(
     rows = trial_rows(results, paths, metric)
     console.print(rows.table(f"{settings.name}: {len(results)} trials", short_names(paths)))
     table = rows.write_csv(directory / "trials.csv")
-    picture = plot(results, paths, metric, directory / "trials.png", maximize=search.maximize)
+    picture = plots.plot_trials(results, paths, metric, directory / "trials.png", maximize=search.maximize)
     if results[0].failed or results[0].pruned:
         console.print("[red]no trial came to its end[/]")
         return 1
@@ -242,11 +238,9 @@ def tune(
 
 def _reference(text: str) -> tuple[str, float]:
     name, _, value = text.rpartition("=")
-    try:
+    with contextlib.suppress(ValueError):
         if name:
             return name, float(value)
-    except ValueError:
-        pass
     raise ValueError(f'--reference takes "name=value", not {text!r}')
 
 

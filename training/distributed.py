@@ -42,8 +42,8 @@ class Group:
         if self.size == 1:
             return batch
         everything: Any = batch
-        values = {each.name: getattr(batch, each.name) for each in fields(everything)}
-        rows = {name: value[self.rank :: self.size] for name, value in values.items() if isinstance(value, Tensor)}
+        values = ((each.name, getattr(batch, each.name)) for each in fields(everything))
+        rows = {name: value[self.rank :: self.size] for name, value in values if isinstance(value, Tensor)}
         if not all(map(len, rows.values())):
             return None
         mine: T = replace(everything, **rows)

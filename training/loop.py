@@ -27,7 +27,7 @@ __all__ = ["Trainer", "learning_rate_factor", "native_bfloat16"]
 
 
 def native_bfloat16(device: torch.device) -> bool:
-    """Whether the device multiplies bfloat16 matrices in hardware; emulation is slower than float32."""
+    """Return whether the device multiplies bfloat16 matrices in hardware; emulation is slower than float32."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capabilities = torch.cpu.get_capabilities()
@@ -35,7 +35,7 @@ def native_bfloat16(device: torch.device) -> bool:
 
 
 def learning_rate_factor(step: int, total: int, settings: LoopSettings) -> float:
-    """Linear warm-up, then the decay that the settings name.
+    """Return the factor of the learning rate: linear warm-up, then the decay that the settings name.
 
     `cosine` ends at `final_learning_rate` (Loshchilov and Hutter 2017, eq. 5), `inverse-sqrt` falls with the root of
     the steps (Vaswani et al. 2017, eq. 3).
@@ -95,7 +95,8 @@ class Trainer:
             self.task.initialize()
         stop_at = math.inf if stop_after is None else self.progress.step + stop_after
         with self._board() as board:
-            while self.progress.epoch < self.settings.epochs and not self._out_of_patience():
+            epochs, patience = self.settings.epochs, self.settings.patience
+            while self.progress.epoch < epochs and self.progress.evaluations_since_best() < patience:
                 if not self._train_epoch(stop_at, board):
                     self._save()
                     break
@@ -110,9 +111,6 @@ class Trainer:
         if not self.group.is_first:
             return contextlib.nullcontext()
         return contextlib.closing(SummaryWriter(str(self.run.path), purge_step=self.progress.step))
-
-    def _out_of_patience(self) -> bool:
-        return self.progress.evaluations_since_best() >= self.settings.patience
 
     def _train_epoch(self, stop_at: float, board: SummaryWriter | None) -> bool:
         """Trains to the end of the epoch; False where `stop_at` came first."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeGuard
 
 import yaml
 from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError, model_validator
@@ -17,14 +17,13 @@ from training.softmax.settings import OutputLayerSettings
 from training.tasks.registry import TASKS
 
 __all__ = [
-    "ExportSettings",
     "LoopSettings",
-    "OutputLayerSettings",
     "Range",
     "Recipe",
     "RecipeError",
     "TuneSettings",
     "Value",
+    "is_number",
     "load_recipe",
     "parse_recipe",
 ]
@@ -90,6 +89,11 @@ Value = bool | int | float | str | None
 """A value of a field in a search."""
 
 
+def is_number(value: Value) -> TypeGuard[int | float]:
+    """Return whether a value is a number; `true` and `false` are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 class Range(Settings):
     """Numbers between two bounds, both included."""
 
@@ -113,7 +117,7 @@ class Range(Settings):
         return self
 
     def examples(self) -> list[Value]:
-        """Numbers to try a field with: both ends, and a fraction where the range has any."""
+        """Return numbers to try a field with: both ends, and a fraction where the range has any."""
         if self.integer:
             return [int(self.low), int(self.high)]
         return [self.low, self.low + (self.high - self.low) / math.pi, self.high]
@@ -172,7 +176,7 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _tunable(self) -> Self:
-        """Tries every value that is listed, and examples of every range."""
+        """Try every value that is listed, and examples of every range."""
         for path, choices in self.tune.parameters.items() if self.tune is not None else ():
             for value in choices if isinstance(choices, list) else choices.examples():
                 try:
@@ -225,12 +229,9 @@ def parse_recipe(content: object) -> Recipe:
     try:
         recipe_type = TASKS[task].recipe_type
     except UnknownNameError as error:
-        unknown: InitErrorDetails = {
-            "type": PydanticCustomError("unknown_task", "{reason}", {"reason": str(error)}),
-            "loc": ("task",),
-            "input": task,
-        }
-        raise ValidationError.from_exception_data("Recipe", [unknown]) from error
+        reason = PydanticCustomError("unknown_task", "{reason}", {"reason": str(error)})
+        details = [InitErrorDetails(type=reason, loc=("task",), input=task)]
+        raise ValidationError.from_exception_data("Recipe", details) from error
     return recipe_type.model_validate(content)
 
 

@@ -1,16 +1,33 @@
 """What all sections of a recipe have in common."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-__all__ = ["Fraction", "PositiveInt", "Settings"]
+__all__ = ["ENTRY", "Fraction", "PositiveInt", "Settings", "read_entries"]
+
+T = TypeVar("T")
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 PositiveInt = Annotated[int, Field(ge=1)]
+
+ENTRY = ConfigDict(extra="forbid")
+"""Configuration of the dataclasses that `read_entries` reads: an unknown field is an error."""
 
 
 class Settings(BaseModel):
     """A section: frozen, and an unknown field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+def read_entries(kind: type[T], path: Path) -> dict[str, T]:
+    """Return the entries of a YAML file by name; an entry is a mapping with the fields of `kind` other than `name`.
+
+    Raises pydantic's `ValidationError` for a field that is unknown, missing or of another type.
+    """
+    entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+    adapter = TypeAdapter(kind)
+    return {name: adapter.validate_python({"name": name, **fields}) for name, fields in entries.items()}

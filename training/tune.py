@@ -11,18 +11,12 @@ from pathlib import Path
 
 import optuna
 import torch
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-    check_distribution_compatibility,
-)
+from optuna import distributions
 from optuna.trial import FrozenTrial, TrialState
 
 from training.checkpoint import Evaluation, RunDirectory
 from training.loop import Trainer
-from training.recipe import Range, Recipe, TuneSettings, Value
+from training.recipe import Range, Recipe, TuneSettings, Value, is_number
 from training.tasks.registry import TASKS
 from training.trained import open_task, start_run
 
@@ -77,17 +71,18 @@ class Search:
         self.directory, self._data_dir, self._device = directory, data_dir, device
         self._space = {path: _distribution(self.settings, path) for path in self.settings.parameters}
         directory.mkdir(parents=True, exist_ok=True)
+        median = optuna.pruners.MedianPruner(n_startup_trials=_PRUNING_STARTS_AFTER)
         self.study = optuna.create_study(
             storage=f"sqlite:///{directory / 'study.db'}",
             study_name=recipe.name,
             load_if_exists=True,
             direction="maximize" if self.maximize else "minimize",
-            pruner=self._pruner(),
+            pruner=median if self.settings.pruning == "median" else optuna.pruners.NopPruner(),
         )
         self._check_same_search()
 
     def _check_same_search(self) -> None:
-        """The study must be about this recipe, and about values that fit the earlier trials' ones."""
+        """Raise `ValueError` if the study is of another recipe, or its values do not fit those of earlier trials."""
         recipe = self.recipe.model_dump_json(exclude={"tune", "export"})
         started = self.study.user_attrs.get("recipe", recipe)
         # Fields that recipes did not have when the search was started have their defaults.
@@ -97,16 +92,11 @@ class Search:
         for trial in self.study.trials:
             for path in self._space.keys() & trial.distributions.keys():
                 try:
-                    check_distribution_compatibility(trial.distributions[path], self._space[path])
+                    distributions.check_distribution_compatibility(trial.distributions[path], self._space[path])
                 except ValueError as error:
                     raise ValueError(
                         f"{self.directory} searched other kinds of values for {path}; --restart starts it over"
                     ) from error
-
-    def _pruner(self) -> optuna.pruners.BasePruner:
-        if self.settings.pruning == "none":
-            return optuna.pruners.NopPruner()
-        return optuna.pruners.MedianPruner(n_startup_trials=_PRUNING_STARTS_AFTER)
 
     def run(self, report: Callable[[str], None] = print) -> None:
         """Train the trials that are left."""
@@ -132,7 +122,7 @@ class Search:
             self.study.enqueue_trial(trial.params)
 
     def _prepare_next(self) -> bool:
-        """Whether a trial is left, which the study's next `ask` then gives."""
+        """Return whether a trial is left, which the study's next `ask` then returns."""
         finished = self.study.get_trials(states=_FINISHED)
         # One generator a trial: a search that is interrupted goes on with the values it would have had.
         seed = random.Random(f"{self.recipe.seed}-{len(finished)}").getrandbits(32)
@@ -146,7 +136,7 @@ class Search:
         return bool(left)
 
     def _grid(self) -> list[dict[str, Value]]:
-        """The points of the grid to try, in an order of the seed's, so that `trials` takes some from everywhere."""
+        """Return the points of the grid to try, shuffled by the seed, so that `trials` takes some from everywhere."""
         lists = [choices for choices in self.settings.parameters.values() if isinstance(choices, list)]
         points = [dict(zip(self.settings.parameters, point, strict=True)) for point in itertools.product(*lists)]
         random.Random(self.recipe.seed).shuffle(points)
@@ -176,7 +166,7 @@ class Search:
         self.study.tell(trial, None if state is TrialState.PRUNED else metric, state)
 
     def _fit(self, trial: optuna.Trial, trainer: Trainer, report: Callable[[str], None]) -> float:
-        """The best metric on the development set; raises `TrialPruned` where others were better."""
+        """Return the best metric on the development set; raises `TrialPruned` where other trials were better."""
 
         def look(evaluation: Evaluation) -> None:
             trial.report(evaluation.metric, evaluation.epoch)
@@ -189,7 +179,7 @@ class Search:
         return progress.best.metric
 
     def _trainer(self, run: RunDirectory, values: Mapping[str, Value]) -> Trainer:
-        """The trainer of a trial in its new run directory."""
+        """Return the trainer of a trial in its new run directory."""
         try:
             recipe = self.recipe.with_values(values)
         except ValueError as error:
@@ -222,18 +212,18 @@ class Search:
         )
 
 
-def _distribution(settings: TuneSettings, path: str) -> BaseDistribution:
-    """How Optuna sees the values of one field."""
+def _distribution(settings: TuneSettings, path: str) -> distributions.BaseDistribution:
+    """Return the values of one field as a distribution of Optuna."""
     choices = settings.parameters[path]
     if isinstance(choices, Range):
         if choices.integer:
-            return IntDistribution(int(choices.low), int(choices.high), log=choices.log)
-        return FloatDistribution(choices.low, choices.high, log=choices.log)
-    numbers = [choice for choice in choices if isinstance(choice, int | float) and not isinstance(choice, bool)]
+            return distributions.IntDistribution(int(choices.low), int(choices.high), log=choices.log)
+        return distributions.FloatDistribution(choices.low, choices.high, log=choices.log)
+    numbers = [choice for choice in choices if is_number(choice)]
     if settings.sampler == "grid" and len(numbers) == len(choices):
         # A grid's points are given, not drawn; and unlike categories, an interval may grow from call to call.
-        return FloatDistribution(min(numbers), max(numbers))
-    return CategoricalDistribution(choices)
+        return distributions.FloatDistribution(min(numbers), max(numbers))
+    return distributions.CategoricalDistribution(choices)
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from training.recipe import Recipe
 from training.settings import Settings
 from training.softmax import GeneralizedSoftmax
 from training.tasks.classification_export import classify_contract, largest_difference
-from training.tasks.evaluation import in_turn
+from training.tasks.evaluation import evaluate_batches
 from training.tasks.task import Task
 
 DIVISOR = 5
@@ -228,7 +228,7 @@ class RemainderTask(Task[NumberBatch]):
 
     def evaluate(self, batches: NumberBatches) -> Accuracy:
         layer = self.model.output_layer
-        turns = in_turn(self.model, batches, lambda batch: layer.log_prob(self.model(batch.digits)).argmax(-1))
+        turns = evaluate_batches(self.model, batches, lambda batch: layer.log_prob(self.model(batch.digits)).argmax(-1))
         right = torch.cat([found == batch.targets for batch, found in turns])
         return Accuracy(float(right.float().mean()))
 

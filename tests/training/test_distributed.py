@@ -179,7 +179,9 @@ def test_every_tensor_of_a_pair_batch_is_shared() -> None:
     shares = [Group(rank, 4).share(batch) for rank in range(4)]
     assert shares[3] is None
     assert [share.indices.tolist() for share in shares if share is not None] == [[each] for each in batch.indices]
-    assert sum(share.num_targets for share in shares if share is not None) == batch.num_targets
+    assert [share.targets.tolist() for share in shares if share is not None] == [
+        [row] for row in batch.targets.tolist()
+    ]
     assert [share.source_lengths.tolist() for share in shares[:3] if share] == [[n] for n in batch.source_lengths]
 
 

@@ -164,7 +164,7 @@ def test_values_at_paths(make_recipe: MakeRecipe) -> None:
 
 
 def test_every_trial_is_a_run(open_search: OpenSearch) -> None:
-    """With the real trainer: two values of p, two epochs each."""
+    """The search runs the real trainer: two values of p, two epochs each."""
     search = open_search({P: [0.5, 2]})
     search.run(_silent)
     results = search.results()

@@ -44,9 +44,11 @@ def gradients(
         largest: Largest distance.
         against: The horizontal axis; the paper's is the squared distance.
     """
+    from training.analysis import plots
+
     found = kernels.curves(hidden_size=hidden_size, norm=norm, largest=largest)
     note = f"default hyperparameters for hidden size {hidden_size}, ||W|| = {norm:g}"
-    images = kernels.plot(found, output, note, against)
+    images = plots.plot_gradients(found, output, note, against)
     console.print(f"wrote {', '.join(map(str, images))}", soft_wrap=True)
     _write(output, {"gradients.csv": kernels.curve_rows(found)})
     return 0
@@ -76,13 +78,12 @@ def disambiguation(
     names = [str(run) if alike else run.resolve().name for run in runs]
     loaded = [load_offering(RunDirectory(run), "next-word", device=device) for run in runs]
     tasks = dict(zip(names, loaded, strict=True))
-    target = runs[0] / "analysis" if output is None else output
     near = words.neighbour_rows(next(iter(tasks.values())), sentences, neighbours)
     console.print(near.table(f"nearest words in the projection matrix of {names[0]}"))
     comparisons = words.compare(tasks, sentences)
     title = "probabilities of the right and the wrong word (log-odds), most different runs first"
     console.print(words.comparison_rows(comparisons).table(title))
-    _write(target, {"neighbours.csv": near, "odds.csv": words.odds_rows(comparisons)})
+    _write(output or runs[0] / "analysis", {"neighbours.csv": near, "odds.csv": words.odds_rows(comparisons)})
     return 0
 
 
@@ -109,11 +110,13 @@ def mixture(
     """
     task = load_offering(RunDirectory(run), "next-word", data_dir, device)
     shares = components.mixture_shares(task, task.batches(split))
-    target = run / "analysis" if output is None else output
     rows = components.component_rows(shares, task, min_count=min_count, words=top)
     title = f"{task.recipe.name} on {split}, {int(shares.counts.sum())} words: mean weights of the components"
     console.print(rows.table(title))
-    _write(target, {"components.csv": rows, "words.csv": components.word_rows(shares, task, min_count=min_count)})
+    _write(
+        output or run / "analysis",
+        {"components.csv": rows, "words.csv": components.word_rows(shares, task, min_count=min_count)},
+    )
     return 0
 
 
@@ -145,7 +148,7 @@ def confusions(
     where = f"{task.recipe.name} on {split}, {len(labels)} examples"
     console.print(tables["confusions.csv"].table(f"{where}: classes taken for others"))
     console.print(tables["classes.csv"].table(f"{where}: classes known worst"))
-    _write(run / "analysis" if output is None else output, tables)
+    _write(output or run / "analysis", tables)
     return 0
 
 
@@ -168,6 +171,8 @@ def grid(
         against: Field on the horizontal axis of the plot of metrics, such as output_layer.sparse_k.
         device: auto, cpu, or a CUDA device such as cuda:0.
     """
+    from training.analysis import plots
+
     settings = load_recipe(recipe)
     search = Search(settings, runs / f"{settings.name}-tune", data_dir, choose_device(device))
     if against is not None and against not in search.settings.parameters:
@@ -189,9 +194,9 @@ def grid(
     rows = trials.grid_rows(measured)
     console.print(trials.shown_rows(measured).table(f"{settings.name} on {split}: {len(measured)} trials"))
     _write(search.directory, {"grid.csv": rows})
-    pictures = [trials.plot_curves(measured, search.directory / "curves.png")]
+    pictures = [plots.plot_curves(measured, search.directory / "curves.png")]
     if against is not None:
-        pictures.append(trials.plot_metric(measured, against, search.directory / "metrics.png"))
+        pictures.append(plots.plot_metric(measured, against, search.directory / "metrics.png"))
     console.print(f"wrote {', '.join(map(str, pictures))}", soft_wrap=True)
     return 0
 

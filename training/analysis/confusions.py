@@ -3,11 +3,13 @@
 Shapes: `N` examples, `C` classes.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import precision_recall_fscore_support
 
 from training.analysis.tables import Rows
 
@@ -17,7 +19,7 @@ __all__ = ["class_rows", "confusion_rows"]
 def confusion_rows(
     probabilities: NDArray[np.float64], labels: Sequence[Sequence[int]], names: Sequence[str], count: int
 ) -> Rows:
-    """The pairs of a true and a wrong class that are confused most often: `[N, C]`, N, C.
+    """Return the pairs of a true and a wrong class that are confused most often: `[N, C]`, N, C.
 
     An example counts where its most probable class is none of its own; one of several classes counts for each.
     """
@@ -39,18 +41,15 @@ def confusion_rows(
 def class_rows(
     probabilities: NDArray[np.float64], labels: Sequence[Sequence[int]], names: Sequence[str], count: int
 ) -> Rows:
-    """Precision, recall and F1 of the most probable class, for the classes with the lowest F1: `[N, C]`, N, C."""
+    """Return precision, recall and F1 of the classes with the lowest F1, by the most probable class: `[N, C]`, N, C."""
     predicted = probabilities.argmax(1).tolist()
-    said, true = Counter(predicted), Counter(label for own in labels for label in own)
-    right = Counter(best for best, own in zip(predicted, labels, strict=True) if best in own)
-    rows = []
-    for index, name in enumerate(names):
-        if not said[index] and not true[index]:
-            continue
-        precision, recall = right[index] / max(1, said[index]), right[index] / max(1, true[index])
-        f1 = 2 * right[index] / (said[index] + true[index])
-        rows.append((f1, name, precision, recall, true[index]))
+    truth, guess = (np.zeros((len(labels), len(names)), bool) for _ in range(2))
+    for row, own in enumerate(labels):
+        truth[row, list(own)], guess[row, predicted[row]] = True, True
+    precision, recall, f1, examples = precision_recall_fscore_support(truth, guess, zero_division=0)
+    rows = zip(f1.tolist(), names, precision.tolist(), recall.tolist(), examples.tolist(), strict=True)
+    known = np.any(truth | guess, axis=0).tolist()
     table = Rows(["class", "F1", "precision", "recall", "examples"])
-    for f1, name, precision, recall, examples in sorted(rows)[:count]:
-        table.add([name, f1, precision, recall, examples])
+    for score, name, *others in sorted(itertools.compress(rows, known))[:count]:
+        table.add([name, score, *others])
     return table

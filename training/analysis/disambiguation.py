@@ -66,14 +66,14 @@ class Odds:
 
     @property
     def log_odds(self) -> float:
-        """`log p(right) - log p(wrong)`, in nats; above 0 where the model chooses rightly."""
+        """Return `log p(right) - log p(wrong)`, in nats; above 0 where the model chooses rightly."""
         if not self.wrong:
             return math.inf if self.right else 0.0
         return math.log(self.right / self.wrong) if self.right else -math.inf
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """Pairs of a file with one a line: right sentence, tab, wrong sentence; empty lines and `#` comments are skipped.
+    """Return the pairs of a file, one a line: right sentence, tab, wrong sentence; skip empty and `#` lines.
 
     Raises `ValueError` naming the line that is none, and where there is no pair at all.
     """
@@ -91,7 +91,7 @@ def read_pairs(path: Path) -> list[Pair]:
 
 
 def locate(pair: Pair, tokenizer: WordTokenizer) -> Located:
-    """Finds the word that differs; `ValueError` naming the line unless it is exactly one."""
+    """Find the word that differs; raises `ValueError` naming the line unless it is exactly one."""
     ids, words = tokenizer.split(pair.right)
     wrong_ids, wrong_words = tokenizer.split(pair.wrong)
     places = [place for place, both in enumerate(zip(words, wrong_words, strict=False)) if both[0] != both[1]]
@@ -132,7 +132,7 @@ class Comparison:
 
     @property
     def spread(self) -> float:
-        """How far apart the runs' log-odds are."""
+        """Return the largest difference of two runs' log-odds."""
         known = [each.log_odds for each in self.odds.values() if each is not None]
         return max(known) - min(known) if known and max(known) > min(known) else 0.0
 
@@ -142,7 +142,7 @@ class Comparison:
 
 
 def compare(tasks: Mapping[str, LanguageModelTask], pairs: Iterable[Pair]) -> list[Comparison]:
-    """Every pair under every run: those on which the runs' log-odds differ most come first.
+    """Compare every pair under every run; pairs on which the runs' log-odds differ most come first.
 
     Where they do not differ, with one run above all, those come first that a run gets most wrong.
     """
@@ -155,7 +155,7 @@ def compare(tasks: Mapping[str, LanguageModelTask], pairs: Iterable[Pair]) -> li
 
 
 def odds_rows(comparisons: Sequence[Comparison]) -> Rows:
-    """All numbers; those of words that a run does not know are empty."""
+    """Return all numbers; those of words that are not in a run's vocabulary are empty."""
     runs = list(comparisons[0].odds)
     columns = [f"{run}: {number}" for run in runs for number in ("p(right)", "p(wrong)", "log-odds")]
     rows = Rows(["line", "sentence", "right", "wrong", "spread", *columns])
@@ -168,7 +168,7 @@ def odds_rows(comparisons: Sequence[Comparison]) -> Rows:
 
 
 def comparison_rows(comparisons: Sequence[Comparison]) -> Rows:
-    """The same to read: a column for each run, and how many pairs it gets right."""
+    """Return a table for the terminal: a column for each run, and how many pairs it gets right."""
     rows = Rows(["context", "right, wrong", *comparisons[0].odds])
     for each in comparisons:
         cells = (
@@ -185,7 +185,7 @@ def comparison_rows(comparisons: Sequence[Comparison]) -> Rows:
 
 
 def neighbour_rows(task: LanguageModelTask, pairs: Iterable[Pair], count: int = 5) -> Rows:
-    """For the words of the pairs, the words with the largest inner product in the projection matrix.
+    """Return for each word of the pairs those with the largest inner product in the projection matrix.
 
     `rank` is the place of the rival, the word that it might be confused with. Of an untied layer it is the first
     component's matrix.
@@ -207,7 +207,7 @@ def neighbour_rows(task: LanguageModelTask, pairs: Iterable[Pair], count: int = 
 
 
 def _ranking(weight: Tensor, word: int, special: Sequence[int]) -> tuple[list[int], list[float]]:
-    """Other words by inner product with one, the largest first, and all products: `[V, d]` -> V - 1 or fewer, V."""
+    """Rank other words by inner product with one; return them and all products: `[V, d]` -> V - 1 or fewer, V."""
     products = weight @ weight[word]
     order: list[int] = torch.argsort(products, descending=True, stable=True).tolist()
     return [token for token in order if token != word and token not in special], products.tolist()

@@ -13,8 +13,7 @@ coordinates that hold log-variances stay 0, that is variance 1.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,11 +21,7 @@ from torch import Tensor
 from training.analysis.tables import Rows
 from training.softmax import KERNELS, Kernel, build_kernel
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-__all__ = ["Against", "Curve", "curve", "curve_rows", "curves", "plot"]
+__all__ = ["Against", "Curve", "curve", "curve_rows", "curves", "word_vector"]
 
 Against = Literal["distance", "squared-distance"]
 """`squared-distance` is the axis of the paper's figure for p = 2."""
@@ -47,17 +42,16 @@ class Curve:
 
     @property
     def squared_slope(self) -> Tensor:
-        """Derivative of the score by the squared distance."""
+        """Return the derivative of the score by the squared distance."""
         return self.slope / (2 * self.distance)
 
 
 def curve(kernel: Kernel, distance: Tensor, *, hidden_size: int, norm: float) -> Curve:
-    """A kernel at positive distances `[n]` from a word vector of that norm."""
+    """Compute a kernel at positive distances `[n]` from a word vector of that norm."""
     word = word_vector(kernel, hidden_size, norm)[None]
 
     def score(at: Tensor) -> Tensor:
-        scores: Tensor = kernel(word, (1 - at / norm)[:, None] * word)
-        return scores[:, 0]
+        return kernel(word, (1 - at / norm)[:, None] * word)[:, 0]
 
     distance = distance.double().detach().requires_grad_()
     scores = score(distance)
@@ -69,7 +63,7 @@ def curve(kernel: Kernel, distance: Tensor, *, hidden_size: int, norm: float) ->
 
 
 def word_vector(kernel: Kernel, hidden_size: int, norm: float) -> Tensor:
-    """`[d]`, float64: equal coordinates, but 0 for the log-variances, the last of each Gaussian's coordinates."""
+    """Return `[d]`, float64: equal coordinates, but 0 for log-variances, the last of each Gaussian's coordinates."""
     word = torch.ones(hidden_size, dtype=torch.float64)
     gaussians = {"ssg": 1, "mog": int(kernel.hyperparameters.get("num_gaussians", 1))}
     if kernel.name in gaussians:
@@ -79,7 +73,7 @@ def word_vector(kernel: Kernel, hidden_size: int, norm: float) -> Tensor:
 
 
 def curves(*, hidden_size: int = 16, norm: float = 2.5, largest: float = 5.0, points: int = 600) -> list[Curve]:
-    """All nine kernels with default hyperparameters; raises `ValueError` for a size that one of them cannot have."""
+    """Return curves of all nine kernels by default; raises `ValueError` for a size that one of them cannot have."""
     # Without distance 0, where the slope of hpb jumps.
     distance = torch.linspace(0, largest, points + 1, dtype=torch.float64)[1:]
     kernels = (build_kernel(name, hidden_size=hidden_size) for name in KERNELS)
@@ -87,58 +81,11 @@ def curves(*, hidden_size: int = 16, norm: float = 2.5, largest: float = 5.0, po
 
 
 def curve_rows(found: Sequence[Curve]) -> Rows:
-    """All numbers, a row for each kernel and distance."""
-    names = [
-        "kernel",
-        "distance",
-        "score",
-        "score - score at 0",
-        "d score / d distance",
-        "d score / d squared distance",
-    ]
-    rows = Rows(names)
+    """Return all numbers, a row for each kernel and distance."""
+    slopes = ("d score / d distance", "d score / d squared distance")
+    rows = Rows(["kernel", "distance", "score", "score - score at 0", *slopes])
     for each in found:
         columns = (each.distance, each.score, each.gain, each.slope, each.squared_slope)
         for numbers in zip(*(column.tolist() for column in columns), strict=True):
             rows.add([each.kernel, *numbers])
     return rows
-
-
-def plot(found: Sequence[Curve], output: Path, note: str, against: Against = "distance") -> list[Path]:
-    """`gradients.png` and `gradients.svg`: scores on the left, their derivatives on the right."""
-    from matplotlib.figure import Figure  # slow to import, and most commands draw nothing
-
-    squared = against == "squared-distance"
-    figure = Figure(figsize=(12, 5.2), layout="constrained")
-    score, slope = figure.subplots(1, 2)
-    for index, each in enumerate(found):
-        x, by = (each.distance.square(), each.squared_slope) if squared else (each.distance, each.slope)
-        # Oscillations in a full line would hide the others.
-        line = {"color": f"C{index}", "linewidth": 0.8 if each.kernel == "wav" else 1.8}
-        line["linestyle"] = ("-", "--", "-.")[index % 3]
-        score.plot(x.tolist(), each.gain.tolist(), label=f"{each.kernel}  {each.hyperparameters}", **line)
-        slope.plot(x.tolist(), by.tolist(), **line)
-        for axes in (score, slope):
-            axes.set_xlim(0.0, float(x[-1]))
-    label = "||W − h||²" if squared else "||W − h||"
-    _frame(score, (-10.0, 1.0), label, "score − score at 0")
-    _frame(slope, (-2.5, 1.0) if squared else (-5.0, 3.0), label, f"derivative of the score by {label}")
-    figure.suptitle(f"Kernels of the softmax layer against distance ({note})")
-    figure.legend(loc="outside right center", frameon=False)
-    return _save(figure, output)
-
-
-def _frame(axes: "Axes", limits: tuple[float, float], x_label: str, title: str) -> None:
-    low, high = limits
-    axes.set_ylim(low, high)
-    axes.axhline(0.0, color="0.7", linewidth=0.8, zorder=0)
-    axes.set_xlabel(x_label)
-    axes.set_title(f"{title} (clipped to {low:g} … {high:g})", fontsize="medium")
-
-
-def _save(figure: "Figure", output: Path) -> list[Path]:
-    output.mkdir(parents=True, exist_ok=True)
-    paths = [output / f"gradients.{suffix}" for suffix in ("png", "svg")]
-    for path in paths:
-        figure.savefig(path, dpi=150)
-    return paths

@@ -6,17 +6,17 @@ At a position with context vector h and target word t, a component's prior weigh
 is the part of the target's probability that comes from it, `pi_k p_k(t|h) / sum_j pi_j p_j(t|h)`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from training.analysis.tables import Rows
-from training.data.batching import IGNORED, Batches
-from training.networks.lstm import State
+from training.data.batching import Batch, Batches
 from training.softmax import GeneralizedSoftmax
 from training.softmax.loss import target_scores
+from training.tasks.evaluation import evaluate_batches
 from training.tasks.language_model import LanguageModelTask
 
 __all__ = ["Shares", "component_rows", "mixture_shares", "responsibilities", "top_words", "word_rows"]
@@ -35,14 +35,14 @@ class Shares:
     """`[V, K]`"""
 
     def frequent(self, min_count: int) -> list[int]:
-        """Words seen at least so often, most frequent first."""
+        """Return the words seen at least `min_count` times, most frequent first."""
         order: list[int] = torch.argsort(self.counts, descending=True, stable=True).tolist()
         return [word for word in order if self.counts[word] >= min_count]
 
 
 @torch.no_grad()
-def mixture_shares(task: LanguageModelTask, batches: Batches) -> Shares:
-    """Weights of the components over a text, for a model in evaluation mode.
+def mixture_shares(task: LanguageModelTask, batches: Batches[Batch]) -> Shares:
+    """Return the weights of the components over a text, for a model in evaluation mode.
 
     Raises `ValueError` for a single kernel, which shares with none.
     """
@@ -54,7 +54,7 @@ def mixture_shares(task: LanguageModelTask, batches: Batches) -> Shares:
         )
     counts = torch.zeros(task.tokenizer.vocab_size, dtype=torch.float64)
     priors, parts = (counts.new_zeros(len(counts), len(kernels)) for _ in range(2))
-    for hidden, target in _positions(task, batches):
+    for _, (hidden, target) in evaluate_batches(task.model, batches, task.context_vectors):
         words = target.cpu()
         counts.index_add_(0, words, torch.ones_like(words, dtype=torch.float64))
         priors.index_add_(0, words, layer.mixture_weights(hidden).double().cpu())
@@ -64,7 +64,7 @@ def mixture_shares(task: LanguageModelTask, batches: Batches) -> Shares:
 
 @torch.no_grad()
 def responsibilities(layer: GeneralizedSoftmax, hidden: Tensor, target: Tensor) -> Tensor:
-    """What part of the targets' probability comes from each component: `[N, d]`, `[N]` -> `[N, K]`.
+    """Return the share of each component in the targets' probability: `[N, d]`, `[N]` -> `[N, K]`.
 
     Of a sparse layer it is the part of what its loss maximizes, which a target outside the k best has too.
     """
@@ -72,20 +72,8 @@ def responsibilities(layer: GeneralizedSoftmax, hidden: Tensor, target: Tensor) 
     return torch.softmax(layer.log_mixture_weights(hidden) + chosen - normalizers, dim=-1)
 
 
-@torch.no_grad()
-def _positions(task: LanguageModelTask, batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
-    """Context vectors `[N, d]` and targets `[N]`, a batch at a time."""
-    state: State | None = None
-    for batch in batches.epoch(0):
-        if state is None or not batch.continues:
-            state = task.model.initial_state(batch.inputs.shape[0])
-        outputs, state = task.model(batch.inputs.to(task.device), state)
-        targets = batch.targets.to(task.device)
-        yield outputs[targets != IGNORED], targets[targets != IGNORED]
-
-
 def component_rows(shares: Shares, task: LanguageModelTask, *, min_count: int, words: int) -> Rows:
-    """A row for each component: its mean weights, and the words with its highest mean responsibility."""
+    """Return a row for each component: its mean weights, and the words with its highest mean responsibility."""
     rows = Rows(["component", "kernel", "prior", "responsibility", "words it is most responsible for"])
     total = shares.counts.sum()
     prior, responsibility = (part.sum(0) / total for part in (shares.priors, shares.responsibilities))
@@ -97,7 +85,7 @@ def component_rows(shares: Shares, task: LanguageModelTask, *, min_count: int, w
 
 
 def top_words(shares: Shares, component: int, *, min_count: int, count: int) -> list[tuple[int, float]]:
-    """Words with the highest mean responsibility of a component, among those seen `min_count` times."""
+    """Return the words with the highest mean responsibility of a component, among those seen `min_count` times."""
     mean = {
         word: float(shares.responsibilities[word, component] / shares.counts[word])
         for word in shares.frequent(min_count)
@@ -106,7 +94,7 @@ def top_words(shares: Shares, component: int, *, min_count: int, count: int) -> 
 
 
 def word_rows(shares: Shares, task: LanguageModelTask, *, min_count: int) -> Rows:
-    """A row for each word that was seen `min_count` times: its mean weights."""
+    """Return a row for each word that was seen `min_count` times: its mean weights."""
     labels = [f"{k + 1} {kernel}" for k, kernel in enumerate(shares.kernels)]
     columns = [f"{kind} {label}" for kind in ("prior", "responsibility") for label in labels]
     rows = Rows(["word", "count", *columns])

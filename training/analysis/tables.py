@@ -15,7 +15,7 @@ Cell = str | int | float | bool | None
 
 
 def cell_text(value: Cell) -> str:
-    """A cell as the terminal shows it: four significant digits, a dash for nothing."""
+    """Return a cell as the terminal shows it: four significant digits, a dash for nothing."""
     if value is None:
         return "–"
     if isinstance(value, float):
@@ -35,7 +35,7 @@ class Rows:
         assert len(self.rows[-1]) == len(self.columns)
 
     def table(self, title: str, headers: Mapping[str, str] | None = None) -> Table:
-        """For `rich`: numbers to the right; `headers` are shorter names for columns."""
+        """Return a table of `rich`, numbers to the right; `headers` are shorter names for columns."""
         # Text, not markup, which `[` would begin.
         table = Table(title=Text(title), title_justify="left")
         for index, name in enumerate(self.columns):
@@ -46,7 +46,7 @@ class Rows:
         return table
 
     def write_csv(self, path: Path) -> Path:
-        """All rows, numbers in full, empty cells for None; makes the directory where it is missing."""
+        """Write all rows, numbers in full, empty cells for None; makes the directory where it is missing."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["IGNORED", "Batch", "Batches", "LengthBatches", "SentenceBatches", "StreamBatches", "similar_lengths"]
+__all__ = ["IGNORED", "Batch", "Batches", "ExampleBatch", "LengthBatches", "SentenceBatches", "StreamBatches"]
 
 BatchT = TypeVar("BatchT", covariant=True)
 
@@ -31,43 +31,23 @@ class Batch:
     continues: bool
     """Whether row b goes on where row b of the previous batch ended, so that its recurrent state carries over."""
 
-    @property
-    def num_targets(self) -> int:
-        return int((self.targets != IGNORED).sum())
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleBatch:
+    """Examples of a split, in any order, with their targets."""
+
+    targets: Tensor
+    """`[B, T]`: the target tokens or the classes of each example, `IGNORED` where it has fewer."""
+    indices: Tensor
+    """`[B]`: the index of each example in its split."""
 
 
-class Batches(Protocol):
+class Batches(Protocol[BatchT]):
     """One corpus split, cut into batches; the same epoch number always gives the same batches in the same order."""
 
     def __len__(self) -> int: ...
 
-    def epoch(self, number: int) -> Iterator[Batch]: ...
-
-
-def similar_lengths(
-    widths: Sequence[tuple[int, ...]], batch_tokens: int, seed: int | None, epoch: int
-) -> list[list[int]]:
-    """Return indices of sequences in groups of similar widths, at most `batch_tokens` positions a group with padding.
-
-    A sequence has a width for each of its sides. Those of equal widths are shuffled before they are cut, whole groups
-    afterwards; without `seed` nothing is. The cuts depend on the widths alone, so each epoch has as many groups.
-    """
-    order = list(range(len(widths)))
-    generator = random.Random(f"{seed}-{epoch}")
-    if seed is not None:
-        generator.shuffle(order)
-    order.sort(key=widths.__getitem__)
-    groups: list[list[int]] = [[]]
-    widest = 0
-    for index in order:
-        widest = max(widest, *widths[index])
-        if groups[-1] and (len(groups[-1]) + 1) * widest > batch_tokens:
-            groups.append([])
-            widest = max(widths[index])
-        groups[-1].append(index)
-    if seed is not None:
-        generator.shuffle(groups)
-    return groups
+    def epoch(self, number: int) -> Iterator[BatchT]: ...
 
 
 class LengthBatches(abc.ABC, Generic[BatchT]):
@@ -95,11 +75,31 @@ class LengthBatches(abc.ABC, Generic[BatchT]):
         return map(self.collate, self._groups(number))
 
     def _groups(self, epoch: int) -> list[list[int]]:
-        return similar_lengths(self._widths, self._batch_tokens, self._seed, epoch)
+        """Return indices of examples in groups of similar widths, at most `batch_tokens` positions with padding.
+
+        Examples of equal widths are shuffled before they are cut, whole groups afterwards; without `seed` nothing is.
+        The cuts depend on the widths alone, so each epoch has as many groups.
+        """
+        order = list(range(len(self._widths)))
+        generator = random.Random(f"{self._seed}-{epoch}")
+        if self._seed is not None:
+            generator.shuffle(order)
+        order.sort(key=self._widths.__getitem__)
+        groups: list[list[int]] = [[]]
+        widest = 0
+        for index in order:
+            widest = max(widest, *self._widths[index])
+            if groups[-1] and (len(groups[-1]) + 1) * widest > self._batch_tokens:
+                groups.append([])
+                widest = max(self._widths[index])
+            groups[-1].append(index)
+        if self._seed is not None:
+            generator.shuffle(groups)
+        return groups
 
     @abc.abstractmethod
     def collate(self, indices: list[int]) -> BatchT:
-        """Return the batch of the examples at these places."""
+        """Return the batch of the examples with these indices."""
 
 
 class SentenceBatches(LengthBatches[Batch]):

@@ -7,16 +7,21 @@ import json
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-__all__ = ["Corpus", "CorpusFile", "Source", "fetch", "matches", "read_jsonl", "read_lines", "read_tsv"]
+from pydantic import BeforeValidator
+from pydantic.dataclasses import dataclass
+
+from training.settings import ENTRY
+
+__all__ = ["Corpus", "CorpusEntry", "CorpusFile", "Source", "fetch", "matches", "read_jsonl", "read_lines", "read_tsv"]
 
 Record = tuple[str, ...]
 """One value per column of the corpus."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, config=ENTRY)
 class CorpusFile:
     """One split of a corpus, or a column of it, kept as `<data-dir>/<corpus folder>/<name>` or with `.gz` behind it."""
 
@@ -26,7 +31,7 @@ class CorpusFile:
     """`algorithm:hex` of the uncompressed content; several where versions in circulation differ harmlessly."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, config=ENTRY)
 class Source:
     """A public address, and the checksum of the file there."""
 
@@ -60,9 +65,19 @@ def read_jsonl(source: str, target: str) -> Callable[[Iterator[str]], Iterator[R
     return read
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Corpus:
-    """A named corpus with its splits, its origin and its licence."""
+Reader = Callable[[Iterator[str]], Iterator[Record]]
+
+
+def _named_reader(given: object) -> object:
+    """Return the reader that `corpora.yaml` names: `tsv`, or the fields of JSON lines."""
+    if isinstance(given, dict):
+        return read_jsonl(**given)
+    return read_tsv if given == "tsv" else given
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, config=ENTRY)
+class CorpusEntry:
+    """The origin and the licence of a named corpus, and where its files are kept."""
 
     name: str
     folder: str
@@ -73,6 +88,34 @@ class Corpus:
     release_allowed: bool
     """Whether a model trained on it may be released."""
     columns: tuple[str, ...]
+
+    def content(self, file: CorpusFile, data_dir: Path) -> bytes:
+        """Return the uncompressed content of a file.
+
+        Raises `ValueError` for a file that is not the registered one, `FileNotFoundError` where there is none, saying
+        where to get it.
+        """
+        plain = data_dir / self.folder / file.name
+        packed = plain.with_name(f"{file.name}.gz")
+        if plain.is_file():
+            content = plain.read_bytes()
+        elif packed.is_file():
+            content = gzip.decompress(packed.read_bytes())
+        else:
+            raise FileNotFoundError(f"{plain} (or .gz) is missing; corpus {self.name!r} comes from {self.homepage}")
+        if not any(matches(content, checksum) for checksum in file.checksums):
+            raise ValueError(f"{plain} is not the registered file of corpus {self.name!r} (checksum)")
+        return content
+
+    def lines(self, file: CorpusFile, data_dir: Path) -> list[str]:
+        """Return the lines of a file; raises the errors of `content`."""
+        return self.content(file, data_dir).decode("utf-8").removesuffix("\n").split("\n")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, config=ENTRY)
+class Corpus(CorpusEntry):
+    """A corpus of texts with its splits."""
+
     splits: Mapping[str, CorpusFile | tuple[CorpusFile, ...]]
     """Keys are `train`, `dev` and `test`; of texts of no class `oos_train`, `oos_dev` and `oos_test`.
 
@@ -80,7 +123,7 @@ class Corpus:
     """
     sources: tuple[Source, ...] = ()
     """The addresses for `download`; empty if no address serves exactly these files."""
-    reader: Callable[[Iterator[str]], Iterator[Record]] = field(default=read_lines)
+    reader: Annotated[Reader, BeforeValidator(_named_reader)] = read_lines
 
     def records(self, split: str, data_dir: Path) -> Iterator[Record]:
         """Return the records of a split.
@@ -90,7 +133,7 @@ class Corpus:
         """
         if split not in self.splits:
             raise ValueError(f"corpus {self.name!r} has no split {split!r}; it has {', '.join(self.splits)}")
-        columns = [self._lines(file, data_dir / self.folder) for file in self.files(split)]
+        columns = [self.lines(file, data_dir) for file in self.files(split)]
         if len({len(lines) for lines in columns}) > 1:
             raise ValueError(f"{self.name}, {split}: its files have {', '.join(str(len(c)) for c in columns)} lines")
         records = self.reader(iter(columns[0])) if len(columns) == 1 else zip(*columns, strict=True)
@@ -110,21 +153,6 @@ class Corpus:
         """Return the files of a split."""
         found = self.splits[split]
         return found if isinstance(found, tuple) else (found,)
-
-    def _lines(self, file: CorpusFile, folder: Path) -> list[str]:
-        return self._content(file, folder).decode("utf-8").removesuffix("\n").split("\n")
-
-    def _content(self, file: CorpusFile, folder: Path) -> bytes:
-        plain, packed = folder / file.name, folder / f"{file.name}.gz"
-        if plain.is_file():
-            content = plain.read_bytes()
-        elif packed.is_file():
-            content = gzip.decompress(packed.read_bytes())
-        else:
-            raise FileNotFoundError(f"{plain} (or .gz) is missing; corpus {self.name!r} comes from {self.homepage}")
-        if not any(matches(content, checksum) for checksum in file.checksums):
-            raise ValueError(f"{file.name} in {folder} is not the registered file of corpus {self.name!r} (checksum)")
-        return content
 
 
 def matches(content: bytes, checksum: str) -> bool:

@@ -3,22 +3,26 @@
 from pathlib import Path
 
 from training.data.corpora import get_corpus
-from training.data.own_files import Columns, TextPair, records_of_split
-from training.data.settings import Split
+from training.data.own_files import Columns, TextPair, read_split, records_of_split
+from training.data.settings import CorpusOrFiles, Split
 
-__all__ = ["corpus_split"]
+__all__ = ["read_columns"]
 
 
-def corpus_split(name: str, split: str, data_dir: Path, columns: Columns) -> list[TextPair]:
-    """Return the records of `train`, `dev` or `test` (see `training.data.own_files.records_of_split`).
+def read_columns(data: CorpusOrFiles, split: str, data_dir: Path, columns: Columns) -> list[TextPair]:
+    """Return the records of `train`, `dev` or `test` of a corpus or of own files.
 
-    Raises `ValueError` for a corpus of other columns and for too few texts to hold some out, and what `Corpus.records`
-    raises.
+    A split without a file is held out of the training texts (see `training.data.own_files.records_of_split`).
+    Raises `ValueError` for a corpus of other columns and for too few texts to hold some out, and the errors of
+    `Corpus.records` and `read_split`.
     """
-    corpus = get_corpus(name)
+    if data.files is not None:
+        return read_split(data.files, split, data_dir, columns)
+    assert data.corpus is not None
+    corpus = get_corpus(data.corpus)
     if corpus.columns != columns.names:
         found = ", ".join(corpus.columns)
-        raise ValueError(f"corpus {name!r} has no {columns.names[0]} for each text: its columns are {found}")
+        raise ValueError(f"corpus {corpus.name!r} has no {columns.names[0]} for each text: its columns are {found}")
     wanted: tuple[Split, ...] = ("dev", "test")
     missing = [each for each in wanted if each not in corpus.splits]
     source = "train" if split in missing else split

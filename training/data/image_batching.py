@@ -11,26 +11,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from training.data.batching import ExampleBatch
+
 __all__ = ["ImageBatch", "ImageBatches", "augmented"]
 
 _MARGIN = 4
 """Pixels that an image may be moved by."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageBatch:
-    """Images and their classes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageBatch(ExampleBatch):
+    """Images and their classes; the targets are `[B, 1]`."""
 
     images: Tensor
     """`[B, S, S, 3]`, uint8."""
-    targets: Tensor
-    """`[B, 1]`"""
-    indices: Tensor
-    """`[B]`: places of the images in their split."""
-
-    @property
-    def num_targets(self) -> int:
-        return len(self.targets)
 
 
 class ImageBatches:
@@ -45,7 +39,7 @@ class ImageBatches:
         seed: int | None = None,
         augment: bool = False,
     ) -> None:
-        """Pixels `[N, S, S, 3]` and classes. Without `seed` nothing is random. `ValueError` where there is no image."""
+        """Take pixels `[N, S, S, 3]` and classes; nothing is random without `seed`. Raises `ValueError` for none."""
         if not len(images):
             raise ValueError("images: there is none")
         self._images = images
@@ -72,9 +66,9 @@ class ImageBatches:
                 # A generator of its own, so that going on from here needs no earlier batch.
                 images = augmented(images, np.random.default_rng((self._seed or 0, number, first)))
             yield ImageBatch(
-                torch.from_numpy(images),
-                torch.from_numpy(self._labels[indices][:, None]),
-                torch.from_numpy(indices),
+                images=torch.from_numpy(images),
+                targets=torch.from_numpy(self._labels[indices][:, None]),
+                indices=torch.from_numpy(indices),
             )
 
 

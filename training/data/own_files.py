@@ -13,7 +13,6 @@ __all__ = [
     "PAIRS",
     "Columns",
     "TextPair",
-    "decode_line",
     "held_out_count",
     "parse_columns",
     "read_pairs",
@@ -38,7 +37,7 @@ class Columns:
 
     @property
     def keys(self) -> str:
-        """The plural noun for values of the key column."""
+        """Return the plural noun for values of the key column."""
         return f"{self.names[self.key]}s"
 
 
@@ -119,7 +118,7 @@ def read_pairs(path: Path, columns: Columns = PAIRS) -> list[TextPair]:
     return read_rows(path, lambda line: parse_columns(line, columns.names))
 
 
-def read_rows(path: Path, parse: Callable[[bytes], RecordT]) -> list[RecordT]:
+def read_rows(path: Path, parse: Callable[[str], RecordT]) -> list[RecordT]:
     """Return the parsed lines of a file, without a byte order mark and empty lines at its end.
 
     Raises `ValueError` naming the lines for which `parse` raises it, `FileNotFoundError` where there is no file.
@@ -133,7 +132,7 @@ def read_rows(path: Path, parse: Callable[[bytes], RecordT]) -> list[RecordT]:
     wrong: list[str] = []
     for number, line in enumerate(content.split(b"\n"), 1):
         try:
-            rows.append(parse(line))
+            rows.append(parse(_decoded(line)))
         except ValueError as error:
             wrong.append(f"line {number}: {error}")
     if wrong:
@@ -142,7 +141,7 @@ def read_rows(path: Path, parse: Callable[[bytes], RecordT]) -> list[RecordT]:
     return rows
 
 
-def decode_line(line: bytes) -> str:
+def _decoded(line: bytes) -> str:
     """Return the text of a line; raises `ValueError` naming the first byte that is not UTF-8."""
     try:
         return line.decode("utf-8")
@@ -150,9 +149,9 @@ def decode_line(line: bytes) -> str:
         raise ValueError(f"byte {error.start + 1} is not UTF-8") from error
 
 
-def parse_columns(line: bytes, names: tuple[str, str]) -> TextPair:
+def parse_columns(line: str, names: tuple[str, str]) -> TextPair:
     """Return the two columns of a line; raises `ValueError` for other numbers of columns and for empty ones."""
-    columns = [column.strip() for column in decode_line(line).split("\t")]
+    columns = [column.strip() for column in line.split("\t")]
     if columns == [""]:
         raise ValueError("it is empty")
     if len(columns) != 2:

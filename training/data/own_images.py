@@ -119,7 +119,7 @@ def _listed(path: Path, data_dir: Path) -> list[_Labelled]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file or folder; relative paths of data.files start at --data-dir")
 
-    def parse(line: bytes) -> _Labelled:
+    def parse(line: str) -> _Labelled:
         label, name = parse_columns(line, ("label", "path"))
         if not (data_dir / name).is_file():
             raise ValueError(f"{data_dir / name} is not a file; relative paths start at --data-dir")

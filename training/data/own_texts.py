@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from training.data.own_files import decode_line, held_out_count, read_rows, records_of_split, source_of
+from training.data.own_files import held_out_count, read_rows, records_of_split, source_of
 from training.data.settings import SplitFiles
 
 __all__ = ["read_lines"]
@@ -22,7 +22,7 @@ def read_lines(
     lines to hold some out; `FileNotFoundError` where there is no file.
     """
     path, missing = source_of(files, split, data_dir)
-    lines = [line for line in read_rows(path, lambda line: decode_line(line).strip()) if line]
+    lines = [line for line in read_rows(path, str.strip) if line]
     if not lines:
         raise ValueError(f"{path} has no text")
     if context == "sentence" or not missing:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.data.batching import IGNORED, LengthBatches
+from training.data.batching import IGNORED, ExampleBatch, LengthBatches
 
 __all__ = ["Pair", "PairBatch", "PairBatches", "pad"]
 
@@ -17,9 +17,9 @@ Pair = tuple[Sequence[int], Sequence[int]]
 """Source and target ids, without ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairBatch:
-    """Source texts and their target texts, of similar lengths."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairBatch(ExampleBatch):
+    """Source texts and their target texts, of similar lengths; each target ends with the end token."""
 
     source: Tensor
     """`[B, S]`, each ends with the end token; padded with it too."""
@@ -27,14 +27,6 @@ class PairBatch:
     """`[B]`, ends included."""
     inputs: Tensor
     """`[B, T]`: the end token, then the target."""
-    targets: Tensor
-    """`[B, T]`: the target, then the end token; `IGNORED` where padded."""
-    indices: Tensor
-    """`[B]`: places of the pairs in their split."""
-
-    @property
-    def num_targets(self) -> int:
-        return int((self.targets != IGNORED).sum())
 
 
 def pad(sequences: Sequence[Sequence[int]], filler: int) -> Tensor:

@@ -10,16 +10,7 @@ from training.data.corpus import Corpus
 from training.data.image_corpora import ImageCorpus
 from training.settings import PositiveInt, Settings
 
-__all__ = [
-    "HELD_OUT_MOST",
-    "HELD_OUT_SHARE",
-    "OWN_FILES",
-    "CorpusOrFiles",
-    "DataSection",
-    "Split",
-    "SplitFiles",
-    "source",
-]
+__all__ = ["HELD_OUT_MOST", "HELD_OUT_SHARE", "CorpusOrFiles", "DataSection", "Split", "SplitFiles", "source"]
 
 Split = Literal["train", "dev", "test"]
 

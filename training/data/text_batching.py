@@ -9,28 +9,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.data.batching import IGNORED, LengthBatches
+from training.data.batching import IGNORED, ExampleBatch, LengthBatches
 from training.data.pair_batching import pad
 
 __all__ = ["TextBatch", "TextBatches"]
 
 
-@dataclass(frozen=True, slots=True)
-class TextBatch:
-    """Texts of similar lengths."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextBatch(ExampleBatch):
+    """Texts of similar lengths and their classes; the targets are `[B, L]`."""
 
     tokens: Tensor
     """`[B, T]`, padded with 0."""
     lengths: Tensor
     """`[B]`"""
-    targets: Tensor
-    """`[B, L]`: each text's classes, `IGNORED` where it has fewer."""
-    indices: Tensor
-    """`[B]`: places of the texts in their split."""
-
-    @property
-    def num_targets(self) -> int:
-        return int((self.targets != IGNORED).sum())
 
 
 class TextBatches(LengthBatches[TextBatch]):

@@ -9,7 +9,7 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import BPE, WordLevel, WordPiece
 from tokenizers.normalizers import NFC, BertNormalizer, Lowercase, Replace, Sequence
-from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, PreTokenizer, Split, WhitespaceSplit
+from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, Split, WhitespaceSplit
 from tokenizers.trainers import BpeTrainer, WordPieceTrainer
 
 from models.text.tokenization import END, UNKNOWN, WORDS, EncoderTokenizer, SubwordTokenizer, WordTokenizer
@@ -18,12 +18,6 @@ __all__ = ["WordStyle", "build_encoder_tokenizer", "build_subword_tokenizer", "b
 
 WordStyle = Literal["words", "whitespace"]
 """`words` separates punctuation and keeps contractions whole; `whitespace` is for text that is tokenized already."""
-
-
-def _pre_tokenizer(style: WordStyle) -> PreTokenizer:
-    if style == "whitespace":
-        return WhitespaceSplit()
-    return Split(Regex(WORDS), behavior="removed", invert=True)
 
 
 def build_word_tokenizer(
@@ -36,7 +30,8 @@ def build_word_tokenizer(
     tokenizer = Tokenizer(WordLevel({UNKNOWN: 0, END: 1}, unk_token=UNKNOWN))
     steps = [NFC(), Replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"), *([Lowercase()] if lowercase else [])]
     tokenizer.normalizer = Sequence(steps)
-    tokenizer.pre_tokenizer = _pre_tokenizer(style)
+    words_alone = Split(Regex(WORDS), behavior="removed", invert=True)
+    tokenizer.pre_tokenizer = WhitespaceSplit() if style == "whitespace" else words_alone
     counts: Counter[str] = Counter()
     for text in texts:
         normalized = tokenizer.normalizer.normalize_str(text)

@@ -9,10 +9,9 @@ __all__ = ["joined_projections"]
 
 
 def joined_projections(attention: Attention) -> nn.Linear:
-    """Queries, keys and values of self-attention from one matrix product."""
+    """Return one linear layer that computes queries, keys and values of self-attention."""
     parts = (attention.query, attention.key_value)
     weight = torch.cat([part.weight.detach() for part in parts])
-    joined = nn.Linear(weight.shape[1], weight.shape[0], device=weight.device)
-    joined.weight = nn.Parameter(weight, requires_grad=False)
-    joined.bias = nn.Parameter(torch.cat([part.bias.detach() for part in parts]), requires_grad=False)
+    joined = nn.Linear(weight.shape[1], weight.shape[0], device=weight.device).requires_grad_(False)
+    joined.load_state_dict({"weight": weight, "bias": torch.cat([part.bias for part in parts])})
     return joined

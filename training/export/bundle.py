@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -22,7 +23,7 @@ from training.export.torchscript import save_torchscript
 from training.export.verify import verify_bundle, verify_device_graphs
 from training.overrides import check_only_export
 from training.recipe import Recipe
-from training.softmax import GeneralizedSoftmax
+from training.tasks.task import Task
 from training.trained import load_trained
 
 __all__ = ["Exported", "add_device_graphs", "export_run"]
@@ -45,13 +46,15 @@ class _Export:
     """The state that the steps of one export share."""
 
     run: RunDirectory
-    recipe: Recipe
-    data_dir: Path
-    output_layer: GeneralizedSoftmax
+    task: Task[Any]
     special: TaskExport
     directory: Path
     quality: list[dict[str, object]] = field(default_factory=list)
     quantization: dict[str, object] | None = None
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.task.recipe
 
     def manifest(self) -> Manifest:
         """Return the manifest of the files as they are now."""
@@ -81,7 +84,7 @@ class _Export:
         return parse_manifest(content)
 
     def _softmax(self) -> dict[str, object]:
-        layer = self.output_layer
+        layer = self.task.model.output_layer
         kernels = [{"name": kernel.name, "hyperparameters": kernel.hyperparameters} for kernel in layer.components()]
         return {"kernels": kernels, "sparse_k": layer.sparse_k, "untied": layer.untied}
 
@@ -99,7 +102,7 @@ class _Export:
         recipe = self.recipe
         if corpus is not None:
             recipe = recipe.model_copy(update={"data": recipe.data.on_corpus(corpus)})
-        values = self.special.measure(load_bundle(self.directory), recipe, split, self.data_dir)
+        values = self.special.measure(load_bundle(self.directory), recipe, split, self.task.data_dir)
         dataset = recipe.data.dataset(split)
         return [
             {"metric": metric, "value": round(value, 4), "dataset": dataset, "split": split}
@@ -136,23 +139,17 @@ def export_run(
     with tempfile.TemporaryDirectory(dir=output, prefix=".export-") as temporary:
         directory = Path(temporary) / recipe.name / str(recipe.export.version)
         directory.mkdir(parents=True)
-        export = _Export(
-            run=run,
-            recipe=recipe,
-            data_dir=data_dir,
-            output_layer=task.model.output_layer,
-            special=task.exporter(task),
-            directory=directory,
-        )
-        exported = _write(export, references or {})
+        export = _Export(run=run, task=task, special=task.exporter(task), directory=directory)
+        manifest, differences = _write(export, references or {})
         target.parent.mkdir(exist_ok=True)
         if target.exists():
             shutil.rmtree(target)
         directory.rename(target)
-    return Exported(path=target, manifest=exported.manifest, differences=exported.differences)
+    return Exported(path=target, manifest=manifest, differences=differences)
 
 
-def _write(export: _Export, references: Mapping[str, float]) -> Exported:
+def _write(export: _Export, references: Mapping[str, float]) -> tuple[Manifest, dict[str, float]]:
+    """Write all files of the bundle; return its manifest and the largest difference from eager, by backend."""
     special = export.special
     for name, write in special.files().items():
         write(export.directory / name)
@@ -172,7 +169,7 @@ def _write(export: _Export, references: Mapping[str, float]) -> Exported:
     (export.directory / _CARD).write_text(card, encoding="utf-8")
     manifest = export.manifest()
     export.write(manifest)
-    return Exported(path=export.directory, manifest=manifest, differences=differences)
+    return manifest, differences
 
 
 def _quantize(

@@ -1,11 +1,13 @@
 """Ranges of activations, observed while a model works: what static quantization needs to know."""
 
+import copy
 from collections.abc import Mapping, Sequence
 
 import onnx
 import onnxruntime
 
-from models.backend import Array, BackendName
+from models.backend import Array, BackendName, Resident
+from models.backend.torchscript import TorchScriptResident
 from training.export.quantize import matrix_products
 
 __all__ = ["RangeRecorder"]
@@ -26,17 +28,16 @@ class RangeRecorder:
 
     @staticmethod
     def _session(model: onnx.ModelProto, watched: Sequence[str]) -> onnxruntime.InferenceSession:
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-        known = {output.name for output in copy.graph.output} | {given.name for given in copy.graph.input}
-        copy.graph.output.extend(
+        observed = copy.deepcopy(model)
+        known = {tensor.name for tensor in (*model.graph.output, *model.graph.input)}
+        observed.graph.output.extend(
             onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
             for name in watched
             if name not in known
         )
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        return onnxruntime.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(observed.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         results: list[Array] = self._sessions[graph].run([*outputs, *self._watched[graph]], dict(inputs))
@@ -45,32 +46,13 @@ class RangeRecorder:
             self._seen[graph, name] = (min(low, float(values.min())), max(high, float(values.max())))
         return results[: len(outputs)]
 
-    def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "_Resident":
-        return _Resident(self, graph, state, constants)
+    def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> Resident:
+        # It works with any backend: it calls `run` alone.
+        return TorchScriptResident(self, graph, state, constants)  # type: ignore[arg-type]
 
     def ranges(self, graph: str) -> dict[str, tuple[float, float]]:
-        """Least and largest value of each input of a graph's matrix products.
+        """Return the least and the largest value of each input of a graph's matrix products.
 
         Clipping rare values was tried: with one in 2,000 clipped at each end, 26 of 300 translations changed, not 10.
         """
         return {name: self._seen[graph, name] for name in self._watched[graph]}
-
-
-class _Resident:
-    def __init__(
-        self, recorder: RangeRecorder, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]
-    ) -> None:
-        self._recorder, self._graph, self._state, self._constants = recorder, graph, dict(state), dict(constants)
-
-    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
-        moved = [f"new_{name}" for name in self._state]
-        everything = {**inputs, **self._state, **self._constants}
-        results = self._recorder.run(self._graph, everything, [*outputs, *moved])
-        self._state = dict(zip(self._state, results[len(outputs) :], strict=True))
-        return results[: len(outputs)]
-
-    def reload(self) -> None:
-        """Every run reads them."""
-
-    def state(self) -> Mapping[str, Array]:
-        return self._state

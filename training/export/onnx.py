@@ -1,11 +1,8 @@
 """ONNX graphs of a bundle: traced with `torch.onnx.export`, then wired and stored."""
 
-import contextlib
+import copy
 import inspect
-import io
-import logging
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +14,13 @@ import onnxscript.values
 import torch
 from numpy.typing import NDArray
 from onnx import numpy_helper
+from onnx.external_data_helper import set_external_data
 from onnxscript import opset18
 from onnxscript.onnx_opset import opset24
 
 from models.bundle.manifest import Graph
 from training.export.graphs import ExportGraph
+from training.export.onnx_tools import keep_used_weights, quiet
 from training.export.operators import ATTEND, ATTEND_SOME, WRITE_SLOTS
 
 __all__ = ["WEIGHTS", "save_graphs", "to_onnx"]
@@ -34,7 +33,7 @@ newest: Any = opset24
 
 
 def _multi_head_attention() -> Any:
-    """ONNX Runtime's operator, as far as it is used here; its schema is not known outside the runtime."""
+    """Return ONNX Runtime's operator as far as it is used here; its schema is not known outside the runtime."""
     tensor, lengths = "tensor(float)", "tensor(int32)"
     inputs = {"query": tensor, "key": tensor, "value": tensor, "bias": tensor, "padding": lengths, "attention": tensor}
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
@@ -49,9 +48,7 @@ def _multi_head_attention() -> Any:
     return onnxscript.values.Op(onnxscript.values.Opset("com.microsoft", 1), "MultiHeadAttention", schema)
 
 
-multi_head_attention = _multi_head_attention()
-
-_TYPES = {"bool": onnx.TensorProto.BOOL, "int64": onnx.TensorProto.INT64, "float32": onnx.TensorProto.FLOAT}
+multi_head_attention: Callable[..., ir.Value] = _multi_head_attention()
 
 _NO_LIMIT = 1 << 40
 
@@ -60,7 +57,7 @@ _SHARED_BYTES = 4096
 
 
 def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
-    """A graph as an ONNX model whose inputs and outputs are those of its contract."""
+    """Return a graph as an ONNX model whose inputs and outputs are those of its contract."""
     axes: dict[str, torch.export.Dim] = {}
     for tensor in graph.contract.inputs:
         axes |= {axis: torch.export.Dim(axis) for axis in tensor.shape if isinstance(axis, str)}
@@ -68,7 +65,7 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
         {i: axes[axis] for i, axis in enumerate(tensor.shape) if isinstance(axis, str)}
         for tensor in graph.contract.inputs
     )
-    with _quiet():
+    with quiet():
         program = torch.onnx.export(
             graph.module.eval(),
             graph.examples,
@@ -99,31 +96,17 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
 
 
 def _by_parameter(module: torch.nn.Module, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """One value for each parameter of `forward`, where a last `*parameter` takes the rest."""
+    """Return one value for each parameter of `forward`, where a last `*parameter` takes the rest."""
     parameters = list(inspect.signature(module.forward).parameters.values())
     if parameters[-1].kind != inspect.Parameter.VAR_POSITIONAL:
         return values
     return *values[: len(parameters) - 1], values[len(parameters) - 1 :]
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """The exporter prints its progress and warns about its own internals."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
-
-
 def _lstm(
     inputs: ir.Value, lengths: ir.Value, hidden: ir.Value, cell: ir.Value, weights: Sequence[ir.Value]
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """`padded_lstm` as ONNX LSTM operators, whose `sequence_lens` stops each sequence at its own last step.
+    """Translate `padded_lstm` to ONNX LSTM operators, whose `sequence_lens` stops each sequence at its last step.
 
     Weights `[4 d, d]` and biases `[4 d]` come in torch's gate order (input, forget, cell, output) and leave in
     ONNX's (input, output, forget, cell).
@@ -151,21 +134,19 @@ def _lstm(
 
 
 def _write_slots(cache: ir.Value, update: ir.Value, start: ir.Value) -> ir.Value:
-    """`write_slots` as the operator that ONNX Runtime computes in place where input and output are one buffer."""
+    """Translate `write_slots` to the operator that ONNX Runtime computes in place if both sides are one buffer."""
     written: ir.Value = newest.TensorScatter(cache, update, start, axis=2)
     return written
 
 
 def _attend(query: ir.Value, keys: ir.Value, values: ir.Value, lengths: ir.Value, heads: int) -> ir.Value:
-    """`attend` as ONNX Runtime's operator, which splits the heads and joins them again itself."""
+    """Translate `attend` to ONNX Runtime's operator, which splits the heads and joins them again itself."""
     steps = op.Cast(lengths, to=ir.DataType.INT32)
-    mixed: ir.Value = multi_head_attention(query, keys, values, None, steps, num_heads=heads)
-    return mixed
+    return multi_head_attention(query, keys, values, None, steps, num_heads=heads)
 
 
 def _attend_some(query: ir.Value, keys: ir.Value, values: ir.Value, bias: ir.Value, heads: int) -> ir.Value:
-    mixed: ir.Value = multi_head_attention(query, keys, values, None, None, bias, num_heads=heads)
-    return mixed
+    return multi_head_attention(query, keys, values, None, None, bias, num_heads=heads)
 
 
 def _onnx_gates(weight: ir.Value) -> Any:
@@ -183,7 +164,7 @@ def _known(dimension: int | ir.SymbolicDim) -> int:
 
 
 def _undo_folded_transposes(model: onnx.ModelProto) -> None:
-    """`x @ T`, with T a stored transpose of a weight W that the graph holds too, becomes Gemm with W itself.
+    """Replace `x @ T`, T being a stored transpose of a weight W that the graph holds too, by Gemm with W itself.
 
     The exporter folds `weight.t()` into a second copy of the projection matrix, the largest weight there is.
     """
@@ -194,10 +175,7 @@ def _undo_folded_transposes(model: onnx.ModelProto) -> None:
             node.op_type = "Gemm"
             node.input[1] = originals[node.input[1]]
             node.attribute.append(onnx.helper.make_attribute("transB", 1))
-    used = {name for node in model.graph.node for name in node.input}
-    kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
+    keep_used_weights(model)
 
 
 def _transpose_of(name: str, arrays: Mapping[str, NDArray[np.generic]]) -> str | None:
@@ -212,11 +190,11 @@ def _transpose_of(name: str, arrays: Mapping[str, NDArray[np.generic]]) -> str |
 
 
 def _declare_outputs(model: onnx.ModelProto, contract: Graph) -> None:
-    """Outputs get the contract's shapes; the exporter's inferred shapes, some of them wrong, are dropped."""
+    """Give outputs the contract's shapes; drop the exporter's inferred shapes, some of which are wrong."""
     del model.graph.value_info[:]
     del model.graph.output[:]
     for tensor in contract.outputs:
-        dtype = _TYPES[tensor.dtype]
+        dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
         model.graph.output.append(onnx.helper.make_tensor_value_info(tensor.name, dtype, tensor.shape))
 
 
@@ -235,26 +213,18 @@ def save_graphs(models: Mapping[str, onnx.ModelProto], directory: Path) -> list[
     offsets: dict[bytes, int] = {}
     with (directory / WEIGHTS).open("wb") as weights:
         for name, original in models.items():
-            model = onnx.ModelProto()
-            model.CopyFrom(original)
+            model = copy.deepcopy(original)
             for tensor in model.graph.initializer:
-                data = numpy_helper.to_array(tensor).tobytes()
+                array = numpy_helper.to_array(tensor)
+                data = array.tobytes()
                 if len(data) < _SHARED_BYTES:
                     continue
                 if data not in offsets:
                     weights.write(b"\0" * (-weights.tell() % 4096))  # pages, so that the file can be mapped
                     offsets[data] = weights.tell()
                     weights.write(data)
-                _point_to(tensor, offsets[data], len(data))
+                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+                set_external_data(tensor, WEIGHTS, offsets[data], len(data))
+                tensor.ClearField("raw_data")
             onnx.save_model(model, directory / f"{name}.onnx")
     return [*(f"{name}.onnx" for name in models), WEIGHTS]
-
-
-def _point_to(tensor: onnx.TensorProto, offset: int, length: int) -> None:
-    tensor.ClearField("raw_data")
-    for typed in ("float_data", "int32_data", "int64_data"):
-        tensor.ClearField(typed)
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    del tensor.external_data[:]
-    for key, value in {"location": WEIGHTS, "offset": str(offset), "length": str(length)}.items():
-        tensor.external_data.add(key=key, value=value)

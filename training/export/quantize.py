@@ -3,7 +3,7 @@
 Shapes: `M` rows, `K` inputs and `N` outputs of a matrix product.
 """
 
-import logging
+import copy
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -13,6 +13,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
+
+from training.export.onnx_tools import keep_used_weights, quiet
 
 __all__ = ["matrix_products", "quantize_int8", "quantize_int8_static"]
 
@@ -24,51 +26,40 @@ _SMALLEST = 4096
 
 
 def quantize_int8(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph with int8 matrix products, LSTM weights and word vectors (ONNX Runtime's dynamic quantization).
+    """Return the graph with int8 products, LSTM weights and word vectors (ONNX Runtime's dynamic quantization).
 
     Matrices have one scale per output channel. Measure the result: kernels of distances are more sensitive to
     rounded weights than inner products, since a distance is a small difference of large numbers.
     """
     plain = _without_gemm(model)
-    logger = logging.getLogger()
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it advises a pre-processing that dynamic quantization does not need
-    try:
-        with tempfile.TemporaryDirectory() as directory:
-            result = Path(directory) / "int8.onnx"
-            quantize_dynamic(
-                plain,
-                result,
-                op_types_to_quantize=["MatMul", "LSTM", "Gather"],
-                per_channel=True,
-                weight_type=QuantType.QInt8,
-            )
-            return onnx.load(result)
-    finally:
-        logger.setLevel(level)
+    # It advises a pre-processing that dynamic quantization does not need.
+    with tempfile.TemporaryDirectory() as directory, quiet():
+        result = Path(directory) / "int8.onnx"
+        operators = ["MatMul", "LSTM", "Gather"]
+        quantize_dynamic(plain, result, op_types_to_quantize=operators, per_channel=True, weight_type=QuantType.QInt8)
+        return onnx.load(result)
 
 
 def _without_gemm(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which products with a transposed weight are plain ones, the only kind that gets a scale per column."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    weights = {tensor.name: tensor for tensor in copy.graph.initializer}
-    for node in copy.graph.node:
+    """Return a copy with plain products for those with a transposed weight: only they get a scale per column."""
+    plain = copy.deepcopy(model)
+    weights = {tensor.name: tensor for tensor in plain.graph.initializer}
+    for node in plain.graph.node:
         if node.op_type != "Gemm" or len(node.input) > 2:
             continue
         name = f"{node.input[1]}_transposed"
         if name not in weights:
             transposed = numpy_helper.to_array(weights[node.input[1]]).T.copy()
             weights[name] = numpy_helper.from_array(transposed, name)
-            copy.graph.initializer.append(weights[name])
+            plain.graph.initializer.append(weights[name])
         node.op_type = "MatMul"
         node.input[1] = name
         del node.attribute[:]
-    return copy
+    return plain
 
 
 def matrix_products(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """The nodes that multiply activations `[M, K]` with stored weights, as MatMul or as Gemm with a stored bias."""
+    """Return the nodes that multiply activations `[M, K]` with stored weights: MatMul, or Gemm with a stored bias."""
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     found = []
     for node in model.graph.node:
@@ -81,17 +72,15 @@ def matrix_products(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 def quantize_int8_static(
     model: onnx.ModelProto, ranges: Mapping[str, tuple[float, float]], keep: Collection[str] = ()
 ) -> onnx.ModelProto:
-    """The graph with int8 matrix products and word vectors, activations `[M, K]` rounded by `ranges` of each input.
+    """Return the graph with int8 products and word vectors, activations `[M, K]` rounded by `ranges` of each input.
 
     A result does not depend on the other rows of a batch, as it does where one scale is found for all rows
     (dynamic quantization). Weights have a scale per output channel, word vectors one per word. Tables named in `keep`
     stay as they are.
     """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    graph = _Rewriter(copy)
-    products = {node.output[0] for node in matrix_products(copy)}
-    for node in copy.graph.node:
+    graph = _Rewriter(copy.deepcopy(model))
+    products = {node.output[0] for node in matrix_products(model)}
+    for node in model.graph.node:
         if node.output[0] in products:
             graph.product(node, *ranges[node.input[0]])
         elif node.op_type == "Gather" and node.input[0] not in keep and graph.is_table(node.input[0]):
@@ -152,13 +141,13 @@ class _Rewriter:
         ]
 
     def finish(self) -> onnx.ModelProto:
-        """The model with the collected nodes, and the weights that they use."""
+        """Return the model with the collected nodes, and the weights that they use."""
         del self._model.graph.node[:]
         self._model.graph.node.extend(self.nodes)
-        used = {name for node in self.nodes for name in node.input}
-        kept = [tensor for name, tensor in self._weights.items() if name in used]
+        weights = list(self._weights.values())
         del self._model.graph.initializer[:]
-        self._model.graph.initializer.extend(kept)
+        self._model.graph.initializer.extend(weights)
+        keep_used_weights(self._model)
         if all(opset.domain != "com.microsoft" for opset in self._model.opset_import):
             self._model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
         return self._model

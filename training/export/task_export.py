@@ -3,31 +3,22 @@
 import abc
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import onnx
 
 from models.backend import Backend
+from models.text.tokenization import EncoderTokenizer, SubwordTokenizer, WordTokenizer
 from training.export.graphs import ExportGraph
 from training.export.model_card import Card
 
-__all__ = ["TOKENIZER", "TaskExport", "Vocabulary", "vocabulary_section"]
+__all__ = ["TOKENIZER", "TaskExport", "vocabulary_section"]
 
 TOKENIZER = "tokenizer.json"
 """File of a bundle."""
 
 
-class Vocabulary(Protocol):
-    """A tokenizer with an unknown word and an end."""
-
-    unknown_id: int
-    end_id: int
-
-    @property
-    def vocab_size(self) -> int: ...
-
-
-def vocabulary_section(tokenizer: Vocabulary) -> dict[str, object]:
+def vocabulary_section(tokenizer: WordTokenizer | SubwordTokenizer | EncoderTokenizer) -> dict[str, object]:
     """Return the fields of a manifest's section that describe a tokenizer."""
     special = {"unknown": tokenizer.unknown_id, "end": tokenizer.end_id}
     return {"tokenizer": TOKENIZER, "vocab_size": tokenizer.vocab_size, "special_tokens": special}

@@ -13,7 +13,7 @@ def _scripted_top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """The k largest of each row and their places: `[N, V]`, `[]` -> two of `[N, k]`."""
+    """Return the k largest of each row and their indices: `[N, V]`, `[]` -> two of `[N, k]`."""
     if not torch.compiler.is_exporting():
         best: tuple[Tensor, Tensor] = _scripted_top_k(values, k)
         return best

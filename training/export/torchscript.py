@@ -30,7 +30,7 @@ class _Methods(nn.Module):
 
 
 def save_torchscript(graphs: Mapping[str, ExportGraph], path: Path) -> None:
-    """Traces all graphs into one file. Tracing, because it runs any Python; what must vary is scripted."""
+    """Trace all graphs into one file: tracing runs any Python, and branches that depend on inputs are scripted."""
     module = _Methods({name: graph.module for name, graph in graphs.items()}).eval()
     examples = {name: graph.examples for name, graph in graphs.items()}
     # Without gradients, kernels take their plain formulas, which TorchScript can hold.

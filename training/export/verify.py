@@ -3,12 +3,23 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from models.backend import Backend
+import numpy as np
+from torch import Tensor
+
+from models.backend import Array, Backend
 from models.backend.onnx import OnnxBackend
 from models.backend.torchscript import TorchScriptBackend
 from models.bundle.manifest import Manifest
+from training.export.graphs import ExportGraph
 
-__all__ = ["TOLERANCE", "ExportError", "verify_bundle", "verify_device_graphs"]
+__all__ = [
+    "TOLERANCE",
+    "ExportError",
+    "absolute_difference",
+    "both_outputs",
+    "verify_bundle",
+    "verify_device_graphs",
+]
 
 TOLERANCE = 1e-4
 """Largest difference of a log-probability, or of any other output, that an export may have."""
@@ -42,3 +53,19 @@ def verify_device_graphs(path: Path, manifest: Manifest, largest: Callable[[Back
     limit = max(2 * int8, TOLERANCE)
     if not derived <= limit:
         raise ExportError(f"the graphs for GPUs differ from the model by {derived:.2e}, above {limit:.2e}")
+
+
+def both_outputs(
+    backend: Backend, name: str, graph: ExportGraph, inputs: tuple[Tensor, ...]
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the outputs of a graph's module and those of a backend, by name."""
+    names = [tensor.name for tensor in graph.contract.outputs]
+    feed = {spec.name: value.numpy() for spec, value in zip(graph.contract.inputs, inputs, strict=True)}
+    expected = {key: value.numpy() for key, value in zip(names, graph.module(*inputs), strict=True)}
+    return expected, dict(zip(names, backend.run(name, feed, names), strict=True))
+
+
+def absolute_difference(expected: Array, got: Array) -> Array:
+    """Return the difference of each element, which is 0 where both are minus infinity."""
+    with np.errstate(invalid="ignore"):
+        return np.where(got == expected, 0.0, np.abs(got - expected))

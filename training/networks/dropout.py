@@ -1,5 +1,7 @@
 """Dropout whose random numbers cost a quarter."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -14,13 +16,15 @@ class Dropout(nn.Dropout):
     Elements are therefore dropped with the nearest probability in steps of 1 / 65,536.
     """
 
+    __call__: Callable[..., Tensor]
+
     def forward(self, inputs: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return inputs
         return inputs * self._scales(inputs)
 
     def _scales(self, inputs: Tensor) -> Tensor:
-        """0 where dropped, else 1 / (1 - p)."""
+        """Return 0 where an element is dropped, else 1 / (1 - p)."""
         dropped = round(self.p * _VALUES)
         if dropped == _VALUES:
             return torch.zeros_like(inputs)

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
 from training.networks.text_encoder import TextEncoder
-from training.networks.transformer import Cache, EncoderLayer, Memory, padding_mask
+from training.networks.transformer import Cache, Decoded, EncoderLayer, Memory, padding_mask
 from training.softmax import GeneralizedSoftmax
 
 __all__ = ["GenerationModel"]
@@ -34,24 +34,19 @@ class GenerationModel(SequenceToSequenceModel):
         )
         """The layers between encoder and output layer in BERT."""
 
-    def layers(self) -> list[EncoderLayer]:
-        return [layer for layer in self.encoder.layers if isinstance(layer, EncoderLayer)]
-
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """source `[B, S]` from `[CLS]` to `[SEP]`, lengths `[B]` -> keys and values of each layer."""
         encoder = self.encoder
         hidden = encoder.dropout(encoder.norm(encoder.words(source) + encoder.positions[: source.shape[1]]))
         mask = padding_mask(lengths, source.shape[1])
         memory: Memory = []
-        for layer in self.layers():
+        for layer in self.encoder.encoder_layers():
             memory.append(layer.attention.keys_values(hidden))
             if len(memory) < len(encoder.layers):  # the last layer's outputs for the source are not used
                 hidden = self._through(layer, hidden, memory[-1], mask)
         return memory
 
-    def decode(
-        self, target: Tensor, memory: Memory, source_lengths: Tensor, past: Cache | None = None
-    ) -> tuple[Tensor, Cache]:
+    def decode(self, target: Tensor, memory: Memory, source_lengths: Tensor, past: Cache | None = None) -> Decoded:
         """See `SequenceToSequenceModel`; positions go on where the source ends."""
         encoder, steps = self.encoder, target.shape[1]
         start = 0 if past is None else past[0][0].shape[2]
@@ -62,15 +57,14 @@ class GenerationModel(SequenceToSequenceModel):
         before = torch.ones(steps, start + steps, dtype=torch.bool, device=target.device).tril(start)
         mask = torch.cat([source, before.expand(len(target), 1, -1, -1)], dim=-1)
         cache: Cache = []
-        for index, layer in enumerate(self.layers()):
+        for index, layer in enumerate(self.encoder.encoder_layers()):
             own = layer.attention.keys_values(hidden)
             if past is not None:
                 own = torch.cat([past[index][0], own[0]], dim=2), torch.cat([past[index][1], own[1]], dim=2)
             cache.append(own)
             seen = torch.cat([memory[index][0], own[0]], dim=2), torch.cat([memory[index][1], own[1]], dim=2)
             hidden = self._through(layer, hidden, seen, mask)
-        outputs: Tensor = encoder.dropout(self.transform(hidden))
-        return outputs, cache
+        return encoder.dropout(self.transform(hidden)), cache
 
     @staticmethod
     def _through(layer: EncoderLayer, hidden: Tensor, seen: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:

@@ -37,5 +37,4 @@ class ImageClassifier(SoftmaxModel):
         pixels = (images.permute(0, 3, 1, 2).float() - self.mean) / self.deviation
         if self.scale > 1:
             pixels = functional.interpolate(pixels, scale_factor=float(self.scale), mode="bilinear")
-        vectors: Tensor = self.encoder(pixels)
-        return vectors
+        return self.encoder(pixels)

@@ -5,7 +5,7 @@ Shapes: `B` images, `C` channels, `H` and `W` their height and width, `d` size o
 
 import pickle
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -24,6 +24,7 @@ __all__ = ["DenseNet", "EfficientNetLite0", "ImageEncoder", "load_efficientnet_l
 class ImageEncoder(nn.Module):
     """Images `[B, 3, H, W]`, normalized, in; one vector for each, `[B, d]`, out."""
 
+    __call__: Callable[..., Tensor]
     hidden_size: int
 
 
@@ -112,8 +113,7 @@ class EfficientNetLite0(ImageEncoder):
         self.dropout = Dropout(dropout)
 
     def forward(self, images: Tensor) -> Tensor:
-        vectors: Tensor = self.dropout(self.head(self.blocks(self.stem(images))).mean((2, 3)))
-        return vectors
+        return self.dropout(self.head(self.blocks(self.stem(images))).mean((2, 3)))
 
 
 _PARTS: Mapping[str, str] = {
@@ -134,7 +134,7 @@ _BLOCK_PARTS: Mapping[str, str] = {
 
 
 def load_efficientnet_lite0(weights: Path) -> EfficientNetLite0:
-    """The encoder with published ImageNet weights, a file that `torch.save` wrote; nothing in it is run.
+    """Return the encoder with published ImageNet weights, a file that `torch.save` wrote; nothing in it is run.
 
     Raises `FileNotFoundError` where there is none and `ValueError` where it holds something else.
     """
@@ -204,5 +204,4 @@ class DenseNet(ImageEncoder):
                 nn.init.kaiming_normal_(module.weight)
 
     def forward(self, images: Tensor) -> Tensor:
-        vectors: Tensor = self.dropout(self.layers(images).mean((2, 3)))
-        return vectors
+        return self.dropout(self.layers(images).mean((2, 3)))

@@ -22,7 +22,7 @@ class RecurrentLanguageModel(SoftmaxModel):
         self.output_layer = output_layer
 
     def forward(self, tokens: Tensor, state: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
-        """Context vectors `[B, T, d]` of tokens `[B, T]`, and the new state; `lengths` as in `LSTM.forward`."""
+        """Return context vectors `[B, T, d]` of tokens `[B, T]`, and the new state; `lengths` as in `LSTM.forward`."""
         outputs, state = self.network(functional.embedding(tokens, self.output_layer.weight), state, lengths)
         return outputs, state
 

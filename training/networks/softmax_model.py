@@ -1,6 +1,8 @@
 """Networks that end in a generalized softmax."""
 
-from torch import nn
+from collections.abc import Callable
+
+from torch import Tensor, nn
 
 from training.softmax import GeneralizedSoftmax
 
@@ -10,4 +12,5 @@ __all__ = ["SoftmaxModel"]
 class SoftmaxModel(nn.Module):
     """A network and its output layer."""
 
+    __call__: Callable[..., Tensor]
     output_layer: GeneralizedSoftmax

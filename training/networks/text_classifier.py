@@ -28,12 +28,11 @@ class TextClassifier(SoftmaxModel):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """tokens `[B, T]`, lengths `[B]` -> inputs of the output layer, `[B, d]`."""
-        vectors: Tensor = self.dropout(pooled(self.encoder(tokens, lengths), lengths, self.pooling))
-        return vectors
+        return self.dropout(pooled(self.encoder(tokens, lengths), lengths, self.pooling))
 
 
 def pooled(hidden: Tensor, lengths: Tensor, pooling: Pooling) -> Tensor:
-    """One vector a text: `[B, T, d]`, `[B]` -> `[B, d]`."""
+    """Return one vector for each text: `[B, T, d]`, `[B]` -> `[B, d]`."""
     if pooling == "cls":
         return hidden[:, 0]
     inside = torch.arange(hidden.shape[1], device=lengths.device) < lengths[:, None]

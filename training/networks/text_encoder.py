@@ -93,14 +93,17 @@ class TextEncoder(nn.Module):
         """tokens `[B, T]`, lengths `[B]` -> context vectors `[B, T, d]`; those behind a text's length mean nothing."""
         hidden = self.dropout(self.norm(self.words(tokens) + self.positions[: tokens.shape[1]]))
         mask = padding_mask(lengths, tokens.shape[1])
-        for layer in self.layers:
+        for layer in self.encoder_layers():
             hidden = layer(hidden, mask)
-        outputs: Tensor = hidden
-        return outputs
+        return hidden
+
+    def encoder_layers(self) -> list[EncoderLayer]:
+        """Return the Transformer layers."""
+        return [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
 
 
 def load_text_encoder(directory: Path) -> TextEncoder:
-    """The encoder in a directory of Hugging Face's layout: `config.json` of a BERT model and `model.safetensors`.
+    """Return the encoder in a directory of Hugging Face's layout: a BERT `config.json` and `model.safetensors`.
 
     Raises `FileNotFoundError` where a file is missing, `ValueError` where
     the configuration is not one of BERT or the weights are not those it describes.
@@ -122,7 +125,7 @@ def load_text_encoder(directory: Path) -> TextEncoder:
     return encoder
 
 
-class _BertConfig(Settings):
+class _BertConfig(EncoderConfig):
     """The fields that are read from a `config.json`; others do not change how vectors are computed."""
 
     model_config = Settings.model_config | {"extra": "ignore"}
@@ -130,14 +133,13 @@ class _BertConfig(Settings):
     model_type: Literal["bert"]
     hidden_act: Literal["gelu"] = "gelu"
     position_embedding_type: Literal["absolute"] = "absolute"
-    vocab_size: PositiveInt
     hidden_size: PositiveInt
-    intermediate_size: PositiveInt
-    num_attention_heads: PositiveInt
-    num_hidden_layers: PositiveInt
-    max_position_embeddings: PositiveInt
-    layer_norm_eps: Annotated[float, Field(gt=0)] = 1e-12
-    hidden_dropout_prob: Fraction = 0.1
+    inner_size: PositiveInt = Field(alias="intermediate_size")
+    heads: PositiveInt = Field(alias="num_attention_heads")
+    layers: PositiveInt = Field(alias="num_hidden_layers")
+    positions: PositiveInt = Field(alias="max_position_embeddings")
+    norm_epsilon: Annotated[float, Field(gt=0)] = Field(1e-12, alias="layer_norm_eps")
+    dropout: Fraction = Field(0.1, alias="hidden_dropout_prob")
 
 
 def read_config(directory: Path) -> EncoderConfig:
@@ -145,16 +147,7 @@ def read_config(directory: Path) -> EncoderConfig:
     path = directory / CONFIG
     try:
         found = _BertConfig.model_validate(json.loads(path.read_text(encoding="utf-8")))
-        return EncoderConfig(
-            vocab_size=found.vocab_size,
-            hidden_size=found.hidden_size,
-            inner_size=found.intermediate_size,
-            heads=found.num_attention_heads,
-            layers=found.num_hidden_layers,
-            positions=found.max_position_embeddings,
-            norm_epsilon=found.layer_norm_eps,
-            dropout=found.hidden_dropout_prob,
-        )
+        return EncoderConfig(**found.model_dump(include=set(EncoderConfig.model_fields)))
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'sizes'}: {each['msg']}" for each in error.errors())
         raise ValueError(f"{path} does not describe a BERT encoder: {wrong}") from error
@@ -163,7 +156,7 @@ def read_config(directory: Path) -> EncoderConfig:
 
 
 def _translated(tensors: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """The state of a `TextEncoder`; raises `KeyError` for a tensor that is not there."""
+    """Return the state of a `TextEncoder`; raises `KeyError` for a tensor that is not there."""
     prefix = "" if "embeddings.word_embeddings.weight" in tensors else "bert."
 
     def get(name: str) -> Tensor:

@@ -17,6 +17,7 @@ from training.networks.dropout import Dropout
 __all__ = [
     "Attention",
     "Cache",
+    "Decoded",
     "EncoderLayer",
     "Linear",
     "Memory",
@@ -40,9 +41,12 @@ Memory = list[KeyValue]
 Cache = list[KeyValue]
 """Per decoder layer, keys and values of the target tokens read so far."""
 
+Decoded = tuple[Tensor, Cache]
+"""Context vectors `[B, T, d]`, and the cache from which decoding continues."""
+
 
 def sinusoidal_positions(count: int, hidden_size: int) -> Tensor:
-    """Position vectors `[count, d]`: sines in the first half, cosines in the second (section 3.5).
+    """Return position vectors `[count, d]`: sines in the first half, cosines in the second (section 3.5).
 
     The halves are not interleaved, as in tensor2tensor; the rows are the same up to the order of their entries.
     """
@@ -53,12 +57,14 @@ def sinusoidal_positions(count: int, hidden_size: int) -> Tensor:
 
 
 def padding_mask(lengths: Tensor, width: int) -> Tensor:
-    """True where attention may look: lengths `[B]` -> `[B, 1, 1, width]`."""
+    """Return a mask that is True where attention may look: lengths `[B]` -> `[B, 1, 1, width]`."""
     return (torch.arange(width, device=lengths.device) < lengths[:, None])[:, None, None]
 
 
 class Linear(nn.Linear):
     """`nn.Linear` as a product of two matrices whatever the input's shape, which is exported as one operator."""
+
+    __call__: Callable[..., Tensor]
 
     def forward(self, inputs: Tensor) -> Tensor:
         if inputs.dim() == 2:
@@ -79,7 +85,7 @@ class Attention(nn.Module):
         self.output = Linear(hidden_size, hidden_size)
 
     def keys_values(self, inputs: Tensor) -> KeyValue:
-        """`[B, tokens, d]` -> two of `[B, H, tokens, d / H]`."""
+        """Return keys and values: `[B, tokens, d]` -> two of `[B, H, tokens, d / H]`."""
         keys, values = self.key_value(inputs).chunk(2, dim=-1)
         return self._split(keys), self._split(values)
 
@@ -89,8 +95,7 @@ class Attention(nn.Module):
         mixed = functional.scaled_dot_product_attention(
             self._split(self.query(inputs)), keys, values, attn_mask=mask, is_causal=causal
         )
-        outputs: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
-        return outputs
+        return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _split(self, vectors: Tensor) -> Tensor:
         heads: Tensor = vectors.unflatten(-1, (self.heads, -1)).transpose(1, 2)
@@ -107,8 +112,7 @@ class _FeedForward(nn.Module):
         self.activation = activation
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.outer(self.activation(self.inner(inputs)))
-        return outputs
+        return self.outer(self.activation(self.inner(inputs)))
 
 
 class _Layer(nn.Module):
@@ -123,12 +127,12 @@ class _Layer(nn.Module):
         self.pre = norm == "pre"
 
     def before(self, index: int, inputs: Tensor) -> Tensor:
-        """What sublayer `index` reads."""
+        """Return the inputs of sublayer `index`."""
         normalized: Tensor = self.norms[index](inputs) if self.pre else inputs
         return normalized
 
     def after(self, index: int, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """The sublayer's outputs joined with what went past it."""
+        """Return the sum of the residual and the sublayer's outputs."""
         joined: Tensor = inputs + self.dropout(outputs)
         return joined if self.pre else self.norms[index](joined)
 
@@ -209,14 +213,14 @@ class Transformer(nn.Module):
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
-        """Glorot and Bengio (2010), no biases, as fairseq and tensor2tensor start."""
+        """Initialize weights by Glorot and Bengio (2010) and biases by 0, as fairseq and tensor2tensor do."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
     def encode(self, inputs: Tensor, mask: Tensor | None) -> Tensor:
-        """Source word vectors `[B, S, d]` -> context vectors `[B, S, d]`; `mask` as of `padding_mask`."""
+        """Return context vectors `[B, S, d]` of source word vectors `[B, S, d]`; `mask` as of `padding_mask`."""
         hidden = self._with_positions(inputs, self.positions[: inputs.shape[1]])
         for layer in self.encoder:
             hidden = layer(hidden, mask)
@@ -224,12 +228,10 @@ class Transformer(nn.Module):
         return outputs
 
     def remember(self, encoded: Tensor) -> Memory:
-        """Cross-attention keys and values of the source, computed once a sentence: `[B, S, d]` -> L pairs."""
+        """Return cross-attention keys and values of the source, computed once: `[B, S, d]` -> L pairs."""
         return [layer.cross_attention.keys_values(encoded) for layer in self.decoder_layers()]
 
-    def decode(
-        self, inputs: Tensor, memory: Memory, mask: Tensor | None, past: Cache | None = None
-    ) -> tuple[Tensor, Cache]:
+    def decode(self, inputs: Tensor, memory: Memory, mask: Tensor | None, past: Cache | None = None) -> Decoded:
         """Return context vectors `[B, T, d]` of target word vectors `[B, T, d]`, and the `past` of a continuation.
 
         The inputs are whole sentences without `past`; with it `T` is 1.
@@ -249,6 +251,5 @@ class Transformer(nn.Module):
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
     def _with_positions(self, vectors: Tensor, positions: Tensor) -> Tensor:
-        """Word vectors of expected norm 1 are scaled up to the positions' (section 3.4)."""
-        summed: Tensor = self.dropout(vectors * math.sqrt(self.hidden_size) + positions)
-        return summed
+        """Add positions to word vectors of expected norm 1, which are scaled up to the positions' (section 3.4)."""
+        return self.dropout(vectors * math.sqrt(self.hidden_size) + positions)

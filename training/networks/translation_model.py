@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
-from training.networks.transformer import Cache, Memory, Transformer, padding_mask
+from training.networks.transformer import Cache, Decoded, Memory, Transformer, padding_mask
 from training.softmax import GeneralizedSoftmax
 
 __all__ = ["TranslationModel"]
@@ -22,13 +22,11 @@ class TranslationModel(SequenceToSequenceModel):
         self.output_layer = output_layer
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
-        """source `[B, S]`, its lengths `[B]` -> what cross-attention needs."""
+        """Return the keys and values for cross-attention: source `[B, S]`, its lengths `[B]`."""
         mask = padding_mask(lengths, source.shape[1])
         return self.network.remember(self.network.encode(self.embed(source), mask))
 
-    def decode(
-        self, target: Tensor, memory: Memory, source_lengths: Tensor, past: Cache | None = None
-    ) -> tuple[Tensor, Cache]:
+    def decode(self, target: Tensor, memory: Memory, source_lengths: Tensor, past: Cache | None = None) -> Decoded:
         """See `SequenceToSequenceModel`."""
         mask = padding_mask(source_lengths, memory[0][0].shape[2])
         return self.network.decode(self.embed(target), memory, mask, past)

@@ -54,66 +54,46 @@ def overwriting() -> Iterator[None]:
         _overwrites.reset(token)
 
 
-def power(p: float) -> Slope:
-    """Return the function `-D^(p/2)`."""
-
-    def function(distance: Tensor) -> tuple[Tensor, Tensor | float]:
-        if p == 2.0:
-            return distance.neg_(), -1.0
-        raised, slope = _raised(distance, p)
-        return raised.neg_(), slope.neg_()
-
-    return function
+def power(distance: Tensor, p: float) -> tuple[Tensor, Tensor | float]:
+    """Return `-D^(p/2)` and its derivative in the distance D."""
+    if p == 2.0:
+        return distance.neg_(), -1.0
+    raised, slope = _raised(distance, p)
+    return raised.neg_(), slope.neg_()
 
 
-def logarithm(p: float) -> Slope:
-    """Return the function `-log(1 + D^(p/2))`."""
-
-    def function(distance: Tensor) -> tuple[Tensor, Tensor | float]:
-        if p == 2.0:
-            inverse = torch.add(distance, 1.0).reciprocal_()
-            return distance.log1p_().neg_(), inverse.neg_()
-        raised, slope = _raised(distance, p)
-        slope.div_(raised + 1.0)
-        return raised.log1p_().neg_(), slope.neg_()
-
-    return function
+def logarithm(distance: Tensor, p: float) -> tuple[Tensor, Tensor | float]:
+    """Return `-log(1 + D^(p/2))` and its derivative in the distance D."""
+    if p == 2.0:
+        inverse = torch.add(distance, 1.0).reciprocal_()
+        return distance.log1p_().neg_(), inverse.neg_()
+    raised, slope = _raised(distance, p)
+    slope.div_(raised + 1.0)
+    return raised.log1p_().neg_(), slope.neg_()
 
 
-def radial_basis(gamma: float) -> Slope:
-    """Return the function `exp(-gamma D)`."""
-
-    def function(distance: Tensor) -> tuple[Tensor, Tensor | float]:
-        score = distance.mul_(-gamma).exp_()
-        return score, score * -gamma
-
-    return function
+def radial_basis(distance: Tensor, gamma: float) -> tuple[Tensor, Tensor | float]:
+    """Return `exp(-gamma D)` and its derivative in the distance D."""
+    score = distance.mul_(-gamma).exp_()
+    return score, score * -gamma
 
 
-def wavelet(a: float, b: float) -> Slope:
-    """Return the function `cos(D / a) exp(-D / b)`."""
-
-    def function(distance: Tensor) -> tuple[Tensor, Tensor | float]:
-        angle = distance / a
-        decay = distance.mul_(-1.0 / b).exp_()
-        sine = torch.sin(angle).mul_(decay)
-        score = angle.cos_().mul_(decay)
-        return score, sine.mul_(-1.0 / a).add_(score, alpha=-1.0 / b)
-
-    return function
+def wavelet(distance: Tensor, a: float, b: float) -> tuple[Tensor, Tensor | float]:
+    """Return `cos(D / a) exp(-D / b)` and its derivative in the distance D."""
+    angle = distance / a
+    decay = distance.mul_(-1.0 / b).exp_()
+    sine = torch.sin(angle).mul_(decay)
+    score = angle.cos_().mul_(decay)
+    return score, sine.mul_(-1.0 / a).add_(score, alpha=-1.0 / b)
 
 
-def polynomial(alpha: float, c: float, p: int) -> Slope:
-    """Return the function `(alpha x + c)^p` of inner products x in place of distances."""
-
-    def function(product: Tensor) -> tuple[Tensor, Tensor | float]:
-        base = product.mul_(alpha).add_(c)
-        if p == 1:
-            return base, alpha
-        slope = base if p == 2 else base.pow(p - 1)
-        return slope * base, slope.mul_(p * alpha)
-
-    return function
+def polynomial(product: Tensor, alpha: float, c: float, p: int) -> tuple[Tensor, Tensor | float]:
+    """Return `(alpha x + c)^p` and its derivative in the inner product x."""
+    base = product.mul_(alpha).add_(c)
+    if p == 1:
+        return base, alpha
+    slope = base if p == 2 else base.pow(p - 1)
+    return slope * base, slope.mul_(p * alpha)
 
 
 def _raised(distance: Tensor, p: float) -> tuple[Tensor, Tensor]:

@@ -47,6 +47,7 @@ class Kernel(nn.Module):
     per-position terms `class_statistics`; autograd differentiates it. A recipe names it `package.module:ClassName`.
     """
 
+    __call__: Callable[..., Tensor]
     name: ClassVar[str]
     """Its name in recipes and manifests; a subclass that sets none is named `package.module:ClassName`."""
     fused: ClassVar[bool] = False

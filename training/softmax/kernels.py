@@ -80,7 +80,7 @@ class Logarithm(_Distance, fused=True):
         return -torch.log1p(self.power(distance, hidden_size))
 
     def slope(self, hidden_size: int) -> elementwise.Slope:
-        return elementwise.logarithm(self.number("p", hidden_size))
+        return functools.partial(elementwise.logarithm, p=self.number("p", hidden_size))
 
 
 class Power(_Distance, fused=True):
@@ -93,7 +93,7 @@ class Power(_Distance, fused=True):
         return -self.power(distance, hidden_size)
 
     def slope(self, hidden_size: int) -> elementwise.Slope:
-        return elementwise.power(self.number("p", hidden_size))
+        return functools.partial(elementwise.power, p=self.number("p", hidden_size))
 
 
 class Polynomial(Kernel, fused=True):
@@ -115,7 +115,8 @@ class Polynomial(Kernel, fused=True):
     def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
         if self.differentiates_fast():
             alpha, c = (self.number(name, hidden_size) for name in ("alpha", "c"))
-            return elementwise.of_product(elementwise.polynomial(alpha, c, self.p), products[0])
+            function = functools.partial(elementwise.polynomial, alpha=alpha, c=c, p=self.p)
+            return elementwise.of_product(function, products[0])
         return (self.value("alpha", hidden_size) * products[0] + self.value("c", hidden_size)) ** self.p
 
 
@@ -129,7 +130,7 @@ class RadialBasis(_Distance, fused=True):
         return torch.exp(-self.value("gamma", hidden_size) * distance)
 
     def slope(self, hidden_size: int) -> elementwise.Slope:
-        return elementwise.radial_basis(self.number("gamma", hidden_size))
+        return functools.partial(elementwise.radial_basis, gamma=self.number("gamma", hidden_size))
 
 
 class Wavelet(_Distance, fused=True):
@@ -143,7 +144,8 @@ class Wavelet(_Distance, fused=True):
         return torch.cos(distance / a) * torch.exp(distance * (-1.0 / b))
 
     def slope(self, hidden_size: int) -> elementwise.Slope:
-        return elementwise.wavelet(self.number("a", hidden_size), self.number("b", hidden_size))
+        a, b = self.number("a", hidden_size), self.number("b", hidden_size)
+        return functools.partial(elementwise.wavelet, a=a, b=b)
 
 
 class Hyperbolic(Kernel, fused=True):

@@ -118,32 +118,23 @@ class GeneralizedSoftmax(nn.Module):
         for kernel in self.components():
             kernel.blocks(hidden_size)  # a kernel of Gaussians raises where the size does not suit it
         self.untied: Literal["full"] | int | None = untied if len(specs) > 1 else None
-        self.weight = nn.Parameter(torch.empty(num_classes, hidden_size))
         self._make_parameters(len(specs), num_classes, hidden_size)
-        self.reset_parameters()
 
     def _make_parameters(self, count: int, num_classes: int, hidden_size: int) -> None:
-        if count > 1:
-            self.prior = nn.Parameter(torch.empty(hidden_size, count))
-            self.projections = nn.Parameter(torch.empty(count, hidden_size, hidden_size))
-        if self.untied == "full":
-            self.other_weights = nn.Parameter(torch.empty(count - 1, num_classes, hidden_size))
-        elif self.untied is not None:
-            self.left = nn.Parameter(torch.empty(count, num_classes, self.untied))
-            self.right = nn.Parameter(torch.empty(count, self.untied, hidden_size))
-
-    def reset_parameters(self) -> None:
         """Draw vectors of expected norm 1 and projections that keep norms; make the prior uniform."""
-        scale = self.weight.shape[1] ** -0.5
-        nn.init.normal_(self.weight, std=scale)
-        if self.num_components > 1:
-            nn.init.zeros_(self.prior)
-            nn.init.normal_(self.projections, std=scale)
+
+        def drawn(*shape: int) -> nn.Parameter:
+            return nn.Parameter(nn.init.normal_(torch.empty(*shape), std=hidden_size**-0.5))
+
+        self.weight = drawn(num_classes, hidden_size)
+        if count > 1:
+            self.prior = nn.Parameter(torch.zeros(hidden_size, count))
+            self.projections = drawn(count, hidden_size, hidden_size)
         if self.untied == "full":
-            nn.init.normal_(self.other_weights, std=scale)
+            self.other_weights = drawn(count - 1, num_classes, hidden_size)
         elif self.untied is not None:
-            nn.init.zeros_(self.left)
-            nn.init.normal_(self.right, std=scale)
+            self.left = nn.Parameter(torch.zeros(count, num_classes, self.untied))
+            self.right = drawn(count, self.untied, hidden_size)
 
     def extra_repr(self) -> str:
         return f"sparse_k={self.sparse_k}, untied={self.untied!r}"

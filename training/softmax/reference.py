@@ -42,7 +42,7 @@ def _poincare(w: Tensor, h: Tensor, eps: float = 1e-5) -> Tensor:
 
 
 def _gaussians(w: Tensor, h: Tensor, num_gaussians: int = 2) -> Tensor:
-    """Sum log of the integral of `N(mu_w, s_w I) N(mu_h, s_h I)` over all pairs; a block's last column is `log s`."""
+    """Return the sum over pairs of log of the integral of `N(mu_w, s_w I) N(mu_h, s_h I)`; last columns are `log s`."""
     total = w.new_zeros(h.shape[0], w.shape[0])
     for a in w.chunk(num_gaussians, dim=1):
         for b in h.chunk(num_gaussians, dim=1):
@@ -69,8 +69,7 @@ FORMULAS: Mapping[str, Callable[..., Tensor]] = {
 def scores(kernel: Kernel, w: Tensor, h: Tensor) -> Tensor:
     """Return the scores of one of the nine kernels by its formula, of another by its own `score`: -> `[N, V]`."""
     if kernel.name not in FORMULAS:
-        own: Tensor = kernel(w, h)
-        return own
+        return kernel(w, h)
     learnt = {name: kernel.value(name, w.shape[1]) for name in kernel.defaults}
     return FORMULAS[kernel.name](w, h, **{**kernel.hyperparameters, **learnt})
 

@@ -107,9 +107,8 @@ def sparse_softmax_cross_entropy(
     label smoothing: it would ask for the log-probability of classes whose probability is 0.
     """
     kept = target != ignore_index
-    losses = sparse_softmax_loss(scores[kept], target[kept], k) if not kept.all() else None
-    if losses is None:
-        losses = sparse_softmax_loss(scores, target, k)
+    scores_kept, target_kept = (scores, target) if bool(kept.all()) else (scores[kept], target[kept])
+    losses = sparse_softmax_loss(scores_kept, target_kept, k)
     if reduction == "none":
         return losses.new_zeros(target.shape).masked_scatter(kept, losses)
     if reduction not in ("mean", "sum"):

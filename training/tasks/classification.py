@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol, Self, TypeVar
+from typing import ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -13,14 +13,14 @@ from pydantic import model_validator
 from torch import Tensor
 
 from training.checkpoint import RunDirectory
-from training.data.batching import IGNORED
+from training.data.batching import IGNORED, Batches, ExampleBatch
 from training.recipe import Recipe
 from training.softmax.mixture import parse_kernels
-from training.tasks.classification_quality import ClassificationQuality, measure_several, measure_single
-from training.tasks.evaluation import in_order
-from training.tasks.task import Batches, Task
+from training.tasks.classification_quality import ClassificationQuality, measure
+from training.tasks.evaluation import evaluate_examples
+from training.tasks.task import Task
 
-__all__ = ["ClassificationTask", "ClassifierRecipe", "LabelledBatch", "label_file", "read_labels"]
+__all__ = ["ClassificationTask", "ClassifierRecipe", "label_file", "read_labels"]
 
 
 class ClassifierRecipe(Recipe):
@@ -50,21 +50,7 @@ def read_labels(run: RunDirectory) -> tuple[str, ...]:
     return tuple(run.labels.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
 
 
-class LabelledBatch(Protocol):
-    """Examples and their classes."""
-
-    @property
-    def targets(self) -> Tensor:
-        """`[B, L]`: each example's classes, `IGNORED` where it has fewer."""
-        ...
-
-    @property
-    def indices(self) -> Tensor:
-        """`[B]`: places of the examples in their split."""
-        ...
-
-
-BatchT = TypeVar("BatchT", bound=LabelledBatch)
+BatchT = TypeVar("BatchT", bound=ExampleBatch)
 
 
 class ClassificationTask(Task[BatchT], abc.ABC):
@@ -115,9 +101,7 @@ class ClassificationTask(Task[BatchT], abc.ABC):
         the best threshold for this split is taken, which is fair on the development set alone.
         """
         probabilities, labels = self.predictions(batches)
-        if self.several:
-            return measure_several(probabilities, labels, threshold)
-        return measure_single(probabilities, [label for (label,) in labels])
+        return measure(probabilities, labels, several=self.several, threshold=threshold)
 
     def predicted(self, split: str) -> tuple[NDArray[np.float64], list[tuple[int, ...]]]:
         """Return the `predictions` for a split as it is."""
@@ -125,7 +109,7 @@ class ClassificationTask(Task[BatchT], abc.ABC):
 
     def predictions(self, batches: Batches[BatchT]) -> tuple[NDArray[np.float64], list[tuple[int, ...]]]:
         """Return probabilities `[N, C]` and the true classes of each example, in the order of the split."""
-        rows, classes = zip(*in_order(self.model, batches, self._predicted), strict=True)
+        rows, classes = zip(*evaluate_examples(self.model, batches, self._predicted), strict=True)
         return torch.stack(rows).numpy(), list(classes)
 
     def _predicted(self, batch: BatchT) -> list[tuple[Tensor, tuple[int, ...]]]:

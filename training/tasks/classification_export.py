@@ -3,7 +3,7 @@
 Shapes: `B` examples, `C` classes, `N` examples of a split.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -14,15 +14,13 @@ from torch import Tensor, nn
 from models.backend import Backend
 from models.bundle.manifest import BundleManifest, Graph
 from models.tasks.labels import ClassesConfig, Label
-from training.export.graphs import ExportGraph, contract
+from training.export.graphs import ExportGraph, Tensors, contract
 from training.export.model_card import Card
 from training.export.task_export import TaskExport
-from training.export.verify import ExportError
+from training.export.verify import ExportError, both_outputs
 from training.tasks.classification import ClassifierRecipe
 
 __all__ = ["LABELS", "ClassifierExport", "classify_contract", "largest_difference", "probability_table"]
-
-_Tensors = Mapping[str, tuple[str, tuple[str | int, ...]]]
 
 LABELS = "labels.txt"
 """File of a bundle."""
@@ -37,7 +35,7 @@ class ClassifierExport(TaskExport):
     """The noun for an input, such as `text`."""
     labels: Sequence[str]
 
-    def add_graph(self, module: nn.Module, inputs: _Tensors, examples: Sequence[Tensor]) -> None:
+    def add_graph(self, module: nn.Module, inputs: Tensors, examples: Sequence[Tensor]) -> None:
         """Set `graphs` to the graph of a module that reads `inputs` and k."""
         graph = classify_contract(inputs)
         self.graphs = {"classify": ExportGraph(module.eval(), graph, (*examples, torch.tensor(2)))}
@@ -75,7 +73,7 @@ class ClassifierExport(TaskExport):
         )
 
 
-def classify_contract(inputs: _Tensors) -> Graph:
+def classify_contract(inputs: Tensors) -> Graph:
     """Return the contract of `classify`: its inputs and `k` in, the k best classes of each example out."""
     return contract(
         {**inputs, "k": ("int64", ())},
@@ -90,12 +88,10 @@ def largest_difference(
     """Return the largest difference of a backend's probabilities from the module's, over examples, class by class."""
     worst, count = 0.0, torch.tensor(num_classes)
     for inputs in examples:
-        names = [spec.name for spec in graph.contract.inputs]
-        feed = {name: value.numpy() for name, value in zip(names, (*inputs, count), strict=True)}
-        expected = [part.numpy() for part in graph.module(*inputs, count)]
-        tables = []
-        for values, classes in (expected, backend.run("classify", feed, ["log_probabilities", "classes"])):
-            tables.append(np.exp(np.take_along_axis(values, classes.argsort(1), 1)))
+        tables = [
+            np.exp(np.take_along_axis(outputs["log_probabilities"], outputs["classes"].argsort(1), 1))
+            for outputs in both_outputs(backend, "classify", graph, (*inputs, count))
+        ]
         worst = float(np.maximum(worst, np.abs(tables[0] - tables[1]).max()))
     return worst
 

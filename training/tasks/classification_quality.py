@@ -14,6 +14,7 @@ __all__ = [
     "OUT_OF_SCOPE",
     "ClassificationQuality",
     "calibration_error",
+    "measure",
     "measure_several",
     "measure_single",
     "measured",
@@ -60,6 +61,15 @@ class ClassificationQuality:
         else:
             first = {"accuracy": self.accuracy, "macro F1": self.macro_f1}
         return {**first, "top-5 accuracy": self.top_5, "expected calibration error": self.calibration_error}
+
+
+def measure(
+    probabilities: Probabilities, labels: Sequence[Sequence[int]], *, several: bool, threshold: float | None
+) -> ClassificationQuality:
+    """Return `measure_several`, or `measure_single` if each text has one class."""
+    if several:
+        return measure_several(probabilities, labels, threshold)
+    return measure_single(probabilities, [label for (label,) in labels])
 
 
 def measure_single(probabilities: Probabilities, labels: Sequence[int]) -> ClassificationQuality:
@@ -137,11 +147,7 @@ def measured(
 
     A class `oos` counts as no class in the detection.
     """
-    if several:
-        quality = measure_several(probabilities, labels, threshold)
-    else:
-        quality = measure_single(probabilities, [classes[0] for classes in labels])
-    found = quality.named()
+    found = measure(probabilities, labels, several=several, threshold=threshold).named()
     if len(outside):
         proper = [index for index, name in enumerate(names) if name != OUT_OF_SCOPE]
         inside = [bool(set(classes) & set(proper)) for classes in labels]

@@ -1,7 +1,6 @@
 """Text encoders of recipes: pretrained, or from scratch."""
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Self
 
 from pydantic import model_validator
@@ -12,6 +11,7 @@ from training.data.tokenization import build_encoder_tokenizer
 from training.networks.pretrained import encoder_directory
 from training.networks.text_encoder import TOKENIZER, EncoderConfig, TextEncoder, load_text_encoder, read_config
 from training.settings import Fraction, PositiveInt, Settings
+from training.tasks.task import RunFiles
 
 __all__ = ["EncoderSettings", "chosen_encoder", "encoder_files", "load_pretrained", "read_encoder"]
 
@@ -74,9 +74,7 @@ def load_pretrained(encoder: TextEncoder, settings: EncoderSettings) -> None:
         encoder.load_state_dict(load_text_encoder(encoder_directory(settings.pretrained)).state_dict())
 
 
-def encoder_files(
-    run: RunDirectory, tokenizer: EncoderTokenizer, config: EncoderConfig
-) -> Mapping[Path, Callable[[Path], object]]:
+def encoder_files(run: RunDirectory, tokenizer: EncoderTokenizer, config: EncoderConfig) -> RunFiles:
     """Return the files of a run directory that hold an encoder's tokenizer and sizes, and how each is written."""
     sizes = config.model_dump_json(indent=2)
     return {run.tokenizer: tokenizer.save, run.encoder: lambda path: path.write_text(sizes, encoding="utf-8")}

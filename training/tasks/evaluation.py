@@ -1,31 +1,24 @@
 """Evaluation in batches: dropout off, no gradients, results in the order of the split."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from training.tasks.task import Batches
+from training.data.batching import Batches, ExampleBatch
 
-__all__ = ["in_order", "in_turn"]
-
-
-class IndexedBatch(Protocol):
-    """Examples of a split, in any order."""
-
-    @property
-    def indices(self) -> Tensor:
-        """`[B]`: places of the examples in their split."""
-        ...
+__all__ = ["evaluate_batches", "evaluate_examples"]
 
 
 T = TypeVar("T")
 BatchT = TypeVar("BatchT")
-IndexedT = TypeVar("IndexedT", bound=IndexedBatch)
+ExampleT = TypeVar("ExampleT", bound=ExampleBatch)
 
 
-def in_turn(model: nn.Module, batches: Batches[BatchT], compute: Callable[[BatchT], T]) -> Iterator[tuple[BatchT, T]]:
+def evaluate_batches(
+    model: nn.Module, batches: Batches[BatchT], compute: Callable[[BatchT], T]
+) -> Iterator[tuple[BatchT, T]]:
     """Yield each batch with its result; `compute` runs with dropout off and without gradients."""
     was_training = model.training
     model.eval()
@@ -38,9 +31,11 @@ def in_turn(model: nn.Module, batches: Batches[BatchT], compute: Callable[[Batch
         model.train(was_training)
 
 
-def in_order(model: nn.Module, batches: Batches[IndexedT], compute: Callable[[IndexedT], Iterable[T]]) -> list[T]:
+def evaluate_examples(
+    model: nn.Module, batches: Batches[ExampleT], compute: Callable[[ExampleT], Iterable[T]]
+) -> list[T]:
     """Return the results of all examples in the order of their split; `compute` returns those of a batch."""
     found: dict[int, T] = {}
-    for batch, results in in_turn(model, batches, compute):
+    for batch, results in evaluate_batches(model, batches, compute):
         found |= zip(batch.indices.tolist(), results, strict=True)
     return [found[index] for index in sorted(found)]

@@ -1,7 +1,7 @@
 """Export of models that write a target from a source: verification, int8 weights, measurement."""
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,13 +14,13 @@ from models.decoding.beam_search import SearchOptions
 from models.decoding.continuous import Decoding, Footprint
 from models.decoding.sequence_to_sequence import SourceQuery
 from training.export.calibration import RangeRecorder
-from training.export.graphs import ExportGraph
 from training.export.quantize import quantize_int8_static
-from training.export.task_export import TaskExport
-from training.networks.sequence_to_sequence import SequenceToSequenceModel
+from training.export.task_export import TOKENIZER, TaskExport
+from training.export.verify import absolute_difference, both_outputs
 from training.tasks.sequence_graphs import example_source, example_step
+from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 
-__all__ = ["CALIBRATION_SOURCES", "SequenceExport", "largest_difference"]
+__all__ = ["CALIBRATION_SOURCES", "SequenceExport"]
 
 CALIBRATION_SOURCES = 256
 """Training texts by which int8 ranges are set."""
@@ -38,9 +38,10 @@ class SequenceExport(TaskExport):
     positions: ClassVar[tuple[str, ...]]
     """Tables of positions, which are small and stay float32 in int8 graphs."""
 
-    @abc.abstractmethod
-    def network(self) -> SequenceToSequenceModel:
-        """Return the trained model."""
+    task: SequenceToSequenceTask[Any]
+
+    def files(self) -> Mapping[str, Callable[[Path], object]]:
+        return {TOKENIZER: self.task.tokenizer.save}
 
     @abc.abstractmethod
     def calibration(self) -> Sequence[SourceQuery]:
@@ -48,12 +49,28 @@ class SequenceExport(TaskExport):
 
     @property
     def longest(self) -> int:
-        """Longest source that graphs are compared at."""
+        """Return the length of the longest source that graphs are compared at."""
         return max(length for _, _, length in _SHAPES)
 
+    @torch.no_grad()
     def largest_difference(self, backend: Backend) -> float:
         """Return the largest difference over both graphs, all outputs and several shapes, except on padding."""
-        return largest_difference(self.network(), self.graphs, backend, self.longest)
+        encoder, worst = self.graphs["encode"].module, 0.0
+        for seed, (batch_size, beam, most) in enumerate(_SHAPES, 10):
+            length = min(most, self.longest)
+            source, lengths = example_source(self.task.model, batch_size=batch_size, length=length, seed=seed)
+            step = example_step(self.task.model, encoder, batch_size=batch_size, beam=beam, length=length, seed=seed)
+            for name, inputs in (("encode", (source, lengths)), ("step", step)):
+                expected, got = both_outputs(backend, name, self.graphs[name], inputs)
+                for key, value in expected.items():
+                    if key == "candidates":  # equal scores may change places
+                        continue
+                    difference = absolute_difference(value, got[key])
+                    if key.startswith("memory"):
+                        padding = np.arange(length) >= lengths.numpy()[:, None]
+                        np.moveaxis(difference, 2, 1)[padding] = 0
+                    worst = float(np.maximum(worst, np.max(difference)))
+        return worst
 
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
         """Return graphs with int8 products, by the ranges of activations in beam searches on training texts."""
@@ -64,7 +81,7 @@ class SequenceExport(TaskExport):
             layers=len(keys),
             heads=heads,
             hidden_size=heads * size,
-            vocab_size=self.network().output_layer.weight.shape[0],
+            vocab_size=self.task.model.output_layer.weight.shape[0],
         )
         for first in range(0, len(queries), _CALIBRATION_BATCH):
             group = queries[first : first + _CALIBRATION_BATCH]
@@ -72,7 +89,7 @@ class SequenceExport(TaskExport):
                 recorder,
                 footprint=footprint,
                 beam_size=_CALIBRATION_BEAM,
-                end_id=self.end_id(),
+                end_id=self.task.tokenizer.end_id,
                 idle_share=0.0,  # finished sentences would be observed too
             )
             searches = [(index, SearchOptions(), query.max_tokens) for index, query in enumerate(group)]
@@ -84,39 +101,7 @@ class SequenceExport(TaskExport):
             for name, model in models.items()
         }
 
-    @abc.abstractmethod
-    def end_id(self) -> int:
-        """Return the token that ends a target."""
-
     @classmethod
     def report(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> list[str]:
         values = cls.measure(model, recipe, split, data_dir)
         return [f"beam 5, {metric} {value:.2f}" for metric, value in values.items()]
-
-
-@torch.no_grad()
-def largest_difference(
-    model: SequenceToSequenceModel, graphs: Mapping[str, ExportGraph], backend: Backend, longest: int
-) -> float:
-    """Return the largest difference, see `SequenceExport.largest_difference`."""
-    encoder, worst = graphs["encode"].module, 0.0
-    for seed, (batch_size, beam, most) in enumerate(_SHAPES, 10):
-        length = min(most, longest)
-        source, lengths = example_source(model, batch_size=batch_size, length=length, seed=seed)
-        step = example_step(model, encoder, batch_size=batch_size, beam=beam, length=length, seed=seed)
-        for name, inputs in (("encode", (source, lengths)), ("step", step)):
-            contract = graphs[name].contract
-            names = [tensor.name for tensor in contract.outputs]
-            feed = {spec.name: value.numpy() for spec, value in zip(contract.inputs, inputs, strict=True)}
-            expected = dict(zip(names, graphs[name].module(*inputs), strict=True))
-            got = dict(zip(names, backend.run(name, feed, names), strict=True))
-            for key, value in expected.items():
-                if key == "candidates":  # equal scores may change places
-                    continue
-                with np.errstate(invalid="ignore"):  # minus infinity, where sparse, is equal to itself
-                    difference = np.where(got[key] == value.numpy(), 0, np.abs(got[key] - value.numpy()))
-                if key.startswith("memory"):
-                    padding = np.arange(length) >= lengths.numpy()[:, None]
-                    np.moveaxis(difference, 2, 1)[padding] = 0
-                worst = float(np.maximum(worst, np.max(difference)))
-    return worst

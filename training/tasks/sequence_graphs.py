@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from training.export.graphs import ExportGraph, contract
+from training.export.graphs import ExportGraph, contract, random_sequences
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
 
 __all__ = ["example_source", "example_step", "sequence_graphs"]
@@ -64,10 +64,7 @@ def sequence_graphs(model: SequenceToSequenceModel, encoder: nn.Module, step: nn
 def example_source(model: SequenceToSequenceModel, *, batch_size: int, length: int, seed: int) -> tuple[Tensor, Tensor]:
     """Return random sources `[B, S]` and lengths `[B]`, of which the first is S."""
     generator = torch.Generator().manual_seed(seed)
-    source = torch.randint(model.output_layer.weight.shape[0], (batch_size, length), generator=generator)
-    lengths = torch.randint(1, length + 1, (batch_size,), generator=generator)
-    lengths[0] = length
-    return source, lengths
+    return random_sequences(model.output_layer.weight.shape[0], batch_size, length, generator)
 
 
 @torch.no_grad()

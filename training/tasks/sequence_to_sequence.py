@@ -2,14 +2,15 @@
 
 import abc
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from torch import Tensor
 
+from models.text.tokenization import EncoderTokenizer, SubwordTokenizer
 from training.data.batching import IGNORED
 from training.data.pair_batching import PairBatch, PairBatches
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
-from training.tasks.evaluation import in_order
+from training.tasks.evaluation import evaluate_examples
 from training.tasks.task import Quality, Task
 
 __all__ = ["SequenceToSequenceTask"]
@@ -18,17 +19,11 @@ __all__ = ["SequenceToSequenceTask"]
 QualityT = TypeVar("QualityT", bound=Quality)
 
 
-class _Decoder(Protocol):
-    end_id: int
-
-    def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]: ...
-
-
 class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
     """Learns the next token of each target; is selected by the outputs of greedy search."""
 
     outputs = "tokens"
-    tokenizer: _Decoder
+    tokenizer: SubwordTokenizer | EncoderTokenizer
     model: SequenceToSequenceModel
 
     @abc.abstractmethod
@@ -54,7 +49,7 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
 
     def evaluate(self, batches: PairBatches) -> QualityT:
         """Return the quality of greedy search; references are the decoded targets unless the batches have others."""
-        outputs, targets = zip(*in_order(self.model, batches, self._greedy), strict=True)
+        outputs, targets = zip(*evaluate_examples(self.model, batches, self._greedy), strict=True)
         return self.quality(outputs, batches.references or [(target,) for target in targets])
 
     def _greedy(self, batch: PairBatch) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """A task: everything that the loop, the search, the exporter and the command line ask for."""
 
 import abc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -9,22 +9,17 @@ import torch
 from torch import Tensor
 
 from training.checkpoint import RunDirectory
+from training.data.batching import Batches
 from training.export.task_export import TaskExport
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
 
-__all__ = ["Batches", "Quality", "Task"]
+__all__ = ["Quality", "RunFiles", "Task"]
 
 BatchT = TypeVar("BatchT")
-BatchOut = TypeVar("BatchOut", covariant=True)
 
-
-class Batches(Protocol[BatchOut]):
-    """One corpus split, cut into batches; the same epoch number always gives the same batches in the same order."""
-
-    def __len__(self) -> int: ...
-
-    def epoch(self, number: int) -> Iterator[BatchOut]: ...
+RunFiles = Mapping[Path, Callable[[Path], object]]
+"""Files of a run directory, each with the function that writes it."""
 
 
 class Quality(Protocol):
@@ -58,6 +53,11 @@ class Task(abc.ABC, Generic[BatchT]):
     device: torch.device
     model: SoftmaxModel
 
+    def __init__(self, recipe: Recipe, data_dir: Path, device: torch.device, model: SoftmaxModel) -> None:
+        """Move a model, which has fresh parameters, to the device."""
+        self.recipe, self.data_dir, self.device = recipe, data_dir, device
+        self.model = model.to(device)
+
     @classmethod
     def metric_of(cls, recipe: Any) -> str:
         """Return the name of the metric that models of a recipe are selected by."""
@@ -66,8 +66,8 @@ class Task(abc.ABC, Generic[BatchT]):
 
     @classmethod
     @abc.abstractmethod
-    def prepare(cls, recipe: Any, run: RunDirectory, data_dir: Path) -> Mapping[Path, Callable[[Path], object]]:
-        """Return the files that a run directory keeps, such as the tokenizer, each with the function that writes it.
+    def prepare(cls, recipe: Any, run: RunDirectory, data_dir: Path) -> RunFiles:
+        """Return the files that a run directory keeps, such as the tokenizer.
 
         Reads the training data, and raises `ValueError` where a run could not succeed on it.
         """

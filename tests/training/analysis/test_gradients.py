@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from training.analysis.cli import gradients
-from training.analysis.gradients import Curve, curve, curve_rows, curves, plot, word_vector
+from training.analysis.gradients import Curve, curve, curve_rows, curves, word_vector
+from training.analysis.plots import plot_gradients
 from training.softmax import KERNELS, build_kernel
 
 NORM, SIZE = 2.5, 16
@@ -101,7 +102,7 @@ def test_the_table_has_all_numbers() -> None:
 
 @pytest.mark.parametrize("against", ["distance", "squared-distance"])
 def test_the_picture_is_a_picture(against: str, tmp_path: Path) -> None:
-    png, svg = plot(curves(points=50), tmp_path / "new", "a note", against)  # type: ignore[arg-type]
+    png, svg = plot_gradients(curves(points=50), tmp_path / "new", "a note", against)  # type: ignore[arg-type]
     assert png.read_bytes().startswith(b"\x89PNG")
     assert "</svg>" in svg.read_text()
 

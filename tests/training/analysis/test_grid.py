@@ -10,7 +10,8 @@ import yaml
 
 from tests.fixtures.classification import ERRANDS_RECIPE
 from training.analysis.cli import grid
-from training.analysis.grid import Measured, grid_rows, plot_curves, plot_metric, shown_rows
+from training.analysis.grid import Measured, grid_rows, shown_rows
+from training.analysis.plots import plot_curves, plot_metric
 from training.data.corpus import Corpus
 from training.recipe import Value, load_recipe
 from training.tune import Search, TrialResult

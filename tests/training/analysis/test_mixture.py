@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.analysis import mixture
 from training.analysis.cli import mixture as command
 from training.analysis.mixture import Shares, component_rows, mixture_shares, responsibilities, top_words, word_rows
 from training.checkpoint import RunDirectory
+from training.data.batching import IGNORED
 from training.recipe import Recipe
 from training.softmax import GeneralizedSoftmax
 from training.softmax.mixture import parse_kernels
+from training.tasks.evaluation import evaluate_batches
 from training.tasks.language_model import LanguageModelTask
 from training.trained import load_trained
 
@@ -55,7 +56,9 @@ def test_responsibilities_are_parts_of_the_probability(sparse_k: int | None) -> 
 
 
 def test_every_word_counts_once(task: LanguageModelTask, shares: Shares) -> None:
-    assert int(shares.counts.sum()) == sum(batch.num_targets for batch in task.batches("dev").epoch(0))
+    assert int(shares.counts.sum()) == sum(
+        int((batch.targets != IGNORED).sum()) for batch in task.batches("dev").epoch(0)
+    )
     assert int(shares.counts[task.tokenizer.end_id]) == 61  # the split's sentences
     for part in (shares.priors, shares.responsibilities):
         torch.testing.assert_close(part.sum(-1), shares.counts, rtol=1e-5, atol=1e-5)
@@ -65,7 +68,7 @@ def test_every_word_counts_once(task: LanguageModelTask, shares: Shares) -> None
 def test_sums_are_those_of_the_positions(task: LanguageModelTask, shares: Shares) -> None:
     layer, token = task.model.output_layer, task.tokenizer.end_id
     total = torch.zeros(len(shares.kernels), dtype=torch.float64)
-    for hidden, target in mixture._positions(task, task.batches("dev")):
+    for _, (hidden, target) in evaluate_batches(task.model, task.batches("dev"), task.context_vectors):
         total += layer.mixture_weights(hidden[target == token]).double().sum(0)
     torch.testing.assert_close(shares.priors[token], total)
 
@@ -78,7 +81,7 @@ def test_positions_are_those_of_the_metric_in_streams_too(tiny_recipe: Recipe, t
     stream.model.load_state_dict(task.model.state_dict())
     stream.model.eval().requires_grad_(False)
     total = 0.0
-    for hidden, target in mixture._positions(stream, stream.batches("dev")):
+    for _, (hidden, target) in evaluate_batches(stream.model, stream.batches("dev"), stream.context_vectors):
         total += float(stream.model.output_layer.target_log_prob(hidden, target).double().sum())
     assert total == pytest.approx(stream.evaluate(stream.batches("dev")).log_probability)
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from training.analysis.trials import best_as_yaml, plot, short_names, trial_rows
+from training.analysis.plots import plot_trials
+from training.analysis.trials import best_as_yaml, short_names, trial_rows
 from training.recipe import Recipe, Value
 from training.tune import TrialResult
 
@@ -54,5 +55,5 @@ def test_every_kind_of_value_is_drawn(tmp_path: Path) -> None:
         _trial(3, 700.0, pruned=True, loop__learning_rate=0.5),
     ]
     paths = ["loop.learning_rate", "output_layer.kernels", "data.x"]
-    assert plot(results, paths, "perplexity", tmp_path / "trials.png").read_bytes().startswith(b"\x89PNG")
-    assert plot(results[2:3], paths[:1], "perplexity", tmp_path / "none.png").is_file()
+    assert plot_trials(results, paths, "perplexity", tmp_path / "trials.png").read_bytes().startswith(b"\x89PNG")
+    assert plot_trials(results[2:3], paths[:1], "perplexity", tmp_path / "none.png").is_file()

@@ -15,7 +15,7 @@ def _order(batches: ImageBatches, epoch: int) -> list[int]:
 
 def test_without_a_seed_images_come_as_they_are() -> None:
     batches = list(ImageBatches(IMAGES, LABELS, batch_images=3, augment=True).epoch(0))
-    assert [batch.num_targets for batch in batches] == [3, 3, 1]
+    assert [len(batch.targets) for batch in batches] == [3, 3, 1]
     assert np.array_equal(np.concatenate([batch.images.numpy() for batch in batches]), IMAGES)
     assert [label for batch in batches for (label,) in batch.targets.tolist()] == LABELS.tolist()
 

@@ -20,7 +20,9 @@ def test_each_tenth_training_image_is_for_development(shapes_corpus: ImageCorpus
 
 
 def test_other_files_are_refused(shapes_corpus: ImageCorpus, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"train-0\.parquet is missing; .* comes from https://example.org"):
+    with pytest.raises(
+        FileNotFoundError, match=r"train-0\.parquet \(or \.gz\) is missing; .* comes from https://example.org"
+    ):
         shapes_corpus.images("train", tmp_path)
     (tmp_path / "shapes").mkdir()
     (tmp_path / "shapes" / "test.parquet").write_bytes(b"PAR1")

@@ -17,7 +17,7 @@ BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
 
 @pytest.fixture
 def manifest(tiny_export: Exported) -> Manifest:
-    """With two numbers of quality that are easy to find."""
+    """Return a manifest with two easily recognized metrics."""
     quality = tuple(
         Quality(metric="perplexity", value=value, dataset="toy", split=split)
         for split, value in (("dev", 12.345), ("test", 23.456))

@@ -173,7 +173,7 @@ def sparse_model(sparse_run: RunDirectory) -> RecurrentLanguageModel:
 
 
 def _probable(values: Array) -> Array:
-    """With the least probable word that is possible made impossible."""
+    """Return outputs in which the least probable possible word is impossible."""
     least = np.where(np.isneginf(values), np.inf, values).argmin(-1)
     result = values.copy()
     np.put_along_axis(result, least[..., None], -np.inf, -1)
@@ -209,7 +209,7 @@ def test_positions_that_rounding_may_decide_are_not_compared(
 ) -> None:
     """Half of the words come in pairs whose vectors differ by 1e-6, so that places 4 and 5 are often a pair's.
 
-    Which of the two is better is the other way round in the backend.
+    The backend ranks the two the other way round.
     """
     model = copy.deepcopy(sparse_model)
     model.output_layer.left.zero_()

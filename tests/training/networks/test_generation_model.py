@@ -41,7 +41,7 @@ def _in_one_pass(model: GenerationModel, source: list[int], target: list[int]) -
     segments = torch.zeros(total, config.hidden_size, dtype=torch.float64)
     segments[length:] = model.target_segment
     hidden = encoder.norm(encoder.words(torch.tensor(source + target)) + encoder.positions[:total] + segments)
-    for layer in model.layers():
+    for layer in model.encoder.encoder_layers():
         keys, values = layer.attention.key_value(hidden).chunk(2, dim=-1)
         query, heads = layer.attention.query(hidden), []
         for head in range(config.heads):

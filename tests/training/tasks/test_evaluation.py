@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from training.data.text_batching import TextBatch, TextBatches
-from training.tasks.evaluation import in_order, in_turn
+from training.tasks.evaluation import evaluate_batches, evaluate_examples
 
 TEXTS = [[1, 2, 3], [4], [5, 6], [7, 8, 9, 9]]
 
@@ -25,7 +25,7 @@ def batches() -> TextBatches:
 def test_results_are_in_the_order_of_the_split(model: nn.Module, batches: TextBatches) -> None:
     assert len(batches) > 1
     assert [batch.indices.tolist() for batch in batches.epoch(0)] != [[0, 1, 2, 3]]
-    found = in_order(model, batches, lambda batch: batch.tokens[:, 0].tolist())
+    found = evaluate_examples(model, batches, lambda batch: batch.tokens[:, 0].tolist())
     assert found == [1, 4, 5, 7]
 
 
@@ -36,7 +36,7 @@ def test_dropout_and_gradients_are_off_while_computing(model: nn.Module, batches
         return outputs
 
     model.train()
-    turns = list(in_turn(model, batches, compute))
+    turns = list(evaluate_batches(model, batches, compute))
     assert model.training
     assert not any(outputs.requires_grad for _, outputs in turns)
     values = torch.cat([outputs for _, outputs in turns])
@@ -48,10 +48,10 @@ def test_a_model_trains_on_after_an_error(model: nn.Module, batches: TextBatches
         raise FloatingPointError
 
     with pytest.raises(FloatingPointError):
-        in_order(model, batches, compute)
+        evaluate_examples(model, batches, compute)
     assert model.training
 
 
 def test_a_batch_needs_a_result_for_each_example(model: nn.Module, batches: TextBatches) -> None:
     with pytest.raises(ValueError, match="zip"):
-        in_order(model, batches, lambda batch: [1])
+        evaluate_examples(model, batches, lambda batch: [1])

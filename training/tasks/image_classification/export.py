@@ -6,7 +6,6 @@ Shapes: `B` images, `S` height and width.
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx
 import torch
@@ -26,9 +25,7 @@ from training.tasks.classification_export import LABELS, ClassifierExport, proba
 from training.tasks.classification_quality import measure_single
 from training.tasks.image_classification.reading import image_source, read_images
 from training.tasks.image_classification.settings import ImageClassificationRecipe
-
-if TYPE_CHECKING:
-    from training.tasks.image_classification.task import ImageClassificationTask
+from training.tasks.image_classification.task import ImageClassificationTask
 
 __all__ = ["ClassifyImageGraph", "ImageClassificationExport"]
 
@@ -54,7 +51,7 @@ class ImageClassificationExport(ClassifierExport):
 
     inputs = "image"
 
-    def __init__(self, task: "ImageClassificationTask") -> None:
+    def __init__(self, task: ImageClassificationTask) -> None:
         self.check(task.recipe)
         if task.recipe.export.quantization != "none":
             raise ExportError("export.quantization: classifiers of images are exported in float32")

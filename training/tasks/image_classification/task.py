@@ -1,6 +1,6 @@
 """Training of image classifiers: classes, encoder, batches."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -13,10 +13,10 @@ from training.networks.image_classifier import ImageClassifier
 from training.networks.image_encoder import DenseNet, EfficientNetLite0, ImageEncoder, load_efficientnet_lite0
 from training.networks.pretrained import image_weights
 from training.tasks.classification import ClassificationTask, label_file, read_labels
-from training.tasks.image_classification.export import ImageClassificationExport
 from training.tasks.image_classification.reading import image_source, read_images
 from training.tasks.image_classification.settings import ImageClassificationRecipe, ImageEncoderSettings
 from training.tasks.registry import register
+from training.tasks.task import RunFiles
 
 __all__ = ["ImageClassificationTask"]
 
@@ -26,7 +26,6 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
     """Learns the class of an image."""
 
     recipe_type = ImageClassificationRecipe
-    exporter = ImageClassificationExport
     single_process = "batch normalization needs the whole batch"
     recipe: ImageClassificationRecipe
     model: ImageClassifier
@@ -34,13 +33,10 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
     def __init__(
         self, recipe: ImageClassificationRecipe, labels: Sequence[str], data_dir: Path, device: torch.device
     ) -> None:
-        self.recipe = recipe
         self.labels = tuple(labels)
-        self.data_dir = data_dir
-        self.device = device
         encoder = _encoder(recipe.network)
         layer = recipe.output_layer.build(len(labels), encoder.hidden_size)
-        self.model = ImageClassifier(encoder, layer, recipe.network.scale).to(device)
+        super().__init__(recipe, data_dir, device, ImageClassifier(encoder, layer, recipe.network.scale))
 
     @staticmethod
     def build_labels(recipe: ImageClassificationRecipe, data_dir: Path) -> list[str]:
@@ -51,9 +47,7 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
         return source.labels(data_dir)
 
     @classmethod
-    def prepare(
-        cls, recipe: ImageClassificationRecipe, run: RunDirectory, data_dir: Path
-    ) -> Mapping[Path, Callable[[Path], object]]:
+    def prepare(cls, recipe: ImageClassificationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
         return {run.labels: label_file(cls.build_labels(recipe, data_dir))}
 
     @classmethod
@@ -77,8 +71,7 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
         )
 
     def vectors(self, batch: ImageBatch) -> Tensor:
-        vectors: Tensor = self.model(batch.images.to(self.device))
-        return vectors
+        return self.model(batch.images.to(self.device))
 
 
 def _encoder(network: ImageEncoderSettings) -> ImageEncoder:

@@ -6,7 +6,6 @@ Shapes: `B` sequences, `T` time steps.
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx
 
@@ -17,15 +16,13 @@ from training.export.model_card import Card
 from training.export.quantize import quantize_int8
 from training.export.task_export import TOKENIZER, TaskExport, vocabulary_section
 from training.tasks.language_model.graphs import language_model_graphs
-from training.tasks.language_model.perplexity import Perplexity
+from training.tasks.language_model.perplexity import Perplexity, covered_line, perplexity_line
 from training.tasks.language_model.reading import split_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
+from training.tasks.language_model.task import LanguageModelTask
 from training.tasks.language_model.verification import largest_difference
 
-if TYPE_CHECKING:
-    from training.tasks.language_model.task import LanguageModelTask
-
-__all__ = ["LanguageModelExport", "bundle_perplexity", "covered_line", "perplexity_line"]
+__all__ = ["LanguageModelExport", "bundle_perplexity"]
 
 
 class LanguageModelExport(TaskExport):
@@ -34,7 +31,7 @@ class LanguageModelExport(TaskExport):
     torchscript = "language_model.pt"
     quantization = "int8-dynamic"
 
-    def __init__(self, task: "LanguageModelTask") -> None:
+    def __init__(self, task: LanguageModelTask) -> None:
         self.task = task
         self.graphs = language_model_graphs(task.model)
 
@@ -96,17 +93,3 @@ class LanguageModelExport(TaskExport):
 def bundle_perplexity(model: LanguageModel, texts: list[str]) -> Perplexity:
     """Return the perplexity of a loaded bundle, by the same code that serves it."""
     return Perplexity.of(token.log_probability for score in model.score(texts) for token in score.tokens)
-
-
-def perplexity_line(metric: str, result: Perplexity) -> str:
-    """Return a line about all tokens."""
-    return f"{metric} {result.value:.4f}, log-probability {result.log_probability:.2f}, {result.num_tokens} tokens"
-
-
-def covered_line(result: Perplexity) -> str:
-    """Return a line about the tokens that a sparse-softmax gives a probability."""
-    covered = result.num_tokens - result.num_impossible
-    return (
-        f"sparse-softmax coverage {result.coverage:.4f} ({covered} of {result.num_tokens} tokens), "
-        f"perplexity {result.of_possible:.4f} of those covered"
-    )

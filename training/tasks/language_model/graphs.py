@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from training.export.folding import FoldedSoftmax
-from training.export.graphs import ExportGraph, contract
+from training.export.graphs import ExportGraph, contract, random_sequences
 from training.export.topk import top_k
 from training.networks.language_model import RecurrentLanguageModel
 
@@ -18,18 +18,12 @@ __all__ = ["NextWordsGraph", "ScoreGraph", "example_inputs", "language_model_gra
 
 
 class _StatefulGraph(nn.Module):
-    """Common part: tokens and recurrent state in, context vectors and new state out."""
+    """The common part of both graphs: the network, and the output layer for inference."""
 
     def __init__(self, model: RecurrentLanguageModel) -> None:
         super().__init__()
         self.model = model
         self.output_layer = FoldedSoftmax(model.output_layer)
-
-    def context_vectors(
-        self, tokens: Tensor, lengths: Tensor, hidden: Tensor, cell: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        outputs, (hidden, cell) = self.model(tokens, (hidden, cell), lengths)
-        return outputs, hidden, cell
 
 
 class NextWordsGraph(_StatefulGraph):
@@ -43,7 +37,7 @@ class NextWordsGraph(_StatefulGraph):
         -> log-probabilities `[B, k]` and ids `[B, k]` of the k best words, entropy `[B]` in nats, mixture weights
         `[B, K]`, new hidden and cell `[L, B, d]`.
         """
-        outputs, hidden, cell = self.context_vectors(tokens, lengths, hidden, cell)
+        outputs, (hidden, cell) = self.model(tokens, (hidden, cell), lengths)
         last = outputs[torch.arange(tokens.shape[0], device=tokens.device), lengths - 1]
         layer = self.output_layer
         log_probabilities = layer.log_prob(last)
@@ -63,13 +57,13 @@ class ScoreGraph(_StatefulGraph):
 
         What stands behind a sequence's length is meaningless.
         """
-        outputs, hidden, cell = self.context_vectors(tokens, lengths, hidden, cell)
+        outputs, (hidden, cell) = self.model(tokens, (hidden, cell), lengths)
         scores = self.output_layer.target_log_prob(outputs.flatten(0, 1), targets.flatten())
         return scores.view_as(targets), hidden, cell
 
 
 def language_model_graphs(model: RecurrentLanguageModel) -> Mapping[str, ExportGraph]:
-    """`next_words` and `score` of a model, as the manifest names them."""
+    """Return the graphs `next_words` and `score` of a model."""
     layers, size = model.network.state_shape
     vocabulary, components = model.output_layer.weight.shape[0], model.output_layer.num_components
     state = ("float32", (layers, "batch", size))
@@ -103,11 +97,9 @@ def language_model_graphs(model: RecurrentLanguageModel) -> Mapping[str, ExportG
 
 
 def example_inputs(model: RecurrentLanguageModel, *, batch_size: int, steps: int, seed: int) -> tuple[Tensor, ...]:
-    """Random tokens `[B, T]`, lengths `[B]` of which the first is T, hidden and cell `[L, B, d]`."""
+    """Return random tokens `[B, T]`, lengths `[B]` of which the first is T, hidden and cell `[L, B, d]`."""
     generator = torch.Generator().manual_seed(seed)
     layers, size = model.network.state_shape
-    tokens = torch.randint(model.output_layer.weight.shape[0], (batch_size, steps), generator=generator)
-    lengths = torch.randint(1, steps + 1, (batch_size,), generator=generator)
-    lengths[0] = steps
+    tokens, lengths = random_sequences(model.output_layer.weight.shape[0], batch_size, steps, generator)
     hidden, cell = torch.rand(2, layers, batch_size, size, generator=generator) * 2 - 1
     return tokens, lengths, hidden, cell

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-__all__ = ["Perplexity"]
+__all__ = ["Perplexity", "covered_line", "perplexity_line"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,12 @@ class Perplexity:
 
     @property
     def value(self) -> float:
-        """Per token; infinite where one is impossible."""
+        """Return the perplexity per token; infinite where a token is impossible."""
         return math.inf if self.num_impossible else self.of_possible
 
     @property
     def of_possible(self) -> float:
-        """Per token of those that are possible. Says little without `coverage`: dropping hard tokens improves it."""
+        """Return the perplexity per possible token. Judge it by `coverage` too: dropping hard tokens improves it."""
         try:
             return math.exp(-self.log_probability / (self.num_tokens - self.num_impossible))
         except (OverflowError, ZeroDivisionError):
@@ -34,7 +34,7 @@ class Perplexity:
 
     @property
     def coverage(self) -> float:
-        """Share of the tokens that are possible."""
+        """Return the fraction of tokens that are possible."""
         return 1 - self.num_impossible / self.num_tokens
 
     @classmethod
@@ -43,3 +43,17 @@ class Perplexity:
         values = list(log_probabilities)
         possible = [value for value in values if value != -math.inf]
         return cls(math.fsum(possible), len(values), len(values) - len(possible))
+
+
+def perplexity_line(metric: str, result: Perplexity) -> str:
+    """Return a line about all tokens."""
+    return f"{metric} {result.value:.4f}, log-probability {result.log_probability:.2f}, {result.num_tokens} tokens"
+
+
+def covered_line(result: Perplexity) -> str:
+    """Return a line about the tokens that a sparse-softmax gives a probability."""
+    covered = result.num_tokens - result.num_impossible
+    return (
+        f"sparse-softmax coverage {result.coverage:.4f} ({covered} of {result.num_tokens} tokens), "
+        f"perplexity {result.of_possible:.4f} of those covered"
+    )

@@ -1,6 +1,6 @@
 """Training of language models: vocabulary, batches, loss, metric."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,24 +13,20 @@ from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, Str
 from training.data.tokenization import build_word_tokenizer
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
-from training.tasks.evaluation import in_turn
-from training.tasks.language_model.export import LanguageModelExport, covered_line, perplexity_line
-from training.tasks.language_model.perplexity import Perplexity
+from training.tasks.evaluation import evaluate_batches
+from training.tasks.language_model.perplexity import Perplexity, covered_line, perplexity_line
 from training.tasks.language_model.reading import split_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
 from training.tasks.registry import register
-from training.tasks.task import Task
+from training.tasks.task import RunFiles, Task
 
 __all__ = ["LanguageModelTask", "build_model"]
 
 
 def build_model(recipe: LanguageModelRecipe, vocab_size: int) -> RecurrentLanguageModel:
     """Return the network and output layer of a recipe, with fresh parameters."""
-    network = recipe.network
-    return RecurrentLanguageModel(
-        LSTM(network.hidden_size, network.num_layers, network.dropout),
-        recipe.output_layer.build(vocab_size, network.hidden_size),
-    )
+    network = LSTM(**recipe.network.model_dump())
+    return RecurrentLanguageModel(network, recipe.output_layer.build(vocab_size, recipe.network.hidden_size))
 
 
 @register("language-model")
@@ -41,7 +37,6 @@ class LanguageModelTask(Task[Batch]):
     """
 
     recipe_type = LanguageModelRecipe
-    exporter = LanguageModelExport
     metric = "perplexity"
     """Metric that models are selected by; that of a sparse layer has another name, see `evaluate`."""
     maximize = False
@@ -52,13 +47,10 @@ class LanguageModelTask(Task[Batch]):
     def __init__(
         self, recipe: LanguageModelRecipe, tokenizer: WordTokenizer, data_dir: Path, device: torch.device
     ) -> None:
-        self.recipe = recipe
+        super().__init__(recipe, data_dir, device, build_model(recipe, tokenizer.vocab_size))
         self.tokenizer = tokenizer
-        self.device = device
-        self.model = build_model(recipe, tokenizer.vocab_size).to(device)
         if recipe.output_layer.sparse_k is not None:
             self.metric = "plain_softmax_perplexity"
-        self.data_dir = data_dir
         self._state: State | None = None
 
     @staticmethod
@@ -80,16 +72,14 @@ class LanguageModelTask(Task[Batch]):
         return tokenizer
 
     @classmethod
-    def prepare(
-        cls, recipe: LanguageModelRecipe, run: RunDirectory, data_dir: Path
-    ) -> Mapping[Path, Callable[[Path], object]]:
+    def prepare(cls, recipe: LanguageModelRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
         return {run.tokenizer: cls.build_tokenizer(recipe, data_dir).save}
 
     @classmethod
     def open(cls, recipe: LanguageModelRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
         return cls(recipe, WordTokenizer.from_file(run.tokenizer), data_dir, device)
 
-    def batches(self, split: str) -> Batches:
+    def batches(self, split: str) -> Batches[Batch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed."""
         data = self.recipe.data
         sentences = self.tokenizer.encode_batch(split_texts(data, split, self.data_dir))
@@ -102,27 +92,23 @@ class LanguageModelTask(Task[Batch]):
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
         """Return the summed loss over the batch's targets and their number; advances the recurrent state."""
-        hidden, targets = self._context_vectors(batch)
+        hidden, targets = self.context_vectors(batch)
         return self.model.output_layer.loss(hidden, targets), targets.shape[0]
 
-    def evaluate(self, batches: Batches, *, sparse: bool = False) -> Perplexity:
+    def evaluate(self, batches: Batches[Batch], *, sparse: bool = False) -> Perplexity:
         """Return the perplexity on a split, dropout and label smoothing off; leaves the training state as it was.
 
         For a layer with `sparse_k` it is that of the plain softmax of the same scores, which can be compared between
         all layers and be selected by: the sparse distribution's is infinite with the first target outside the k best,
         and the sparse loss favours equal scores: with k = 1 they make it 0. `sparse` asks for the distribution served.
         """
-        return Perplexity.of(self._log_probabilities(batches, sparse))
-
-    def _log_probabilities(self, batches: Batches, sparse: bool) -> list[float]:
-        kept = self._state
-        layer = self.model.output_layer
-        turns = in_turn(
-            self.model, batches, lambda batch: layer.target_log_prob(*self._context_vectors(batch), sparse=sparse)
+        kept, layer = self._state, self.model.output_layer
+        evaluated = evaluate_batches(
+            self.model, batches, lambda batch: layer.target_log_prob(*self.context_vectors(batch), sparse=sparse)
         )
-        values = [value for _, found in turns for value in found.tolist()]
+        perplexity = Perplexity.of(value for _, found in evaluated for value in found.tolist())
         self._state = kept
-        return values
+        return perplexity
 
     def qualities(self, split: str) -> dict[str, float]:
         return {self.metric: self.evaluate(self.batches(split)).value}
@@ -134,8 +120,8 @@ class LanguageModelTask(Task[Batch]):
             lines.append(covered_line(self.evaluate(batches, sparse=True)))
         return lines
 
-    def _context_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return context vectors `[N, d]` and targets `[N]` of the N positions that have a target."""
+    def context_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return context vectors `[N, d]` and targets `[N]` of the N positions with a target; advances the state."""
         targets = batch.targets.to(self.device)
         state = self._state if batch.continues and self._state is not None else None
         if state is None:

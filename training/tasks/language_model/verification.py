@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.backend import Array, Backend
+from models.backend import Backend
 from training.export.graphs import ExportGraph
-from training.export.verify import TOLERANCE, ExportError
+from training.export.verify import TOLERANCE, ExportError, absolute_difference, both_outputs
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import State
 from training.tasks.language_model.graphs import example_inputs, language_model_graphs
@@ -55,10 +55,7 @@ def _clear(model: RecurrentLanguageModel, tokens: Tensor, lengths: Tensor, state
 
 
 def _difference(backend: Backend, name: str, graph: ExportGraph, inputs: tuple[Tensor, ...], valid: Tensor) -> float:
-    names = [tensor.name for tensor in graph.contract.outputs]
-    expected = {key: value.numpy() for key, value in zip(names, graph.module(*inputs), strict=True)}
-    feed = {spec.name: value.numpy() for spec, value in zip(graph.contract.inputs, inputs, strict=True)}
-    got = dict(zip(names, backend.run(name, feed, names), strict=True))
+    expected, got = both_outputs(backend, name, graph, inputs)
     if "words" in expected:
         last = valid.gather(1, inputs[1][:, None] - 1)[:, 0].numpy()
         for values in (expected, got):
@@ -68,11 +65,4 @@ def _difference(backend: Backend, name: str, graph: ExportGraph, inputs: tuple[T
     else:
         for values in (expected, got):
             values["log_probabilities"] = values["log_probabilities"][valid.numpy()]
-    return float(np.max([_largest(got[key], value) for key, value in expected.items()]))
-
-
-def _largest(got: Array, expected: Array) -> float:
-    """Return the largest difference, which is 0 where both are minus infinity, and infinite where one of them is."""
-    with np.errstate(invalid="ignore"):
-        differences = np.where(got == expected, 0.0, np.abs(got - expected))
-    return float(differences.max(initial=0.0))
+    return float(np.max([absolute_difference(value, got[key]).max(initial=0.0) for key, value in expected.items()]))

@@ -5,7 +5,6 @@ Shapes: `B` texts, `T` tokens, `C` classes, `d` hidden size.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -20,21 +19,19 @@ from models.text.padding import padded
 from training.export.attention import joined_projections
 from training.export.calibration import RangeRecorder
 from training.export.folding import FoldedSoftmax
+from training.export.graphs import random_sequences
 from training.export.model_card import Card
 from training.export.operators import attend
 from training.export.quantize import quantize_int8_static
 from training.export.task_export import TOKENIZER, vocabulary_section
 from training.export.topk import top_k
 from training.networks.text_classifier import TextClassifier, pooled
-from training.networks.transformer import EncoderLayer
 from training.tasks.classification import label_file
 from training.tasks.classification_export import LABELS, ClassifierExport, probability_table
 from training.tasks.classification_quality import measured
 from training.tasks.text_classification.reading import known_texts, label_ids, out_of_scope_texts, read_labelled
 from training.tasks.text_classification.settings import ClassificationRecipe
-
-if TYPE_CHECKING:
-    from training.tasks.text_classification.task import TextClassificationTask
+from training.tasks.text_classification.task import TextClassificationTask
 
 __all__ = ["ClassifyTextGraph", "TextClassificationExport"]
 
@@ -52,16 +49,13 @@ class ClassifyTextGraph(nn.Module):
         self.encoder = model.encoder
         self.pooling = model.pooling
         self.output_layer = FoldedSoftmax(model.output_layer)
-        self.joined = nn.ModuleList(joined_projections(layer.attention) for layer in self._layers())
-
-    def _layers(self) -> list[EncoderLayer]:
-        return [layer for layer in self.encoder.layers if isinstance(layer, EncoderLayer)]
+        self.joined = nn.ModuleList(joined_projections(layer.attention) for layer in self.encoder.encoder_layers())
 
     def forward(self, tokens: Tensor, lengths: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """tokens `[B, T]`, lengths `[B]`, k `[]` -> log-probabilities and numbers of the k best classes, `[B, k]`."""
         encoder = self.encoder
         hidden = encoder.norm(encoder.words(tokens) + encoder.positions[: tokens.shape[1]]).flatten(0, 1)
-        for joined, layer in zip(self.joined, self._layers(), strict=True):
+        for joined, layer in zip(self.joined, self.encoder.encoder_layers(), strict=True):
             query, keys, values = joined(hidden).view(*tokens.shape, -1).chunk(3, dim=-1)
             attended = attend(query, keys, values, lengths, layer.attention.heads).flatten(0, 1)
             hidden = layer.after(0, hidden, layer.attention.output(attended))
@@ -75,7 +69,7 @@ class TextClassificationExport(ClassifierExport):
 
     inputs = "text"
 
-    def __init__(self, task: "TextClassificationTask") -> None:
+    def __init__(self, task: TextClassificationTask) -> None:
         self.check(task.recipe)
         self.task, self.labels = task, task.labels
         inputs = {"tokens": ("int64", ("batch", "steps")), "lengths": ("int64", ("batch",))}
@@ -85,10 +79,7 @@ class TextClassificationExport(ClassifierExport):
     def _example(self, batch_size: int, length: int, *, seed: int) -> tuple[Tensor, Tensor]:
         """Return random tokens `[B, T]` and lengths `[B]`, of which the first is T."""
         generator = torch.Generator().manual_seed(seed)
-        tokens = torch.randint(self.task.tokenizer.vocab_size, (batch_size, length), generator=generator)
-        lengths = torch.randint(1, length + 1, (batch_size,), generator=generator)
-        lengths[0] = length
-        return tokens, lengths
+        return random_sequences(self.task.tokenizer.vocab_size, batch_size, length, generator)
 
     def files(self) -> Mapping[str, Callable[[Path], object]]:
         return {TOKENIZER: self.task.tokenizer.save, LABELS: label_file(self.labels)}

@@ -1,23 +1,16 @@
 """Texts and their classes: from a corpus of the registry, or from a user's own files."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from training.data.corpora import get_corpus
-from training.data.corpus_splits import corpus_split
-from training.data.own_files import LABELLED, read_split
+from training.data.corpus_splits import read_columns
+from training.data.own_files import LABELLED
 from training.tasks.classification_quality import OUT_OF_SCOPE
 from training.tasks.text_classification.settings import LabelledSettings
 
-__all__ = [
-    "LabelledText",
-    "known_texts",
-    "label_ids",
-    "labels_of",
-    "out_of_scope_texts",
-    "read_labelled",
-]
+__all__ = ["LabelledText", "known_texts", "label_ids", "out_of_scope_texts", "read_labelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +25,10 @@ class LabelledText:
 def read_labelled(data: LabelledSettings, split: str, data_dir: Path) -> list[LabelledText]:
     """Return the texts of `train`, `dev` or `test`.
 
-    A split without a file is held out of the training texts (see `training.data.own_files.records_of_split`). Raises
-    `ValueError` for a corpus without labels, for several labels where one is expected, and the errors of `read_split`
-    for own files.
+    Raises `ValueError` for several labels where one is expected, and the errors of `read_columns`.
     """
     outside = out_of_scope_texts(data, split, data_dir) if data.out_of_scope else []
-    if data.files is not None:
-        pairs = read_split(data.files, split, data_dir, LABELLED)
-    else:
-        assert data.corpus is not None
-        pairs = corpus_split(data.corpus, split, data_dir, LABELLED)
+    pairs = read_columns(data, split, data_dir, LABELLED)
     limits = [limit for limit in (data.limit, data.train_limit if split == "train" else None) if limit is not None]
     if limits:  # files are often sorted by class
         count = min(*limits, len(pairs))
@@ -75,11 +62,6 @@ def known_texts(data: LabelledSettings, split: str, data_dir: Path, labels: Sequ
     if data.limit is None and data.train_limit is None:
         return texts
     return [each for each in texts if set(each.labels) <= set(labels)]
-
-
-def labels_of(texts: Iterable[LabelledText]) -> list[str]:
-    """Return all classes in alphabetical order."""
-    return sorted({label for text in texts for label in text.labels})
 
 
 def label_ids(texts: Sequence[LabelledText], labels: Sequence[str]) -> list[tuple[int, ...]]:

@@ -1,6 +1,6 @@
 """Training of text classifiers: classes, encoder, batches, metrics."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -18,14 +18,8 @@ from training.tasks.classification import ClassificationTask, label_file, read_l
 from training.tasks.classification_quality import measured
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
 from training.tasks.registry import register
-from training.tasks.text_classification.export import TextClassificationExport
-from training.tasks.text_classification.reading import (
-    known_texts,
-    label_ids,
-    labels_of,
-    out_of_scope_texts,
-    read_labelled,
-)
+from training.tasks.task import RunFiles
+from training.tasks.text_classification.reading import known_texts, label_ids, out_of_scope_texts, read_labelled
 from training.tasks.text_classification.settings import ClassificationRecipe
 
 __all__ = ["Classes", "TextClassificationTask"]
@@ -45,23 +39,19 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
     """Learns the class, or the classes, of a text."""
 
     recipe_type = ClassificationRecipe
-    exporter = TextClassificationExport
     recipe: ClassificationRecipe
     model: TextClassifier
 
     def __init__(self, recipe: ClassificationRecipe, classes: Classes, data_dir: Path, device: torch.device) -> None:
-        self.recipe = recipe
         self.classes = classes
         self.labels = classes.labels
         self.tokenizer = classes.tokenizer
-        self.data_dir = data_dir
-        self.device = device
         self.several = recipe.data.multi_label
         self.metric = self.metric_of(recipe)
         network = recipe.network
         config = classes.encoder.model_copy(update={"dropout": network.dropout})
         layer = recipe.output_layer.build(len(classes.labels), config.hidden_size)
-        self.model = TextClassifier(TextEncoder(config), layer, network.pooling).to(device)
+        super().__init__(recipe, data_dir, device, TextClassifier(TextEncoder(config), layer, network.pooling))
 
     @staticmethod
     def build_classes(recipe: ClassificationRecipe, data_dir: Path) -> Classes:
@@ -71,7 +61,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         does not have the tokens of its tokenizer or the positions that texts need.
         """
         texts = read_labelled(recipe.data, "train", data_dir)
-        labels = labels_of(texts)
+        labels = sorted({label for text in texts for label in text.labels})
         if len(labels) < 2:
             raise ValueError(f"there is only one class, {labels[0]!r}")
         for split in ("dev", "test"):
@@ -86,9 +76,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         return "micro F1" if recipe.data.multi_label else "accuracy"
 
     @classmethod
-    def prepare(
-        cls, recipe: ClassificationRecipe, run: RunDirectory, data_dir: Path
-    ) -> Mapping[Path, Callable[[Path], object]]:
+    def prepare(cls, recipe: ClassificationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
         classes = cls.build_classes(recipe, data_dir)
         return {run.labels: label_file(classes.labels), **encoder_files(run, classes.tokenizer, classes.encoder)}
 
@@ -115,8 +103,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         return TextBatches(tokens, labels, batch_tokens=data.batch_tokens, seed=seed)
 
     def vectors(self, batch: TextBatch) -> Tensor:
-        vectors: Tensor = self.model(batch.tokens.to(self.device), batch.lengths.to(self.device))
-        return vectors
+        return self.model(batch.tokens.to(self.device), batch.lengths.to(self.device))
 
     def qualities(self, split: str) -> dict[str, float]:
         """Return all metrics on a split, that of out-of-scope detection among them if the corpus has such texts."""

@@ -1,24 +1,20 @@
 """Export of text generators: manifest section, calibration, measurement, model card."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import SourceQuery
 from models.tasks.text_generation import GenerationConfig, Generator
 from training.export.model_card import Card
-from training.export.task_export import TOKENIZER, vocabulary_section
-from training.networks.generation_model import GenerationModel
+from training.export.task_export import vocabulary_section
 from training.tasks.sequence_export import CALIBRATION_SOURCES, SequenceExport
 from training.tasks.text_generation.graphs import generation_graphs
 from training.tasks.text_generation.quality import measured
 from training.tasks.text_generation.reading import SourceTargets, read_source_targets
 from training.tasks.text_generation.settings import GenerationRecipe
-
-if TYPE_CHECKING:
-    from training.tasks.text_generation.task import TextGenerationTask
+from training.tasks.text_generation.task import TextGenerationTask
 
 __all__ = ["TextGenerationExport", "bundle_generation"]
 
@@ -29,23 +25,16 @@ class TextGenerationExport(SequenceExport):
     torchscript = "generator.pt"
     positions = ("encoder.positions",)
 
-    def __init__(self, task: "TextGenerationTask") -> None:
+    task: TextGenerationTask
+
+    def __init__(self, task: TextGenerationTask) -> None:
         self.task = task
         self.graphs = generation_graphs(task.model)
 
-    def network(self) -> GenerationModel:
-        return self.task.model
-
-    def end_id(self) -> int:
-        return self.task.tokenizer.end_id
-
     @property
     def longest(self) -> int:
-        """Longest source that leaves positions for some steps."""
+        """Return the length of the longest source that leaves positions for some steps."""
         return min(super().longest, self.task.recipe.data.max_tokens)
-
-    def files(self) -> Mapping[str, Callable[[Path], object]]:
-        return {TOKENIZER: self.task.tokenizer.save}
 
     def config(self) -> Mapping[str, object]:
         data, export = self.task.recipe.data, self.task.recipe.export
@@ -79,7 +68,7 @@ class TextGenerationExport(SequenceExport):
             f"units, {network.heads} heads, feed-forward {network.inner_size}, word vectors tied",
             outputs=f"Vocabulary: {config.vocab_size} word pieces",
             limits=f"Texts of up to {config.limits.max_tokens} word pieces are read, and up to "
-            f"{config.limits.max_output_tokens} are written. What it writes is often\nwrong: it repeats the biases of "
+            f"{config.limits.max_output_tokens} are written. Its outputs are often\nwrong: it repeats the biases of "
             "its corpus, and is no source of facts.",
             quality="Of texts written with beam size 5, 0 to 100: F1 of ROUGE with stemming, best of a text's "
             "references, and unsmoothed BLEU of words and punctuation in lower case. Equal sources count once.",

@@ -16,22 +16,18 @@ from training.export.graphs import ExportGraph
 from training.export.operators import attend, write_slots
 from training.export.topk import top_k
 from training.networks.generation_model import GenerationModel
-from training.networks.transformer import EncoderLayer
 from training.tasks.sequence_graphs import sequence_graphs
 
 __all__ = ["GenerationStepGraph", "ReadingGraph", "generation_graphs"]
 
 
 class _Layers(nn.Module):
-    """What both graphs have."""
+    """The common part of both graphs: the layers, with joined projections."""
 
     def __init__(self, model: GenerationModel) -> None:
         super().__init__()
         self.encoder = model.encoder
-        self.joined = nn.ModuleList(joined_projections(layer.attention) for layer in model.layers())
-
-    def layers(self) -> list[EncoderLayer]:
-        return [layer for layer in self.encoder.layers if isinstance(layer, EncoderLayer)]
+        self.joined = nn.ModuleList(joined_projections(layer.attention) for layer in model.encoder.encoder_layers())
 
 
 class ReadingGraph(_Layers):
@@ -41,7 +37,7 @@ class ReadingGraph(_Layers):
         """source `[B, S]`, its lengths `[B]` -> for each layer keys and values `[B, H, S, d / H]`."""
         encoder, memory = self.encoder, list[Tensor]()
         hidden = encoder.norm(encoder.words(source) + encoder.positions[: source.shape[1]]).flatten(0, 1)
-        for joined, layer in zip(self.joined, self.layers(), strict=True):
+        for joined, layer in zip(self.joined, self.encoder.encoder_layers(), strict=True):
             heads = layer.attention.heads
             query, keys, values = joined(hidden).view(*source.shape, -1).chunk(3, dim=-1)
             memory += [each.unflatten(-1, (heads, -1)).transpose(1, 2) for each in (keys, values)]
@@ -65,7 +61,7 @@ class GenerationStepGraph(_Layers):
         self, tokens: Tensor, positions: Tensor, visible: Tensor, source_lengths: Tensor, k: Tensor, *state: Tensor
     ) -> tuple[Tensor, ...]:
         """See `training.tasks.sequence_graphs`."""
-        encoder, layers = self.encoder, self.layers()
+        encoder, layers = self.encoder, self.encoder.encoder_layers()
         cache, memory = state[: 2 * len(layers)], state[2 * len(layers) :]
         width = memory[0].shape[2]
         source = torch.arange(width, device=tokens.device) < source_lengths[:, None]
@@ -91,7 +87,7 @@ class GenerationStepGraph(_Layers):
 def _attend_parts(
     query: Tensor, keys: tuple[Tensor, Tensor], values: tuple[Tensor, Tensor], masks: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Attention `[B, K, d]` of queries `[B, H, K, d / H]` to source and cache at once, neither of which is copied."""
+    """Return attention `[B, K, d]` of queries `[B, H, K, d / H]` to source and cache at once, without copies."""
     scale, width = query.shape[-1] ** -0.5, keys[0].shape[2]
     scores = [query @ part.transpose(2, 3) * scale + mask for part, mask in zip(keys, masks, strict=True)]
     weights = torch.softmax(torch.cat(scores, dim=-1), dim=-1)
@@ -100,5 +96,5 @@ def _attend_parts(
 
 
 def generation_graphs(model: GenerationModel) -> Mapping[str, ExportGraph]:
-    """`encode` and `step` of a model, as the manifest names them."""
+    """Return the graphs `encode` and `step` of a model."""
     return sequence_graphs(model, ReadingGraph(model), GenerationStepGraph(model))

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.data.corpus_splits import corpus_split
-from training.data.own_files import PAIRS, read_split
+from training.data.corpus_splits import read_columns
+from training.data.own_files import PAIRS
 from training.tasks.text_generation.settings import GenerationSettings
 
 __all__ = ["SourceTargets", "read_source_targets"]
@@ -21,16 +21,10 @@ class SourceTargets:
 def read_source_targets(data: GenerationSettings, split: str, data_dir: Path) -> list[SourceTargets]:
     """Return the texts of `train`, `dev` or `test`, each once, in the order of the file.
 
-    A split without a file is held out of the training texts (see `training.data.own_files.records_of_split`). Raises
-    the errors of `corpus_split` and, for own files, of `read_split`.
+    Raises the errors of `read_columns`.
     """
-    if data.files is not None:
-        pairs = read_split(data.files, split, data_dir)
-    else:
-        assert data.corpus is not None
-        pairs = corpus_split(data.corpus, split, data_dir, PAIRS)
     targets: dict[str, list[str]] = {}
-    for source, target in pairs:
+    for source, target in read_columns(data, split, data_dir, PAIRS):
         targets.setdefault(source, []).append(target)
     texts = [SourceTargets(source, tuple(found)) for source, found in targets.items()]
     return texts[: data.limit]

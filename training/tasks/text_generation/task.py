@@ -1,7 +1,7 @@
 """Training of text generators: encoder, batches, metrics."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -16,7 +16,7 @@ from training.networks.text_encoder import EncoderConfig, TextEncoder
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
-from training.tasks.text_generation.export import TextGenerationExport
+from training.tasks.task import RunFiles
 from training.tasks.text_generation.quality import METRIC, measured
 from training.tasks.text_generation.reading import SourceTargets, read_source_targets
 from training.tasks.text_generation.settings import GenerationRecipe
@@ -41,7 +41,6 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
     """Writes a text from a text, such as the subject of an e-mail; selected by ROUGE-L of greedy search."""
 
     recipe_type = GenerationRecipe
-    exporter = TextGenerationExport
     metric = METRIC
     recipe: GenerationRecipe
     tokenizer: EncoderTokenizer
@@ -55,13 +54,10 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         data_dir: Path,
         device: torch.device,
     ) -> None:
-        self.recipe = recipe
         self.tokenizer = tokenizer
-        self.data_dir = data_dir
-        self.device = device
         self.config = encoder.model_copy(update={"dropout": recipe.network.dropout})
         layer = recipe.output_layer.build(encoder.vocab_size, encoder.hidden_size)
-        self.model = GenerationModel(TextEncoder(self.config), layer).to(device)
+        super().__init__(recipe, data_dir, device, GenerationModel(TextEncoder(self.config), layer))
 
     @staticmethod
     def build_encoder(recipe: GenerationRecipe, data_dir: Path) -> tuple[EncoderTokenizer, EncoderConfig]:
@@ -75,9 +71,7 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         return chosen_encoder(recipe.network, every, longest, "data.max_tokens and data.max_output_tokens")
 
     @classmethod
-    def prepare(
-        cls, recipe: GenerationRecipe, run: RunDirectory, data_dir: Path
-    ) -> Mapping[Path, Callable[[Path], object]]:
+    def prepare(cls, recipe: GenerationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
         return encoder_files(run, *cls.build_encoder(recipe, data_dir))
 
     @classmethod

@@ -1,8 +1,7 @@
 """Export of translation models: manifest section, calibration, measurement, model card."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import sacrebleu
 
@@ -11,15 +10,12 @@ from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import SourceQuery
 from models.tasks.translation import TranslationConfig, Translator
 from training.export.model_card import Card
-from training.export.task_export import TOKENIZER, vocabulary_section
-from training.networks.translation_model import TranslationModel
+from training.export.task_export import vocabulary_section
 from training.tasks.sequence_export import CALIBRATION_SOURCES, SequenceExport
 from training.tasks.translation.graphs import translation_graphs
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import TranslationRecipe
-
-if TYPE_CHECKING:
-    from training.tasks.translation.task import TranslationTask
+from training.tasks.translation.task import TranslationTask
 
 __all__ = ["TranslationExport", "bundle_bleu"]
 
@@ -30,18 +26,11 @@ class TranslationExport(SequenceExport):
     torchscript = "translation_model.pt"
     positions = ("network.positions",)
 
-    def __init__(self, task: "TranslationTask") -> None:
+    task: TranslationTask
+
+    def __init__(self, task: TranslationTask) -> None:
         self.task = task
         self.graphs = translation_graphs(task.model)
-
-    def network(self) -> TranslationModel:
-        return self.task.model
-
-    def end_id(self) -> int:
-        return self.task.tokenizer.end_id
-
-    def files(self) -> Mapping[str, Callable[[Path], object]]:
-        return {TOKENIZER: self.task.tokenizer.save}
 
     def config(self) -> Mapping[str, object]:
         recipe = self.task.recipe

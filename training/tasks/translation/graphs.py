@@ -101,5 +101,5 @@ class DecoderStepGraph(nn.Module):
 
 
 def translation_graphs(model: TranslationModel) -> Mapping[str, ExportGraph]:
-    """`encode` and `step` of a model, as the manifest names them."""
+    """Return the graphs `encode` and `step` of a model."""
     return sequence_graphs(model, EncoderGraph(model), DecoderStepGraph(model))

@@ -1,6 +1,6 @@
 """Training of translation models: vocabulary, network, batches, metric."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -16,7 +16,7 @@ from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
-from training.tasks.translation.export import TranslationExport
+from training.tasks.task import RunFiles
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import TranslationRecipe
 
@@ -41,17 +41,8 @@ class TranslationQuality:
 
 def build_model(recipe: TranslationRecipe, vocab_size: int) -> TranslationModel:
     """Return the network and output layer of a recipe, with fresh parameters."""
-    network = recipe.network
-    transformer = Transformer(
-        network.hidden_size,
-        network.inner_size,
-        network.heads,
-        network.encoder_layers,
-        network.decoder_layers,
-        dropout=network.dropout,
-        norm=network.norm,
-    )
-    return TranslationModel(transformer, recipe.output_layer.build(vocab_size, network.hidden_size))
+    transformer = Transformer(**recipe.network.model_dump(exclude={"preset"}))
+    return TranslationModel(transformer, recipe.output_layer.build(vocab_size, recipe.network.hidden_size))
 
 
 @register("translation")
@@ -59,7 +50,6 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     """Translates one column of a parallel corpus into another; selected by BLEU of greedy translations."""
 
     recipe_type = TranslationRecipe
-    exporter = TranslationExport
     metric = "BLEU"
     recipe: TranslationRecipe
     tokenizer: SubwordTokenizer
@@ -68,11 +58,8 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     def __init__(
         self, recipe: TranslationRecipe, tokenizer: SubwordTokenizer, data_dir: Path, device: torch.device
     ) -> None:
-        self.recipe = recipe
+        super().__init__(recipe, data_dir, device, build_model(recipe, tokenizer.vocab_size))
         self.tokenizer = tokenizer
-        self.device = device
-        self.model = build_model(recipe, tokenizer.vocab_size).to(device)
-        self.data_dir = data_dir
 
     @staticmethod
     def build_tokenizer(recipe: TranslationRecipe, data_dir: Path) -> SubwordTokenizer:
@@ -81,9 +68,7 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         return build_subword_tokenizer((text for pair in pairs for text in pair), vocab_size=recipe.data.vocab_size)
 
     @classmethod
-    def prepare(
-        cls, recipe: TranslationRecipe, run: RunDirectory, data_dir: Path
-    ) -> Mapping[Path, Callable[[Path], object]]:
+    def prepare(cls, recipe: TranslationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
         return {run.tokenizer: cls.build_tokenizer(recipe, data_dir).save}
 
     @classmethod
