@@ -36,19 +36,7 @@ from models.text.prefix_cache import PrefixCache, count, packed, unpacked
 from models.text.shared_prefixes import windows
 from models.text.tokenization import WordTokenizer
 
-__all__ = [
-    "Component",
-    "LanguageModel",
-    "LanguageModelConfig",
-    "LstmNetwork",
-    "NextWord",
-    "NextWords",
-    "NextWordsQuery",
-    "Prefix",
-    "ScoreQuery",
-    "SentenceScore",
-    "TokenScore",
-]
+__all__ = ["LanguageModel", "LanguageModelConfig", "LstmNetwork"]
 
 _WINDOW_STEPS = 32
 """Time steps a scoring run takes at once; longer texts go on from the state."""

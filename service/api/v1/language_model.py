@@ -4,10 +4,11 @@ import math
 from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+from pydantic import BeforeValidator, Field
 
-from models.tasks.language_model import LanguageModel, NextWords, NextWordsQuery, ScoreQuery, SentenceScore
-from service.api.answer import Answer
+from models.tasks.language_model import LanguageModel
+from models.tasks.language_results import NextWords, NextWordsQuery, ScoreQuery
+from service.api.answer import Answer, Result, Results
 from service.api.endpoint import answer, register
 from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate
 from service.api.route import ModelRoute
@@ -37,7 +38,15 @@ class ScoreRequest(Body):
     model: ModelName = None
 
 
-class Word(BaseModel):
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value
+
+
+Finite = Annotated[float | None, BeforeValidator(_finite)]
+"""A number, or `null` where it is infinite: JSON has no infinity."""
+
+
+class Word(Result):
     """`</s>` is the end of the sentence, `<unk>` any word outside the vocabulary."""
 
     word: str
@@ -45,14 +54,14 @@ class Word(BaseModel):
     log_probability: float
 
 
-class ComponentWeight(BaseModel):
+class ComponentWeight(Result):
     """Weight of one mixture component in this context."""
 
     kernel: str
     weight: float
 
 
-class NextWordResult(BaseModel):
+class NextWordResult(Result):
     """The next words after one context, most probable first; entropy of the whole distribution in nats.
 
     Words of probability 0 are left out, so that a sparse-softmax may return fewer words than asked for.
@@ -64,23 +73,19 @@ class NextWordResult(BaseModel):
     components: list[ComponentWeight] | None = None
 
 
-class NextWordResponse(BaseModel):
+class NextWordResponse(Results[NextWordResult]):
     """One result per context, in order."""
 
-    model: str
-    version: int
-    results: list[NextWordResult]
 
-
-class Token(BaseModel):
+class Token(Result):
     """One word of a scored text; the last is the sentence end."""
 
     word: str
-    log_probability: Annotated[float | None, Field(description="`null` where the probability is 0.")]
+    log_probability: Annotated[Finite, Field(description="`null` where the probability is 0.")]
     unknown: bool
 
 
-class ScoreResult(BaseModel):
+class ScoreResult(Result):
     """Log-probability (base e) of a text and its end, and the perplexity per token.
 
     Both are `null` where a token has probability 0, which a sparse-softmax gives all words but the best: JSON has no
@@ -88,17 +93,13 @@ class ScoreResult(BaseModel):
     """
 
     text: str
-    log_probability: float | None
-    perplexity: float | None
+    log_probability: Finite
+    perplexity: Finite
     tokens: list[Token]
 
 
-class ScoreResponse(BaseModel):
+class ScoreResponse(Results[ScoreResult]):
     """One result per text, in order."""
-
-    model: str
-    version: int
-    results: list[ScoreResult]
 
 
 @router.post(
@@ -112,12 +113,18 @@ async def next_word(
     def query(model: LanguageModel, context: str) -> NextWordsQuery:
         return model.next_words_query(context, body.top_k, truncate=body.truncate)
 
+    def result(found: NextWords) -> NextWordResult:
+        response = NextWordResult.model_validate(found)
+        if not body.explain or len(found.components) == 1:
+            response.components = None
+        return response
+
     return await answer(
         request,
         "next-word",
         body.context,
         query,
-        lambda result: _next_word_result(result, body.explain),
+        result,
         model=body.model,
         timeout_ms=timeout_ms,
         priority=priority,
@@ -133,32 +140,12 @@ async def score(body: ScoreRequest, request: Request, timeout_ms: Deadline = Non
         return model.score_query(text, truncate=body.truncate)
 
     return await answer(
-        request, "score", body.text, query, _score_result, model=body.model, timeout_ms=timeout_ms, priority=priority
+        request,
+        "score",
+        body.text,
+        query,
+        ScoreResult.model_validate,
+        model=body.model,
+        timeout_ms=timeout_ms,
+        priority=priority,
     )
-
-
-def _next_word_result(result: NextWords, explain: bool) -> NextWordResult:
-    words = [
-        Word(word=word.word, probability=word.probability, log_probability=word.log_probability)
-        for word in result.words
-    ]
-    shown = explain and len(result.components) > 1
-    components = [ComponentWeight(kernel=c.kernel, weight=c.weight) for c in result.components] if shown else None
-    return NextWordResult(context=result.context, words=words, entropy=result.entropy, components=components)
-
-
-def _score_result(result: SentenceScore) -> ScoreResult:
-    tokens = [
-        Token(word=token.word, log_probability=_finite(token.log_probability), unknown=token.unknown)
-        for token in result.tokens
-    ]
-    return ScoreResult(
-        text=result.text,
-        log_probability=_finite(result.log_probability),
-        perplexity=_finite(result.perplexity),
-        tokens=tokens,
-    )
-
-
-def _finite(value: float) -> float | None:
-    return None if math.isinf(value) else value
