@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict
@@ -25,6 +25,11 @@ class Result(BaseModel):
     """A part of a response, made from the attributes of the same names that a model's result has."""
 
     model_config = ConfigDict(from_attributes=True)
+
+    @classmethod
+    def of(cls, result: object) -> Self:
+        """Return the part of the response for a model's result."""
+        return cls.model_validate(result)
 
 
 ResultT = TypeVar("ResultT", bound=Result)

@@ -73,7 +73,7 @@ async def classify(
         "classify",
         body.text or body.image or (),
         text_query if body.image is None else image_query,
-        ClassifyResult.model_validate,
+        ClassifyResult.of,
         model=body.model,
         timeout_ms=timeout_ms,
         priority=priority,

@@ -114,7 +114,7 @@ async def next_word(
         return model.next_words_query(context, body.top_k, truncate=body.truncate)
 
     def result(found: NextWords) -> NextWordResult:
-        response = NextWordResult.model_validate(found)
+        response = NextWordResult.of(found)
         if not body.explain or len(found.components) == 1:
             response.components = None
         return response
@@ -140,12 +140,5 @@ async def score(body: ScoreRequest, request: Request, timeout_ms: Deadline = Non
         return model.score_query(text, truncate=body.truncate)
 
     return await answer(
-        request,
-        "score",
-        body.text,
-        query,
-        ScoreResult.model_validate,
-        model=body.model,
-        timeout_ms=timeout_ms,
-        priority=priority,
+        request, "score", body.text, query, ScoreResult.of, model=body.model, timeout_ms=timeout_ms, priority=priority
     )

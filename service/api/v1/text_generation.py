@@ -55,13 +55,7 @@ async def generate_text(
             truncate=body.truncate,
         )
 
+    result = GenerateResult.of
     return await answer(
-        request,
-        "generate",
-        body.text,
-        query,
-        GenerateResult.model_validate,
-        model=body.model,
-        timeout_ms=timeout_ms,
-        priority=priority,
+        request, "generate", body.text, query, result, model=body.model, timeout_ms=timeout_ms, priority=priority
     )

@@ -50,13 +50,7 @@ async def translate(
                 raise QueueFull(never=True) from error
             raise
 
+    result = TranslateResult.of
     return await answer(
-        request,
-        "translate",
-        body.text,
-        query,
-        TranslateResult.model_validate,
-        model=body.model,
-        timeout_ms=timeout_ms,
-        priority=priority,
+        request, "translate", body.text, query, result, model=body.model, timeout_ms=timeout_ms, priority=priority
     )
