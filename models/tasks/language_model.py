@@ -83,6 +83,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         self._tokenizer = tokenizer
         self._limit = TextLimit(self.config.limits.max_tokens)
         self._end = self.config.special_tokens.end
+        self.vocab_size = self.config.vocab_size
         self._kernels = tuple(kernel.name for kernel in manifest.softmax.kernels)
         self._cache: PrefixCache[NextWords] | None = None
         self._on_lookup: Callable[[bool], object] = bool
@@ -90,10 +91,6 @@ class LanguageModel(Model[LanguageModelConfig]):
     @classmethod
     def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
         return cls(manifest, load_tokenizer(WordTokenizer, path, manifest.config), backend)
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
 
     @property
     def operations(self) -> Mapping[str, BatchFunction]:

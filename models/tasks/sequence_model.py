@@ -21,11 +21,6 @@ class SequenceNetwork(Contract):
     inner_size: PositiveInt
     heads: PositiveInt
 
-    @property
-    def cached_layers(self) -> int:
-        """Number of decoder layers, each of which has a cache."""
-        raise NotImplementedError
-
 
 class SequenceConfig(TextConfig):
     """The section of a model that generates texts."""
@@ -49,7 +44,7 @@ class SequenceModel(Model[ConfigT], Generic[ConfigT, TokenizerT]):
         super().__init__(manifest, backend)
         config = self.config
         footprint = Footprint(
-            layers=config.network.cached_layers,
+            layers=sum(each.name.startswith("memory_keys_") for each in manifest.graphs["encode"].outputs),
             heads=config.network.heads,
             hidden_size=config.network.hidden_size,
             vocab_size=config.vocab_size,

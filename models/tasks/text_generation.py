@@ -30,10 +30,6 @@ class UnilmNetwork(SequenceNetwork):
     positions: PositiveInt
     """Tokens that a text and its output may have together, the special ones included."""
 
-    @property
-    def cached_layers(self) -> int:
-        return self.layers
-
 
 class GenerationLimits(TextLimits):
     """The longest texts that the model reads and writes."""

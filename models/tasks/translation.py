@@ -49,10 +49,6 @@ class TransformerNetwork(SequenceNetwork):
     positions: PositiveInt = 1024
     """Tokens that a sentence may have on either side, its end included."""
 
-    @property
-    def cached_layers(self) -> int:
-        return self.decoder_layers
-
 
 class Languages(Contract):
     """The source and target language, as ISO 639-1 codes."""

@@ -81,7 +81,7 @@ class LoadTest:
     async def run(self, before: Callable[[], Awaitable[T]]) -> T:
         """Warm up, await `before`, measure, and wait for the responses to all due requests; return `before`'s result.
 
-        Without warm-up no request is sent until `before` has returned.
+        A load test without warm-up sends no request until `before` has returned.
         """
         sender: asyncio.Task[None] | None = None
         try:
