@@ -12,7 +12,7 @@ from service.api.requests import Body, ModelName, Texts, Truncate
 __all__ = ["ScoredText", "SearchBody"]
 
 
-_SEARCH_OPTIONS = {"n_best", "length_penalty", "temperature", "seed", "sparse"}
+_SEARCH_OPTIONS = ("n_best", "length_penalty", "temperature", "seed", "sparse")
 """Fields of a request that are options of the search under the same name."""
 
 
@@ -35,7 +35,7 @@ class SearchBody(Body):
 
     def options(self) -> SearchOptions:
         """Return the options of the search."""
-        return SearchOptions(**self.model_dump(include=_SEARCH_OPTIONS))
+        return SearchOptions(**{name: getattr(self, name) for name in _SEARCH_OPTIONS})
 
 
 class ScoredText(Result):
