@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from models.backend import Backend, BackendName
 from models.bundle.manifest import MANIFEST, Manifest
@@ -12,6 +12,16 @@ from models.reading import load_manifest, read_manifest
 from models.tasks.registry import TASKS
 
 __all__ = ["ModelStore", "bundle_errors", "load_bundle"]
+
+
+class LoadOptions(TypedDict, total=False):
+    """The options of `load_bundle`."""
+
+    backend: BackendName
+    device: str
+    threads: int | None
+    parallel: int
+    allow_cpu_fallback: bool
 
 
 class ModelStore:
@@ -53,26 +63,9 @@ class ModelStore:
             raise UnknownModelError(name if version is None else f"{plain}:{version}", known)
         return bundles[plain, wanted]
 
-    def load(
-        self,
-        name: str,
-        version: int | None = None,
-        *,
-        backend: BackendName = "onnx",
-        device: str = "cpu",
-        threads: int | None = None,
-        parallel: int = 1,
-        allow_cpu_fallback: bool = False,
-    ) -> Any:
-        """Load a model after checking all its files; see `load_bundle`."""
-        return load_bundle(
-            self.path(name, version),
-            backend=backend,
-            device=device,
-            threads=threads,
-            parallel=parallel,
-            allow_cpu_fallback=allow_cpu_fallback,
-        )
+    def load(self, name: str, version: int | None = None, **options: Unpack[LoadOptions]) -> Any:
+        """Load a model after checking all its files; the options are those of `load_bundle`."""
+        return load_bundle(self.path(name, version), **options)
 
     def _bundles(self) -> dict[tuple[str, int], Path]:
         found: dict[tuple[str, int], Path] = {}

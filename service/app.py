@@ -14,7 +14,7 @@ from service.access_log import AccessLog
 from service.api import admin, health, models
 from service.api.endpoint import ENDPOINTS
 from service.api.route import SHOWN_KEY, RouterBypass, check_dependencies
-from service.auth import AuthMiddleware, KeyRing, require_administrator
+from service.auth import AuthMiddleware, KeyRing, read_keys, require_administrator
 from service.engine.registry import Registry
 from service.engine.resources import Resources
 from service.engine.watching import DirectoryWatcher
@@ -77,7 +77,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
 
 
 def _keys(path: Path | None) -> KeyRing | None:
-    return None if path is None else KeyRing.from_file(path)
+    return None if path is None else KeyRing(read_keys(path))
 
 
 @contextlib.asynccontextmanager

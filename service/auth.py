@@ -4,7 +4,6 @@ import hashlib
 import hmac
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Self
 
 from fastapi import HTTPException, Request
 from starlette.datastructures import Headers
@@ -34,11 +33,6 @@ class KeyRing:
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._digests = [_digest(key) for key in keys]
-
-    @classmethod
-    def from_file(cls, path: Path) -> Self:
-        """Read the keys of a file; raises the errors of `read_keys`."""
-        return cls(read_keys(path))
 
     def holds(self, key: str) -> bool:
         """Return whether a key is one of these, in a time that depends neither on which nor on how similar it is."""

@@ -16,7 +16,7 @@ logger = logging.getLogger("softserve")
 
 _MAX_LINGERING = 100
 """Connections that wait for their clients to read a refusal; more are closed at once."""
-_TICK = 0.25
+_CHECK_INTERVAL = 0.25
 """Seconds between two looks at the time that clients have taken."""
 
 
@@ -76,7 +76,7 @@ class Connections:
         """
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(_TICK)
+            await asyncio.sleep(_CHECK_INTERVAL)
             now = loop.time()
             for connection in list(opened):
                 try:

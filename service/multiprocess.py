@@ -1,7 +1,7 @@
 """Several processes that serve one port, and the supervisor that replaces them.
 
-They accept connections from one socket. Each has a number, by which prometheus-client names the files of its metrics; a
-number is used again once its process is gone, so that there are no more files than processes.
+They accept connections from one socket. Each has an index, by which prometheus-client names the files of its metrics;
+an index is used again once its process is gone, so that there are no more files than processes.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ __all__ = ["Supervisor", "send_heartbeat", "serve_multiprocess"]
 logger = logging.getLogger("softserve")
 
 _SPAWN = multiprocessing.get_context("spawn")
-_TICK = 0.1
+_CHECK_INTERVAL = 0.1
 """Seconds between two checks of the processes."""
 _HEARTBEAT_INTERVAL = 1.0
 """Longest time in seconds between two heartbeats of a process."""
@@ -73,15 +73,15 @@ def serve_multiprocess(settings: Settings) -> int:
 class _Worker:
     """A process, as its supervisor sees it. The constructor raises `OSError` where the system has no room for it."""
 
-    def __init__(self, settings: Settings, sockets: Sequence[socket.socket], number: int) -> None:
-        self.number = number
+    def __init__(self, settings: Settings, sockets: Sequence[socket.socket], index: int) -> None:
+        self.index = index
         self.ready = self.draining = False
         self._last_heartbeat = time.monotonic()
         self._drain_timeout = settings.shutdown_timeout + _GRACE
         self._heartbeat_timeout = settings.heartbeat_timeout
         self._pipe, theirs = _SPAWN.Pipe(duplex=False)
         os.set_blocking(self._pipe.fileno(), False)
-        self.process = _SPAWN.Process(target=_work, args=(settings, list(sockets), theirs, number), daemon=True)
+        self.process = _SPAWN.Process(target=_work, args=(settings, list(sockets), theirs, index), daemon=True)
         try:
             self.process.start()
         finally:
@@ -117,7 +117,7 @@ class _Worker:
         self.process.kill()
         self.process.join()
         self._pipe.close()
-        mark_process_dead(self.number)  # type: ignore[no-untyped-call]
+        mark_process_dead(self.index)  # type: ignore[no-untyped-call]
 
 
 class Supervisor:
@@ -145,7 +145,7 @@ class Supervisor:
         try:
             while not self._stopping and not self.failed:
                 self._check()
-                time.sleep(_TICK)
+                time.sleep(_CHECK_INTERVAL)
         finally:
             self._stop()
             for number, handler in kept.items():
@@ -213,9 +213,9 @@ class Supervisor:
     def _start(self) -> _Worker | None:
         if self._stopping:
             return None
-        number = min(set(range(len(self._workers) + 1)) - {worker.number for worker in self._workers})
+        index = min(set(range(len(self._workers) + 1)) - {worker.index for worker in self._workers})
         try:
-            worker = _Worker(self._settings, self._sockets, number)
+            worker = _Worker(self._settings, self._sockets, index)
         except OSError as error:
             logger.error("no process can be started: %s", error)
             self._wait()
@@ -247,14 +247,14 @@ class Supervisor:
             if not worker.draining:
                 worker.drain()
         while not all(worker.over for worker in self._workers):
-            time.sleep(_TICK)
+            time.sleep(_CHECK_INTERVAL)
         for worker in self._workers:
             worker.reap()
 
 
-def _work(settings: Settings, sockets: list[socket.socket], pipe: Connection, number: int) -> None:
+def _work(settings: Settings, sockets: list[socket.socket], pipe: Connection, index: int) -> None:
     """Run one of several processes, with its share of the processors."""
-    values.ValueClass = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
+    values.ValueClass = values.MultiProcessValue(lambda: index)  # type: ignore[no-untyped-call]
     prepare(settings)
     threads = settings.threads or max(1, usable_cpus() // settings.workers)
     app = create_app(settings.model_copy(update={"threads": threads}), load_first=True)
@@ -280,7 +280,7 @@ class _WorkerServer(Server):
 
     async def _send_heartbeats(self) -> None:
         while send_heartbeat(self._pipe.fileno(), self.started):
-            await asyncio.sleep(self._interval if self.started else min(_TICK, self._interval))
+            await asyncio.sleep(self._interval if self.started else min(_CHECK_INTERVAL, self._interval))
         os.kill(os.getpid(), signal.SIGTERM)  # there is no supervisor any more, which would end this process
 
 

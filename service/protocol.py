@@ -4,17 +4,14 @@ uvicorn's protocol bounds none of these: a client could hold connections open, a
 headers slowly or not at all, by headers, trailers or a pipeline of any length, or by not reading its answers.
 """
 
-import asyncio
 from collections import deque
 from typing import Any, NoReturn
 
 import httptools
-from uvicorn import Config
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
-from uvicorn.server import ServerState
 
-from service.connections import Connections, refusal
+from service.connections import refusal
 from service.timed_protocol import NEVER, TimedProtocol
 
 __all__ = ["MAX_HEADER_FIELDS", "MAX_HEAD_BYTES", "MAX_WAITING_BYTES", "MAX_WAITING_REQUESTS", "BoundedProtocol"]
@@ -45,16 +42,8 @@ class BoundedProtocol(TimedProtocol):
     connection; there the earlier requests are answered. In both cases the connection is closed then.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-        *,
-        shared: Connections,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop, shared=shared)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._head_bytes = self._unseen_bytes = 0
         self._called = False  # whether the parser has called back since data was last given to it
         self._refusal: tuple[int, str] | None = None

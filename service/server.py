@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Iterator
 from functools import partial
-from types import FrameType
 from typing import Any, cast
 
 import uvicorn
@@ -65,15 +64,12 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        kept = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        kept = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
             for number, handler in kept.items():
                 signal.signal(number, handler)
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.handle_exit(number, frame)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         opened = cast("set[Any]", self.server_state.connections)

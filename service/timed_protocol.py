@@ -5,10 +5,8 @@ import asyncio
 import math
 from typing import Any
 
-from uvicorn import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
 from service.connections import Connections
 
@@ -42,16 +40,9 @@ class _AnswerTransport:
 class TimedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with deadlines; `Connections` calls `expire` again and again."""
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-        *,
-        shared: Connections,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+    def __init__(self, *arguments: Any, shared: Connections, **options: Any) -> None:
+        """Create the protocol of a connection; all arguments but `shared` are those of uvicorn's protocol."""
+        super().__init__(*arguments, **options)
         self._shared = shared
         self._in_head = self._in_body = False  # the part of a request that comes next
         self._running: RequestResponseCycle | None = None

@@ -7,7 +7,7 @@ import contextlib
 import io
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
@@ -96,14 +96,12 @@ def _resized(image: Image.Image, size: int) -> Image.Image:
     """
     width, height = image.size
     narrow = Image.new("RGB", (size, height))
-    for top, bottom in _spans(height, max(1, _TILE // width)):
+    rows = max(1, _TILE // width)
+    for top in range(0, height, rows):
+        bottom = min(top + rows, height)
         strip = _coloured(image.crop((0, top, width, bottom)))
         narrow.paste(strip.resize((size, bottom - top), Image.Resampling.BILINEAR), (0, top))
     return narrow.resize((size, size), Image.Resampling.BILINEAR)
-
-
-def _spans(length: int, step: int) -> Iterator[tuple[int, int]]:
-    return ((first, min(first + step, length)) for first in range(0, length, step))
 
 
 def _coloured(image: Image.Image) -> Image.Image:

@@ -16,7 +16,7 @@ from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import BundleManifest
 from models.image.decoding import decoded
 from models.tasks.labels import ClassesConfig, Label, best_labels, checked_top_k, read_labels
-from models.tasks.model import BatchFunction, Model, SinglePart
+from models.tasks.model import BatchFunction, Model, TopKQuery
 from models.tasks.registry import register
 
 __all__ = ["ImageClassification", "ImageClassifier", "ImageClassifierConfig", "ImageNetwork", "ImageQuery"]
@@ -67,7 +67,7 @@ class ImageClassification:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ImageQuery(SinglePart):
+class ImageQuery(TopKQuery):
     """A decoded image."""
 
     pixels: Array
@@ -75,11 +75,6 @@ class ImageQuery(SinglePart):
     top_k: int
     length: int = 1
     """All images cost the same."""
-
-    @property
-    def result_items(self) -> int:
-        """Largest number of labels of the result."""
-        return self.top_k
 
 
 @register("image-classification")

@@ -36,19 +36,7 @@ from models.text.padding import padded
 from models.text.prefix_cache import PrefixCache, count, packed, unpacked
 from models.text.tokenization import WordTokenizer
 
-__all__ = [
-    "Component",
-    "LanguageModel",
-    "LanguageModelConfig",
-    "LstmNetwork",
-    "NextWord",
-    "NextWords",
-    "NextWordsQuery",
-    "Prefix",
-    "ScoreQuery",
-    "SentenceScore",
-    "TokenScore",
-]
+__all__ = ["LanguageModel", "LanguageModelConfig", "LstmNetwork"]
 
 _WORD_BYTES = 150
 """Rough size of a cached next word, in bytes."""
@@ -92,6 +80,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         self._limit = TextLimit(self.config.limits.max_tokens)
         self.longest_input = self._limit.max_tokens
         self._end = self.config.special_tokens.end
+        self.vocab_size = self.config.vocab_size
         self._kernels = tuple(kernel.name for kernel in manifest.softmax.kernels)
         network = self.config.network
         self._scorer = Scorer(backend, network.num_layers, network.hidden_size, self.vocab_size)
@@ -101,10 +90,6 @@ class LanguageModel(Model[LanguageModelConfig]):
     @classmethod
     def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
         return cls(manifest, load_tokenizer(WordTokenizer, path, manifest.config), backend)
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
 
     @property
     def operations(self) -> Mapping[str, BatchFunction]:

@@ -5,9 +5,10 @@ Shapes: `d` hidden size, `L` layers.
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 from models.backend import Array
-from models.tasks.model import SinglePart
+from models.tasks.model import SinglePart, TopKQuery
 
 __all__ = [
     "Component",
@@ -103,7 +104,7 @@ class SentenceScore:
 
 
 @dataclass(frozen=True, slots=True)
-class NextWordsQuery:
+class NextWordsQuery(TopKQuery):
     """A checked and tokenized context."""
 
     context: str
@@ -123,12 +124,7 @@ class NextWordsQuery:
     def length(self) -> int:
         return len(self.tokens)
 
-    @property
-    def result_items(self) -> int:
-        """Number of words of the result."""
-        return self.top_k
-
-    def parts(self) -> "tuple[NextWordsQuery, ...]":
+    def parts(self) -> tuple[Self, ...]:
         """Return the query itself, unless its result is known."""
         return (self,) if self.known is None else ()
 

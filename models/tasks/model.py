@@ -11,7 +11,7 @@ from models.bundle.contract import TaskConfig
 from models.bundle.manifest import BundleManifest
 from models.decoding.continuous import Decoding
 
-__all__ = ["BatchFunction", "Model", "Part", "Query", "SinglePart"]
+__all__ = ["BatchFunction", "Model", "Part", "Query", "SinglePart", "TopKQuery"]
 
 _CHARACTERS_PER_TOKEN = 4
 """Characters of a token, for estimates."""
@@ -51,9 +51,21 @@ class SinglePart:
 
     __slots__ = ()
 
-    def parts(self) -> tuple[Self]:
+    def parts(self) -> tuple[Self, ...]:
         """Return the query itself."""
         return (self,)
+
+
+class TopKQuery(SinglePart):
+    """A query for the `top_k` most probable words or labels."""
+
+    __slots__ = ()
+    top_k: int
+
+    @property
+    def result_items(self) -> int:
+        """Largest number of words or labels of the result."""
+        return self.top_k
 
 
 BatchFunction = Callable[[Sequence[Any]], Sequence[Any]]

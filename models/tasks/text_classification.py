@@ -17,7 +17,7 @@ from models.batching import split
 from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import BundleManifest
 from models.tasks.labels import ClassesConfig, Label, best_labels, checked_top_k, read_labels
-from models.tasks.model import BatchFunction, Model, SinglePart
+from models.tasks.model import BatchFunction, Model, TopKQuery
 from models.tasks.registry import register
 from models.text.config import TextConfig, load_tokenizer
 from models.text.limits import TextLimit, ends, several
@@ -67,7 +67,7 @@ class Classification:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassifyQuery(SinglePart):
+class ClassifyQuery(TopKQuery):
     """A checked and tokenized text."""
 
     text: str
@@ -78,11 +78,6 @@ class ClassifyQuery(SinglePart):
     @property
     def length(self) -> int:
         return len(self.tokens)
-
-    @property
-    def result_items(self) -> int:
-        """Largest number of labels of the result."""
-        return self.top_k
 
 
 @register("text-classification")

@@ -2,34 +2,30 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import model_validator
 
 from models.backend import Backend
-from models.bundle.contract import Contract, PositiveInt
+from models.bundle.contract import PositiveInt
 from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import Hypothesis, SearchOptions
-from models.decoding.continuous import Decoding, Footprint
-from models.decoding.sequence_to_sequence import BATCH_SOURCES, Decoder, SourceQuery, checked_options
+from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceQuery, checked_options
 from models.errors import QueryError
-from models.tasks.model import Model
+from models.tasks.model import SinglePart
 from models.tasks.registry import register
-from models.text.config import TextConfig, TextLimits, load_tokenizer
+from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
+from models.text.config import TextLimits
 from models.text.limits import TextLimit, head, several
 from models.text.tokenization import EncoderTokenizer
 
 __all__ = ["Generated", "Generation", "GenerationConfig", "GenerationQuery", "Generator", "UnilmNetwork"]
 
 
-class UnilmNetwork(Contract):
+class UnilmNetwork(SequenceNetwork):
     """The sizes of an encoder that also generates (UniLM, Dong et al. 2019)."""
 
     kind: Literal["unilm"]
-    hidden_size: PositiveInt
-    inner_size: PositiveInt
-    heads: PositiveInt
     layers: PositiveInt
     positions: PositiveInt
     """Tokens that a text and its output may have together, the special ones included."""
@@ -42,10 +38,9 @@ class GenerationLimits(TextLimits):
     """Longest output in tokens, its end not counted."""
 
 
-class GenerationConfig(TextConfig):
+class GenerationConfig(SequenceConfig):
     """The section of a text generator."""
 
-    required_graphs = frozenset({"encode", "step"})
     network: UnilmNetwork
     limits: GenerationLimits
 
@@ -80,24 +75,14 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationQuery:
+class GenerationQuery(SourceQuery, SinglePart):
     """A checked and tokenized text."""
 
-    text: str
-    source: SourceQuery
-
-    @property
-    def result_items(self) -> int:
-        """Largest number of tokens of all outputs together."""
-        return self.source.result_items
-
-    def parts(self) -> tuple[SourceQuery]:
-        """Return the source to decode."""
-        return (self.source,)
+    text: str = ""
 
 
 @register("text-generation")
-class Generator(Model[GenerationConfig]):
+class Generator(SequenceModel[GenerationConfig, EncoderTokenizer]):
     """A loaded bundle that generates texts. Safe to call from several threads.
 
     `generate` does a whole job; a server makes queries of texts (`query`), decodes their sources continuously
@@ -105,34 +90,17 @@ class Generator(Model[GenerationConfig]):
     """
 
     config_type = GenerationConfig
+    tokenizer_type = EncoderTokenizer
     offers = ("generate",)
-    continuous = True
-    warm_up_lengths = (1, 32)
 
     def __init__(
         self, manifest: BundleManifest[GenerationConfig], tokenizer: EncoderTokenizer, backend: Backend
     ) -> None:
-        super().__init__(manifest, backend)
-        config = self.config
-        footprint = Footprint(
-            layers=config.network.layers,
-            heads=config.network.heads,
-            hidden_size=config.network.hidden_size,
-            vocab_size=config.vocab_size,
-        )
-        self.decoder = Decoder(backend, footprint, config.special_tokens.end)
-        self._tokenizer = tokenizer
-        self._limit = TextLimit(config.limits.max_tokens, added_tokens=2)
+        super().__init__(manifest, tokenizer, backend)
+        self._limit = TextLimit(self.config.limits.max_tokens, added_tokens=2)
         self.longest_input = self._limit.max_tokens
-        self.max_output_tokens = config.limits.max_output_tokens
+        self.max_output_tokens = self.config.limits.max_output_tokens
         """Tokens of the longest output, its end not counted."""
-
-    @classmethod
-    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
-        return cls(manifest, load_tokenizer(EncoderTokenizer, path, manifest.config), backend)
-
-    def start_decoding(self, beam_size: int) -> Decoding:
-        return self.decoder.start(beam_size)
 
     def generate(
         self,
@@ -154,7 +122,7 @@ class Generator(Model[GenerationConfig]):
             self.query(text, beam_size, options=options, max_output_tokens=max_output_tokens, truncate=truncate)
             for text in several(texts)
         ]
-        found = self.decoder.search([query.source for query in queries], batch_size)
+        found = self.decoder.search(queries, batch_size)
         return [self.result(query, [hypotheses]) for query, hypotheses in zip(queries, found, strict=True)]
 
     def query(
@@ -172,14 +140,12 @@ class Generator(Model[GenerationConfig]):
         if not 1 <= longest <= self.max_output_tokens:
             raise QueryError(f"max_output_tokens must be between 1 and {self.max_output_tokens}, not {longest}")
         tokens = self._limit.tokens(self._tokenizer.encode(self._limit.characters(text, keep)), keep)
-        return GenerationQuery(text, self._source(tokens, beam_size, options, longest))
-
-    def _source(self, tokens: Sequence[int], beam_size: int, options: SearchOptions, longest: int) -> SourceQuery:
-        return SourceQuery((self._tokenizer.start_id, *tokens), beam_size, options, longest)
+        return GenerationQuery((self._tokenizer.start_id, *tokens), beam_size, options, longest, text)
 
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[SourceQuery]:
-        tokens = [self.config.special_tokens.unknown] * max(0, min(length, self._limit.max_tokens) - 2)
-        return [self._source(tokens, 5, SearchOptions(), min(length + 10, self.max_output_tokens))] * count
+        unknown = [self.config.special_tokens.unknown] * max(0, min(length, self._limit.max_tokens) - 2)
+        tokens = (self._tokenizer.start_id, *unknown)
+        return [SourceQuery(tokens, 5, SearchOptions(), min(length + 10, self.max_output_tokens))] * count
 
     def self_test(self) -> None:
         self.generate(["a"], truncate=True)

@@ -7,8 +7,7 @@ and joined again with the white space that stood between them. All log-probabili
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -16,12 +15,10 @@ from models.backend import Backend
 from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import Hypothesis, SearchOptions
-from models.decoding.continuous import Decoding, Footprint
-from models.decoding.sequence_to_sequence import BATCH_SOURCES, Decoder, SourceQuery, checked_options
+from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceQuery, checked_options
 from models.errors import TextTooLongError
-from models.tasks.model import Model
 from models.tasks.registry import register
-from models.text.config import TextConfig, load_tokenizer
+from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
 from models.text.limits import Keep, TextLimit, checked_text, head, several
 from models.text.sentences import sentences_of
 from models.text.tokenization import SubwordTokenizer
@@ -42,13 +39,10 @@ _CHARACTERS_PER_ITEM = 8
 """Characters of white space that count as one token of a result."""
 
 
-class TransformerNetwork(Contract):
+class TransformerNetwork(SequenceNetwork):
     """The sizes of an encoder-decoder Transformer."""
 
     kind: Literal["transformer"]
-    hidden_size: PositiveInt
-    inner_size: PositiveInt
-    heads: PositiveInt
     encoder_layers: PositiveInt
     decoder_layers: PositiveInt
     norm: Literal["pre", "post"]
@@ -63,10 +57,9 @@ class Languages(Contract):
     target: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
 
 
-class TranslationConfig(TextConfig):
+class TranslationConfig(SequenceConfig):
     """The section of a translation model."""
 
-    required_graphs = frozenset({"encode", "step"})
     network: TransformerNetwork
     languages: Languages
 
@@ -141,7 +134,7 @@ class TranslationQuery:
 
 
 @register("translation")
-class Translator(Model[TranslationConfig]):
+class Translator(SequenceModel[TranslationConfig, SubwordTokenizer]):
     """A loaded translation bundle. Safe to call from several threads.
 
     `translate` does a whole job; a server makes queries of texts (`query`), decodes their sentences continuously
@@ -149,32 +142,16 @@ class Translator(Model[TranslationConfig]):
     """
 
     config_type = TranslationConfig
+    tokenizer_type = SubwordTokenizer
     offers = ("translate",)
-    continuous = True
-    warm_up_lengths = (1, 32)
 
     def __init__(
         self, manifest: BundleManifest[TranslationConfig], tokenizer: SubwordTokenizer, backend: Backend
     ) -> None:
-        super().__init__(manifest, backend)
-        config = self.config
-        footprint = Footprint(
-            layers=config.network.decoder_layers,
-            heads=config.network.heads,
-            hidden_size=config.network.hidden_size,
-            vocab_size=config.vocab_size,
-        )
-        self.decoder = Decoder(backend, footprint, config.special_tokens.end)
-        self._tokenizer = tokenizer
-        self._limit = TextLimit(config.limits.max_tokens, noun=" in a sentence")
-        self._max_target = min(2 * config.limits.max_tokens, config.network.positions)
-
-    @classmethod
-    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
-        return cls(manifest, load_tokenizer(SubwordTokenizer, path, manifest.config), backend)
-
-    def start_decoding(self, beam_size: int) -> Decoding:
-        return self.decoder.start(beam_size)
+        super().__init__(manifest, tokenizer, backend)
+        limit = self.config.limits.max_tokens
+        self._limit = TextLimit(limit, noun=" in a sentence")
+        self._max_target = min(2 * limit, self.config.network.positions)
 
     def translate(
         self,

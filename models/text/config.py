@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import TypeVar
 
 from models.bundle.contract import Contract, FileName, PositiveInt, SpecialTokens, TaskConfig
 from models.errors import BundleError
+from models.text.tokenization import BundleTokenizer
 
 __all__ = ["TextConfig", "TextLimits", "load_tokenizer"]
 
@@ -35,23 +36,10 @@ class TextConfig(TaskConfig):
         return {"vocabulary": f"{self.vocab_size} words, texts of up to {self.limits.max_tokens} tokens"}
 
 
-class Vocabulary(Protocol):
-    """A tokenizer with an unknown word and an end."""
-
-    unknown_id: int
-    end_id: int
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    @classmethod
-    def from_file(cls, path: Path) -> Self: ...
+TokenizerT = TypeVar("TokenizerT", bound=BundleTokenizer)
 
 
-VocabularyT = TypeVar("VocabularyT", bound=Vocabulary)
-
-
-def load_tokenizer(kind: type[VocabularyT], bundle: Path, config: TextConfig) -> VocabularyT:
+def load_tokenizer(kind: type[TokenizerT], bundle: Path, config: TextConfig) -> TokenizerT:
     """Return the tokenizer of a bundle; raises `BundleError` where it is not the one that the manifest describes."""
     try:
         tokenizer = kind.from_file(bundle / config.tokenizer)

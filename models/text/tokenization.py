@@ -12,7 +12,7 @@ from tokenizers.models import WordLevel
 
 from models.text.limits import ends
 
-__all__ = ["END", "UNKNOWN", "WORDS", "EncoderTokenizer", "SubwordTokenizer", "WordTokenizer"]
+__all__ = ["END", "UNKNOWN", "WORDS", "BundleTokenizer", "EncoderTokenizer", "SubwordTokenizer", "WordTokenizer"]
 
 UNKNOWN = "<unk>"
 """Spelling of the unknown word in the vocabulary."""
@@ -27,7 +27,7 @@ _SUPERFLUOUS = re.compile(
 """Spaces between a word and punctuation that the decoder of a BERT tokenizer leaves."""
 
 
-class _Tokenizer:
+class BundleTokenizer:
     """A `tokenizers` file whose vocabulary holds the unknown word and the end."""
 
     unknown_word = UNKNOWN
@@ -64,7 +64,7 @@ class _Tokenizer:
         return str(word)
 
 
-class WordTokenizer(_Tokenizer):
+class WordTokenizer(BundleTokenizer):
     """A word-level vocabulary.
 
     The sentence end is never the result of encoding text: a text that spells `</s>` holds an unknown word.
@@ -126,7 +126,7 @@ def _described(step: Any) -> Any:
     return json.loads(step.__getstate__())
 
 
-class SubwordTokenizer(_Tokenizer):
+class SubwordTokenizer(BundleTokenizer):
     """Byte-pair encoding of bytes (Sennrich et al. 2016; Radford et al. 2019): every text has ids, none is unknown.
 
     A text that spells `</s>` or `<unk>` is text like any other.
@@ -145,7 +145,7 @@ class SubwordTokenizer(_Tokenizer):
         return [text.strip(" ") for text in self._tokenizer.decode_batch(sequences, skip_special_tokens=True)]
 
 
-class EncoderTokenizer(_Tokenizer):
+class EncoderTokenizer(BundleTokenizer):
     """The tokenizer of a BERT-like encoder: texts become `[CLS] ... [SEP]`.
 
     A text that spells `[SEP]` is text like any other.

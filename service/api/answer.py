@@ -4,20 +4,43 @@ import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Generic, Self, TypeVar
 
 from fastapi import Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from starlette.types import Receive, Scope, Send
 
 from service.engine.resources import Resources
 from service.engine.served_model import ServedModel
 
-__all__ = ["Answer", "ChunkedResponse", "encoded"]
+__all__ = ["Answer", "ChunkedResponse", "Result", "Results", "encoded"]
 
 _INLINE_ITEMS = 1000
 """Larger answers are encoded on another thread."""
 _CHUNK = 1 << 16
 """Bytes that are handed to the connection at a time."""
+
+
+class Result(BaseModel):
+    """A part of a response, made from the attributes of the same names that a model's result has."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    @classmethod
+    def of(cls, result: object) -> Self:
+        """Return the part of the response for a model's result."""
+        return cls.model_validate(result)
+
+
+ResultT = TypeVar("ResultT", bound=Result)
+
+
+class Results(BaseModel, Generic[ResultT]):
+    """One result per input, in order."""
+
+    model: str
+    version: int
+    results: list[ResultT]
 
 
 @dataclass(frozen=True, slots=True)

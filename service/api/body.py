@@ -5,7 +5,7 @@ import contextlib
 import gc
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -25,6 +25,8 @@ BodyT = TypeVar("BodyT", bound=BaseModel)
 
 _SMALL_BODY = 1 << 16
 """Bytes up to which bodies do not count: a connection buffers as many."""
+
+_UNKNOWN_FIELD: Mapping[str, Any] = {"type": "extra_forbidden", "msg": "Extra inputs are not permitted"}
 
 
 async def read_body(request: Request) -> bytes:
@@ -66,7 +68,7 @@ def checked_body(model: type[BodyT], content: bytes, content_type: str) -> BodyT
         if isinstance(body, dict):
             # pydantic would make an error of every unknown field.
             unknown = (name for name in body if name not in model.model_fields)
-            wrong = [_unknown_field(name) for name in itertools.islice(unknown, MAX_ERRORS)]
+            wrong = [{**_UNKNOWN_FIELD, "loc": ("body", name)} for name in itertools.islice(unknown, MAX_ERRORS)]
             if wrong:
                 body = {name: body[name] for name in model.model_fields if name in body}
         try:
@@ -78,10 +80,6 @@ def checked_body(model: type[BodyT], content: bytes, content_type: str) -> BodyT
     if wrong:
         raise RequestValidationError(wrong)
     return checked
-
-
-def _unknown_field(name: str) -> dict[str, Any]:
-    return {"type": "extra_forbidden", "loc": ("body", name), "msg": "Extra inputs are not permitted"}
 
 
 def _parsed(content: bytes, content_type: str) -> object:

@@ -86,17 +86,11 @@ async def get_models(name: str, request: Request) -> ModelList:
 
 def _model_info(served: ServedModel) -> ModelInfo:
     manifest = served.manifest
-    facts: dict[str, object] = {
-        "name": manifest.name,
-        "version": manifest.version,
-        "task": manifest.task,
-        "description": manifest.description,
-        "licence": manifest.licence,
+    facts = manifest.model_dump(include={"name", "version", "task", "description", "licence", "quality"}) | {
         "state": "ready",
         "digest": served.digest,
         "operations": served.model.offers,
         "reads": served.model.reads,
         "kernels": [kernel.name for kernel in manifest.softmax.kernels],
-        "quality": manifest.quality,
     }
     return ModelInfo.model_validate({**manifest.config.summary(), **facts})

@@ -2,13 +2,18 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
+from service.api.answer import Result
 from service.api.requests import Body, ModelName, Texts, Truncate
 
 __all__ = ["ScoredText", "SearchBody"]
+
+
+_SEARCH_OPTIONS = ("n_best", "length_penalty", "temperature", "seed", "sparse")
+"""Fields of a request that are options of the search under the same name."""
 
 
 class SearchBody(Body):
@@ -30,16 +35,10 @@ class SearchBody(Body):
 
     def options(self) -> SearchOptions:
         """Return the options of the search."""
-        return SearchOptions(
-            n_best=self.n_best,
-            length_penalty=self.length_penalty,
-            temperature=self.temperature,
-            seed=self.seed,
-            sparse=self.sparse,
-        )
+        return SearchOptions(**{name: getattr(self, name) for name in _SEARCH_OPTIONS})
 
 
-class ScoredText(BaseModel):
+class ScoredText(Result):
     """An output and its score: log-probability / length^length_penalty, summed over sentences."""
 
     text: str

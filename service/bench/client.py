@@ -1,13 +1,12 @@
 """An HTTP client for load tests: it reuses connections and classifies errors so that they can be counted."""
 
 import asyncio
+import contextlib
 import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
-from urllib.parse import urlsplit
+from typing import Any
 
 import aiohttp
 from yarl import URL
@@ -36,44 +35,34 @@ class Response:
 def base_url(url: str) -> str:
     """Return an address without its trailing slash; raises `UsageError` if it is malformed or has a password."""
     try:
-        parts = urlsplit(url)
         parsed = URL(url)
-        host, port = parsed.host, parts.port
     except ValueError as error:
         raise UsageError(f"{url} is not an address: {error}") from None
-    if not host or port == 0:
+    if not parsed.host or parsed.port == 0:
         raise UsageError(f"{url} is not an address: it has no host or port")
-    if parts.username is not None:
+    if parsed.raw_user is not None or parsed.raw_password is not None:
         raise UsageError("the address must not hold a user or password, which process lists would show")
-    if parts.query or parts.fragment:
+    if parsed.raw_query_string or parsed.raw_fragment:
         raise UsageError(f"{url} is not the address of a server: it has a query or fragment")
     return url.rstrip("/")
 
 
-class Client:
-    """A pool of connections to one server, opened on demand; an asynchronous context manager."""
+class Client(contextlib.AbstractAsyncContextManager["Client"]):
+    """A pool of connections to one server, opened on demand; create it within a running event loop."""
 
     def __init__(self, base: str, key: str | None, connections: int) -> None:
-        self._base = base
-        self._key = key
-        self._connections = connections
-        self._urls: dict[str, URL] = {}
-
-    async def __aenter__(self) -> Self:
         headers = {"Content-Type": "application/json", "User-Agent": "softserve-bench"}
-        if self._key is not None:
-            headers["Authorization"] = f"Bearer {self._key}"
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        self._base = base
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections),
+            connector=aiohttp.TCPConnector(limit=connections),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # one timeout for the whole request, below
         )
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._session.close()
 
     async def get(self, path: str, seconds: float) -> Response:
@@ -82,43 +71,37 @@ class Client:
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> Response:
         """Send JSON once a connection is free; raises `TransportError`, also after that many seconds."""
-        return await self._request("POST", path, seconds, headers, body)
+        return await self._request("POST", path, seconds, data=body, headers=headers)
 
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        seconds: float,
-        headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-    ) -> Response:
-        url = self._urls.get(path) or self._urls.setdefault(path, URL(self._base + path))
+    async def _request(self, method: str, path: str, seconds: float, **options: Any) -> Response:
         try:
             async with (
                 asyncio.timeout(seconds),
-                self._session.request(method, url, data=body, headers=headers, allow_redirects=False) as response,
+                self._session.request(method, self._base + path, allow_redirects=False, **options) as response,
             ):
                 return Response(response.status, await response.read(), response.headers.get("Retry-After"))
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             raise TransportError(_kind(error)) from None
 
 
+_KINDS = {
+    TimeoutError: TIMED_OUT,
+    aiohttp.ServerDisconnectedError: "server disconnected",
+    aiohttp.ClientPayloadError: "incomplete response",
+    aiohttp.ClientConnectorDNSError: "unknown host",
+    aiohttp.ClientConnectorCertificateError: "TLS error",
+    aiohttp.ClientSSLError: "TLS error",
+    aiohttp.ClientResponseError: "invalid HTTP response",
+    ConnectionResetError: os.strerror(errno.ECONNRESET).lower(),
+}
+"""The kind of each error; the first class that an error is of decides."""
+
+
 def _kind(error: Exception) -> str:
     """Return the kind of an error, one of few, so that errors can be counted."""
-    if isinstance(error, TimeoutError):
-        return TIMED_OUT
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "server disconnected"
-    if isinstance(error, aiohttp.ClientPayloadError):
-        return "incomplete response"
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "unknown host"
-    if isinstance(error, (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError)):
-        return "TLS error"
-    if isinstance(error, aiohttp.ClientResponseError):
-        return "invalid HTTP response"
-    if isinstance(error, ConnectionResetError):
-        return os.strerror(errno.ECONNRESET).lower()
+    for error_class, kind in _KINDS.items():
+        if isinstance(error, error_class):
+            return kind
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
     return type(error).__name__

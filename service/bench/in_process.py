@@ -18,13 +18,7 @@ __all__ = ["measure"]
 _BATCH_SIZES = (1, 8, 32)
 _WARM_UP = 3
 """Rounds that are not counted."""
-_METHODS = {
-    "classify": "classify",
-    "generate": "generate",
-    "next-word": "next_words",
-    "score": "score",
-    "translate": "translate",
-}
+_METHODS = {"next-word": "next_words"} | {name: name for name in ("classify", "generate", "score", "translate")}
 """Method of the model for each operation."""
 _BEAM_SIZES = {"greedy": 1, "beam of 5": 5}
 _BEAM_SEARCH = {"generate", "translate"}
@@ -49,26 +43,24 @@ def measure(model: str, options: InProcessOptions) -> None:
 def _calls(model: Model[Any]) -> Mapping[str, Callable[[int], object]]:
     """Return the calls to measure by name; each takes the batch size."""
     example, options = _example(model), {"truncate": True} if model.reads == "text" else {}
+
+    def call(method: str, size: int, **search: int) -> object:
+        return getattr(model, method)([example] * size, **options, **search)
+
+    def compute(operation: str, size: int) -> object:
+        """Run an operation without tokenization, of a task whose methods are not known here."""
+        return model.operations[operation](model.warm_up_queries(operation, size, model.warm_up_lengths[0]))
+
     calls: dict[str, Callable[[int], object]] = {}
     for operation in model.offers:
-        if operation not in _METHODS:
-            calls[operation] = partial(_compute, model, operation)
-            continue
-        call = partial(_call, getattr(model, _METHODS[operation]), example, **options)
-        if operation in _BEAM_SEARCH:
-            calls |= {name: partial(call, beam_size=size) for name, size in _BEAM_SIZES.items()}
+        method = _METHODS.get(operation)
+        if method is None:
+            calls[operation] = partial(compute, operation)
+        elif operation in _BEAM_SEARCH:
+            calls |= {name: partial(call, method, beam_size=size) for name, size in _BEAM_SIZES.items()}
         else:
-            calls[_METHODS[operation]] = call
+            calls[method] = partial(call, method)
     return calls
-
-
-def _call(method: Callable[..., object], example: str | bytes, size: int, **options: object) -> object:
-    return method([example] * size, **options)
-
-
-def _compute(model: Model[Any], operation: str, size: int) -> object:
-    """Run an operation without tokenization, of a task whose methods are not known here."""
-    return model.operations[operation](model.warm_up_queries(operation, size, model.warm_up_lengths[0]))
 
 
 def _example(model: Model[Any]) -> str | bytes:

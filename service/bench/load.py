@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from service.api.requests import TIMEOUT_HEADER
 from service.bench.client import Client, Response, TransportError
@@ -16,6 +17,8 @@ from service.bench.options import LoadOptions
 from service.bench.workload import Workload
 
 __all__ = ["LoadTest", "Outcome"]
+
+T = TypeVar("T")
 
 _GRACE = 1.0
 """Seconds after a request's deadline until it counts as failed; a server answers 504 within them."""
@@ -68,26 +71,25 @@ class LoadTest:
         self._headers = {TIMEOUT_HEADER: str(options.timeout_ms)}
         self._timeout = options.timeout_ms / 1000 + _GRACE
         self._start = self._end = math.inf
-        self._stopped = asyncio.Event()
-
-    @property
-    def stopped(self) -> bool:
+        self.stopped = asyncio.Event()
         """Whether the load test was ended early."""
-        return self._stopped.is_set()
 
     def stop(self) -> None:
         """Cancel the requests in flight, which then do not count, and end the load test."""
-        self._stopped.set()
+        self.stopped.set()
 
-    async def run(self, before: Callable[[], Awaitable[None]]) -> None:
-        """Warm up, await `before`, measure, and wait for the responses to all requests that were due."""
+    async def run(self, before: Callable[[], Awaitable[T]]) -> T:
+        """Warm up, await `before`, measure, and wait for the responses to all due requests; return `before`'s result.
+
+        A load test without warm-up sends no request until `before` has returned.
+        """
         sender: asyncio.Task[None] | None = None
         try:
             if self._options.warm_up:
                 sender = asyncio.create_task(self._send())
                 await self._wait(self._options.warm_up)
-            await before()
-            if not self.stopped:
+            result = await before()
+            if not self.stopped.is_set():
                 self._start = time.perf_counter()
                 self._end = self._start + self._options.seconds
                 busy = time.process_time()
@@ -96,17 +98,19 @@ class LoadTest:
                 self._end = min(self._end, time.perf_counter())
                 self.outcome.seconds = self._end - self._start
                 self.outcome.processor_seconds = time.process_time() - busy
-                stopping = asyncio.create_task(self._stopped.wait())
+                stopping = asyncio.create_task(self.stopped.wait())
                 await asyncio.wait((sender, stopping), return_when=asyncio.FIRST_COMPLETED)
                 stopping.cancel()
+            return result
         finally:
             if sender is not None:
-                await _end(sender)
+                sender.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await sender
 
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopped.wait()
+            await asyncio.wait_for(self.stopped.wait(), seconds)
 
     async def _send(self) -> None:
         await (self._closed_loop() if self._options.rate is None else self._open_loop(self._options.rate))
@@ -146,12 +150,12 @@ class LoadTest:
         return True
 
     def _record(self, response: Response, due: float, began: float, ended: float) -> None:
-        outcome, counts = self.outcome, due >= self._start
+        outcome = self.outcome
         error = self._workload.error_in(response.content) if response.status == 200 else None
         correct = response.status // 100 == 2 and error is None
         if correct and self._start <= ended <= self._end:
             outcome.in_time += 1
-        if not counts:
+        if due < self._start:
             return
         outcome.requests += 1
         outcome.late.append(began - due)
@@ -166,12 +170,6 @@ class LoadTest:
             outcome.retry_after[response.retry_after or "none"] += 1
         elif response.status not in outcome.details:
             outcome.details[response.status] = _detail(response.content)
-
-
-async def _end(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
 
 
 def _detail(content: bytes) -> str:

@@ -20,11 +20,9 @@ _REFRESH_SECONDS = 0.25
 @contextlib.asynccontextmanager
 async def progress_bar(test: LoadTest, options: LoadOptions, console: Console) -> AsyncIterator[None]:
     """Show a progress bar while the body runs; without effect where the console is not a terminal."""
-    if not console.is_terminal:
-        yield
-        return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[counts]}"))
-    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, auto_refresh=False, transient=True, disable=hidden) as bar:
         drawing = asyncio.create_task(_draw(test, options, bar))
         try:
             yield

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -13,23 +14,32 @@ from service.bench.scrape import Difference, Distribution
 
 __all__ = ["client_results", "print_report", "server_results"]
 
-_SHARES = (50, 90, 95, 99)
-_DURATIONS = {
-    "queue": "queue_duration_seconds",
-    "tokenize": "tokenize_duration_seconds",
-    "inference": "inference_duration_seconds",
+_PERCENTILES = (50, 90, 95, 99)
+
+
+class _Histogram(NamedTuple):
+    """How a histogram of the server is reported."""
+
+    metric: str
+    heading: str
+    """Heading of its row in the table, with the unit."""
+    scale: float = 1.0
+    """Factor from the metric's unit to that of the JSON."""
+    shown: float = 1.0
+    """Factor from the unit of the JSON to that of the table."""
+    whole: bool = False
+    """Whether it is of counts: their quantiles are rounded up, for a bucket does not contain its lower bound."""
+
+
+_HISTOGRAMS = {
+    "queue_ms": _Histogram("queue_duration_seconds", "queue time per text, ms", scale=1000),
+    "tokenize_ms": _Histogram("tokenize_duration_seconds", "tokenization per request, ms", scale=1000),
+    "inference_ms": _Histogram("inference_duration_seconds", "inference per batch or step, ms", scale=1000),
+    "batch_items": _Histogram("batch_items", "texts per batch", whole=True),
+    "batch_tokens": _Histogram("batch_tokens", "tokens per batch", whole=True),
+    "padding_ratio": _Histogram("batch_padding_ratio", "padding per batch, %", shown=100),
 }
-_BATCHES = {"batch_items": "batch_items", "batch_tokens": "batch_tokens", "padding_ratio": "batch_padding_ratio"}
-_WHOLE = {"batch_items", "batch_tokens"}
-"""Counts, whose interpolated quantiles are rounded up, because a bucket does not contain its lower bound."""
-_ROWS = {
-    "queue": ("queue time per text", "ms"),
-    "tokenize": ("tokenization per request", "ms"),
-    "inference": ("inference per batch or step", "ms"),
-    "batch_items": ("texts per batch", ""),
-    "batch_tokens": ("tokens per batch", ""),
-    "padding_ratio": ("padding per batch", "%"),
-}
+"""The reported histograms, by their keys in the JSON."""
 _BUSY = 0.9
 """Fraction of one processor above which the client limits the load."""
 _LATE_MS = 20.0
@@ -68,11 +78,10 @@ def client_results(outcome: Outcome, texts: int) -> dict[str, Any]:
 def server_results(difference: Difference) -> dict[str, Any]:
     """Return the server's metrics. Times in milliseconds; metrics without observations are left out or 0."""
     part: dict[str, Any] = {"seconds": difference.seconds}
-    for names, scale in ((_DURATIONS, 1000.0), (_BATCHES, 1.0)):
-        for key, name in names.items():
-            found = difference.distribution(name)
-            if found.count > 0:
-                part[key if scale == 1.0 else f"{key}_ms"] = _summary(found, scale, whole=key in _WHOLE)
+    for key, histogram in _HISTOGRAMS.items():
+        found = difference.distribution(histogram.metric)
+        if found.count > 0:
+            part[key] = _summary(found, histogram)
     part["refused"] = difference.by_label("rejected", "reason")
     part["prefix_cache"] = {kind: difference.counter(f"prefix_cache_{kind}") for kind in ("hits", "misses")}
     part["generated_tokens_per_second"] = difference.counter("generated_tokens") / difference.seconds
@@ -84,84 +93,78 @@ def _latency(seconds: Sequence[float]) -> dict[str, float] | None:
     if not seconds:
         return None
     values = 1000 * np.asarray(seconds)
-    found = {f"p{share}": float(np.percentile(values, share)) for share in _SHARES}
-    return {"mean": float(values.mean()), **found, "max": float(values.max())}
+    percentiles = {f"p{percent}": float(np.percentile(values, percent)) for percent in _PERCENTILES}
+    return {"mean": float(values.mean()), **percentiles, "max": float(values.max())}
 
 
-def _summary(found: Distribution, scale: float, *, whole: bool) -> dict[str, Any]:
-    quantiles = {name: found.quantile(share) for name, share in (("p50", 0.5), ("p99", 0.99))}
-    if whole:
+def _summary(found: Distribution, histogram: _Histogram) -> dict[str, Any]:
+    quantiles = {"p50": found.quantile(0.5), "p99": found.quantile(0.99)}
+    if histogram.whole:
         quantiles = {name: float(math.ceil(value)) for name, value in quantiles.items()}
     beyond = [name for name, value in quantiles.items() if value >= found.largest]
-    scaled = {name: scale * value for name, value in {"mean": found.mean, **quantiles}.items()}
+    scaled = {name: histogram.scale * value for name, value in {"mean": found.mean, **quantiles}.items()}
     return {"count": found.count, **scaled, **({"at_least": beyond} if beyond else {})}
 
 
 def print_report(console: Console, result: Mapping[str, Any]) -> None:
     """Print a report: the workload, the client's measurements, the server's metrics."""
-    console.print(_headline(result), highlight=False, markup=False, soft_wrap=True)
+    say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
+    say(_headline(result))
     if not result["requests"]:
-        console.print("no request was completed in the measured time", style="bold red")
+        say("no request was completed in the measured time", style="bold red")
         return
     console.print(_requests(result))
     if result["latency_ms"] or result["refused"]["latency_ms"]:
         console.print(_latencies(result))
     for line in _remarks(result):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        say(line)
     server = result["server"]
     if "missing" in server:
-        console.print(f"no metrics of the server: {server['missing']}", highlight=False, markup=False, soft_wrap=True)
+        say(f"no metrics of the server: {server['missing']}")
         return
     console.print(_server(server))
     for line in _server_lines(server):
-        console.print(line, highlight=False, soft_wrap=True)
+        say(line)
 
 
 def _headline(result: Mapping[str, Any]) -> str:
-    loop = (
-        f"open loop, {result['rate']:g} requests/s"
-        if result["rate"]
-        else f"closed loop, {result['connections']} connections"
-    )
-    inputs = f"{result['texts_per_request']} {result['reads']}{'s' if result['texts_per_request'] > 1 else ''}"
+    rate, inputs = result["rate"], result["texts_per_request"]
+    loop = f"open loop, {rate:g} requests/s" if rate else f"closed loop, {result['connections']} connections"
+    noun = f"{result['reads']}{'s' if inputs > 1 else ''}"
     early = ", ended early" if result["interrupted"] else ""
     return (
         f"{result['model']}:{result['version']} ({result['task']}) at {result['url']}{result['endpoint']}\n"
-        f"{loop}, {inputs} per request, {result['texts']}; {result['seconds']:.1f} s{early}"
+        f"{loop}, {inputs} {noun} per request, {result['texts']}; {result['seconds']:.1f} s{early}"
     )
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column(columns[0])
-    for column in columns[1:]:
+    table = Table("", title=title, title_justify="left", title_style="bold")
+    for column in columns:
         table.add_column(column, justify="right")
     return table
 
 
 def _requests(result: Mapping[str, Any]) -> Table:
-    table = _table("Requests", "", "count", "per second")
-    answered = result["answered"]
-    table.add_row(
-        "due" if result["rate"] else "sent", str(result["requests"]), f"{result['requests'] / result['seconds']:.1f}"
-    )
+    table = _table("Requests", "count", "per second")
+    requests, answered, texts = result["requests"], result["answered"], result["texts_per_request"]
+    table.add_row("due" if result["rate"] else "sent", str(requests), f"{requests / result['seconds']:.1f}")
     table.add_row("answered", str(answered), f"{result['requests_per_second']:.1f}")
-    if result["texts_per_request"] > 1:
-        texts = result["texts_per_request"]
+    if texts > 1:
         table.add_row("texts answered", str(texts * answered), f"{result['texts_per_second']:.1f}")
     for status, count in result["statuses"].items():
         if status[0] != "2":
-            table.add_row("refused (429)" if status == "429" else f"status {status}", str(count), "")
+            table.add_row("refused (429)" if status == "429" else f"status {status}", str(count))
     for kind, count in result["failures"].items():
-        table.add_row(kind, str(count), "")
+        table.add_row(kind, str(count))
     return table
 
 
 def _latencies(result: Mapping[str, Any]) -> Table:
-    table = _table("Latency, ms", "", "mean", *(f"p{share}" for share in _SHARES), "max")
+    table = _table("Latency, ms", "mean", *(f"p{percent}" for percent in _PERCENTILES), "max")
     for name, found in (("answered", result["latency_ms"]), ("refused", result["refused"]["latency_ms"])):
         if found:
-            table.add_row(name, *(_short(value) for value in found.values()))
+            table.add_row(name, *map(_short, found.values()))
     return table
 
 
@@ -172,32 +175,24 @@ def _remarks(result: Mapping[str, Any]) -> list[str]:
     if result["refused"]["count"]:
         seen = ", ".join(f"{value} ({count} x)" for value, count in result["refused"]["retry_after"].items())
         said.append(f"Retry-After of refused requests, in seconds: {seen}")
-    client = result["client"]
-    if client["processor_share"] > _BUSY:
-        said.append(
-            f"the client used {100 * client['processor_share']:.0f} % of a processor: "
-            "it may limit the load, not the server"
-        )
-    if client["late_ms"] and client["late_ms"]["p99"] > _LATE_MS:
-        said.append(
-            f"the client sent requests late: p99 {_short(client['late_ms']['p99'])} ms, which latencies include"
-        )
+    share, late = result["client"]["processor_share"], result["client"]["late_ms"]
+    if share > _BUSY:
+        said.append(f"the client used {100 * share:.0f} % of a processor: it may limit the load, not the server")
+    if late and late["p99"] > _LATE_MS:
+        said.append(f"the client sent requests late: p99 {_short(late['p99'])} ms, which latencies include")
     return said
 
 
 def _server(server: Mapping[str, Any]) -> Table:
-    table = _table(
-        "Metrics of the server; p50 and p99 are interpolated within buckets", "", "count", "mean", "p50", "p99"
-    )
-    for key, (name, unit) in _ROWS.items():
-        found = server.get(f"{key}_ms" if unit == "ms" else key)
-        if found:
-            scale = 100 if unit == "%" else 1
+    title = "Metrics of the server; p50 and p99 are interpolated within buckets"
+    table = _table(title, "count", "mean", "p50", "p99")
+    for key, histogram in _HISTOGRAMS.items():
+        if found := server.get(key):
             cells = [
-                (">" if column in found.get("at_least", ()) else "") + _short(scale * found[column])
+                (">" if column in found.get("at_least", ()) else "") + _short(histogram.shown * found[column])
                 for column in ("mean", "p50", "p99")
             ]
-            table.add_row(f"{name}{f', {unit}' if unit else ''}", f"{found['count']:.0f}", *cells)
+            table.add_row(histogram.heading, f"{found['count']:.0f}", *cells)
     return table
 
 

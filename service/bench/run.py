@@ -5,14 +5,15 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rich.console import Console
 
 from service.bench.client import Client, TransportError, base_url
 from service.bench.load import LoadTest
-from service.bench.model_list import ListedModel, choose, list_models
+from service.bench.model_list import choose, list_models
 from service.bench.options import LoadOptions, UsageError
 from service.bench.progress import progress_bar
 from service.bench.report import client_results, print_report, server_results
@@ -55,11 +56,11 @@ async def _run(base: str, key: str | None, options: LoadOptions) -> tuple[dict[s
         console = Console(stderr=True)
         console.print(f"testing {model.name}:{model.version} at {base}{workload.path}", highlight=False, markup=False)
         test = LoadTest(client, workload, options)
-        statistics = _Statistics(control, model)
-        with _stopped_by_sigint(test):
-            async with progress_bar(test, options, console):
-                await test.run(statistics.before)
-            server = await statistics.after()
+        # At the first Ctrl-C the load ends, and the results so far are reported.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, test.stop)
+        async with progress_bar(test, options, console):
+            before = await test.run(partial(_scrape, control))
+        server = _server_results(before, await _scrape(control), model.name)
     result = {
         "url": base,
         "model": model.name,
@@ -72,50 +73,32 @@ async def _run(base: str, key: str | None, options: LoadOptions) -> tuple[dict[s
         "warm_up": options.warm_up,
         "texts_per_request": workload.inputs_per_request,
         "texts": workload.description,
-        "interrupted": test.stopped,
+        "interrupted": test.stopped.is_set(),
         **client_results(test.outcome, workload.inputs_per_request),
         "server": server,
     }
     return result, test.outcome.good
 
 
-class _Statistics:
-    """Scrape the server's metrics before and after the measured time; failures are reported, never raised."""
-
-    def __init__(self, client: Client, model: ListedModel) -> None:
-        self._client, self._model = client, model
-        self._before: Scrape | ScrapeError = ScrapeError("the measurement did not begin")
-
-    async def before(self) -> None:
-        try:
-            self._before = await self._scrape()
-        except ScrapeError as error:
-            self._before = error
-
-    async def after(self) -> dict[str, Any]:
-        try:
-            if isinstance(self._before, ScrapeError):
-                raise self._before
-            return server_results(Difference(self._before, await self._scrape(), self._model.name))
-        except ScrapeError as error:
-            return {"missing": str(error)}
-
-    async def _scrape(self) -> Scrape:
-        try:
-            answer = await self._client.get("/metrics", _SCRAPE_TIMEOUT)
-        except TransportError as error:
-            raise ScrapeError(f"/metrics: {error}") from None
-        if answer.status != 200:
-            raise ScrapeError(f"/metrics answers with status {answer.status}")
-        return Scrape.parse(answer.content, time.perf_counter())
-
-
-@contextlib.contextmanager
-def _stopped_by_sigint(test: LoadTest) -> Iterator[None]:
-    """End the load at the first Ctrl-C, so that the results so far are reported."""
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, test.stop)
+async def _scrape(client: Client) -> Scrape | ScrapeError:
+    """Return the server's metrics, or else the reason why there are none, which must not end the load test."""
     try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
+        answer = await client.get("/metrics", _SCRAPE_TIMEOUT)
+        if answer.status != 200:
+            return ScrapeError(f"/metrics answers with status {answer.status}")
+        return Scrape.parse(answer.content, time.perf_counter())
+    except TransportError as error:
+        return ScrapeError(f"/metrics: {error}")
+    except ScrapeError as error:
+        return error
+
+
+def _server_results(before: Scrape | ScrapeError, after: Scrape | ScrapeError, model: str) -> dict[str, Any]:
+    try:
+        if isinstance(before, ScrapeError):
+            raise before
+        if isinstance(after, ScrapeError):
+            raise after
+        return server_results(Difference(before, after, model))
+    except ScrapeError as error:
+        return {"missing": str(error)}

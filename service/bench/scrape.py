@@ -1,11 +1,12 @@
 """The server's metrics over a load test: the difference of two scrapes of `GET /metrics`."""
 
-import itertools
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 __all__ = ["Difference", "Distribution", "Scrape", "ScrapeError"]
@@ -46,15 +47,13 @@ class Distribution:
 
     def quantile(self, share: float) -> float:
         """Return a quantile of at least one value, interpolated in its bucket (Prometheus: `histogram_quantile`)."""
-        rank, below, lower = share * self.count, 0.0, 0.0
-        for bound, count in zip(self.bounds, self.counts, strict=True):
-            if count and below + count >= rank:
-                if math.isinf(bound):
-                    return self.largest
-                lower = min(lower, bound)
-                return lower + (bound - lower) * (rank - below) / count
-            below, lower = below + count, bound
-        return self.largest
+        cumulative = np.cumsum(self.counts)
+        bucket = int(np.searchsorted(cumulative, share * cumulative[-1]))
+        upper, count = self.bounds[bucket], self.counts[bucket]
+        if math.isinf(upper):
+            return self.largest
+        lower = min(self.bounds[bucket - 1] if bucket else 0.0, upper)
+        return float(lower + (upper - lower) * (share * cumulative[-1] - (cumulative[bucket] - count)) / count)
 
 
 class Scrape:
@@ -72,14 +71,10 @@ class Scrape:
             families = list(text_string_to_metric_families(content.decode()))
         except (ValueError, KeyError, IndexError):  # what the parser raises, and UnicodeDecodeError
             raise ScrapeError("/metrics is not in the text format of Prometheus") from None
-        series = {
-            (sample.name, frozenset(sample.labels.items())): float(sample.value)
-            for family in families
-            for sample in family.samples
-        }
-        if not any(name.startswith(_PREFIX) for name, _ in series):
+        samples = [sample for family in families for sample in family.samples]
+        if not any(sample.name.startswith(_PREFIX) for sample in samples):
             raise ScrapeError("/metrics has no metrics of Softserve")
-        return cls(series, seconds)
+        return cls({(each.name, frozenset(each.labels.items())): float(each.value) for each in samples}, seconds)
 
 
 class Difference:
@@ -95,39 +90,32 @@ class Difference:
 
     def distribution(self, name: str) -> Distribution:
         """Return the observations of the histogram `softserve_<name>`; empty where there is none."""
-        counts = {float(bound): value for bound, value in self._summed(f"{name}_bucket", "le").items() if bound}
-        bounds = tuple(sorted(counts))
-        cumulative = [0.0, *(counts[bound] for bound in bounds)]
-        total = sum(value for _, value in self._grown(f"{name}_sum"))
-        return Distribution(total, bounds, tuple(b - a for a, b in itertools.pairwise(cumulative)))
+        cumulative = {float(bound): value for bound, value in self._by_label(f"{name}_bucket", "le").items()}
+        bounds = sorted(cumulative)
+        counts = np.diff([cumulative[bound] for bound in bounds], prepend=0.0)
+        total = sum(self._by_label(f"{name}_sum", "model").values())
+        return Distribution(total, tuple(bounds), tuple(counts.tolist()))
 
     def counter(self, name: str) -> float:
         """Return the increase of the counter `softserve_<name>_total`."""
-        return sum(value for _, value in self._grown(f"{name}_total"))
+        return sum(self.by_label(name, "model").values())
 
     def by_label(self, name: str, label: str) -> dict[str, float]:
         """Return the increase of a counter for each value of a label, where it is not 0."""
-        return {key: value for key, value in self._summed(f"{name}_total", label).items() if value}
+        return {key: value for key, value in self._by_label(f"{name}_total", label).items() if value}
 
     def gauge(self, name: str) -> float | None:
         """Return a value without labels, of any name, in the later scrape."""
         return self._after.get((name, frozenset()))
 
-    def _summed(self, name: str, label: str) -> dict[str, float]:
+    def _by_label(self, name: str, label: str) -> dict[str, float]:
         """Return the increase of samples for each value of a label, summed over versions of the model."""
-        sums: dict[str, float] = {}
-        for labels, value in self._grown(name):
-            key = labels.get(label, "")
-            sums[key] = sums.get(key, 0.0) + value
+        sums: dict[str, float] = defaultdict(float)
+        for series, value in self._after.items():
+            labels = dict(series[1])
+            if series[0] == _PREFIX + name and labels.get("model") == self._model and label in labels:
+                sums[labels[label]] += value - self._before.get(series, 0.0)
         return sums
-
-    def _grown(self, name: str) -> list[tuple[dict[str, str], float]]:
-        own = ("model", self._model)
-        return [
-            (dict(labels), value - self._before.get((found, labels), 0.0))
-            for (found, labels), value in self._after.items()
-            if found == _PREFIX + name and own in labels
-        ]
 
 
 def _restarted(before: Mapping[_Series, float], after: Mapping[_Series, float], model: str) -> bool:

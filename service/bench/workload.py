@@ -54,12 +54,12 @@ class Workload:
             if options.file is not None:
                 raise UsageError(f"--file is for texts; {model.name} reads images")
             self._field, self.description = "image", "generated images"
-            self._inputs: Iterator[str] = itertools.cycle(_images(model.limits.max_pixels))
+            self._inputs: Iterator[str] = itertools.cycle(_images(model.max_pixels))
         elif options.file is not None:
             self._inputs = itertools.cycle(_lines(options.file))
         else:
             self._parameters["truncate"] = True
-            self._inputs = _built_in(operation, model.languages.source if model.languages else "en")
+            self._inputs = _built_in(operation, model.language)
 
     def body(self) -> bytes:
         """Return the body of the next request."""
@@ -83,33 +83,31 @@ def _operation(model: ListedModel, wanted: str | None) -> str:
     """Return the operation to test: the wanted one, or else the model's first that has an endpoint here."""
     if wanted is not None and wanted not in model.operations:
         raise UsageError(f"--endpoint {wanted}: {model.name} offers {', '.join(model.operations)}")
-    known = [each for each in model.operations if each in _PATHS and wanted in (None, each)]
-    if not known:
+    known = (each for each in model.operations if each in _PATHS and wanted in (None, each))
+    if (operation := next(known, None)) is None:
         raise UsageError(f"{model.name} offers {', '.join(model.operations)}, which this version cannot request")
-    return known[0]
+    return operation
 
 
-def _built_in(operation: str, language: str) -> Iterator[str]:
+def _built_in(operation: str, language: str | None) -> Iterator[str]:
     """Yield sentences, the same in each run; random words, others in each run, where the server would reuse results."""
     sentences = GERMAN if language == "de" else ENGLISH
-    if operation not in _CACHED:
-        generator = random.Random(0)
-        while True:
-            yield generator.choice(sentences)
-    words, generator = " ".join(sentences).split(), random.Random()
+    words, generator = " ".join(sentences).split(), random.Random(None if operation in _CACHED else 0)
     while True:
-        yield " ".join(generator.choices(words, k=generator.randint(1, _MAX_WORDS)))
+        if operation in _CACHED:
+            yield " ".join(generator.choices(words, k=generator.randint(1, _MAX_WORDS)))
+        else:
+            yield generator.choice(sentences)
 
 
 def _lines(path: Path) -> list[str]:
     """Return the lines of a file that are not empty."""
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").split("\n")]
+        texts = [text for line in path.read_text(encoding="utf-8").split("\n") if (text := line.strip())]
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not UTF-8 text") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    texts = [line for line in lines if line]
     if not texts:
         raise UsageError(f"{path} holds no text")
     return texts

@@ -263,7 +263,7 @@ class FakeWorker:
     """A process that does what the test says."""
 
     def __init__(self, supervisor, number):
-        self.number, self.ready, self.draining, self.over = number, False, False, False
+        self.index, self.ready, self.draining, self.over = number, False, False, False
         self.process = SimpleNamespace(pid=1000 + number, exitcode=-9)
 
     def read_heartbeats(self):
@@ -294,7 +294,7 @@ def supervisor(monkeypatch, tmp_path):
 
 
 def numbers(supervisor):
-    return [worker.number for worker in supervisor._workers]
+    return [worker.index for worker in supervisor._workers]
 
 
 def serve_all(supervisor):

@@ -4,12 +4,12 @@ import base64
 from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from models import QueryError
-from models.tasks.image_classification import ImageClassification, ImageClassifier, ImageQuery
-from models.tasks.text_classification import Classification, Classifier, ClassifyQuery
-from service.api.answer import Answer
+from models.tasks.image_classification import ImageClassifier, ImageQuery
+from models.tasks.text_classification import Classifier, ClassifyQuery
+from service.api.answer import Answer, Result, Results
 from service.api.endpoint import answer, register
 from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate
 from service.api.route import ModelRoute
@@ -31,14 +31,14 @@ class ClassifyRequest(Body):
     model: ModelName = None
 
 
-class LabelProbability(BaseModel):
+class LabelProbability(Result):
     """A class and its probability."""
 
     label: str
     probability: float
 
 
-class ClassifyResult(BaseModel):
+class ClassifyResult(Result):
     """The classes of one text or image, most probable first.
 
     Classes of probability 0 are left out, so that a sparse-softmax may return fewer than asked for.
@@ -48,12 +48,8 @@ class ClassifyResult(BaseModel):
     labels: list[LabelProbability]
 
 
-class ClassifyResponse(BaseModel):
+class ClassifyResponse(Results[ClassifyResult]):
     """One result per text or image, in order."""
-
-    model: str
-    version: int
-    results: list[ClassifyResult]
 
 
 @router.post(
@@ -77,7 +73,7 @@ async def classify(
         "classify",
         body.text or body.image or (),
         text_query if body.image is None else image_query,
-        _result,
+        ClassifyResult.of,
         model=body.model,
         timeout_ms=timeout_ms,
         priority=priority,
@@ -91,8 +87,3 @@ def _bytes(image: str) -> bytes:
         return base64.b64decode(image, validate=True)
     except ValueError:
         raise QueryError("the image is not base64") from None
-
-
-def _result(found: Classification | ImageClassification) -> ClassifyResult:
-    labels = [LabelProbability(label=each.label, probability=each.probability) for each in found.labels]
-    return ClassifyResult(text=getattr(found, "text", None), labels=labels)

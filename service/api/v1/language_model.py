@@ -1,22 +1,15 @@
 """`POST /v1/next-word` and `POST /v1/score`."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+from pydantic import BeforeValidator, Field
 
-from models.tasks.language_model import (
-    LanguageModel,
-    NextWord,
-    NextWords,
-    NextWordsQuery,
-    ScoreQuery,
-    SentenceScore,
-    TokenScore,
-)
-from service.api.answer import Answer
+from models.tasks.language_model import LanguageModel
+from models.tasks.language_results import NextWords, NextWordsQuery, ScoreQuery
+from service.api.answer import Answer, Result, Results
 from service.api.endpoint import answer, register
 from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate
 from service.api.route import ModelRoute
@@ -50,7 +43,15 @@ class ScoreRequest(Body):
     model: ModelName = None
 
 
-class Word(BaseModel):
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value
+
+
+Finite = Annotated[float | None, BeforeValidator(_finite)]
+"""A number, or `null` where it is infinite: JSON has no infinity."""
+
+
+class Word(Result):
     """`</s>` is the end of the sentence, `<unk>` any word outside the vocabulary."""
 
     word: str
@@ -58,14 +59,14 @@ class Word(BaseModel):
     log_probability: float
 
 
-class ComponentWeight(BaseModel):
+class ComponentWeight(Result):
     """Weight of one mixture component in this context."""
 
     kernel: str
     weight: float
 
 
-class NextWordResult(BaseModel):
+class NextWordResult(Result):
     """The next words after one context, most probable first; entropy of the whole distribution in nats.
 
     Words of probability 0 are left out, so that a sparse-softmax may return fewer words than asked for.
@@ -77,19 +78,15 @@ class NextWordResult(BaseModel):
     components: list[ComponentWeight] | None = None
 
 
-class NextWordResponse(BaseModel):
+class NextWordResponse(Results[NextWordResult]):
     """One result per context, in order."""
 
-    model: str
-    version: int
-    results: list[NextWordResult]
 
-
-class Token(BaseModel):
+class Token(Result):
     """One word of a scored text; the last is the sentence end."""
 
     word: str
-    log_probability: Annotated[float | None, Field(description="`null` where the probability is 0.")]
+    log_probability: Annotated[Finite, Field(description="`null` where the probability is 0.")]
     unknown: bool
 
 
@@ -101,7 +98,7 @@ class ExplainedToken(Token):
     alternatives: list[Word]
 
 
-class ScoreResult(BaseModel):
+class ScoreResult(Result):
     """Log-probability (base e) of a text and its end, and the perplexity per token.
 
     Both are `null` where a token has probability 0, which a sparse-softmax gives all words but the best: JSON has no
@@ -109,17 +106,19 @@ class ScoreResult(BaseModel):
     """
 
     text: str
-    log_probability: float | None
-    perplexity: float | None
-    tokens: list[ExplainedToken] | list[Token]
+    log_probability: Finite
+    perplexity: Finite
+    tokens: Sequence[Token]
 
 
-class ScoreResponse(BaseModel):
+class ExplainedScore(ScoreResult):
+    """A score with the distribution that each word is drawn from."""
+
+    tokens: Sequence[ExplainedToken]
+
+
+class ScoreResponse(Results[ScoreResult | ExplainedScore]):
     """One result per text, in order."""
-
-    model: str
-    version: int
-    results: list[ScoreResult]
 
 
 @router.post(
@@ -133,12 +132,18 @@ async def next_word(
     def query(model: LanguageModel, context: str) -> NextWordsQuery:
         return model.next_words_query(context, body.top_k, truncate=body.truncate)
 
+    def result(found: NextWords) -> NextWordResult:
+        response = NextWordResult.of(found)
+        if not body.explain or len(found.components) == 1:
+            response.components = None
+        return response
+
     return await answer(
         request,
         "next-word",
         body.context,
         query,
-        lambda result: _next_word_result(result, body.explain),
+        result,
         model=body.model,
         timeout_ms=timeout_ms,
         priority=priority,
@@ -158,45 +163,9 @@ async def score(body: ScoreRequest, request: Request, timeout_ms: Deadline = Non
         "score",
         body.text,
         query,
-        lambda result: _score_result(result, body.explain),
+        ExplainedScore.of if body.explain else ScoreResult.of,
         model=body.model,
         timeout_ms=timeout_ms,
         priority=priority,
         batches="explain" if body.explain else None,
     )
-
-
-def _next_word_result(result: NextWords, explain: bool) -> NextWordResult:
-    shown = explain and len(result.components) > 1
-    components = [ComponentWeight(kernel=c.kernel, weight=c.weight) for c in result.components] if shown else None
-    return NextWordResult(
-        context=result.context, words=_words(result.words), entropy=result.entropy, components=components
-    )
-
-
-def _words(words: Iterable[NextWord]) -> list[Word]:
-    return [Word(word=word.word, probability=word.probability, log_probability=word.log_probability) for word in words]
-
-
-def _score_result(result: SentenceScore, explain: bool) -> ScoreResult:
-    make = _explained if explain else _token
-    tokens = [make(token) for token in result.tokens]
-    return ScoreResult(
-        text=result.text,
-        log_probability=_finite(result.log_probability),
-        perplexity=_finite(result.perplexity),
-        tokens=tokens,
-    )
-
-
-def _token(token: TokenScore) -> Token:
-    return Token(word=token.word, log_probability=_finite(token.log_probability), unknown=token.unknown)
-
-
-def _explained(token: TokenScore) -> ExplainedToken:
-    plain, alternatives = _token(token).model_dump(), _words(token.alternatives)
-    return ExplainedToken(**plain, rank=token.rank, entropy=token.entropy or 0.0, alternatives=alternatives)
-
-
-def _finite(value: float) -> float | None:
-    return None if math.isinf(value) else value

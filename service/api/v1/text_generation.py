@@ -3,10 +3,10 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from models.tasks.text_generation import Generation, GenerationQuery, Generator
-from service.api.answer import Answer
+from models.tasks.text_generation import GenerationQuery, Generator
+from service.api.answer import Answer, Result, Results
 from service.api.endpoint import answer, register
 from service.api.requests import Deadline, Priority
 from service.api.route import ModelRoute
@@ -28,19 +28,15 @@ class GenerateRequest(SearchBody):
     ] = None
 
 
-class GenerateResult(BaseModel):
+class GenerateResult(Result):
     """The outputs for one text, best first."""
 
     text: str
     outputs: list[ScoredText]
 
 
-class GenerateResponse(BaseModel):
+class GenerateResponse(Results[GenerateResult]):
     """One result per text, in order."""
-
-    model: str
-    version: int
-    results: list[GenerateResult]
 
 
 @router.post("/generate-text", response_model=GenerateResponse, responses=PROBLEM_RESPONSES)
@@ -59,11 +55,7 @@ async def generate_text(
             truncate=body.truncate,
         )
 
+    result = GenerateResult.of
     return await answer(
-        request, "generate", body.text, query, _result, model=body.model, timeout_ms=timeout_ms, priority=priority
+        request, "generate", body.text, query, result, model=body.model, timeout_ms=timeout_ms, priority=priority
     )
-
-
-def _result(generation: Generation) -> GenerateResult:
-    outputs = [ScoredText(text=each.text, score=each.score) for each in generation.outputs]
-    return GenerateResult(text=generation.text, outputs=outputs)

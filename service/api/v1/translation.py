@@ -1,11 +1,10 @@
 """`POST /v1/translate`."""
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel
 
 from models import TextTooLongError
-from models.tasks.translation import Translation, TranslationQuery, Translator
-from service.api.answer import Answer
+from models.tasks.translation import TranslationQuery, Translator
+from service.api.answer import Answer, Result, Results
 from service.api.endpoint import answer, register
 from service.api.requests import Deadline, Priority
 from service.api.route import ModelRoute
@@ -23,19 +22,15 @@ class TranslateRequest(SearchBody):
     """Texts to translate, sentence by sentence."""
 
 
-class TranslateResult(BaseModel):
+class TranslateResult(Result):
     """The translations of one text, best first."""
 
     text: str
     translations: list[ScoredText]
 
 
-class TranslateResponse(BaseModel):
+class TranslateResponse(Results[TranslateResult]):
     """One result per text, in order."""
-
-    model: str
-    version: int
-    results: list[TranslateResult]
 
 
 @router.post("/translate", response_model=TranslateResponse, responses=PROBLEM_RESPONSES)
@@ -55,11 +50,7 @@ async def translate(
                 raise QueueFull(never=True) from error
             raise
 
+    result = TranslateResult.of
     return await answer(
-        request, "translate", body.text, query, _result, model=body.model, timeout_ms=timeout_ms, priority=priority
+        request, "translate", body.text, query, result, model=body.model, timeout_ms=timeout_ms, priority=priority
     )
-
-
-def _result(translation: Translation) -> TranslateResult:
-    texts = [ScoredText(text=each.text, score=each.score) for each in translation.translations]
-    return TranslateResult(text=translation.text, translations=texts)

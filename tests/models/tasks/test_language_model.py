@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models import LanguageModel, QueryError
-from models.tasks.language_model import NextWord, ScoreQuery, TokenScore
+from models.tasks.language_results import NextWord, ScoreQuery, TokenScore
 
 CLOSE = 1e-5
 TEXTS = ["", "thank you very", "a", "we had a very good time at the end of the day", "i do not zzyzx know , but ."]

@@ -88,14 +88,14 @@ def test_too_long_a_text_is_refused_or_its_head_read(generator):
     with pytest.raises(TextTooLongError, match=r"the text has 26 tokens; the model's limit is 16"):
         generator.query(text)
     query = generator.query(text, truncate=True)
-    assert query.source.length == 16
+    assert query.length == 16
     assert generator.generate([text], truncate=True)[0].outputs[0].text == "the gnu is red."
 
 
 def test_ten_thousand_words_are_refused_before_they_are_tokenized(generator):
     with pytest.raises(TextTooLongError, match="characters"):
         generator.query("word " * 10_000)
-    assert generator.query("word " * 10_000, truncate=True).source.length == 16
+    assert generator.query("word " * 10_000, truncate=True).length == 16
 
 
 def test_one_string_is_not_a_list_of_texts(generator):
@@ -114,6 +114,6 @@ def test_a_tokenizer_of_another_kind_is_an_error(notes_export, babbler_bundle, t
 
 def test_what_was_searched_elsewhere_is_spelt(generator):
     query = generator.query(TEXTS[0])
-    (found,) = generator.decoder.search([query.source])
+    (found,) = generator.decoder.search([query])
     assert generator.result(query, [found]) == generator.generate(TEXTS[:1])[0]
     assert generator.result(query, [[dataclasses.replace(found[0], tokens=())]]).outputs[0].text == ""

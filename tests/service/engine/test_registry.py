@@ -200,8 +200,9 @@ def test_concurrent_batches_are_warm_before_the_first_request(monkeypatch):
 
     async def scenario(registry):
         backend = registry.find("intents", "classify").model.backend
-        assert backend._concurrent_sessions is not backend._sessions
-        assert {id(session) for table in (backend._sessions, backend._concurrent_sessions) for session in table.values()} <= ran
+        tables = backend._sessions, backend._concurrent_sessions
+        assert tables[0] is not tables[1]
+        assert {id(session) for table in tables for session in table.values()} <= ran
 
     with_registry(scenario, models=("intents",), threads=None, parallel_batches=2)
 

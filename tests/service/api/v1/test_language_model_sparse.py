@@ -7,8 +7,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from models.store import load_bundle
-from models.tasks.language_model import SentenceScore, TokenScore
-from service.api.v1.language_model import _score_result
+from models.tasks.language_results import SentenceScore, TokenScore
+from service.api.v1.language_model import ScoreResult
 from service.app import create_app
 from service.settings import Settings
 
@@ -75,6 +75,6 @@ def test_measured_quality_is_shown(client):
 def test_no_answer_holds_an_infinity():
     """Whatever then writes the JSON."""
     tokens = (TokenScore("a", -1.0, False), TokenScore("b", -math.inf, False))
-    answer = _score_result(SentenceScore("a b", tokens))
+    answer = ScoreResult.model_validate(SentenceScore("a b", tokens))
     assert (answer.log_probability, answer.perplexity) == (None, None)
     assert [token.log_probability for token in answer.tokens] == [-1.0, None]

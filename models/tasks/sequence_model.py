@@ -1,0 +1,60 @@
+"""The common part of tasks whose models read a text and generate others by beam search."""
+
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from models.backend import Backend
+from models.bundle.contract import Contract, PositiveInt
+from models.bundle.manifest import BundleManifest
+from models.decoding.continuous import Decoding, Footprint
+from models.decoding.sequence_to_sequence import Decoder
+from models.tasks.model import Model
+from models.text.config import TextConfig, TokenizerT, load_tokenizer
+
+__all__ = ["SequenceConfig", "SequenceModel", "SequenceNetwork"]
+
+
+class SequenceNetwork(Contract):
+    """The sizes that networks with a decoder have in common."""
+
+    hidden_size: PositiveInt
+    inner_size: PositiveInt
+    heads: PositiveInt
+
+
+class SequenceConfig(TextConfig):
+    """The section of a model that generates texts."""
+
+    required_graphs = frozenset({"encode", "step"})
+    network: SequenceNetwork
+
+
+ConfigT = TypeVar("ConfigT", bound=SequenceConfig, covariant=True)
+
+
+class SequenceModel(Model[ConfigT], Generic[ConfigT, TokenizerT]):
+    """A loaded bundle that generates texts by continuous decoding."""
+
+    tokenizer_type: ClassVar[type[Any]]
+    """The class of the tokenizer."""
+    continuous = True
+    warm_up_lengths = (1, 32)
+
+    def __init__(self, manifest: BundleManifest[ConfigT], tokenizer: TokenizerT, backend: Backend) -> None:
+        super().__init__(manifest, backend)
+        config = self.config
+        footprint = Footprint(
+            layers=sum(each.name.startswith("memory_keys_") for each in manifest.graphs["encode"].outputs),
+            heads=config.network.heads,
+            hidden_size=config.network.hidden_size,
+            vocab_size=config.vocab_size,
+        )
+        self.decoder = Decoder(backend, footprint, config.special_tokens.end)
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
+        return cls(manifest, load_tokenizer(cls.tokenizer_type, path, manifest.config), backend)
+
+    def start_decoding(self, beam_size: int) -> Decoding:
+        return self.decoder.start(beam_size)

@@ -1,0 +1,23 @@
+"""Tests of what models that generate texts have in common."""
+
+import pytest
+
+from models.store import load_bundle
+from models.tasks.sequence_model import SequenceModel
+
+
+def layers_of(network):
+    return network.decoder_layers if network.kind == "transformer" else network.layers
+
+
+@pytest.mark.parametrize("name", ["notes", "de-en"])
+def test_a_decoding_counts_the_memory_of_the_models_own_decoder(name, notes_export, store):
+    model = load_bundle(notes_export.path, threads=1) if name == "notes" else store.load(name, threads=1)
+    assert isinstance(model, SequenceModel)
+    decoding = model.start_decoding(2)
+    assert (len(decoding), decoding.search.beam_size) == (0, 2)
+    network, width, steps = model.config.network, 8, 16
+    positions = 2 * steps + width
+    cached = (2 * layers_of(network) + 1) * network.hidden_size * positions
+    scores = 3 * 2 * (network.heads * positions + model.config.vocab_size)
+    assert decoding.reserved_bytes([(5, 3)]) == 4 * (cached + scores) + 2 * 2 * positions
