@@ -13,10 +13,10 @@ __all__ = ["warm_up"]
 
 _COUNT = 8
 """Entries of a batch, besides 1 and the largest number."""
-_LONGEST = 0.25
+_LONGEST = 0.06
 """Seconds that a batch may be expected to take; longer ones are measured while serving."""
 _REPETITIONS, _ENOUGH = 3, 0.02
-"""A batch is timed this many times, or until it has taken so many seconds."""
+"""A batch is computed this many times, or until it has taken so many seconds."""
 
 
 def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -> Mapping[str, Sequence[Sample]]:
@@ -37,7 +37,8 @@ def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -
                     if samples and not model.continuous and _expected(samples, count, length) > _LONGEST:
                         continue
                     samples += _measured(model, operation, count, length)
-                    list(pool.map(_compute, *([each] * concurrent for each in (model, operation, count, length))))
+                    if count <= _COUNT:
+                        list(pool.map(_compute, *([each] * concurrent for each in (model, operation, count, length))))
             measured[operation] = samples
     return measured
 
@@ -48,11 +49,10 @@ def _expected(samples: Sequence[Sample], count: int, length: int) -> float:
 
 
 def _measured(model: Model[Any], operation: str, count: int, length: int) -> list[Sample]:
-    """Return samples of a batch: its fastest run after a first one, or all steps of a decoding."""
-    first = _compute(model, operation, count, length)
+    """Return a sample of a batch, the fastest of several runs, or samples of all steps of a decoding."""
+    runs = _compute(model, operation, count, length)
     if model.continuous:
-        return first
-    runs: list[Sample] = []
+        return runs
     while len(runs) < _REPETITIONS and sum(run.seconds for run in runs) < _ENOUGH:
         runs += _compute(model, operation, count, length)
     return [min(runs, key=lambda run: run.seconds)]

@@ -82,12 +82,12 @@ class Countdown:
 
 
 @pytest.mark.usefixtures("patient")
-def test_every_operation_runs_for_every_length_and_batch_size_once_more_than_it_is_timed():
+def test_every_operation_is_timed_for_every_length_and_batch_size():
     model = BatchModel()
     samples = warm_up(model, max_batch_items=16, parallel_batches=1)
     assert model.tested == 1
     shapes = [(name, length, count) for name in model.offers for length in (1, 32) for count in (1, 8, 16)]
-    assert model.calls == [shape for shape in shapes for _ in range(2)]
+    assert model.calls == shapes
     assert {name: [each[:2] for each in timed] for name, timed in samples.items()} == {
         name: [(count, length) for _, length, count in shapes if _ == name] for name in model.offers
     }
@@ -98,22 +98,20 @@ def test_short_batches_are_timed_several_times_and_the_fastest_counts():
     model = BatchModel()
     model.seconds = 0.0
     (sample, *_) = warm_up(model, max_batch_items=1, parallel_batches=1)["embed"]
-    assert model.calls.count(("embed", 1, 1)) == 4
+    assert model.calls.count(("embed", 1, 1)) == 3
     assert sample.seconds < 0.02
 
 
 def test_batches_that_would_take_long_are_left_out():
-    """Batches of 1 and of 8 take 0.03 s; 32 times as many tokens are expected to take 0.96 s, 8 times 0.24 s."""
+    """Batches take 0.02 s: one of 32 times as many tokens is expected to take 0.64 s."""
     model = BatchModel()
-    model.seconds = 0.03
+    model.seconds = 0.02
     warm_up(model, max_batch_items=64, parallel_batches=1)
-    assert set(model.calls) == {("embed", 1, 1), ("embed", 1, 8), ("compare", 1, 1), ("compare", 1, 8)} | {
-        (name, 1, 64) for name in model.offers
-    }
+    assert set(model.calls) == {("embed", 1, 1), ("compare", 1, 1)}
 
 
 @pytest.mark.usefixtures("patient")
-@pytest.mark.parametrize(("parallel_batches", "runs"), [(1, 2), (2, 4), (3, 4)])
+@pytest.mark.parametrize(("parallel_batches", "runs"), [(1, 1), (2, 3), (3, 3)])
 def test_batches_that_will_run_concurrently_are_tried_so(parallel_batches, runs):
     model = BatchModel()
     warm_up(model, max_batch_items=1, parallel_batches=parallel_batches)
