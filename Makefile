@@ -18,6 +18,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotat
 serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 	@exec $(BIN)/softserve serve --host $(HOST) --port $(PORT)
 
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.test  ## Run every test, with one more process than processors.
 	$(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile $(ALONE:%=--ignore %)
 	$(BIN)/pytest $(ALONE)
