@@ -2,10 +2,35 @@
 
 import gc
 import logging
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+_TESTS = Path(__file__).parent
+_LONGEST = (
+    "service/test_multiprocess.py",
+    "extension/test_package.py",
+    "training/tasks/translation/test_task.py",
+    "training/test_distributed.py",
+    "service/api/test_admin.py",
+    "service/test_server.py",
+    "training/tasks/text_generation/test_export.py",
+    "training/test_loop.py",
+    "extension/test_kernels.py",
+    "training/tasks/translation/test_export.py",
+    "service/bench/test_run.py",
+    "service/test_timed_protocol.py",
+    "models/tasks/test_bundled_translator.py",
+    "training/export/test_layers.py",
+    "training/test_cli.py",
+    "service/api/v1/test_translation.py",
+    "benchmarks/peers/test_environments.py",
+    "benchmarks/test_memory_sweep.py",
+    "service/bench/test_load.py",
+    "service/test_protocol.py",
+)
+"""Files of 10 seconds and more; those that mostly wait are among those that compute."""
 _FIXTURES = ("words", "classification", "generation", "images")
 
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -23,6 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
     # pytest listens to every logger; torch's trace log would slow exports down and fill the report of a failed test.
     logging.getLogger("torch.__trace").disabled = True
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that no process runs one alone in the end."""
+    first = {str(_TESTS / file): place for place, file in enumerate(_LONGEST)}
+    items.sort(key=lambda item: first.get(str(item.path), len(first)))
 
 
 def pytest_collection_finish() -> None:
