@@ -18,8 +18,9 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotat
 serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 	@exec $(BIN)/softserve serve --host $(HOST) --port $(PORT)
 
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.test  ## Run every test, with one more process than processors.
-	$(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile $(ALONE:%=--ignore %)
+	$(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore %)
 	$(BIN)/pytest $(ALONE)
 
 test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail without one.

@@ -31,8 +31,7 @@ _DEVICE = re.compile(r"(auto|cpu|cuda|tensorrt)|(cuda|tensorrt):(\d{1,3})")
 
 def _refuse_two_runtimes() -> None:
     """Raise `UnsupportedDeviceError` where onnxruntime and onnxruntime-gpu, which share one module, are installed."""
-    names = {distribution.name for distribution in distributions()}
-    if {"onnxruntime", "onnxruntime-gpu"} <= names:
+    if all(any(True for _ in distributions(name=name)) for name in ("onnxruntime", "onnxruntime-gpu")):
         raise UnsupportedDeviceError(
             "onnxruntime and onnxruntime-gpu are both installed and overwrite each other; "
             "run: pip uninstall -y onnxruntime onnxruntime-gpu && pip install onnxruntime-gpu (or onnxruntime)"

@@ -45,13 +45,6 @@ def test_a_fuzzer_runs():
     assert sum(int(cell) for line in table for cell in line.strip("| ").split(" | ")[1:]) == 60
 
 
-def test_a_memory_sweep_runs():
-    finished = run("memory_sweep", "--minutes", 0.01, "--max-clients", 1, "--seed", 15)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert re.search(r"minute +\d\.\d: at most \d+ MB", finished.stdout)
-    assert re.search(r"\d+ mixtures, \d+ requests", finished.stdout)
-
-
 def test_a_seed_gives_the_same_mixtures():
     one, again, other = (list(islice(mixtures(seed, images=False), 3)) for seed in (1, 1, 2))
     assert one == again

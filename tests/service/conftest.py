@@ -3,14 +3,9 @@
 import contextlib
 import json
 import os
-import re
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,9 +19,8 @@ from models import LanguageModel, ModelStore
 from service.app import create_app
 from service.server import Server
 from service.settings import BUNDLED, Settings
+from tests.service.process import Process
 from tests.service.raw_http import Served
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -178,49 +172,6 @@ def metric() -> Callable[..., float]:
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
 
     return read
-
-
-class Process:
-    """`softserve serve` on a free port of this machine."""
-
-    def __init__(self, log, *arguments):
-        self.log = log
-        command = [sys.executable, "-m", "service.cli", "serve", "--port", "0", "--threads", "1", *map(str, arguments)]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SOFTSERVE_")}
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
-
-    @property
-    def text(self):
-        return self.log.read_text()
-
-    @property
-    def address(self):
-        found = re.search(r"running on (http://127\.0\.0\.1:\d+)", self.text)
-        return found and found[1]
-
-    def get(self, path):
-        with urllib.request.urlopen(self.address + path, timeout=30) as response:
-            return response.read().decode()
-
-    def ready(self):
-        assert self.process.poll() is None, self.text
-        with contextlib.suppress(OSError):
-            return bool(self.address and self.get("/readyz"))
-        return False
-
-    def post(self, context):
-        request = urllib.request.Request(
-            self.address + "/v1/next-word",
-            json.dumps({"context": context, "top_k": 1}).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return json.load(response)["results"][0]["words"][0]["word"]
-
-    def end(self, number=signal.SIGTERM):
-        self.process.send_signal(number)
-        return self.process.wait(30)
 
 
 @pytest.fixture

@@ -10,17 +10,14 @@ from service.settings import Settings
 USER, OTHER, ADMIN = "user-key-of-some-length", "another-key-of-some-length", "admin-key-of-some-length"
 
 
-@pytest.fixture
-def keys(tmp_path):
-    """A file of two keys."""
-    path = tmp_path / "keys"
-    path.write_text(f"# of the front desk\n{USER}\n\n  {OTHER}  \n")
-    return path
-
-
-@pytest.fixture
-def client(keys, serve):
-    return serve(api_keys=keys)
+@pytest.fixture(scope="module")
+def client(tmp_path_factory, wait_until):
+    """The service with a file of two keys."""
+    keys = tmp_path_factory.mktemp("keys") / "keys"
+    keys.write_text(f"# of the front desk\n{USER}\n\n  {OTHER}  \n")
+    with TestClient(create_app(Settings(threads=1, models=("next-word",), api_keys=keys))) as client:
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        yield client
 
 
 def ask(client, **headers):

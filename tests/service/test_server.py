@@ -16,7 +16,7 @@ def test_serving_until_sigterm(start, wait_until):
 
 
 def test_a_request_in_flight_at_sigterm_is_answered(start, wait_until):
-    process = start("--max-delay-ms", "800")
+    process = start("--models", "next-word", "--max-delay-ms", "800")
     wait_until(process.ready)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(process.post, "thank you very")
@@ -45,7 +45,7 @@ def test_an_open_connection_is_told_to_close_before_it_is(start, wait_until, wor
 
 
 def test_sigint_is_an_orderly_end_too(start, wait_until):
-    process = start()
+    process = start("--models", "next-word")
     wait_until(lambda: process.address)
     assert process.end(signal.SIGINT) == 0
 
@@ -59,6 +59,6 @@ def test_a_broken_bundle_ends_the_process_with_a_message(start, broken_models):
 
 def test_a_taken_port_ends_the_process_with_a_message(start):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        process = start("--port", taken.getsockname()[1])
+        process = start("--models", "next-word", "--port", taken.getsockname()[1])
         assert process.process.wait(30) == 1
     assert "address already in use" in process.text

@@ -139,14 +139,14 @@ def test_auto_is_the_processor_where_no_gpu_loads(bundled, inputs, available, mo
 
 def test_two_runtimes_at_once_are_refused(bundled, monkeypatch):
     installed = [SimpleNamespace(name="onnxruntime"), SimpleNamespace(name="onnxruntime-gpu")]
-    monkeypatch.setattr(onnx, "distributions", lambda: installed)
+    monkeypatch.setattr(onnx, "distributions", lambda name: [each for each in installed if each.name == name])
     with pytest.raises(UnsupportedDeviceError, match="pip uninstall -y onnxruntime onnxruntime-gpu"):
         OnnxBackend(bundled, read_manifest(bundled))
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "onnxruntime-gpu"])
 def test_one_runtime_is_fine(bundled, monkeypatch, runtime):
-    monkeypatch.setattr(onnx, "distributions", lambda: [SimpleNamespace(name=runtime), SimpleNamespace(name="numpy")])
+    monkeypatch.setattr(onnx, "distributions", lambda name: [SimpleNamespace(name=name)] * (name == runtime))
     assert OnnxBackend(bundled, read_manifest(bundled), threads=1).device == "cpu"
 
 

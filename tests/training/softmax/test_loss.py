@@ -48,9 +48,9 @@ def _set_chunk(monkeypatch: pytest.MonkeyPatch, scores: int) -> None:
     monkeypatch.setattr("training.softmax.mixture.CHUNK_SCORES", scores)
 
 
-def _layer(kernels: list[KernelSpec], **options: Any) -> GeneralizedSoftmax:
+def _layer(kernels: list[KernelSpec], *, classes: int = V, hidden_size: int = D, **options: Any) -> GeneralizedSoftmax:
     torch.manual_seed(0)
-    layer = GeneralizedSoftmax(V, D, kernels, **options).double()
+    layer = GeneralizedSoftmax(classes, hidden_size, kernels, **options).double()
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
             if "raw" not in name:
@@ -58,10 +58,10 @@ def _layer(kernels: list[KernelSpec], **options: Any) -> GeneralizedSoftmax:
     return layer
 
 
-def _batch(count: int = N) -> tuple[Tensor, Tensor]:
+def _batch(count: int = N, *, classes: int = V, hidden_size: int = D) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(1)
-    hidden = torch.randn(count, D, generator=generator, dtype=torch.float64, requires_grad=True)
-    return hidden, torch.randint(V, (count,), generator=generator)
+    hidden = torch.randn(count, hidden_size, generator=generator, dtype=torch.float64, requires_grad=True)
+    return hidden, torch.randint(classes, (count,), generator=generator)
 
 
 # ---- hand-computed ----------------------------------------------------------------------------------------
@@ -124,8 +124,9 @@ def test_value_and_all_gradients_equal_the_reference(kernels: list[KernelSpec], 
 def test_gradients_equal_finite_differences(
     kernels: list[KernelSpec], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _set_chunk(monkeypatch, 2 * V)  # 3 = 2 + 1 positions
-    layer, (hidden, target) = _layer(kernels, **options), _batch(4)
+    sizes = {"classes": 5, "hidden_size": 4}  # each number is moved by itself
+    _set_chunk(monkeypatch, 2 * sizes["classes"])  # 3 = 2 + 1 positions
+    layer, (hidden, target) = _layer(kernels, **sizes, **options), _batch(4, **sizes)
     target[1] = -100
     torch.autograd.gradcheck(lambda *_: layer.loss(hidden, target), (hidden, *layer.parameters()))
 
