@@ -20,7 +20,8 @@ serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 
 test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.test  ## Run every test, with one more process than processors.
-	$(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore %)
+	@TEST_SHARED=$$(mktemp -d) && export TEST_SHARED && trap 'rm -rf "$$TEST_SHARED"' EXIT && set -x && \
+	$(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore %) && \
 	$(BIN)/pytest $(ALONE)
 
 test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail without one.

@@ -25,9 +25,9 @@ def translator(store):
 
 @pytest.fixture(scope="module")
 def sentences():
-    """200 different ones of mixed lengths, in mixed order."""
+    """100 different ones of mixed lengths, in mixed order."""
     parts = list(itertools.product(SUBJECTS, VERBS, OBJECTS, ENDS))
-    return [f"{a} {b} {c}{d}" for a, b, c, d in random.Random(1).sample(parts, 200)]
+    return [f"{a} {b} {c}{d}" for a, b, c, d in random.Random(1).sample(parts, 100)]
 
 
 def best(found):
@@ -66,7 +66,7 @@ def test_it_translates(translator, german, words, beam_size):
 def test_neighbours_do_not_change_a_translation(translator, sentences):
     """Batches of 1, 7 and 32 of mixed lengths."""
     alone = [best(translator.translate([text]))[0] for text in sentences]
-    assert len({each.text for each in alone}) > 120
+    assert len({each.text for each in alone}) > 60
     for size in (7, 32):
         groups = [sentences[first : first + size] for first in range(0, len(sentences), size)]
         among = [each for group in groups for each in best(translator.translate(group))]
