@@ -1,67 +1,68 @@
-"""Splitting inputs into batches of least total cost.
+"""Splits inputs into the batches that cost least together. Pure: lengths in, batches out.
 
-The inputs of a batch are padded to the longest, so that a batch costs `fixed + longest * count`, in tokens. A cost for
-each input would be the same in every split.
+The inputs of a batch are padded to the longest, so a batch costs `fixed + longest * count` tokens. A cost for each
+input would be the same in every split and does not count.
 """
 
 from collections.abc import Sequence
 
 __all__ = ["split"]
 
-_CUTS = 32
-"""Places within a full batch where another one may begin, at least."""
-_PADDING = 1 / 8
-"""Padding between two places, in fixed costs, beyond which there are more places."""
+_FEWER_BATCHES = 1e-6
+"""Cost of a batch, in tokens, that decides between splits of the same cost."""
 
 
 def split(lengths: Sequence[int], *, fixed: float, max_items: int, max_tokens: int) -> list[int]:
-    """Return where each batch ends, for lengths in descending order, so that all batches together cost least.
+    """Return the end of each batch of the cheapest split of `lengths`, which descend.
 
-    A batch has at most `max_items` inputs and, padded, at most `max_tokens` tokens, or a single longer input. Exact for
-    batches of up to 63 inputs; in larger ones batches begin only at some places, at least 32 in a full batch.
-
-    Dynamic programming over the places where a batch may end. Among starts of equal cost the last is chosen; as the
-    costs satisfy the quadrangle inequality, the best start never moves back from one end to the next.
+    Batches are contiguous: the first one holds `lengths[: ends[0]]`, the last end is `len(lengths)`. A batch has at
+    most `max_items` inputs and, padded, `max_tokens` tokens; a single longer input still has a batch, alone. The split
+    is exact for all arguments, and takes time linear in the number of lengths.
     """
-    cuts, longest, reach = _cuts(lengths, fixed, max_items, max_tokens)
-    overhead = fixed + 1e-6  # where it makes no difference, in fewer batches
-    costs, starts, earliest = [0.0], [0], 0
-    for end in range(1, len(cuts)):
-        stop = cuts[end]
-        while reach[earliest] < stop and earliest < end - 1:
-            earliest += 1
-        best, start = costs[end - 1] + longest[end - 1] * (stop - cuts[end - 1]), end - 1
-        for first in range(end - 2, earliest - 1, -1):
-            cost = costs[first] + longest[first] * (stop - cuts[first])
-            if cost < best:
-                best, start = cost, first
-        costs.append(best + overhead)
-        starts.append(start)
-        earliest = start
-    ends, end = [], len(cuts) - 1
+    starts, ends, end = _starts(lengths, fixed, max_items, max_tokens), [], len(lengths)
     while end:
-        ends.append(cuts[end])
+        ends.append(end)
         end = starts[end]
     return ends[::-1]
 
 
-def _cuts(
-    lengths: Sequence[int], fixed: float, max_items: int, max_tokens: int
-) -> tuple[list[int], list[int], list[int]]:
-    """Return the places where batches may begin or end, the length there, and how far a batch from there reaches.
+def _starts(lengths: Sequence[int], fixed: float, max_items: int, max_tokens: int) -> list[int]:
+    """Return where the last batch begins in the cheapest split of the first `end` lengths, for each `end`.
 
-    Between two places inputs are so similar in length that they cost little padding.
+    With a last batch that begins at `start` they cost `base(start) + lengths[start] * end`, where `base(start)` is
+    `cost of the first start lengths + fixed - lengths[start] * start`: a line in `end`, up to the largest end that the
+    limits allow. A later start has a smaller slope and a later largest end, so once it is cheaper than an earlier one
+    it stays cheaper. Only some starts are ever the cheapest; each from an end on at which the next one takes over.
+    They form a queue, which each start enters and leaves at most once.
     """
-    cuts, longest, reach = [], [], []
-    place = 0
-    while place < len(lengths):
-        length = lengths[place]
-        full = max(1, min(max_items, max_tokens // max(1, length)))
-        cuts.append(place)
-        longest.append(length)
-        reach.append(place + full)
-        step = min(max(1, full // _CUTS), len(lengths) - place)
-        while step > 1 and (length - lengths[place + step - 1]) * step > _PADDING * fixed:
-            step //= 2
-        place += step
-    return [*cuts, len(lengths)], longest, reach
+    fixed, room, cost, previous = fixed + _FEWER_BATCHES, 1, 0.0, -1
+    # The starts of the queue: from which end they are the cheapest, their largest end, base, length and position.
+    queue: list[tuple[int, int, float, int, int]] = []
+    since, last, base, longest = 0, 0, 0.0, 0  # the last of the queue
+    starts, cheapest, cheapest_base, cheapest_length = [0], 0, 0.0, 0
+    following = 0  # index in the queue of the start that takes over from the cheapest one
+    for start, length in enumerate(lengths):
+        if length != previous:
+            room, previous = min(max_items, max_tokens // (length or 1)) or 1, length
+        own, end = cost + fixed - length * start, start + 1
+        takes_over = end
+        while queue:
+            if own <= base:
+                takes_over = end
+            else:
+                takes_over = last + 1
+                if length < longest and (crossing := int((own - base) / (longest - length)) + 1) < takes_over:
+                    takes_over = crossing if crossing > end else end
+            if since <= start or since < takes_over:
+                break
+            queue.pop()
+            since, last, base, longest, _ = queue[-1]
+        if takes_over <= len(lengths):
+            since, last, base, longest = takes_over, start + room, own, length
+            queue.append((since, last, base, longest, start))
+        while following < len(queue) and queue[following][0] <= end:
+            _, _, cheapest_base, cheapest_length, cheapest = queue[following]
+            following += 1
+        cost = cheapest_base + cheapest_length * end
+        starts.append(cheapest)
+    return starts

@@ -6,10 +6,12 @@ the starvation limit. All waiting entries are split into the batches that cost l
 that holds the head of the line runs.
 """
 
-import itertools
-import operator
+import math
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from models.batching import split
@@ -30,7 +32,7 @@ class Limits:
     max_batch_tokens: int
     """Longest length times count. A single longer entry still runs, alone."""
     batch_cost: float
-    """Fixed cost of a batch in addition to its tokens, in tokens."""
+    """Fixed cost of a batch in addition to its tokens, in tokens. The larger, the fuller the batches."""
     max_delay: float
     """Longest time that the oldest entry waits for other entries to fill its batch; 0 starts at once."""
     starvation_limit: float
@@ -69,12 +71,14 @@ class QueueFull(Exception):
 
 
 class BatchQueue(Generic[T]):
-    """Entries in order of arrival. Not safe to share between threads."""
+    """Entries in order of arrival. Not safe to share between threads. `limits` can be replaced at any time."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._entries: list[Entry[T]] = []
+        self._entries: dict[Entry[T], None] = {}
         self._tokens, self._cost = 0, 0.0
+        self._earliest_deadline = math.inf
+        """No later than the earliest deadline of the waiting entries."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -87,7 +91,7 @@ class BatchQueue(Generic[T]):
     @property
     def cost(self) -> float:
         """Summed costs of the waiting entries."""
-        return self._cost
+        return self._cost if self._entries else 0.0
 
     def push(self, entries: Sequence[Entry[T]]) -> None:
         """Append all entries of a request, or none and raise `QueueFull`."""
@@ -96,34 +100,38 @@ class BatchQueue(Generic[T]):
             raise QueueFull(never=True)
         if len(self) + len(entries) > limits.max_queue_items or self._tokens + tokens > limits.max_queue_tokens:
             raise QueueFull(never=False)
-        self._entries += entries
+        self._entries.update(dict.fromkeys(entries))
         self._tokens += tokens
         self._cost += sum(entry.cost for entry in entries)
+        self._earliest_deadline = min([self._earliest_deadline, *(entry.deadline for entry in entries)])
 
     def remove(self, entries: Collection[Entry[T]]) -> None:
         """Remove the entries, as far as they still wait."""
-        gone = set(entries).intersection(self._entries)
-        self._entries = [entry for entry in self._entries if entry not in gone]
-        self._tokens -= sum(entry.length for entry in gone)
-        self._cost = self._cost - sum(entry.cost for entry in gone) if self._entries else 0.0
+        for entry in entries:
+            if entry in self._entries:
+                del self._entries[entry]
+                self._tokens -= entry.length
+                self._cost -= entry.cost
 
     def expired(self, now: float) -> list[Entry[T]]:
         """Remove and return the entries whose deadline has passed."""
+        if now < self._earliest_deadline:
+            return []
         expired = [entry for entry in self._entries if entry.deadline <= now]
-        if expired:
-            self.remove(expired)
+        self.remove(expired)
+        self._earliest_deadline = min((entry.deadline for entry in self._entries), default=math.inf)
         return expired
 
     def ready_at(self) -> float | None:
         """Return when the next batch may start; None for an empty queue."""
         if not self._entries:
             return None
-        oldest, limits = self._entries[0].arrived, self.limits
+        oldest, limits = next(iter(self._entries)).arrived, self.limits
+        full = len(self) >= limits.max_batch_items or self._tokens >= limits.max_batch_tokens
+        if full or not limits.max_delay:
+            return oldest
         # At half of the time that an entry has, so that the rest is left to compute it.
         soonest = min((entry.arrived + entry.deadline) / 2 for entry in self._entries)
-        full = len(self) >= limits.max_batch_items or self._tokens >= limits.max_batch_tokens
-        if full:
-            return oldest
         return max(oldest, min(oldest + limits.max_delay, soonest))
 
     def next_batch(self, now: float) -> list[Entry[T]]:
@@ -131,11 +139,14 @@ class BatchQueue(Generic[T]):
         if not self._entries:
             return []
         head, limits = self.head(now), self.limits
-        others = [entry for entry in self._entries if entry is not head and entry.operation == head.operation]
-        batch = _cheapest_with(head, [entry for entry in others if entry.urgency == head.urgency], limits)
-        if any(entry.urgency != head.urgency for entry in others):  # these backfill the batch
-            others.sort(key=lambda entry: (entry.urgency, abs(entry.length - head.length)))
-            _fill(batch, (entry for entry in others if entry.urgency != head.urgency), limits)
+        operation, urgency = head.operation, head.urgency
+        equals = [entry for entry in self._entries if entry.operation == operation and entry.urgency == urgency]
+        # The oldest ones, the head among them, so that entries of similar lengths do not overtake others repeatedly.
+        considered = _CONSIDERED * limits.max_batch_items
+        batch = _cheapest_with(head, equals[:considered], limits)
+        if len(batch) < limits.max_batch_items and len(equals) < len(self._entries):  # others backfill the batch
+            others = (entry for entry in self._entries if entry.operation == operation and entry.urgency != urgency)
+            _fill(batch, _closest(islice(others, considered), head), limits)
         self.remove(batch)
         return batch
 
@@ -153,51 +164,53 @@ class BatchQueue(Generic[T]):
         if not fits([head]):
             if now - head.arrived >= self.limits.starvation_limit:
                 return []
-            others = sorted((entry for entry in self._entries if entry is not head), key=lambda entry: entry.urgency)
+            others = sorted((entry for entry in self._entries if entry is not head), key=_URGENCY)
             fitting = next((entry for entry in others[:_BACKFILLED] if fits([entry])), None)
             if fitting is None:
                 return []
             head = fitting
-        candidates = [entry for entry in self._entries if entry is not head and entry.operation == head.operation]
-        candidates.sort(key=lambda entry: (entry.urgency, abs(entry.length - head.length)))
+        candidates = (entry for entry in self._entries if entry is not head and entry.operation == head.operation)
         batch = [head]
         limits = replace(self.limits, max_batch_items=room, batch_cost=self.limits.max_batch_tokens)
-        _fill(batch, candidates, limits, fits)
+        _fill(batch, _closest(candidates, head), limits, fits)
         self.remove(batch)
         return batch
 
     def head(self, now: float) -> Entry[T]:
         """Return the head of the line: the oldest of the most urgent, or one that has waited too long."""
-        oldest = self._entries[0]
+        oldest = next(iter(self._entries))
         if now - oldest.arrived >= self.limits.starvation_limit:
             return oldest
-        return min(self._entries, key=lambda entry: entry.urgency)  # the first of several
+        return min(self._entries, key=_URGENCY)  # the first of several
 
 
+_URGENCY, _LENGTH = attrgetter("urgency"), attrgetter("length")
 _BACKFILLED = 64
 """Entries that are tried where the head of the line does not fit."""
 _CONSIDERED = 4
 """Full batches whose entries are candidates for the next batch."""
-_FEW = 64
-"""Entries that are candidates however long they are."""
-_LENGTH = operator.attrgetter("length")
 
 
-def _cheapest_with(head: Entry[T], others: Sequence[Entry[T]], limits: Limits) -> list[Entry[T]]:
-    """Return the batch that holds the head, where the oldest entries are split into batches that cost least together.
+def _cheapest_with(head: Entry[T], candidates: list[Entry[T]], limits: Limits) -> list[Entry[T]]:
+    """Return the batch that holds the head, where all candidates are split into the batches that cost least together.
 
-    Candidates are as many of the oldest as fill four batches, which bounds the time and how often they are overtaken.
+    Batches hold neighbours in the order of lengths, and the split is exact: see `models.batching`.
     """
-    most, room = _CONSIDERED * limits.max_batch_items, _CONSIDERED * limits.max_batch_tokens
-    lengths = map(_LENGTH, others[:most])
-    count = max(_FEW, sum(tokens <= room for tokens in itertools.accumulate(lengths)))
-    entries = sorted([head, *others[: min(count, most)]], key=_LENGTH, reverse=True)
-    bounds = {"max_items": limits.max_batch_items, "max_tokens": limits.max_batch_tokens}
-    ends = split([entry.length for entry in entries], fixed=limits.batch_cost, **bounds)
-    place = entries.index(head)
-    end = next(end for end in ends if end > place)
-    start = max((start for start in ends if start <= place), default=0)
-    return [head, *entries[start:place], *entries[place + 1 : end]]
+    entries = sorted(candidates, key=_LENGTH, reverse=True)
+    ends = split(
+        [entry.length for entry in entries],
+        fixed=limits.batch_cost,
+        max_items=limits.max_batch_items,
+        max_tokens=limits.max_batch_tokens,
+    )
+    number = bisect_right(ends, entries.index(head))
+    start = ends[number - 1] if number else 0
+    return [head, *(entry for entry in entries[start : ends[number]] if entry is not head)]
+
+
+def _closest(entries: Iterable[Entry[T]], head: Entry[T]) -> list[Entry[T]]:
+    """Return the entries by urgency and then similarity of length."""
+    return sorted(entries, key=lambda entry: (entry.urgency, abs(entry.length - head.length)))
 
 
 def _fill(
@@ -209,6 +222,8 @@ def _fill(
     """Add the candidates that fit and that each cause no more padding than a batch costs."""
     longest = max(entry.length for entry in batch)
     for entry in candidates:
+        if len(batch) >= limits.max_batch_items or longest * (len(batch) + 1) > limits.max_batch_tokens:
+            return
         wider, count = max(longest, entry.length), len(batch) + 1
         padding = wider * count - longest * len(batch) - entry.length
         fits = count <= limits.max_batch_items and wider * count <= limits.max_batch_tokens
