@@ -18,10 +18,11 @@ __all__ = ["measure"]
 _BATCH_SIZES = (1, 8, 32)
 _WARM_UP = 3
 """Rounds that are not counted."""
-_METHODS = {"next-word": "next_words"} | {name: name for name in ("classify", "generate", "score", "translate")}
-"""Method of the model for each operation."""
-_BEAM_SIZES = {"greedy": 1, "beam of 5": 5}
+_METHODS = {"classify": "classify", "next-word": "next_words", "score": "score"}
+"""Method of the model for each operation without beam search."""
 _BEAM_SEARCH = {"generate", "translate"}
+"""Operations by beam search, whose methods have the same names."""
+_BEAM_SIZES = {"greedy": 1, "beam of 5": 5}
 
 
 def measure(model: str, options: InProcessOptions) -> None:
@@ -44,8 +45,8 @@ def _calls(model: Model[Any]) -> Mapping[str, Callable[[int], object]]:
     """Return the calls to measure by name; each takes the batch size."""
     example, options = _example(model), {"truncate": True} if model.reads == "text" else {}
 
-    def call(method: str, size: int, **search: int) -> object:
-        return getattr(model, method)([example] * size, **options, **search)
+    def call(method: str, size: int, **more: int) -> object:
+        return getattr(model, method)([example] * size, **options, **more)
 
     def compute(operation: str, size: int) -> object:
         """Run an operation without tokenization, of a task whose methods are not known here."""
@@ -53,20 +54,18 @@ def _calls(model: Model[Any]) -> Mapping[str, Callable[[int], object]]:
 
     calls: dict[str, Callable[[int], object]] = {}
     for operation in model.offers:
-        method = _METHODS.get(operation)
-        if method is None:
-            calls[operation] = partial(compute, operation)
-        elif operation in _BEAM_SEARCH:
-            calls |= {name: partial(call, method, beam_size=size) for name, size in _BEAM_SIZES.items()}
+        if operation in _BEAM_SEARCH:
+            calls |= {name: partial(call, operation, beam_size=size) for name, size in _BEAM_SIZES.items()}
+        elif operation in _METHODS:
+            calls[_METHODS[operation]] = partial(call, _METHODS[operation])
         else:
-            calls[method] = partial(call, method)
+            calls[operation] = partial(compute, operation)
     return calls
 
 
 def _example(model: Model[Any]) -> str | bytes:
     if model.reads == "image":
-        file = io.BytesIO()
-        Image.new("RGB", (256, 256)).save(file, "PNG")
+        Image.new("RGB", (256, 256)).save(file := io.BytesIO(), "PNG")
         return file.getvalue()
     languages = model.config.summary().get("languages")
     if isinstance(languages, Mapping) and languages["source"] == "de":

@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -71,69 +71,67 @@ class LoadTest:
         self._headers = {TIMEOUT_HEADER: str(options.timeout_ms)}
         self._timeout = options.timeout_ms / 1000 + _GRACE
         self._start = self._end = math.inf
-        self.stopped = asyncio.Event()
+        self._stopped = asyncio.Event()
+
+    @property
+    def stopped(self) -> bool:
         """Whether the load test was ended early."""
+        return self._stopped.is_set()
 
     def stop(self) -> None:
         """Cancel the requests in flight, which then do not count, and end the load test."""
-        self.stopped.set()
+        self._stopped.set()
 
     async def run(self, before: Callable[[], Awaitable[T]]) -> T:
-        """Warm up, await `before`, measure, and wait for the responses to all due requests; return `before`'s result.
+        """Warm up, await `before`, measure, and wait for the responses to all due requests.
 
-        A load test without warm-up sends no request until `before` has returned.
+        Returns the result of `before`.
         """
-        sender: asyncio.Task[None] | None = None
+        outcome, options = self.outcome, self._options
+        tasks: list[asyncio.Task[object]] = [asyncio.create_task(self._stopped.wait())]
         try:
-            if self._options.warm_up:
-                sender = asyncio.create_task(self._send())
-                await self._wait(self._options.warm_up)
-            result = await before()
-            if not self.stopped.is_set():
-                self._start = time.perf_counter()
-                self._end = self._start + self._options.seconds
-                busy = time.process_time()
-                sender = sender or asyncio.create_task(self._send())
-                await self._wait(self._options.seconds)
+            if options.warm_up:
+                tasks.append(asyncio.create_task(self._send()))
+                await _first_of(tasks, options.warm_up)
+            found = await before()
+            if not self.stopped:
+                self._start, busy = time.perf_counter(), time.process_time()
+                self._end = self._start + options.seconds
+                if not options.warm_up:
+                    tasks.append(asyncio.create_task(self._send()))
+                await _first_of(tasks, options.seconds)
                 self._end = min(self._end, time.perf_counter())
-                self.outcome.seconds = self._end - self._start
-                self.outcome.processor_seconds = time.process_time() - busy
-                stopping = asyncio.create_task(self.stopped.wait())
-                await asyncio.wait((sender, stopping), return_when=asyncio.FIRST_COMPLETED)
-                stopping.cancel()
-            return result
+                outcome.seconds = self._end - self._start
+                outcome.processor_seconds = time.process_time() - busy
+                await _first_of(tasks)
         finally:
-            if sender is not None:
-                sender.cancel()
+            for task in tasks:
+                task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
-                    await sender
-
-    async def _wait(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.stopped.wait(), seconds)
+                    await task
+        return found
 
     async def _send(self) -> None:
-        await (self._closed_loop() if self._options.rate is None else self._open_loop(self._options.rate))
+        async with asyncio.TaskGroup() as group:
+            if self._options.rate is not None:
+                await self._open_loop(group, self._options.rate)
+                return
+            for _ in range(self._options.most_connections()):
+                group.create_task(self._closed_loop())
 
     async def _closed_loop(self) -> None:
-        async def connection() -> None:
-            while (now := time.perf_counter()) < self._end:
-                if not await self._send_one(now):
-                    await asyncio.sleep(_PAUSE)
+        while (now := time.perf_counter()) < self._end:
+            if not await self._send_one(now):
+                await asyncio.sleep(_PAUSE)
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._options.most_connections()):
-                group.create_task(connection())
-
-    async def _open_loop(self, rate: float) -> None:
+    async def _open_loop(self, group: asyncio.TaskGroup, rate: float) -> None:
         generator = random.Random(0)
         due = time.perf_counter() + generator.expovariate(rate)
-        async with asyncio.TaskGroup() as group:
-            while (now := time.perf_counter()) < self._end or due < self._end:
-                while due <= min(now, self._end):
-                    group.create_task(self._send_one(due))
-                    due += generator.expovariate(rate)
-                await asyncio.sleep(max(0.0, min(due, self._end, now + _POLL) - now))
+        while (now := time.perf_counter()) < self._end or due < self._end:
+            while due <= min(now, self._end):
+                group.create_task(self._send_one(due))
+                due += generator.expovariate(rate)
+            await asyncio.sleep(max(0.0, min(due, self._end, now + _POLL) - now))
 
     async def _send_one(self, due: float) -> bool:
         """Send one request; return whether there was a response."""
@@ -157,7 +155,6 @@ class LoadTest:
             outcome.in_time += 1
         if due < self._start:
             return
-        outcome.requests += 1
         outcome.late.append(began - due)
         outcome.statuses[response.status] += 1
         if correct:
@@ -170,6 +167,11 @@ class LoadTest:
             outcome.retry_after[response.retry_after or "none"] += 1
         elif response.status not in outcome.details:
             outcome.details[response.status] = _detail(response.content)
+        outcome.requests += 1
+
+
+async def _first_of(tasks: Iterable["asyncio.Task[object]"], seconds: float | None = None) -> None:
+    await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
 
 def _detail(content: bytes) -> str:

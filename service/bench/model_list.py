@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import AliasPath, BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from service.bench.client import Client, TransportError
 from service.bench.options import KEY_VARIABLE, UsageError
@@ -14,6 +14,18 @@ _TIMEOUT = 10.0
 """Seconds within which the server must list its models."""
 
 
+class Limits(BaseModel):
+    """The largest input that a model accepts."""
+
+    max_pixels: int | None = None
+
+
+class Languages(BaseModel):
+    """The languages of a translation model."""
+
+    source: str
+
+
 class ListedModel(BaseModel):
     """An entry of `GET /v1/models`: the fields that a load test needs."""
 
@@ -22,10 +34,8 @@ class ListedModel(BaseModel):
     task: str
     operations: tuple[str, ...]
     reads: Literal["text", "image"]
-    max_pixels: Annotated[int | None, Field(validation_alias=AliasPath("limits", "max_pixels"))] = None
-    """Largest image that the model accepts."""
-    language: Annotated[str | None, Field(validation_alias=AliasPath("languages", "source"))] = None
-    """Source language of a translation model."""
+    limits: Limits
+    languages: Languages | None = None
 
 
 class _List(BaseModel):

@@ -15,6 +15,7 @@ KEY_VARIABLE = "SOFTSERVE_BENCH_API_KEY"
 """Environment variable of the API key, which process lists do not show."""
 
 _MAX_RATE = 100_000
+"""Requests/s; one client sends some thousands."""
 _MAX_TIMEOUT_MS = 3_600_000
 """The limit of servers for `X-Request-Timeout-Ms`."""
 
@@ -76,14 +77,10 @@ class LoadOptions:
         _check("--seconds", self.seconds, above=0)
         _check("--warm-up", self.warm_up, least=0)
         _check("--connections", self.connections, least=1)
-        _check("--rate", self.rate, above=0)
+        _check("--rate", self.rate, above=0, most=_MAX_RATE)
         _check("--texts-per-request", self.texts_per_request, least=1)
         _check("--beam-size", self.beam_size, least=1)
-        _check("--timeout-ms", self.timeout_ms, least=1)
-        if self.rate is not None and self.rate > _MAX_RATE:
-            raise UsageError(f"--rate is {_MAX_RATE} at most, not {self.rate:g}: one client sends some thousands")
-        if self.timeout_ms > _MAX_TIMEOUT_MS:
-            raise UsageError(f"--timeout-ms is {_MAX_TIMEOUT_MS} at most, not {self.timeout_ms}")
+        _check("--timeout-ms", self.timeout_ms, least=1, most=_MAX_TIMEOUT_MS)
 
     def most_connections(self) -> int:
         """Return the largest number of connections: the option, or the default of the kind of loop."""
@@ -102,8 +99,13 @@ class LoadOptions:
         return key
 
 
-def _check(flag: str, value: float | None, *, least: float = -math.inf, above: float = -math.inf) -> None:
-    if value is not None and not (least <= value < math.inf and value > above):
-        raise UsageError(
-            f"{flag} must be {f'{least:g} or more' if above < 0 else f'more than {above:g}'}, not {value:g}"
-        )
+def _check(
+    flag: str, value: float | None, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf
+) -> None:
+    if value is None:
+        return
+    if not (least <= value < math.inf and value > above):
+        bound = f"{least:g} or more" if above < 0 else f"more than {above:g}"
+        raise UsageError(f"{flag} must be {bound}, not {value:g}")
+    if value > most:
+        raise UsageError(f"{flag} is {most} at most, not {value:g}")

@@ -1,45 +1,39 @@
 """A progress bar of a load test on standard error, where that is a terminal."""
 
-import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
+from datetime import timedelta
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 
 from service.bench.load import LoadTest
 from service.bench.options import LoadOptions
 
 __all__ = ["progress_bar"]
 
-_REFRESH_SECONDS = 0.25
-"""Seconds between two updates; more frequent ones would take processor time from the server."""
+_REFRESHES = 4
+"""Updates per second; more would take processor time from the server."""
 
 
-@contextlib.asynccontextmanager
-async def progress_bar(test: LoadTest, options: LoadOptions, console: Console) -> AsyncIterator[None]:
+@contextlib.contextmanager
+def progress_bar(test: LoadTest, options: LoadOptions, console: Console) -> Iterator[None]:
     """Show a progress bar while the body runs; without effect where the console is not a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[counts]}"))
-    hidden = not console.is_terminal
-    with Progress(*columns, console=console, auto_refresh=False, transient=True, disable=hidden) as bar:
-        drawing = asyncio.create_task(_draw(test, options, bar))
-        try:
-            yield
-        finally:
-            drawing.cancel()
+    began, total = time.perf_counter(), options.warm_up + options.seconds
 
-
-async def _draw(test: LoadTest, options: LoadOptions, bar: Progress) -> None:
-    began = time.perf_counter()
-    total = options.warm_up + options.seconds
-    task = bar.add_task("warming up", total=total, counts="")
-    while True:
-        seconds = time.perf_counter() - began
-        outcome = test.outcome
-        kinds = {"answered": len(outcome.answered), "refused": len(outcome.refused)}
-        kinds["failed"] = outcome.requests - sum(kinds.values())
-        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
+    def row() -> Table:
+        seconds, outcome = time.perf_counter() - began, test.outcome
+        requests = outcome.requests  # it is read first and counted last: the thread that draws counts no failure early
+        counts = {"answered": len(outcome.answered), "refused": len(outcome.refused)}
+        counts["failed"] = max(0, requests - sum(counts.values()))
         what = "warming up" if seconds < options.warm_up else "measuring" if seconds < total else "last responses"
-        bar.update(task, description=what, completed=min(seconds, total), counts=counts, refresh=True)
-        await asyncio.sleep(_REFRESH_SECONDS)
+        table = Table.grid(padding=(0, 1))
+        bar, elapsed = ProgressBar(total, min(seconds, total), width=40), str(timedelta(seconds=int(seconds)))
+        table.add_row(what, bar, elapsed, ", ".join(f"{count} {kind}" for kind, count in counts.items() if count))
+        return table
+
+    with Live(get_renderable=row, console=console, refresh_per_second=_REFRESHES, transient=True):
+        yield

@@ -6,7 +6,6 @@ import json
 import signal
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -49,18 +48,16 @@ def _new_event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 async def _run(base: str, key: str | None, options: LoadOptions) -> tuple[dict[str, Any], bool]:
-    connections = options.most_connections()
+    connections, console = options.most_connections(), Console(stderr=True)
     async with Client(base, key, 1) as control, Client(base, key, connections) as client:
         model = choose(await list_models(control, base), options.model)
         workload = Workload(model, options)
-        console = Console(stderr=True)
         console.print(f"testing {model.name}:{model.version} at {base}{workload.path}", highlight=False, markup=False)
         test = LoadTest(client, workload, options)
-        # At the first Ctrl-C the load ends, and the results so far are reported.
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, test.stop)
-        async with progress_bar(test, options, console):
-            before = await test.run(partial(_scrape, control))
-        server = _server_results(before, await _scrape(control), model.name)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, test.stop)  # the results so far are reported
+        with progress_bar(test, options, console):
+            before = await test.run(lambda: _scrape(control))
+        server = _server_part(before, await _scrape(control), model.name)
     result = {
         "url": base,
         "model": model.name,
@@ -73,7 +70,7 @@ async def _run(base: str, key: str | None, options: LoadOptions) -> tuple[dict[s
         "warm_up": options.warm_up,
         "texts_per_request": workload.inputs_per_request,
         "texts": workload.description,
-        "interrupted": test.stopped.is_set(),
+        "interrupted": test.stopped,
         **client_results(test.outcome, workload.inputs_per_request),
         "server": server,
     }
@@ -81,19 +78,20 @@ async def _run(base: str, key: str | None, options: LoadOptions) -> tuple[dict[s
 
 
 async def _scrape(client: Client) -> Scrape | ScrapeError:
-    """Return the server's metrics, or else the reason why there are none, which must not end the load test."""
+    """Return the server's metrics, or the error where there are none."""
     try:
-        answer = await client.get("/metrics", _SCRAPE_TIMEOUT)
-        if answer.status != 200:
-            return ScrapeError(f"/metrics answers with status {answer.status}")
-        return Scrape.parse(answer.content, time.perf_counter())
+        response = await client.get("/metrics", _SCRAPE_TIMEOUT)
+        if response.status != 200:
+            return ScrapeError(f"/metrics answers with status {response.status}")
+        return Scrape.parse(response.content, time.perf_counter())
     except TransportError as error:
         return ScrapeError(f"/metrics: {error}")
     except ScrapeError as error:
         return error
 
 
-def _server_results(before: Scrape | ScrapeError, after: Scrape | ScrapeError, model: str) -> dict[str, Any]:
+def _server_part(before: Scrape | ScrapeError, after: Scrape | ScrapeError, model: str) -> dict[str, Any]:
+    """Return the server's metrics between two scrapes, or why there are none: a load test stands without them."""
     try:
         if isinstance(before, ScrapeError):
             raise before

@@ -1,19 +1,18 @@
 """The server's metrics over a load test: the difference of two scrapes of `GET /metrics`."""
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 __all__ = ["Difference", "Distribution", "Scrape", "ScrapeError"]
 
 _Series = tuple[str, frozenset[tuple[str, str]]]
 _CUMULATIVE = ("_total", "_bucket", "_count", "_sum")
-_CREATED = "_created"
 _PREFIX = "softserve_"
 
 
@@ -47,22 +46,22 @@ class Distribution:
 
     def quantile(self, share: float) -> float:
         """Return a quantile of at least one value, interpolated in its bucket (Prometheus: `histogram_quantile`)."""
-        cumulative = np.cumsum(self.counts)
-        bucket = int(np.searchsorted(cumulative, share * cumulative[-1]))
-        upper, count = self.bounds[bucket], self.counts[bucket]
-        if math.isinf(upper):
-            return self.largest
-        lower = min(self.bounds[bucket - 1] if bucket else 0.0, upper)
-        return float(lower + (upper - lower) * (share * cumulative[-1] - (cumulative[bucket] - count)) / count)
+        rank, below, lower = share * self.count, 0.0, 0.0
+        for bound, count in zip(self.bounds, self.counts, strict=True):
+            if count and below + count >= rank:
+                lower = min(lower, bound)
+                return self.largest if math.isinf(bound) else lower + (bound - lower) * (rank - below) / count
+            below, lower = below + count, bound
+        return self.largest
 
 
+@dataclass(frozen=True, slots=True)
 class Scrape:
     """The metrics of a server at one time."""
 
-    def __init__(self, series: Mapping[_Series, float], seconds: float) -> None:
-        self.series = series
-        self.seconds = seconds
-        """Time of the scrape on the client's clock."""
+    series: Mapping[_Series, float]
+    seconds: float
+    """Time of the scrape on the client's clock."""
 
     @classmethod
     def parse(cls, content: bytes, seconds: float) -> Self:
@@ -78,7 +77,7 @@ class Scrape:
 
 
 class Difference:
-    """The change of one model's metrics between two scrapes, by all clients."""
+    """The change of one model's metrics between two scrapes, by all clients; versions of the model are summed."""
 
     def __init__(self, before: Scrape, after: Scrape, model: str) -> None:
         if _restarted(before.series, after.series, model):
@@ -86,35 +85,41 @@ class Difference:
                 "its counters decreased: the server restarted during the run, or several servers have this address"
             )
         self.seconds = after.seconds - before.seconds
-        self._before, self._after, self._model = before.series, after.series, model
+        self._after = after.series
+        self._changes = [
+            (name, dict(labels), value - before.series.get((name, labels), 0.0))
+            for (name, labels), value in after.series.items()
+            if ("model", model) in labels
+        ]
 
     def distribution(self, name: str) -> Distribution:
         """Return the observations of the histogram `softserve_<name>`; empty where there is none."""
-        cumulative = {float(bound): value for bound, value in self._by_label(f"{name}_bucket", "le").items()}
-        bounds = sorted(cumulative)
-        counts = np.diff([cumulative[bound] for bound in bounds], prepend=0.0)
-        total = sum(self._by_label(f"{name}_sum", "model").values())
-        return Distribution(total, tuple(bounds), tuple(counts.tolist()))
+        counts = sorted((float(bound), value) for bound, value in self._summed(f"{name}_bucket", "le").items() if bound)
+        pairs = itertools.pairwise([0.0, *(value for _, value in counts)])
+        bounds = tuple(bound for bound, _ in counts)
+        return Distribution(self._total(f"{name}_sum"), bounds, tuple(upper - lower for lower, upper in pairs))
 
     def counter(self, name: str) -> float:
         """Return the increase of the counter `softserve_<name>_total`."""
-        return sum(self.by_label(name, "model").values())
+        return self._total(f"{name}_total")
 
     def by_label(self, name: str, label: str) -> dict[str, float]:
         """Return the increase of a counter for each value of a label, where it is not 0."""
-        return {key: value for key, value in self._by_label(f"{name}_total", label).items() if value}
+        return {key: value for key, value in self._summed(f"{name}_total", label).items() if value}
 
     def gauge(self, name: str) -> float | None:
         """Return a value without labels, of any name, in the later scrape."""
         return self._after.get((name, frozenset()))
 
-    def _by_label(self, name: str, label: str) -> dict[str, float]:
-        """Return the increase of samples for each value of a label, summed over versions of the model."""
+    def _total(self, name: str) -> float:
+        return sum(self._summed(name, "model").values())
+
+    def _summed(self, name: str, label: str) -> dict[str, float]:
+        """Return the increase of samples for each value of a label."""
         sums: dict[str, float] = defaultdict(float)
-        for series, value in self._after.items():
-            labels = dict(series[1])
-            if series[0] == _PREFIX + name and labels.get("model") == self._model and label in labels:
-                sums[labels[label]] += value - self._before.get(series, 0.0)
+        for found, labels, change in self._changes:
+            if found == _PREFIX + name:
+                sums[labels.get(label, "")] += change
         return sums
 
 
@@ -126,8 +131,7 @@ def _restarted(before: Mapping[_Series, float], after: Mapping[_Series, float], 
     for (name, labels), value in before.items():
         unloaded = (name, labels) not in after and dict(labels).get("model", model) not in ("", model)
         if name.startswith(_PREFIX) and not unloaded:
-            if name.endswith(_CREATED) and after.get((name, labels)) != value:
-                return True
-            if name.endswith(_CUMULATIVE) and after.get((name, labels), -1.0) < value:
+            found = after.get((name, labels), -1.0)
+            if found < value if name.endswith(_CUMULATIVE) else found != value and name.endswith("_created"):
                 return True
     return False

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,11 @@ from PIL import Image
 
 from service.bench.model_list import ListedModel
 from service.bench.options import LoadOptions, UsageError
-from service.bench.sentences import ENGLISH, GERMAN
 
-__all__ = ["Workload"]
+__all__ = ["Workload", "texts_of"]
+
+_TEXTS = Path(__file__).parent / "texts"
+"""Built-in sentences of 1 to 40 words, `en.txt` and `de.txt`."""
 
 _PATHS = {
     "classify": "/v1/classify",
@@ -54,12 +56,12 @@ class Workload:
             if options.file is not None:
                 raise UsageError(f"--file is for texts; {model.name} reads images")
             self._field, self.description = "image", "generated images"
-            self._inputs: Iterator[str] = itertools.cycle(_images(model.max_pixels))
+            self._inputs: Iterator[str] = itertools.cycle(_images(model.limits.max_pixels))
         elif options.file is not None:
-            self._inputs = itertools.cycle(_lines(options.file))
+            self._inputs = itertools.cycle(texts_of(options.file))
         else:
             self._parameters["truncate"] = True
-            self._inputs = _built_in(operation, model.language)
+            self._inputs = _built_in(operation, model.languages.source if model.languages else "en")
 
     def body(self) -> bytes:
         """Return the body of the next request."""
@@ -72,7 +74,7 @@ class Workload:
             response = json.loads(content)
         except ValueError:
             return "the response is not JSON"
-        results = response.get("results") if isinstance(response, Mapping) else None
+        results = response.get("results") if isinstance(response, dict) else None
         if not isinstance(results, list):
             return "the response has no results"
         expected = self.inputs_per_request
@@ -83,27 +85,28 @@ def _operation(model: ListedModel, wanted: str | None) -> str:
     """Return the operation to test: the wanted one, or else the model's first that has an endpoint here."""
     if wanted is not None and wanted not in model.operations:
         raise UsageError(f"--endpoint {wanted}: {model.name} offers {', '.join(model.operations)}")
-    known = (each for each in model.operations if each in _PATHS and wanted in (None, each))
-    if (operation := next(known, None)) is None:
-        raise UsageError(f"{model.name} offers {', '.join(model.operations)}, which this version cannot request")
-    return operation
+    for operation in model.operations:
+        if operation in _PATHS and wanted in (None, operation):
+            return operation
+    raise UsageError(f"{model.name} offers {', '.join(model.operations)}, which this version cannot request")
 
 
-def _built_in(operation: str, language: str | None) -> Iterator[str]:
+def _built_in(operation: str, language: str) -> Iterator[str]:
     """Yield sentences, the same in each run; random words, others in each run, where the server would reuse results."""
-    sentences = GERMAN if language == "de" else ENGLISH
-    words, generator = " ".join(sentences).split(), random.Random(None if operation in _CACHED else 0)
-    while True:
-        if operation in _CACHED:
-            yield " ".join(generator.choices(words, k=generator.randint(1, _MAX_WORDS)))
-        else:
+    sentences = texts_of(_TEXTS / ("de.txt" if language == "de" else "en.txt"))
+    if operation not in _CACHED:
+        generator = random.Random(0)
+        while True:
             yield generator.choice(sentences)
+    words, generator = " ".join(sentences).split(), random.Random()
+    while True:
+        yield " ".join(generator.choices(words, k=generator.randint(1, _MAX_WORDS)))
 
 
-def _lines(path: Path) -> list[str]:
-    """Return the lines of a file that are not empty."""
+def texts_of(path: Path) -> list[str]:
+    """Return the lines of a UTF-8 file that are not empty; raises `UsageError` where there are none."""
     try:
-        texts = [text for line in path.read_text(encoding="utf-8").split("\n") if (text := line.strip())]
+        texts = [line.strip() for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not UTF-8 text") from None
     except OSError as error:
@@ -120,7 +123,6 @@ def _images(max_pixels: int | None) -> list[str]:
     images = []
     for shift in range(0, 256, 256 // _IMAGES):
         pixels = np.stack([rows, columns, np.full_like(rows, shift)], axis=-1).astype(np.uint8)
-        file = io.BytesIO()
-        Image.fromarray(pixels).save(file, "PNG")
+        Image.fromarray(pixels).save(file := io.BytesIO(), "PNG")
         images.append(base64.b64encode(file.getvalue()).decode())
     return images

@@ -1,4 +1,4 @@
-"""Tests of what the target decides."""
+"""Tests of the command: its target selects what is measured."""
 
 import subprocess
 import sys

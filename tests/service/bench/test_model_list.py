@@ -55,7 +55,7 @@ def listed(listening, status, content):
 
 
 def test_what_a_later_server_says_besides_is_ignored(listening):
-    entry = {**MODELS[1].model_dump(), "novelty": 1, "limits": {"max_tokens": 4}, "languages": None}
+    entry = {**MODELS[1].model_dump(), "novelty": 1, "limits": {"max_tokens": 4}}
     assert listed(listening, 200, json.dumps({"models": [entry], "more": 2}).encode()) == [MODELS[1]]
 
 

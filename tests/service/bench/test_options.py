@@ -1,4 +1,4 @@
-"""Tests of what `softserve bench` can be told."""
+"""Tests of the options of `softserve bench`."""
 
 import pytest
 

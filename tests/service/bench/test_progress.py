@@ -20,7 +20,7 @@ async def drawn(terminal, warm_up):
     test = LoadTest(None, Workload(served, options), options)  # it is not run
     test.outcome.requests, test.outcome.answered, test.outcome.refused = 6, [0.1] * 3, [0.1] * 2
     output = io.StringIO()
-    async with progress_bar(test, options, Console(file=output, force_terminal=terminal, width=120)):
+    with progress_bar(test, options, Console(file=output, force_terminal=terminal, width=120)):
         await asyncio.sleep(0.5)
     return output.getvalue()
 

@@ -9,8 +9,9 @@ from PIL import Image
 
 from service.bench.model_list import ListedModel
 from service.bench.options import LoadOptions, UsageError
-from service.bench.sentences import ENGLISH, GERMAN
-from service.bench.workload import Workload
+from service.bench.workload import _TEXTS, Workload, texts_of
+
+ENGLISH, GERMAN = (texts_of(_TEXTS / name) for name in ("en.txt", "de.txt"))
 
 LANGUAGE_MODEL = ("next-word", "score")
 
@@ -122,3 +123,13 @@ def test_images_differ_and_are_no_larger_than_the_model_takes(most, side):
 )
 def test_an_answer_needs_a_result_for_each_text(content, error):
     assert Workload(listed_model("translate"), LoadOptions(texts_per_request=2)).error_in(content) == error
+
+
+@pytest.mark.parametrize("sentences", [ENGLISH, GERMAN])
+def test_the_built_in_sentences_have_1_to_40_words_and_differ(sentences):
+    lengths = [len(sentence.split()) for sentence in sentences]
+    assert min(lengths) == 1
+    assert 25 <= max(lengths) <= 40
+    assert len(set(lengths)) > 8
+    assert len(set(sentences)) == len(sentences)
+    assert all(sentence.isprintable() and sentence == " ".join(sentence.split()) for sentence in sentences)
