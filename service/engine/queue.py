@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Generic, TypeVar
 
 from models.batching import split
+from service.engine.patience import Patience
 
 __all__ = ["DEFAULT_URGENCY", "BatchQueue", "Entry", "Limits", "QueueFull"]
 
@@ -41,6 +42,9 @@ class Limits:
     """Longest expected wait with which a request is admitted, in addition to its own deadline; infinite for none."""
     max_queue_items: int
     max_queue_tokens: int
+    batch_seconds: float = 0.0
+    """Fixed cost of a batch in seconds, where it is measured. A batch then waits for up to half of it where requests
+    are observed to arrive in groups; see `service.engine.patience`."""
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -79,6 +83,7 @@ class BatchQueue(Generic[T]):
         self._tokens, self._cost = 0, 0.0
         self._earliest_deadline = math.inf
         """No later than the earliest deadline of the waiting entries."""
+        self._patience = Patience()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -100,10 +105,21 @@ class BatchQueue(Generic[T]):
             raise QueueFull(never=True)
         if len(self) + len(entries) > limits.max_queue_items or self._tokens + tokens > limits.max_queue_tokens:
             raise QueueFull(never=False)
+        if entries and self.limits.batch_seconds:
+            self._patience.arrived(entries[0].arrived, len(entries), len(self), self._window)
         self._entries.update(dict.fromkeys(entries))
         self._tokens += tokens
         self._cost += sum(entry.cost for entry in entries)
         self._earliest_deadline = min([self._earliest_deadline, *(entry.deadline for entry in entries)])
+
+    def completed(self, now: float, batch: Collection[Entry[T]]) -> None:
+        """Record that a batch of `next_batch` has been computed, or has failed."""
+        self._patience.completed(now, len(batch), len(self), self._window)
+
+    @property
+    def _window(self) -> float:
+        """Longest time for which a batch waits for a group of requests, in seconds."""
+        return self.limits.batch_seconds / 2
 
     def remove(self, entries: Collection[Entry[T]]) -> None:
         """Remove the entries, as far as they still wait."""
@@ -128,11 +144,12 @@ class BatchQueue(Generic[T]):
             return None
         oldest, limits = next(iter(self._entries)).arrived, self.limits
         full = len(self) >= limits.max_batch_items or self._tokens >= limits.max_batch_tokens
-        if full or not limits.max_delay:
+        delayed = max(oldest + limits.max_delay, self._patience.until(len(self), self._window))
+        if full or delayed <= oldest:
             return oldest
         # At half of the time that an entry has, so that the rest is left to compute it.
         soonest = min((entry.arrived + entry.deadline) / 2 for entry in self._entries)
-        return max(oldest, min(oldest + limits.max_delay, soonest))
+        return max(oldest, min(delayed, soonest))
 
     def next_batch(self, now: float) -> list[Entry[T]]:
         """Remove and return the next batch, its head first; empty for an empty queue."""
