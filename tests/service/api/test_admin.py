@@ -35,7 +35,8 @@ def start(tmp_path, copied_models, wait_until):
     clients = []
 
     def begin(**settings):
-        settings = {"model_dirs": (copied_models,), "admin_keys": tmp_path / "admins", "threads": 1, **settings}
+        defaults = {"model_dirs": (copied_models,), "admin_keys": tmp_path / "admins", "threads": 1}
+        settings = {**defaults, "parallel_batches": 1, **settings}  # one, for the warm-up is shorter
         client = TestClient(create_app(Settings(**settings)))
         client.__enter__()
         clients.append(client)
@@ -203,7 +204,7 @@ def test_without_a_key_file_there_is_no_administration(client, detail_of):
 
 
 def test_reloads_under_traffic_lose_nothing(start):
-    client = start()
+    client = start(parallel_batches=3)
     expected = ask(client).json()["results"]
     stop, wrong = threading.Event(), []
 

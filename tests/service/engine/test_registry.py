@@ -16,7 +16,8 @@ def with_registry(scenario, **settings):
     """Runs a scenario with a registry that is loaded."""
 
     async def run():
-        registry = Registry(Settings(**{"threads": 1, "models": ("next-word",), **settings}), Metrics())
+        defaults = {"threads": 1, "models": ("next-word",), "parallel_batches": 1}  # one, for a short warm-up
+        registry = Registry(Settings(**{**defaults, **settings}), Metrics())
         await registry.load()
         try:
             await scenario(registry)
