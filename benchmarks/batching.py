@@ -52,8 +52,11 @@ _LOADS = 0.1, 0.3, 0.6
 _BURST_LOADS, _BURST, _SPREAD = (0.1, 0.3), 64, 2e-3
 _CLIENTS = 1, 4, 16, 64, 256
 
+_TICKS = 1.0, 1.2, 1.5, 2.0, 2.5
+
 Make = Callable[[], Policy]
 Metric = Literal["texts/s", "p50 ms", "p99 ms"]
+Trace = Callable[[random.Random], Arrivals]
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class Row:
 def main(
     data: Path = Path("data"),
     corpus: Literal["clinc150", "multi30k"] = "clinc150",
-    requests: int = 8000,
+    requests: int = 4000,
     seeds: int = 3,
     quick: bool = False,
     plot: Path | None = None,
@@ -90,7 +93,7 @@ def main(
     Args:
         data: Directory that holds the corpora; without the corpus, lengths are log-normal.
         corpus: Corpus whose test texts give the lengths, in tokens of the bundled model.
-        requests: Requests of each trace.
+        requests: Requests of each trace on the CPU; on the GPU, whose batches are larger, four times as many.
         seeds: Seeds of arrivals and order of texts: 0, 1, ...
         quick: One seed and fewer requests.
         plot: File for a plot of the table; its suffix names the format.
@@ -100,7 +103,7 @@ def main(
         print_policy_times()
         return
     source, lengths = text_lengths(corpus, data)
-    rows = compare(lengths, *((1500, 1) if quick else (requests, seeds)))
+    rows = compare(lengths, *((500, 1) if quick else (requests, seeds)))
     print(f"Lengths: {source}; mean {statistics.fmean(lengths):.1f}, longest {max(lengths)} tokens.\n")
     print_table(rows)
     best = [row.least_advantage for row in rows]
@@ -129,11 +132,12 @@ def compare(lengths: Sequence[int], requests: int, seeds: int) -> list[Row]:
     """Return the rows of all devices and traces."""
     rows = []
     for device in DEVICES:
-        for trace, (metrics, make) in traces(device, device.capacity(lengths), requests).items():
+        count = requests if device.bounds.items <= 32 else 4 * requests
+        for trace, (metrics, make) in traces(device, device.capacity(lengths), count).items():
             results: dict[str, list[tuple[str, Sequence[Result]]]] = {}
             for name, settings in policies(device).items():
                 results[name] = [
-                    (setting, [_run(policy, device, make, lengths, requests, seed) for seed in range(seeds)])
+                    (setting, [_run(policy, device, make, lengths, count, seed) for seed in range(seeds)])
                     for setting, policy in settings.items()
                 ]
             rows += [_row(device.name, trace, metric, results) for metric in metrics]
@@ -152,15 +156,11 @@ def _run(
     return simulate(policy(), device.cost, make(generator), generator.choices(lengths, k=count))
 
 
-def traces(
-    device: Device, capacity: float, requests: int
-) -> dict[str, tuple[Sequence[Metric], Callable[[random.Random], Arrivals]]]:
+def traces(device: Device, capacity: float, requests: int) -> dict[str, tuple[Sequence[Metric], Trace]]:
     """Return each trace by its name, with the values that it is judged by."""
     throughput: Sequence[Metric] = ("texts/s",)
     latency: Sequence[Metric] = ("p50 ms", "p99 ms")
-    found: dict[str, tuple[Sequence[Metric], Callable[[random.Random], Arrivals]]] = {
-        "backlog": (throughput, lambda generator: backlog(requests))
-    }
+    found: dict[str, tuple[Sequence[Metric], Trace]] = {"backlog": (throughput, lambda generator: backlog(requests))}
     for load in _LOADS:
         found[f"Poisson, load {load:g}"] = latency, partial(poisson, load * capacity, requests)
     for load in _BURST_LOADS:
@@ -235,6 +235,8 @@ def draw(rows: Sequence[Row], file: Path) -> None:
             plot.plot([row.advantage(row.others[name][0]) for row in shown], places, marker, label=name, alpha=0.8)
         plot.axvline(1.0, color="black", linewidth=1)
         plot.set_xscale("log")
+        plot.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+        plot.minorticks_off()
         plot.set_yticks(places, [f"{row.trace}: {row.metric}" for row in shown], fontsize=9)
         plot.set_title(device)
         plot.set_xlabel("times better than each policy's best setting")

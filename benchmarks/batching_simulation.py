@@ -251,7 +251,7 @@ def simulate(policy: Policy, cost: CostModel, arrivals: Arrivals, lengths: Seque
         if arrivals.again is not None:
             for request in batch:
                 heapq.heappush(pending, (now + arrivals.again(), request.payload))
-    return _result(latencies, free_since, batches)
+    return _result(latencies, now, batches)
 
 
 def _deliver(pending: list[tuple[float, int]], now: float, policy: Policy, lengths: Iterator[int]) -> None:

@@ -137,8 +137,9 @@ class DynamicBatcher(Batcher):
             for entry in batch:
                 fail(entry, error)
             return False
+        finally:
+            self._queue.completed(time.monotonic(), batch)
         seconds = time.monotonic() - started
-        self._queue.completed(time.monotonic(), batch)
         self._drain.record(sum(entry.cost for entry in batch), seconds / len(self._running))
         if batch[0].operation in replica.costs:
             longest = max(entry.length for entry in batch)

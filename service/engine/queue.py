@@ -84,6 +84,8 @@ class BatchQueue(Generic[T]):
         self._earliest_deadline = math.inf
         """No later than the earliest deadline of the waiting entries."""
         self._patience = Patience()
+        self._computing = 0
+        """Batches that have not completed; counted where `completed` is called."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -106,7 +108,8 @@ class BatchQueue(Generic[T]):
         if len(self) + len(entries) > limits.max_queue_items or self._tokens + tokens > limits.max_queue_tokens:
             raise QueueFull(never=False)
         if entries and self.limits.batch_seconds:
-            self._patience.arrived(entries[0].arrived, len(entries), len(self), self._window)
+            arrived, computing = entries[0].arrived, self._computing > 0
+            self._patience.arrived(arrived, len(entries), len(self), self._window, computing=computing)
         self._entries.update(dict.fromkeys(entries))
         self._tokens += tokens
         self._cost += sum(entry.cost for entry in entries)
@@ -114,6 +117,7 @@ class BatchQueue(Generic[T]):
 
     def completed(self, now: float, batch: Collection[Entry[T]]) -> None:
         """Record that a batch of `next_batch` has been computed, or has failed."""
+        self._computing -= 1
         self._patience.completed(now, len(batch), len(self), self._window)
 
     @property
@@ -165,6 +169,7 @@ class BatchQueue(Generic[T]):
             others = (entry for entry in self._entries if entry.operation == operation and entry.urgency != urgency)
             _fill(batch, _closest(islice(others, considered), head), limits)
         self.remove(batch)
+        self._computing += 1
         return batch
 
     def next_joining(

@@ -1,12 +1,10 @@
-"""The simulation by hand, and that the policy of the service is compared with the others on all traces."""
-
+import math
 import random
 
 import pytest
 
-from benchmarks.batching import DEVICES, compare
+from benchmarks.batching import DEVICES, Row, main, text_lengths
 from benchmarks.batching_simulation import (
-    Arrivals,
     Bounds,
     CostModel,
     Device,
@@ -14,42 +12,89 @@ from benchmarks.batching_simulation import (
     Ours,
     TokenBudget,
     backlog,
+    closed_loop,
     poisson,
     simulate,
 )
 
-DEVICE = Device("one", CostModel(fixed=1.0, per_item=0.0, per_token=0.1), Bounds(2, 100))
+DEVICE = Device("test", CostModel(fixed=1.0, per_item=0.0, per_token=0.1), Bounds(items=2, tokens=100))
 
 
-@pytest.mark.parametrize("policy", [Ours(DEVICE), FixedDelay(DEVICE, 0.0), TokenBudget(DEVICE, 100)])
-def test_a_backlog_by_hand(policy):
-    """Batches of 2 x 5 and of 5 tokens take 2.0 and 1.5 seconds."""
-    result = simulate(policy, DEVICE.cost, backlog(3), [5, 5, 5])
-    assert (result.throughput, result.p50, result.p99) == pytest.approx((3 / 3.5, 2.0, 2.0))
-    assert result.batch == 1.5
+def arrive(*times):
+    return type(backlog(0))([(time, -1) for time in times])
 
 
-def test_a_fixed_delay_waits_for_a_second_request():
-    arrivals = Arrivals([(0.0, -1), (0.4, -1)])
-    at_once = simulate(FixedDelay(DEVICE, 0.0), DEVICE.cost, arrivals, [5, 5])
-    delayed = simulate(FixedDelay(DEVICE, 0.5), DEVICE.cost, arrivals, [5, 5])
-    assert (at_once.batch, delayed.batch) == (1.0, 2.0)
-    assert delayed.throughput == pytest.approx(2 / 2.4)
+@pytest.mark.parametrize(
+    ("policy", "latencies", "batches"),
+    [
+        # The first starts at 0 and ends at 2; the other two, 2 x 10 tokens, end at 5.
+        (TokenBudget(DEVICE, 100), [2.0, 4.9, 4.0], 2),
+        # Two requests fill a batch at 0.1, which ends at 3.1; the last one waits until 3.5, and ends at 5.5.
+        (FixedDelay(DEVICE, 2.5), [3.1, 3.0, 4.5], 2),
+        # The delay of the last one counts from 3.1, when the device is free.
+        (FixedDelay(DEVICE, 2.5, from_free=True), [3.1, 3.0, 6.6], 2),
+    ],
+)
+def test_latencies_by_hand(policy, latencies, batches):
+    result = simulate(policy, DEVICE.cost, arrive(0.0, 0.1, 1.0), [10, 10, 10])
+    assert result.batch == pytest.approx(3 / batches)
+    assert result.p50 == pytest.approx(sorted(latencies)[1])
+    assert result.throughput == pytest.approx(3 / max(t + at for t, at in zip(latencies, (0.0, 0.1, 1.0), strict=True)))
 
 
-def test_a_clients_next_request_follows_its_result():
-    arrivals = Arrivals([(0.0, 0)], again=lambda: 0.5)
-    result = simulate(Ours(DEVICE), DEVICE.cost, arrivals, [5, 5, 5])
-    assert result.throughput == pytest.approx(3 / (3 * 1.5 + 2 * 0.5))
+def test_a_preferred_size_starts_before_the_delay_ends():
+    device = Device("test", DEVICE.cost, Bounds(8, 100))
+    trace = arrive(0.0, 0.1, 0.2)
+    assert simulate(FixedDelay(device, 50.0, [3]), device.cost, trace, [1, 1, 1]).p50 == pytest.approx(1.4)
+    assert simulate(FixedDelay(device, 50.0), device.cost, trace, [1, 1, 1]).p50 == pytest.approx(51.2)
 
 
-def test_the_same_seed_gives_the_same_result():
-    results = [simulate(Ours(DEVICE), DEVICE.cost, poisson(0.5, 50, random.Random(3)), [5] * 50) for _ in range(2)]
-    assert results[0] == results[1]
+def test_a_token_budget_bounds_padded_tokens():
+    assert simulate(TokenBudget(DEVICE, 10), DEVICE.cost, backlog(4), [5, 5, 6, 6]).batch == pytest.approx(4 / 3)
 
 
-def test_ours_is_compared_on_every_device_and_leads_in_a_backlog():
-    rows = compare([3, 5, 8, 9, 12, 20, 31], 300, 1)
-    assert {row.device for row in rows} == {device.name for device in DEVICES}
-    assert all(row.ours > 0 and len(row.others) == 3 for row in rows)
-    assert all(row.least_advantage > 1.1 for row in rows if row.trace == "backlog" and row.device == "CPU")
+@pytest.mark.parametrize(
+    "make", [Ours, lambda device: FixedDelay(device, 0.002), lambda device: TokenBudget(device, 64)]
+)
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
+def test_every_request_is_answered(make, device):
+    lengths = [random.Random(0).randint(3, 30) for _ in range(300)]
+    trace = poisson(0.5 * device.capacity(lengths), 300, random.Random(1))
+    result = simulate(make(device), device.cost, trace, lengths)
+    assert result.throughput * max(time for time, _ in trace.times) <= 300
+    assert 0 < result.p50 <= result.p99 < math.inf
+
+
+def test_a_closed_loop_on_a_device_with_a_large_fixed_cost_fills_its_batches():
+    """Without waiting, half of the clients would be computed while the others wait."""
+    lengths = [10] * 2000
+    ours = simulate(Ours(DEVICES[1]), DEVICES[1].cost, closed_loop(16, random.Random(0)), lengths)
+    at_once = simulate(FixedDelay(DEVICES[1], 0.0), DEVICES[1].cost, closed_loop(16, random.Random(0)), lengths)
+    assert ours.throughput > 1.3 * at_once.throughput
+    assert ours.batch > 15
+
+
+def test_advantage_is_above_1_where_the_service_is_better():
+    assert Row("GPU", "backlog", "texts/s", 20.0, {"TEI": (10.0, "")}).least_advantage == 2
+    assert Row("GPU", "bursts", "p99 ms", 20.0, {"TEI": (10.0, ""), "Triton": (30.0, "")}).least_advantage == 0.5
+
+
+def test_missing_corpora_are_replaced_and_named(tmp_path):
+    source, lengths = text_lengths("clinc150", tmp_path)
+    assert "log-normal" in source
+    assert min(lengths) >= 3
+
+
+def test_the_quick_comparison_has_throughput_within_a_tenth_of_the_best(tmp_path, capsys):
+    main(data=tmp_path, quick=True, plot=tmp_path / "plot.svg")
+    printed = capsys.readouterr().out
+    assert printed.count("| GPU |") == printed.count("| CPU |") == 16
+    ratios = [float(line.split("|")[-2]) for line in printed.splitlines() if "| texts/s |" in line]
+    assert len(ratios) == 12
+    assert min(ratios) > 0.9
+    assert "<svg" in (tmp_path / "plot.svg").read_text()
+
+
+def test_policy_times_are_printed(capsys):
+    main(policy_time=True)
+    assert len(capsys.readouterr().out.splitlines()) == 8

@@ -1,5 +1,3 @@
-"""A batch waits where requests are observed to arrive in groups, and only there."""
-
 import math
 
 import pytest
@@ -9,56 +7,64 @@ from service.engine.patience import Patience
 WINDOW = 1.0
 
 
-def closed_loop(patience, clients, rounds, returning=1.0):
-    """Complete batches of all clients, of which a part sends the next request within the window."""
-    now = 0.0
-    for _ in range(rounds):
-        patience.completed(now, clients, 0, WINDOW)
-        for client in range(round(returning * clients)):
-            patience.arrived(now + 0.01 * client, 1, client, WINDOW)
-        now += 10.0
-    patience.completed(now, clients, 0, WINDOW)
-    return now
-
-
-def test_nothing_is_waited_for_at_first():
+def taught(*, returning, batches=20, results=8):
+    """Return the state after batches of which that many results were each followed by a request."""
     patience = Patience()
-    patience.arrived(5.0, 1, 0, WINDOW)
-    assert patience.until(1, WINDOW) == -math.inf
-    patience.completed(6.0, 4, 2, WINDOW)
+    for number in range(batches):
+        patience.completed(10.0 * number, results, 1, WINDOW)
+        patience.arrived(10.0 * number + 0.5, returning, 1, WINDOW, computing=False)
+    return patience
+
+
+def test_a_batch_waits_for_all_clients_that_return():
+    patience = taught(returning=8)
+    patience.completed(500.0, 8, 2, WINDOW)
+    assert patience.until(9, WINDOW) == 501.0
+    assert patience.until(10, WINDOW) == -math.inf
+
+
+@pytest.mark.parametrize("returning", [0, 4])
+def test_a_batch_starts_at_once_where_few_return(returning):
+    patience = taught(returning=returning)
+    patience.completed(500.0, 8, 2, WINDOW)
     assert patience.until(2, WINDOW) == -math.inf
 
 
-def test_clients_that_return_are_waited_for_until_all_have_returned():
+def test_clients_that_return_later_than_the_window_are_not_waited_for():
     patience = Patience()
-    now = closed_loop(patience, clients=4, rounds=12)
-    assert patience.until(0, WINDOW) == now + WINDOW
-    patience.arrived(now + 0.1, 3, 0, WINDOW)
-    assert now < patience.until(3, WINDOW) <= now + WINDOW
-    patience.arrived(now + 0.2, 1, 3, WINDOW)
-    assert patience.until(4, WINDOW) == -math.inf
+    for number in range(20):
+        patience.completed(10.0 * number, 8, 1, WINDOW)
+        patience.arrived(10.0 * number + 1.5, 8, 1, WINDOW, computing=True)
+    patience.completed(500.0, 8, 2, WINDOW)
+    assert patience.until(2, WINDOW) == -math.inf
 
 
-@pytest.mark.parametrize("returning", [0.0, 0.5])
-def test_clients_of_whom_few_return_are_not_waited_for(returning):
+def test_waiting_is_learnt_again():
+    patience = taught(returning=0)
+    for number in range(20):
+        patience.completed(500.0 + 10 * number, 8, 1, WINDOW)
+        patience.arrived(500.5 + 10 * number, 8, 1, WINDOW, computing=True)
+    patience.completed(900.0, 8, 0, WINDOW)
+    assert patience.until(1, WINDOW) == 901.0
+
+
+@pytest.mark.parametrize(("following", "until"), [(9, 501.0), (1, -math.inf)])
+def test_a_request_to_an_idle_device_waits_where_bursts_arrive(following, until):
     patience = Patience()
-    closed_loop(patience, clients=4, rounds=12, returning=returning)
-    assert patience.until(1, WINDOW) == -math.inf
+    for number in range(20):
+        patience.arrived(10.0 * number, 1, 0, WINDOW, computing=False)
+        patience.arrived(10.0 * number + 0.5, following, 1, WINDOW, computing=False)
+    patience.arrived(500.0, 1, 0, WINDOW, computing=False)
+    assert patience.until(1, WINDOW) == until
 
 
-def test_a_burst_is_waited_for_once_bursts_were_observed():
-    patience = Patience()
-    for start in range(0, 120, 10):
-        for number in range(8):
-            patience.arrived(start + 0.01 * number, 1, number, WINDOW)
-        patience.completed(start + 5.0, 8, 0, WINDOW)
-    patience.arrived(500.0, 1, 0, WINDOW)
-    assert 500.0 < patience.until(1, WINDOW) <= 500.0 + WINDOW
-
-
-def test_with_no_window_nothing_is_waited_for():
-    patience = Patience()
-    for now in range(20):
-        patience.arrived(now + 0.5, 4, 0, 0.0)
-        patience.completed(float(now + 1), 4, 0, 0.0)
-        assert patience.until(0, 0.0) <= now + 1
+def test_a_burst_that_begins_after_a_batch_is_waited_for():
+    patience = taught(returning=0)
+    for number in range(20):
+        patience.arrived(500.0 + 10 * number, 1, 0, WINDOW, computing=False)
+        patience.arrived(500.5 + 10 * number, 9, 1, WINDOW, computing=False)
+    patience.completed(900.0, 8, 0, WINDOW)
+    patience.arrived(900.5, 1, 0, WINDOW, computing=False)
+    assert patience.until(1, WINDOW) == 901.5
+    patience.completed(900.7, 8, 1, WINDOW)
+    assert patience.until(1, WINDOW) == 901.5
