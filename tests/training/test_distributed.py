@@ -60,6 +60,7 @@ LAUNCHER = """
 import contextlib, pickle, sys
 from pathlib import Path
 import torch
+import torch._dynamo  # by optimizers anyway
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from training import cli
 from training.data.corpora import CORPORA
