@@ -56,26 +56,39 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 """All have batches with fewer rows than processes, except those of streams."""
 
-WORKER = """
+LAUNCHER = """
 import contextlib, pickle, sys
 from pathlib import Path
 import torch
+import torch._dynamo  # by optimizers anyway
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from training import cli
 from training.data.corpora import CORPORA
 from training.distributed import joined
 
-torch.set_num_threads(1)
 here, data_dir = Path(sys.argv[1]), sys.argv[2]
+
+def work():
+    with joined(torch.device("cpu")) as joint:  # once, since a process group cannot be opened again
+        cli.joined = lambda device: contextlib.nullcontext(joint)
+        for name, runs, *flags in pickle.loads((here / "calls").read_bytes()):
+            sys.argv = ["", "run", f"{here / name}.yaml", "--data-dir", data_dir, "--runs", str(here / runs), *flags]
+            try:
+                cli.main()
+            except SystemExit as ended:
+                assert not ended.code, ended.code
+
+torch.set_num_threads(1)
 CORPORA.update(pickle.loads((here / "corpora").read_bytes()))
-with joined(torch.device("cpu")) as joint:  # once, since a process group cannot be opened again
-    cli.joined = lambda device: contextlib.nullcontext(joint)
-    for name, runs, *flags in pickle.loads((here / "calls").read_bytes()):
-        sys.argv = ["", "run", f"{here / name}.yaml", "--data-dir", data_dir, "--runs", str(here / runs), *flags]
-        try:
-            cli.main()
-        except SystemExit as ended:
-            assert not ended.code, ended.code
+elastic_launch(
+    LaunchConfig(
+        min_nodes=1, max_nodes=1, nproc_per_node=2, start_method="fork",
+        run_id="test", rdzv_backend="c10d", rdzv_endpoint="localhost:0",
+    ),
+    work,
+)()
 """
+"""What `torchrun --standalone --nproc-per-node 2` does, but the processes are forked, after torch was imported."""
 
 
 def _recipe(name: str) -> Recipe:
@@ -103,10 +116,8 @@ def two(
     calls += [("dropout", "parts", "--stop-after", "9"), ("dropout", "parts")]
     (here / "calls").write_bytes(pickle.dumps(calls))
     (here / "corpora").write_bytes(pickle.dumps({name: CORPORA[name] for name in ("toy", "numerals")}))
-    (here / "worker.py").write_text(WORKER, encoding="utf-8")
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     finished = subprocess.run(
-        [*start, str(here / "worker.py"), str(here), str(tiny_data_dir)],
+        [sys.executable, "-c", LAUNCHER, str(here), str(tiny_data_dir)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import Tensor
 
 from models.text.tokenization import WordTokenizer
+from tests.fixtures.learning import Learnt, until
 from training import checkpoint
 from training.checkpoint import Progress, RunDirectory
 from training.data.batching import Batch
@@ -76,16 +77,16 @@ def test_the_toy_grammar_is_learnt(tiny_recipe: Recipe, tiny_run: RunDirectory, 
 @pytest.mark.parametrize("kernel", LEARNABLE)
 def test_single_kernels_learn(kernel: str, make_trainer: MakeTrainer, tiny_recipe: Recipe, tiny_data_dir: Path) -> None:
     trainer = make_trainer(kernels=kernel, epochs=4)
-    progress = trainer.fit(_silent)
-    assert progress.best is not None
-    assert progress.best.metric < LEARNABLE[kernel]
+    with pytest.raises(Learnt):
+        trainer.fit(_silent, on_evaluation=until(lambda perplexity: perplexity < LEARNABLE[kernel]))
     assert _unigram_perplexity(tiny_recipe, tiny_data_dir, trainer.task.tokenizer, "dev") > 20
 
 
 def test_streams_learn(make_trainer: MakeTrainer) -> None:
-    progress = make_trainer(context="stream", stream_steps=10, epochs=4).fit(_silent)
-    assert progress.best is not None
-    assert progress.best.metric < 6
+    with pytest.raises(Learnt):
+        make_trainer(context="stream", stream_steps=10, epochs=4).fit(
+            _silent, on_evaluation=until(lambda perplexity: perplexity < 6)
+        )
 
 
 # ---- resuming ---------------------------------------------------------------------------------------------
