@@ -58,7 +58,7 @@ def test_a_request_is_a_child_of_its_caller_and_parent_of_its_parts(ask):
 
 
 def test_a_batch_is_linked_to_its_requests_once_and_holds_no_text(ask):
-    _, spans = ask(("/v1/score", {"text": ["thank you", "secretly"]}), tracing=True)
+    _, spans = ask(("/v1/score", {"text": ["thank you", "secretly"]}), tracing=True, batch_cost=16)
     (batch,) = spans["batch"]
     (request,) = spans["POST /v1/score"]
     assert batch.parent is None
