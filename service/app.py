@@ -84,6 +84,7 @@ def _keys(path: Path | None) -> KeyRing | None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     registry: Registry = app.state.registry
     settings: Settings = app.state.settings
+    app.openapi()  # kept: made at its first request, it would block the event loop for 0.1 s
     measuring = asyncio.create_task(measure_loop_lag(app.state.metrics.loop_lag))
     try:
         if app.state.load_first:

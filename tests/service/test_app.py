@@ -36,6 +36,14 @@ def test_an_unknown_model_is_refused_at_once():
         create_app(Settings(models=("next-word", "nope")))
 
 
+def test_the_openapi_schema_is_made_before_the_first_request(tmp_path):
+    app = create_app(Settings(model_dirs=(tmp_path,)))
+    with TestClient(app) as client:
+        made = app.openapi_schema
+        assert made is not None
+        assert client.get("/openapi.json").json() == made
+
+
 def test_settings_come_from_the_environment_without_others(monkeypatch):
     monkeypatch.setenv("SOFTSERVE_MAX_QUEUE_ITEMS", "7")
     assert create_app().state.settings.max_queue_items == 7
