@@ -124,9 +124,15 @@ class BeamSearch:
         self._tokens = np.zeros((0, beam_size, 16), np.int64)
         self.lengths = np.zeros(0, np.int64)
         """Number of tokens of each sentence's hypotheses so far: `[B]`."""
+        self.last_tokens = np.zeros((0, beam_size), np.int64)
+        """Input token of each hypothesis for the next step, the end token at first: `[B, K]`."""
         self._live = np.zeros(0, bool)
         self.num_live = 0
         """Number of unfinished sentences."""
+        self.deepest = 0
+        """Largest number of tokens of the unfinished sentences so far."""
+        self.longest = 0
+        """Largest output limit of the unfinished sentences, in tokens."""
         self._limits = np.zeros(0, np.int64)
         self._stops = np.zeros(0)
         self._plain = True
@@ -165,6 +171,7 @@ class BeamSearch:
         # Hypotheses are equal at first: one of them is enough, unless each draws its own continuation.
         self._scores[row] = 0.0 if sampling else -np.inf
         self._scores[row, 0] = 0.0
+        self.last_tokens[row] = self._end
         self.lengths[row], self._limits[row], self._stops[row], self._live[row] = 0, max_tokens, -np.inf, True
         self._count()
         return row
@@ -173,12 +180,15 @@ class BeamSearch:
         self._sentences.append(_EMPTY_SLOT)
         self._scores = np.concatenate([self._scores, np.zeros((1, self.beam_size))])
         self._tokens = np.concatenate([self._tokens, np.zeros((1, *self._tokens.shape[1:]), np.int64)])
+        self.last_tokens = np.concatenate([self.last_tokens, np.zeros((1, self.beam_size), np.int64)])
         self.lengths, self._limits = np.append(self.lengths, 0), np.append(self._limits, 0)
         self._stops, self._live = np.append(self._stops, -np.inf), np.append(self._live, False)
 
     def _count(self) -> None:
         self._plain = all(sentence.plain for sentence in self._sentences)
         self.num_live = int(self._live.sum())
+        self.deepest = int(self.lengths.max(initial=0))
+        self.longest = int(self._limits[self._live].max(initial=0))
 
     def free(self, rows: Sequence[int]) -> None:
         """Free the slots of finished or cancelled sentences."""
@@ -187,19 +197,9 @@ class BeamSearch:
         self._count()
 
     @property
-    def longest(self) -> int:
-        """The largest output limit of the unfinished sentences, in tokens."""
-        return int(self._limits[self._live].max(initial=0))
-
-    @property
     def single(self) -> bool:
         """Whether every sentence is at its start with one distinct hypothesis, the only one that a step must read."""
-        return self._plain and not self.lengths.any()
-
-    def last_tokens(self) -> Array:
-        """Return the input token of each hypothesis for the next step, the end token at first: `[B, K]`."""
-        last = self._tokens[np.arange(len(self)), :, self.lengths - 1]
-        return np.where(self.lengths[:, None] > 0, last, self._end)
+        return self._plain and not self.deepest
 
     def num_candidates(self, vocab_size: int) -> int:
         """Return how many candidates `advance` needs for each hypothesis."""
@@ -215,8 +215,12 @@ class BeamSearch:
         finished in this step; `best` returns their hypotheses until `add` uses the slots again.
         """
         count, beam = len(self), self.beam_size
-        width = candidates.shape[1] * candidates.shape[2]
         log_probabilities = log_probabilities.astype(np.float64)
+        if beam == 1 and self._plain and not (candidates[:, :, 0] == self._end).any():
+            origins = np.zeros((count, 1), np.int64)
+            self._append(candidates[:, :, 0], self._scores + log_probabilities[:, :, 0], origins)
+            return origins, self._finish_stopped() if (self.lengths >= self._limits).any() else []
+        width = candidates.shape[1] * candidates.shape[2]
         if not self._plain:
             self._truncate(log_probabilities)
         values = self._scores[:, : candidates.shape[1], None] + log_probabilities
@@ -299,13 +303,15 @@ class BeamSearch:
         return tokens[:, :beam], scores[:, :beam], origins[:, :beam]
 
     def _append(self, tokens: Array, scores: Array, origins: Array) -> None:
-        if len(self) and int(self.lengths.max()) == self._tokens.shape[2]:
+        if self.deepest == self._tokens.shape[2]:
             self._tokens = np.concatenate([self._tokens, np.zeros_like(self._tokens)], axis=2)
         rows = np.arange(len(self))
-        self._tokens = self._tokens[rows[:, None], origins]
+        if self.beam_size > 1:
+            self._tokens = self._tokens[rows[:, None], origins]
         self._tokens[rows, :, self.lengths] = tokens
-        self._scores = scores
+        self._scores, self.last_tokens = scores, tokens
         self.lengths = self.lengths + self._live
+        self.deepest += 1
 
     def _finish_stopped(self) -> list[int]:
         """Return the slots of sentences that stop now, where the length limit cuts hypotheses off, and free them."""
@@ -334,6 +340,7 @@ class BeamSearch:
         kept[[row for row in sorted(gone) if row < count]] = [row for row in range(count, len(self)) if row not in gone]
         self._sentences = [self._sentences[row] for row in kept]
         self._scores, self._tokens, self.lengths = self._scores[kept], self._tokens[kept], self.lengths[kept]
+        self.last_tokens = self.last_tokens[kept]
         self._limits, self._stops, self._live = self._limits[kept], self._stops[kept], self._live[kept]
         self._count()
         return kept

@@ -2,24 +2,24 @@
 
 Shapes: `B` sentences, `K` hypotheses a sentence, `S` source tokens, `M` slots of the caches.
 
-Caches are written in place and never reordered: step t of a sentence fills the slots `K t` to `K t + K - 1`, and
-`visible` says which slots each hypothesis descends from.
+Caches are written in place and never reordered: `visible` says which slots each hypothesis descends from.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from models.backend import Array, Backend, Resident
 from models.decoding.beam_search import BeamSearch, Hypothesis, SearchOptions
+from models.decoding.slots import Slots
 
 __all__ = ["Decoding", "Footprint"]
 
-_FIRST_STEPS = 16
-"""Steps that new caches hold; they double when they are full."""
 _SHRINK = 4
-"""Buffers shrink when they are this many times larger than needed."""
+"""Buffers of sentences shrink when they are this many times larger than needed."""
+_TIGHT = 3 / 4
+"""Buffers shrink where sentences join and this fraction of source tokens or slots is enough."""
 _WIDTHS = 8
 """Source lengths are rounded up to a multiple of this, so that buffers grow less often."""
 _STEP_COPIES = 3
@@ -64,12 +64,15 @@ class Decoding:
         beam_size: int,
         end_id: int,
         idle_share: float,
+        reuse_slots: bool = True,
     ) -> None:
+        """`reuse_slots` says whether the graph of a step has the input `slots`."""
         self._backend = backend
         self._footprint = footprint
         self._end = end_id
         self.idle_share = idle_share
         """Fraction of slots that are kept free for sentences that join later; they are computed in every step."""
+        self._reuse_slots = reuse_slots
         self.search = BeamSearch(beam_size, end_id)
         self._clear()
 
@@ -78,7 +81,7 @@ class Decoding:
         self._memory: dict[str, Array] = {}
         self._resident: Resident | None = None
         self._source_lengths = np.zeros(0, np.int64)
-        self._visible = np.zeros((0, self.search.beam_size, _FIRST_STEPS * self.search.beam_size), bool)
+        self._slots = Slots(self.search.beam_size, reused=self._reuse_slots)
 
     def __len__(self) -> int:
         """Return the number of unfinished sentences."""
@@ -95,7 +98,7 @@ class Decoding:
         rows = max(len(self.search), live + len(joining))
         room, width, slots = self._room, *self._sizes
         width = max([width, *(_rounded(length) for length, _ in joining)])
-        steps = max([slots // self.search.beam_size, self.search.longest + 1, *(limit + 1 for _, limit in joining)])
+        steps = max([-(-slots // self.search.beam_size), self.search.longest + 1, *(limit + 1 for _, limit in joining)])
         return self._footprint.bytes(
             beam_size=self.search.beam_size, rows=max(room, _power(rows)), steps=steps, width=width
         )
@@ -108,7 +111,7 @@ class Decoding:
     @property
     def _sizes(self) -> tuple[int, int]:
         """Source tokens and slots of the buffers."""
-        return (self._memory["memory_keys_0"].shape[2] if self._memory else 0), self._visible.shape[2]
+        return (self._memory["memory_keys_0"].shape[2] if self._memory else 0), self._slots.count
 
     def add(self, sources: Sequence[Sequence[int]], searches: Iterable[tuple[object, SearchOptions, int]]) -> None:
         """Encode and add sources (ids without ends); `searches` holds the arguments of `BeamSearch.add` for each."""
@@ -116,32 +119,43 @@ class Decoding:
         padded = np.full((len(sources), int(lengths.max())), self._end)
         for row, source in enumerate(sources):
             padded[row, : len(source)] = source
+        inputs = {"source": padded, "source_lengths": lengths}
         names = [f"memory_{part}_{layer}" for layer in range(self._footprint.layers) for part in ("keys", "values")]
-        written = self._backend.run("encode", {"source": padded, "source_lengths": lengths}, names)
+        written = dict(zip(names, self._backend.run("encode", inputs, names), strict=True))
         before = len(self.search)
         rows = np.array([self.search.add(*search) for search in searches])
-        self._allocate(before, dict(zip(names, written, strict=True)))
-        self._source_lengths[rows], self._visible[rows] = lengths, False
-        for name, array in zip(names, written, strict=True):
+        count = len(self.search)
+        if count > before:
+            self._synchronize()
+            self._slots.visible = _resized(self._slots.visible, before, count, self._slots.count)
+            self._source_lengths = np.append(self._source_lengths, np.ones(count - before, np.int64))
+        self._source_lengths[rows], self._slots.visible[rows] = lengths, False
+        self._clear_idle()
+        if not self._memory:
+            _, heads, _, size = written[names[0]].shape
+            cache = np.zeros((0, heads, self._slots.count, size), np.float32)
+            self._memory, self._caches = written, {name.removeprefix("memory_"): cache for name in names}
+            self._rebuild(0, count, *self._sizes)
+            return
+        self._fit(before, count)
+        for name, array in written.items():
             self._memory[name][rows, :, : array.shape[2]] = array
         if self._resident is not None:
             self._resident.reload()
 
-    def _allocate(self, before: int, memory: Mapping[str, Array]) -> None:
-        """Provide buffer rows for the sentences after the first `before`, wide enough for the encoder's output."""
-        _, heads, needed, size = memory["memory_keys_0"].shape
-        if not self._memory:
-            self._memory = {name: np.zeros((0, heads, needed, size), np.float32) for name in memory}
-            cache = np.zeros((0, heads, self._visible.shape[2], size), np.float32)
-            self._caches = {name.removeprefix("memory_"): cache for name in memory}
-        count, (room, _, width, _) = len(self.search), self._memory["memory_keys_0"].shape
-        if needed > width:
-            width = _rounded(needed)
-        self._rebuild(before, max(room, _power(count)), width, self._visible.shape[2])
-        if count > before:
-            self._synchronize()
-            self._visible = _resized(self._visible, before, count, self._visible.shape[2])
-            self._source_lengths = np.append(self._source_lengths, np.ones(count - before, np.int64))
+    def _fit(self, before: int, count: int) -> None:
+        """Fit the buffers to `count` sentences, of which the first `before` were there: attention reads all of them."""
+        (width, slots), widest, enough = (
+            self._sizes,
+            int(self._source_lengths.max()),
+            self._slots.enough(self.search.deepest),
+        )
+        if widest > width or _rounded(widest) <= _TIGHT * width:
+            width = _rounded(widest)
+        if enough <= _TIGHT * slots:
+            slots = enough
+            self._slots.visible = _resized(self._slots.visible, count, count, slots)
+        self._rebuild(before, self._room if count <= self._room else _power(count), width, slots)
 
     def _rebuild(self, count: int, room: int, width: int, slots: int) -> None:
         """Resize the buffers to other numbers of rows, source tokens and slots, where they differ."""
@@ -166,26 +180,26 @@ class Decoding:
         if not self.search.num_live:
             return []
         search, count = self.search, len(self.search)
-        self._fit_slots()
+        self._clear_idle()
+        self._make_room()
         reading = 1 if search.single else search.beam_size
-        rows, hypotheses = np.arange(count)[:, None], np.arange(reading)
-        self._visible[rows, hypotheses, search.lengths[:, None] * reading + hypotheses] = True
+        taken = self._slots.take(search.lengths, reading)
         if self._resident is None:
             caches = {name: array[:count] for name, array in self._caches.items()}
             memory = {name: array[:count] for name, array in self._memory.items()}
             self._resident = self._backend.resident("step", caches, memory)
-        log_probabilities, candidates = self._resident.run(
-            {
-                "tokens": np.ascontiguousarray(search.last_tokens()[:, :reading]),
-                "positions": search.lengths,
-                "visible": np.ascontiguousarray(self._visible[:, :reading]),
-                "source_lengths": self._source_lengths,
-                "k": np.array(search.num_candidates(self._footprint.vocab_size)),
-            },
-            ["log_probabilities", "candidates"],
-        )
-        origins, stopped = search.advance(log_probabilities, candidates)
-        self._visible = self._visible[rows, origins]
+        inputs = {
+            "tokens": search.last_tokens[:, :reading],
+            "positions": search.lengths,
+            "slots": taken,
+            "visible": self._slots.visible[:, :reading],
+            "source_lengths": self._source_lengths,
+            "k": np.array(search.num_candidates(self._footprint.vocab_size)),
+        }
+        if not self._reuse_slots:
+            del inputs["slots"]
+        origins, stopped = search.advance(*self._resident.run(inputs, ["log_probabilities", "candidates"]))
+        self._slots.follow(origins)
         results = [(search.keys[row], search.best(row)) for row in stopped]
         if stopped:
             self._drop_idle()
@@ -197,17 +211,18 @@ class Decoding:
         self.search.free([row for row, key in enumerate(self.search.keys) if key in gone])
         self._drop_idle()
 
-    def _fit_slots(self) -> None:
-        """Double the caches when the next step would not fit, up to the output limit; halve them at far less."""
-        slots, count, beam = self._visible.shape[2], len(self.search), self.search.beam_size
-        needed, wanted = (int(self.search.lengths.max()) + 1) * beam, slots
-        if needed > slots:
-            wanted = min(2 * slots, (self.search.longest + 1) * beam)
-        elif slots >= _SHRINK * needed and slots > _FIRST_STEPS * beam:
-            wanted = slots // 2
-        if wanted != slots:
-            self._rebuild(count, len(self._caches["keys_0"]), int(self._source_lengths.max()), wanted)
-            self._visible = _resized(self._visible, count, count, wanted)
+    def _clear_idle(self) -> None:
+        """Let the slots of finished sentences need neither source tokens nor slots of the caches."""
+        if self.search.num_live < len(self.search):
+            idle = self.search.free_slots
+            self._slots.visible[idle], self._source_lengths[idle] = False, 1
+
+    def _make_room(self) -> None:
+        """Enlarge the caches where the next step would not fit."""
+        count, wanted = len(self.search), self._slots.wanted(self.search.deepest, self.search.longest)
+        if wanted != self._slots.count:
+            self._rebuild(count, self._room, self._sizes[0], wanted)
+            self._slots.visible = _resized(self._slots.visible, count, count, wanted)
 
     def _drop_idle(self) -> None:
         """Release free slots beyond the fraction that is kept for sentences that join later."""
@@ -219,7 +234,7 @@ class Decoding:
             self._clear()
             return
         self._synchronize()
-        self._source_lengths, self._visible = self._source_lengths[kept], self._visible[kept]
+        self._source_lengths, self._slots.visible = self._source_lengths[kept], self._slots.visible[kept]
         moved = np.flatnonzero(kept != np.arange(len(kept)))
         for array in (*self._caches.values(), *self._memory.values()):
             array[moved] = array[kept[moved]]

@@ -56,8 +56,8 @@ def checked_options(beam_size: int, options: SearchOptions | None) -> SearchOpti
 class Decoder:
     """Beam search of a bundle with the graphs `encode` and `step`. Safe to call from several threads."""
 
-    def __init__(self, backend: Backend, footprint: Footprint, end_id: int) -> None:
-        self._backend, self._footprint, self._end = backend, footprint, end_id
+    def __init__(self, backend: Backend, footprint: Footprint, end_id: int, *, reuse_slots: bool) -> None:
+        self._backend, self._footprint, self._end, self._reuse_slots = backend, footprint, end_id, reuse_slots
 
     def start(self, beam_size: int) -> Decoding:
         """Return an empty decoding, which sources can join."""
@@ -67,6 +67,7 @@ class Decoder:
             beam_size=beam_size,
             end_id=self._end,
             idle_share=_IDLE_SHARE,
+            reuse_slots=self._reuse_slots,
         )
 
     def search(self, queries: Sequence[SourceQuery], batch_size: int = BATCH_SOURCES) -> list[list[Hypothesis]]:

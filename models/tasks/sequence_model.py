@@ -49,7 +49,8 @@ class SequenceModel(Model[ConfigT], Generic[ConfigT, TokenizerT]):
             hidden_size=config.network.hidden_size,
             vocab_size=config.vocab_size,
         )
-        self.decoder = Decoder(backend, footprint, config.special_tokens.end)
+        reuse_slots = any(each.name == "slots" for each in manifest.graphs["step"].inputs)
+        self.decoder = Decoder(backend, footprint, config.special_tokens.end, reuse_slots=reuse_slots)
         self._tokenizer = tokenizer
 
     @classmethod

@@ -1,17 +1,57 @@
-"""Self-attention as it is exported."""
+"""The projections of attention as they are exported.
 
-import torch
-from torch import nn
+Queries, keys and values come from three products: one joined product was measured as fast for one vector and up to 10 %
+slower for more, since its result must be split.
+
+Shapes: `B` sequences, `T` tokens, `N` = `B T` vectors, `d` hidden size.
+"""
+
+from collections.abc import Iterable
+
+from torch import Tensor, nn
 
 from training.networks.transformer import Attention
 
-__all__ = ["joined_projections"]
+__all__ = ["KeyValue", "Projections", "projections", "scaled_query"]
 
 
-def joined_projections(attention: Attention) -> nn.Linear:
-    """Return one linear layer that computes queries, keys and values of self-attention."""
-    parts = (attention.query, attention.key_value)
-    weight = torch.cat([part.weight.detach() for part in parts])
-    joined = nn.Linear(weight.shape[1], weight.shape[0], device=weight.device).requires_grad_(False)
-    joined.load_state_dict({"weight": weight, "bias": torch.cat([part.bias for part in parts])})
-    return joined
+class KeyValue(nn.Module):
+    """The projections of vectors `[N, d]` to keys and values."""
+
+    def __init__(self, attention: Attention) -> None:
+        super().__init__()
+        weights, biases = attention.key_value.weight.detach().chunk(2), attention.key_value.bias.detach().chunk(2)
+        self.key, self.value = (_linear(*parts) for parts in zip(weights, biases, strict=True))
+
+    def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        return self.key(hidden), self.value(hidden)
+
+
+class Projections(nn.Module):
+    """The projections of vectors `[N, d]` to scaled queries, keys and values."""
+
+    def __init__(self, attention: Attention) -> None:
+        super().__init__()
+        parts = KeyValue(attention)
+        self.query, self.key, self.value = scaled_query(attention), parts.key, parts.value
+
+    def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.query(hidden), self.key(hidden), self.value(hidden)
+
+
+def projections(attentions: Iterable[Attention]) -> nn.ModuleList:
+    """Return the projections of each layer's self-attention."""
+    return nn.ModuleList(map(Projections, attentions))
+
+
+def scaled_query(attention: Attention) -> nn.Linear:
+    """Return the projection to queries, scaled by the inverse root of a head's size as attention scales scores."""
+    query = attention.query
+    scale = (query.out_features // attention.heads) ** -0.5
+    return _linear(query.weight.detach() * scale, query.bias.detach() * scale)
+
+
+def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
+    linear = nn.Linear(weight.shape[1], weight.shape[0], device=weight.device).requires_grad_(False)
+    linear.load_state_dict({"weight": weight, "bias": bias})
+    return linear

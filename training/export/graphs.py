@@ -21,8 +21,6 @@ class ExportGraph:
     module: nn.Module
     contract: Graph
     examples: tuple[Tensor, ...]
-    in_place: bool = False
-    """Whether outputs `new_<name>` may be written where inputs `<name>` are."""
 
 
 Tensors = Mapping[str, tuple[str, tuple[str | int, ...]]]

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnx.external_data_helper import set_external_data
 from onnxscript import opset18
-from onnxscript.onnx_opset import opset24
 
 from models.bundle.manifest import Graph
 from training.export.graphs import ExportGraph
@@ -29,7 +28,6 @@ WEIGHTS = "weights.bin"
 """File that holds the weights of all graphs of a bundle, each once."""
 
 op: Any = opset18  # typed for scripts, called here on graph values
-newest: Any = opset24
 
 
 def _multi_head_attention() -> Any:
@@ -43,7 +41,10 @@ def _multi_head_attention() -> Any:
         1,
         inputs=[onnx.defs.OpSchema.FormalParameter(name, kind, param_option=optional) for name, kind in inputs.items()],
         outputs=[onnx.defs.OpSchema.FormalParameter("output", tensor)],
-        attributes=[onnx.defs.OpSchema.Attribute("num_heads", onnx.defs.OpSchema.AttrType.INT)],
+        attributes=[
+            onnx.defs.OpSchema.Attribute("num_heads", onnx.defs.OpSchema.AttrType.INT),
+            onnx.defs.OpSchema.Attribute("scale", onnx.defs.OpSchema.AttrType.FLOAT),
+        ],
     )
     return onnxscript.values.Op(onnxscript.values.Opset("com.microsoft", 1), "MultiHeadAttention", schema)
 
@@ -75,7 +76,6 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
             output_names=[tensor.name for tensor in graph.contract.outputs],
             verbose=False,
             external_data=False,
-            opset_version=24 if graph.in_place else None,
             custom_translation_table={
                 torch.ops.softserve.padded_lstm.default: _lstm,
                 ATTEND: _attend,
@@ -133,20 +133,20 @@ def _lstm(
     return op.Transpose(values, perm=[1, 0, 2]), op.Concat(*last_hidden, axis=0), op.Concat(*last_cell, axis=0)
 
 
-def _write_slots(cache: ir.Value, update: ir.Value, start: ir.Value) -> ir.Value:
+def _write_slots(cache: ir.Value, update: ir.Value, indices: ir.Value) -> ir.Value:
     """Translate `write_slots` to the operator that ONNX Runtime computes in place if both sides are one buffer."""
-    written: ir.Value = newest.TensorScatter(cache, update, start, axis=2)
+    written: ir.Value = op.ScatterND(cache, indices, update)
     return written
 
 
 def _attend(query: ir.Value, keys: ir.Value, values: ir.Value, lengths: ir.Value, heads: int) -> ir.Value:
     """Translate `attend` to ONNX Runtime's operator, which splits the heads and joins them again itself."""
     steps = op.Cast(lengths, to=ir.DataType.INT32)
-    return multi_head_attention(query, keys, values, None, steps, num_heads=heads)
+    return multi_head_attention(query, keys, values, None, steps, num_heads=heads, scale=1.0)
 
 
 def _attend_some(query: ir.Value, keys: ir.Value, values: ir.Value, bias: ir.Value, heads: int) -> ir.Value:
-    return multi_head_attention(query, keys, values, None, None, bias, num_heads=heads)
+    return multi_head_attention(query, keys, values, None, None, bias, num_heads=heads, scale=1.0)
 
 
 def _onnx_gates(weight: ir.Value) -> Any:

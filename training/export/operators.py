@@ -1,6 +1,9 @@
 """Operators that exported graphs take from ONNX Runtime as a whole, with what they compute in torch.
 
-Shapes: `B` sentences, `T` queries, `S` keys, `M` slots of a cache, `d` hidden size, `H` heads.
+Shapes: `B` sentences, `T` queries, `S` keys, `K` hypotheses, `M` slots of a cache, `d` hidden size, `H` heads.
+
+Queries come scaled (see `training.export.attention`): the product of one query with keys is then a plain one, for which
+ONNX Runtime has a faster kernel.
 
 Tracing for TorchScript and eager runs take the plain functions, so that all backends have one definition to meet.
 """
@@ -11,7 +14,7 @@ from typing import ParamSpec
 import torch
 from torch import Tensor
 
-__all__ = ["ATTEND", "ATTEND_SOME", "WRITE_SLOTS", "attend", "attend_some", "write_slots"]
+__all__ = ["ATTEND", "ATTEND_SOME", "WRITE_SLOTS", "attend", "attend_some", "slot_indices", "write_slots"]
 
 P = ParamSpec("P")
 
@@ -40,7 +43,7 @@ def _exported_whole(plain: Callable[P, Tensor]) -> Callable[P, Tensor]:
 def attend_some(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, heads: int) -> Tensor:
     """As `attend`, with `bias` `[B, 1, T, S]` to add to the scores: minus infinity where a query may not look."""
     query = _heads(query, heads)
-    scores = query @ _heads(keys, heads).transpose(2, 3) * query.shape[-1] ** -0.5 + bias
+    scores = query @ _heads(keys, heads).transpose(2, 3) + bias
     mixed = torch.softmax(scores, dim=-1) @ _heads(values, heads)
     return mixed.transpose(1, 2).flatten(2)
 
@@ -57,10 +60,17 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, heads: 
 
 
 @_exported_whole
-def write_slots(cache: Tensor, update: Tensor, start: Tensor) -> Tensor:
-    """Return the cache `[B, H, M, d / H]` with `update` `[B, H, T, d / H]` in the T slots from `start` `[B]` on."""
-    slots = start[:, None] + torch.arange(update.shape[2], device=start.device)
-    return cache.scatter(2, slots[:, None, :, None].expand_as(update), update)
+def write_slots(cache: Tensor, update: Tensor, indices: Tensor) -> Tensor:
+    """Return the cache `[B, H, M, d / H]` with `update` `[B, K, H, d / H]` at `indices` `[B, K, H, 3]`."""
+    return cache.index_put(indices.unbind(-1), update)
+
+
+def slot_indices(slots: Tensor, heads: int) -> Tensor:
+    """Return sentence, head and slot of each vector that is written: slots `[B, K]` -> `[B, K, H, 3]`."""
+    shape = (*slots.shape, heads)
+    sentences = torch.arange(slots.shape[0], device=slots.device)[:, None, None].expand(shape)
+    every_head = torch.arange(heads, device=slots.device).expand(shape)
+    return torch.stack([sentences, every_head, slots[:, :, None].expand(shape)], dim=-1)
 
 
 ATTEND = torch.ops.softserve.attend.default

@@ -22,9 +22,9 @@ def sequence_graphs(model: SequenceToSequenceModel, encoder: nn.Module, step: nn
     """Return the graphs of a model as the manifest names them.
 
     `encoder` reads sources `[B, S]` and lengths `[B]`, and returns for each layer keys and values `[B, H, S, d / H]`.
-    `step` reads tokens `[B, K]`, positions `[B]`, visible `[B, K, M]`, source lengths `[B]`, `C` as `k` `[]`, the
-    caches' keys and values `[B, H, M, d / H]` of each layer, and the encoder's outputs; it returns log-probabilities
-    and tokens `[B, K, C]`, most likely first, and the new caches.
+    `step` reads tokens `[B, K]`, positions `[B]`, slots `[B, K]`, visible `[B, K, M]`, source lengths `[B]`, `C` as `k`
+    `[]`, the caches' keys and values `[B, H, M, d / H]` of each layer, and the encoder's outputs; it returns
+    log-probabilities and tokens `[B, K, C]`, most likely first, and the new caches.
     """
     source = example_source(model, batch_size=3, length=7, seed=0)
     with torch.no_grad():
@@ -42,6 +42,7 @@ def sequence_graphs(model: SequenceToSequenceModel, encoder: nn.Module, step: nn
         {
             "tokens": ("int64", ("batch", "beam")),
             "positions": lengths,
+            "slots": ("int64", ("batch", "beam")),
             "visible": ("bool", ("batch", "beam", "slots")),
             "source_lengths": lengths,
             "k": ("int64", ()),
@@ -57,7 +58,7 @@ def sequence_graphs(model: SequenceToSequenceModel, encoder: nn.Module, step: nn
     example = example_step(model, encoder, batch_size=3, beam=2, length=7, seed=1)
     return {
         "encode": ExportGraph(encoder, encode, source),
-        "step": ExportGraph(step, take_step, example, in_place=True),
+        "step": ExportGraph(step, take_step, example),
     }
 
 
@@ -75,11 +76,11 @@ def example_step(
     generator = torch.Generator().manual_seed(seed)
     source, lengths = example_source(model, batch_size=batch_size, length=length, seed=seed)
     memory = encoder(source, lengths)
-    positions = torch.randint(_STEPS, (batch_size,), generator=generator)
-    slots = torch.arange(_STEPS * beam) // beam
-    own = (slots == positions[:, None])[:, None] & (torch.arange(_STEPS * beam) % beam == torch.arange(beam)[:, None])
-    past = (slots < positions[:, None])[:, None] & (torch.rand(own.shape, generator=generator) < 0.5)
+    positions, count = torch.randint(_STEPS, (batch_size,), generator=generator), _STEPS * beam
+    slots = torch.rand(batch_size, count, generator=generator).argsort(dim=1)[:, :beam]
+    own = slots[:, :, None] == torch.arange(count)
+    past = (torch.rand(own.shape, generator=generator) < 0.5) & ~own.any(dim=1, keepdim=True)
     _, heads, _, size = memory[0].shape
-    caches = torch.rand(len(memory), batch_size, heads, _STEPS * beam, size, generator=generator) * 2 - 1
+    caches = torch.rand(len(memory), batch_size, heads, count, size, generator=generator) * 2 - 1
     tokens = torch.randint(model.output_layer.weight.shape[0], (batch_size, beam), generator=generator)
-    return tokens, positions, own | past, lengths, torch.tensor(2 * beam), *caches, *memory
+    return tokens, positions, slots, own | past, lengths, torch.tensor(2 * beam), *caches, *memory

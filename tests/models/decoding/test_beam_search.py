@@ -33,7 +33,7 @@ class Bench:
         values = np.array([[self._distributions[key](prefix) for prefix in self._prefixes[key]] for key in keys])
         order = np.argsort(-values, axis=2, kind="stable")[:, :, : self.search.num_candidates(self.vocab_size)]
         origins, over = self.search.advance(np.take_along_axis(values, order, axis=2), order)
-        for key, row, last in zip(keys, origins, self.search.last_tokens(), strict=True):
+        for key, row, last in zip(keys, origins, self.search.last_tokens, strict=True):
             before = self._prefixes[key]
             pairs = zip(row.tolist(), last.tolist(), strict=True)
             self._prefixes[key] = [(*before[origin], token) for origin, token in pairs]
@@ -148,7 +148,7 @@ def test_an_exact_search_stops_as_soon_as_nothing_better_can_come():
 def test_the_first_steps_read_the_end_token():
     search = BeamSearch(2, 7)
     search.add("a", SearchOptions(), 4)
-    assert search.last_tokens().tolist() == [[7, 7]]
+    assert search.last_tokens.tolist() == [[7, 7]]
     assert (len(search), search.keys, search.lengths.tolist()) == (1, ["a"], [0])
 
 

@@ -158,20 +158,18 @@ def test_a_sentence_that_takes_a_place_moves_no_other(babblers):
     assert counting.bound == 1
 
 
-def test_room_that_is_needed_no_more_is_given_back(babblers):
+def test_room_that_is_needed_no_more_is_given_back_when_a_sentence_joins(babblers):
     _, decoding = decoding_of(babblers["onnx"], beam_size=1, idle_share=1.0)
     long = SearchOptions(prefix=(7,) * 100)
     decoding.add([tuple(range(2, 102)), (5,)], [("long", long, 100), ("short", long, 150)])
     while len(decoding) == 2:
         decoding.step()
-    assert decoding._visible.shape[2] == 128
+    assert decoding._slots.count == 144
+    assert {array.shape[2] for array in decoding._memory.values()} == {101}
     decoding.cancel(["short"])
     decoding.add([(6,)], [("next", long, 100)])
-    assert decoding._visible.shape[2] == 128
-    for _ in range(4):
-        decoding.step()
-    assert decoding._visible.shape[2] == 16
-    assert {array.shape[2] for array in decoding._memory.values()} == {2}
+    assert decoding._slots.count == 16
+    assert {array.shape[2] for array in decoding._memory.values()} == {8}
 
 
 def test_places_go_when_more_are_idle_than_are_kept(babblers):
@@ -274,7 +272,7 @@ def test_what_a_decoding_reserves_covers_its_buffers_until_the_next_sequence_joi
         reserved = planned
         for _ in range(20):
             decoding.step()
-            buffers = (*decoding._caches.values(), *decoding._memory.values(), decoding._visible)
+            buffers = (*decoding._caches.values(), *decoding._memory.values(), decoding._slots.visible)
             assert sum(array.nbytes for array in buffers) <= decoding.reserved_bytes() <= reserved
             reserved = decoding.reserved_bytes()
     while len(decoding):

@@ -16,7 +16,7 @@ from models.backend import Backend
 from models.bundle.manifest import BundleManifest
 from models.tasks.text_classification import Classifier, ClassifierConfig
 from models.text.padding import padded
-from training.export.attention import joined_projections
+from training.export.attention import projections
 from training.export.calibration import RangeRecorder
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import random_sequences
@@ -49,14 +49,14 @@ class ClassifyTextGraph(nn.Module):
         self.encoder = model.encoder
         self.pooling = model.pooling
         self.output_layer = FoldedSoftmax(model.output_layer)
-        self.joined = nn.ModuleList(joined_projections(layer.attention) for layer in self.encoder.encoder_layers())
+        self.projections = projections(layer.attention for layer in self.encoder.encoder_layers())
 
     def forward(self, tokens: Tensor, lengths: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """tokens `[B, T]`, lengths `[B]`, k `[]` -> log-probabilities and numbers of the k best classes, `[B, k]`."""
         encoder = self.encoder
         hidden = encoder.norm(encoder.words(tokens) + encoder.positions[: tokens.shape[1]]).flatten(0, 1)
-        for joined, layer in zip(self.joined, self.encoder.encoder_layers(), strict=True):
-            query, keys, values = joined(hidden).view(*tokens.shape, -1).chunk(3, dim=-1)
+        for project, layer in zip(self.projections, self.encoder.encoder_layers(), strict=True):
+            query, keys, values = (part.view(*tokens.shape, -1) for part in project(hidden))
             attended = attend(query, keys, values, lengths, layer.attention.heads).flatten(0, 1)
             hidden = layer.after(0, hidden, layer.attention.output(attended))
             hidden = layer.after(1, hidden, layer.feed_forward(hidden))

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.export.attention import joined_projections
+from training.export.attention import projections
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import ExportGraph
-from training.export.operators import attend, write_slots
+from training.export.operators import attend, slot_indices, write_slots
 from training.export.topk import top_k
 from training.networks.generation_model import GenerationModel
 from training.tasks.sequence_graphs import sequence_graphs
@@ -22,12 +22,12 @@ __all__ = ["GenerationStepGraph", "ReadingGraph", "generation_graphs"]
 
 
 class _Layers(nn.Module):
-    """The common part of both graphs: the layers, with joined projections."""
+    """The common part of both graphs: the layers, with projections to export."""
 
     def __init__(self, model: GenerationModel) -> None:
         super().__init__()
         self.encoder = model.encoder
-        self.joined = nn.ModuleList(joined_projections(layer.attention) for layer in model.encoder.encoder_layers())
+        self.projections = projections(layer.attention for layer in model.encoder.encoder_layers())
 
 
 class ReadingGraph(_Layers):
@@ -37,11 +37,11 @@ class ReadingGraph(_Layers):
         """source `[B, S]`, its lengths `[B]` -> for each layer keys and values `[B, H, S, d / H]`."""
         encoder, memory = self.encoder, list[Tensor]()
         hidden = encoder.norm(encoder.words(source) + encoder.positions[: source.shape[1]]).flatten(0, 1)
-        for joined, layer in zip(self.joined, self.encoder.encoder_layers(), strict=True):
+        for project, layer in zip(self.projections, self.encoder.encoder_layers(), strict=True):
             heads = layer.attention.heads
-            query, keys, values = joined(hidden).view(*source.shape, -1).chunk(3, dim=-1)
+            query, keys, values = (part.view(*source.shape, -1) for part in project(hidden))
             memory += [each.unflatten(-1, (heads, -1)).transpose(1, 2) for each in (keys, values)]
-            if len(memory) < 2 * len(self.joined):
+            if len(memory) < 2 * len(self.projections):
                 attended = attend(query, keys, values, source_lengths, heads).flatten(0, 1)
                 hidden = layer.after(0, hidden, layer.attention.output(attended))
                 hidden = layer.after(1, hidden, layer.feed_forward(hidden))
@@ -58,7 +58,14 @@ class GenerationStepGraph(_Layers):
         self.output_layer = FoldedSoftmax(model.output_layer)
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, visible: Tensor, source_lengths: Tensor, k: Tensor, *state: Tensor
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor,
+        source_lengths: Tensor,
+        k: Tensor,
+        *state: Tensor,
     ) -> tuple[Tensor, ...]:
         """See `training.tasks.sequence_graphs`."""
         encoder, layers = self.encoder, self.encoder.encoder_layers()
@@ -66,17 +73,16 @@ class GenerationStepGraph(_Layers):
         width = memory[0].shape[2]
         source = torch.arange(width, device=tokens.device) < source_lengths[:, None]
         masks = torch.where(source, 0.0, -torch.inf)[:, None, None], torch.where(visible, 0.0, -torch.inf)[:, None]
-        start = positions * tokens.shape[1]
+        indices = slot_indices(slots, layers[0].attention.heads)
         places = functional.embedding(source_lengths + positions, encoder.positions)[:, None]
         hidden = encoder.norm(encoder.words(tokens) + places + self.target_segment).flatten(0, 1)
         written: list[Tensor] = []
-        for index, (joined, layer) in enumerate(zip(self.joined, layers, strict=True)):
-            parts = joined(hidden).view(*tokens.shape, 3, layer.attention.heads, -1)
-            query, *update = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        for index, (project, layer) in enumerate(zip(self.projections, layers, strict=True)):
+            query, *update = (part.view(*tokens.shape, layer.attention.heads, -1) for part in project(hidden))
             own = slice(2 * index, 2 * index + 2)
-            written += [write_slots(old, new, start) for old, new in zip(cache[own], update, strict=True)]
+            written += [write_slots(old, new, indices) for old, new in zip(cache[own], update, strict=True)]
             keys, values = zip(memory[own], written[own], strict=True)
-            attended = _attend_parts(query, keys, values, masks).flatten(0, 1)
+            attended = _attend_parts(query.transpose(1, 2), keys, values, masks).flatten(0, 1)
             hidden = layer.after(0, hidden, layer.attention.output(attended))
             hidden = layer.after(1, hidden, layer.feed_forward(hidden))
         best, words = top_k(self.output_layer.log_prob(self.transform(hidden)), k)
@@ -87,9 +93,9 @@ class GenerationStepGraph(_Layers):
 def _attend_parts(
     query: Tensor, keys: tuple[Tensor, Tensor], values: tuple[Tensor, Tensor], masks: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Return attention `[B, K, d]` of queries `[B, H, K, d / H]` to source and cache at once, without copies."""
-    scale, width = query.shape[-1] ** -0.5, keys[0].shape[2]
-    scores = [query @ part.transpose(2, 3) * scale + mask for part, mask in zip(keys, masks, strict=True)]
+    """Return attention `[B, K, d]` of scaled queries `[B, H, K, d / H]` to source and cache at once, without copies."""
+    width = keys[0].shape[2]
+    scores = [query @ part.transpose(2, 3) + mask for part, mask in zip(keys, masks, strict=True)]
     weights = torch.softmax(torch.cat(scores, dim=-1), dim=-1)
     mixed = weights[..., :width] @ values[0] + weights[..., width:] @ values[1]
     return mixed.transpose(1, 2).flatten(2)

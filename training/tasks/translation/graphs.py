@@ -3,7 +3,7 @@
 Shapes: `B` sentences, `K` hypotheses a sentence, `S` source tokens, `M` slots of a cache, `C` candidates a hypothesis,
 `V` tokens, `d` hidden size, `H` heads.
 
-A step reads one token of each hypothesis and puts its keys and values into K slots of the sentence's cache, which is
+A step reads one token of each hypothesis and puts its keys and values into `slots` of the sentence's cache, which is
 never reordered: `visible` says which slots each hypothesis descends from. All hypotheses of a sentence attend to one
 cache, which is a matrix product.
 """
@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.export.attention import joined_projections
+from training.export.attention import KeyValue, projections, scaled_query
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import ExportGraph
-from training.export.operators import attend, attend_some, write_slots
+from training.export.operators import attend, attend_some, slot_indices, write_slots
 from training.export.topk import top_k
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
@@ -33,7 +33,8 @@ class EncoderGraph(nn.Module):
         super().__init__()
         self.network: Transformer = model.network
         self.embedding = model.output_layer.weight
-        self.joined = nn.ModuleList(joined_projections(layer.attention) for layer in model.network.encoder_layers())
+        self.projections = projections(layer.attention for layer in model.network.encoder_layers())
+        self.memory = nn.ModuleList(KeyValue(layer.cross_attention) for layer in model.network.decoder_layers())
 
     def forward(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, ...]:
         """source `[B, S]`, its lengths `[B]` -> for each layer keys and values `[B, H, S, d / H]`."""
@@ -41,17 +42,16 @@ class EncoderGraph(nn.Module):
         hidden = functional.embedding(source, self.embedding) * self.network.hidden_size**0.5 + positions
         hidden = hidden.flatten(0, 1)
         for index, layer in enumerate(self.network.encoder_layers()):
-            joined = self.joined[index](layer.before(0, hidden))
-            query, keys, values = joined.view(*source.shape, -1).chunk(3, dim=-1)
+            projected = self.projections[index](layer.before(0, hidden))
+            query, keys, values = (part.view(*source.shape, -1) for part in projected)
             attended = attend(query, keys, values, source_lengths, layer.attention.heads).flatten(0, 1)
             hidden = layer.after(0, hidden, layer.attention.output(attended))
             hidden = layer.after(1, hidden, layer.feed_forward(layer.before(1, hidden)))
         hidden = self.network.encoder_norm(hidden)
         memory: list[Tensor] = []
-        for decoder_layer in self.network.decoder_layers():
-            attention = decoder_layer.cross_attention
-            joined = attention.key_value(hidden).view(*source.shape, 2, attention.heads, -1)
-            memory += joined.permute(2, 0, 3, 1, 4).unbind(0)
+        for project, decoder_layer in zip(self.memory, self.network.decoder_layers(), strict=True):
+            shape = (*source.shape, decoder_layer.cross_attention.heads, -1)
+            memory += [part.view(shape).transpose(1, 2) for part in project(hidden)]
         return tuple(memory)
 
 
@@ -63,14 +63,20 @@ class DecoderStepGraph(nn.Module):
         self.network: Transformer = model.network
         self.embedding = model.output_layer.weight
         self.output_layer = FoldedSoftmax(model.output_layer)
-        self.joined = nn.ModuleList(
-            joined_projections(layer.self_attention) for layer in model.network.decoder_layers()
-        )
+        self.projections = projections(layer.self_attention for layer in model.network.decoder_layers())
+        self.queries = nn.ModuleList(scaled_query(layer.cross_attention) for layer in model.network.decoder_layers())
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, visible: Tensor, source_lengths: Tensor, k: Tensor, *state: Tensor
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor,
+        source_lengths: Tensor,
+        k: Tensor,
+        *state: Tensor,
     ) -> tuple[Tensor, ...]:
-        """tokens `[B, K]`, positions `[B]`, visible `[B, K, M]`, source lengths `[B]`, `C` as `k` `[]`.
+        """tokens and slots `[B, K]`, positions `[B]`, visible `[B, K, M]`, source lengths `[B]`, `C` as `k` `[]`.
 
         `state` holds for each layer the cache's keys and values `[B, H, M, d / H]`, then for each layer what the
         encoder said. -> log-probabilities `[B, K, C]` and tokens `[B, K, C]`, most likely first, and the new caches.
@@ -78,20 +84,21 @@ class DecoderStepGraph(nn.Module):
         layers = self.network.decoder_layers()
         cache, memory = state[: 2 * len(layers)], state[2 * len(layers) :]
         seen = torch.where(visible, 0.0, -torch.inf)[:, None]
-        start = positions * tokens.shape[1]
+        indices = slot_indices(slots, layers[0].self_attention.heads)
         hidden = functional.embedding(tokens, self.embedding) * self.network.hidden_size**0.5
         hidden = (hidden + functional.embedding(positions, self.network.positions)[:, None]).flatten(0, 1)
         written: list[Tensor] = []
         for index, layer in enumerate(layers):
             heads = layer.self_attention.heads
-            query, *update = self.joined[index](layer.before(0, hidden)).view(*tokens.shape, -1).chunk(3, dim=-1)
+            query, *update = self.projections[index](layer.before(0, hidden))
+            query = query.view(*tokens.shape, -1)
             written += [
-                write_slots(old, new.unflatten(-1, (heads, -1)).transpose(1, 2), start)
+                write_slots(old, new.view(*tokens.shape, heads, -1), indices)
                 for old, new in zip(cache[2 * index : 2 * index + 2], update, strict=True)
             ]
             attended = attend_some(query, written[-2], written[-1], seen, heads).flatten(0, 1)
             hidden = layer.after(0, hidden, layer.self_attention.output(attended))
-            query = layer.cross_attention.query(layer.before(1, hidden)).view(*tokens.shape, -1)
+            query = self.queries[index](layer.before(1, hidden)).view(*tokens.shape, -1)
             attended = attend(query, memory[2 * index], memory[2 * index + 1], source_lengths, heads).flatten(0, 1)
             hidden = layer.after(1, hidden, layer.cross_attention.output(attended))
             hidden = layer.after(2, hidden, layer.feed_forward(layer.before(2, hidden)))
