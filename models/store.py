@@ -89,8 +89,7 @@ def load_bundle(
 ) -> Any:
     """Load the bundle in a directory; return a model of the class that its task registers.
 
-    `parallel` is how many batches will be computed concurrently; models that decode continuously compute one step at a
-    time. `allow_cpu_fallback` accepts that a GPU has no kernel for some operators of an ONNX graph, which the CPU then
+    `parallel` is how many batches or decodings will be computed concurrently. `allow_cpu_fallback` accepts that a GPU has no kernel for some operators of an ONNX graph, which the CPU then
     computes. `graphs` chooses the ONNX graphs for a kind of device other than that of `device`.
 
     Raises `BundleError` naming everything that is wrong with it, `UnsupportedDeviceError` for a backend or device that
@@ -99,7 +98,6 @@ def load_bundle(
     with bundle_errors(path, "it does not load"):
         manifest = load_manifest(path)
         model_type = TASKS[manifest.task]
-        parallel = 1 if model_type.continuous else parallel
         onnx_options = {"parallel": parallel, "allow_cpu_fallback": allow_cpu_fallback, "graphs": graphs}
         return model_type.from_bundle(
             path, manifest, _backend(backend, path, manifest, device=device, threads=threads, **onnx_options)

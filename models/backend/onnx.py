@@ -1,5 +1,6 @@
 """The ONNX Runtime backend."""
 
+import contextlib
 import functools
 import logging
 import os
@@ -137,10 +138,11 @@ class OnnxBackend:
         graphs: str = self._graphs or ("cpu" if self._kind == "cpu" else "cuda")
         options = _options(threads, graphs)
         return {
-            name: self._session(bundle, name, _file(graph, graphs), options) for name, graph in manifest.graphs.items()
+            name: self._load_graph(bundle, name, _file(graph, graphs), options)
+            for name, graph in manifest.graphs.items()
         }
 
-    def _session(
+    def _load_graph(
         self, bundle: Path, name: str, file: str | None, options: onnxruntime.SessionOptions
     ) -> onnxruntime.InferenceSession:
         if file is None:
@@ -164,20 +166,26 @@ class OnnxBackend:
         yield from mismatches(f"graphs.{name}.inputs", graph.inputs, map(_found, session.get_inputs()))
         yield from mismatches(f"graphs.{name}.outputs", graph.outputs, map(_found, session.get_outputs()))
 
-    def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+    @contextlib.contextmanager
+    def _session(self, graph: str) -> Iterator[onnxruntime.InferenceSession]:
+        """Provide the session for a run that begins now."""
         with self._count:
             sessions = self._concurrent_sessions if self._running or self._contended else self._sessions
             self._contended = self._running > 0
             self._running += 1
         try:
-            results: list[Array] = self._memory.run(sessions[graph], inputs, outputs)
+            yield sessions[graph]
         finally:
             with self._count:
                 self._running -= 1
+
+    def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        with self._session(graph) as session:
+            results: list[Array] = self._memory.run(session, inputs, outputs)
         return results
 
     def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "OnnxResident":
-        return OnnxResident(self._sessions[graph], self._memory, state, constants)
+        return OnnxResident(functools.partial(self._session, graph), self._memory, state, constants)
 
 
 def _file(graph: Graph, kind: str) -> str | None:

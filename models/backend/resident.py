@@ -1,6 +1,7 @@
-"""Repeated runs of a session on arrays that stay on its device."""
+"""Repeated runs of a graph on arrays that stay on their device."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 import onnxruntime
@@ -12,29 +13,62 @@ __all__ = ["OnnxResident"]
 
 
 class OnnxResident:
-    """Arrays bound to a session, the state as input and output at once.
+    """Arrays bound to sessions of a graph, the state as input and output at once.
 
-    Buffers are kept from run to run and bound again only where shapes change, since binding costs as much as a small
-    graph.
+    Each run takes the session that it is given; all have the same arrays. Buffers are kept from run to run and bound
+    again only where shapes change, since binding costs as much as a small graph.
     """
 
     def __init__(
         self,
-        session: onnxruntime.InferenceSession,
+        session: Callable[[], AbstractContextManager[onnxruntime.InferenceSession]],
         memory: Memory,
         state: Mapping[str, Array],
         constants: Mapping[str, Array],
     ) -> None:
         self._session = session
-        self._binding = session.io_binding()
         self._arrays = {name: np.ascontiguousarray(array) for name, array in state.items()}
         self._memory = memory
         self._state = {name: memory.place(array) for name, array in self._arrays.items()}
         self._given = constants
         self._constants = {name: np.ascontiguousarray(array) for name, array in constants.items()}
         self._bound = {name: memory.place(array) for name, array in self._constants.items()}
-        for name, value in (self._state | self._bound).items():
-            self._binding.bind_ortvalue_input(name, value)
+        self._bindings: dict[onnxruntime.InferenceSession, _Binding] = {}
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        with self._session() as session:
+            if session not in self._bindings:
+                self._bindings[session] = _Binding(session, self._memory, self._state, self._bound)
+            return self._bindings[session].run(inputs, outputs)
+
+    def reload(self) -> None:
+        for name, array in self._constants.items():
+            if array is not self._given[name]:
+                np.copyto(array, self._given[name])
+            if not self._memory.shared:
+                self._bound[name].update_inplace(array)
+
+    def state(self) -> Mapping[str, Array]:
+        if self._memory.shared:
+            return self._arrays
+        return {name: value.numpy() for name, value in self._state.items()}
+
+
+class _Binding:
+    """The arrays of a resident computation, bound to one session."""
+
+    def __init__(
+        self,
+        session: onnxruntime.InferenceSession,
+        memory: Memory,
+        state: Mapping[str, onnxruntime.OrtValue],
+        constants: Mapping[str, onnxruntime.OrtValue],
+    ) -> None:
+        self._session, self._memory, self._state = session, memory, state
+        self._binding = session.io_binding()
+        for values in (state, constants):
+            for name, value in values.items():
+                self._binding.bind_ortvalue_input(name, value)
         self._inputs: dict[str, Array] = {}
         self._outputs: list[Array] = []
         self._key: object = None
@@ -68,15 +102,3 @@ class OnnxResident:
     def _bind_state(self) -> None:
         for name, value in self._state.items():
             self._binding.bind_ortvalue_output(f"new_{name}", value)
-
-    def reload(self) -> None:
-        for name, array in self._constants.items():
-            if array is not self._given[name]:
-                np.copyto(array, self._given[name])
-            if not self._memory.shared:
-                self._bound[name].update_inplace(array)
-
-    def state(self) -> Mapping[str, Array]:
-        if self._memory.shared:
-            return self._arrays
-        return {name: value.numpy() for name, value in self._state.items()}

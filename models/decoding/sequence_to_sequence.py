@@ -1,6 +1,8 @@
 """Sequence-to-sequence models: sources in, n-best hypotheses out, many at a time."""
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from models.backend import Backend
@@ -70,23 +72,55 @@ class Decoder:
             reuse_slots=self._reuse_slots,
         )
 
-    def search(self, queries: Sequence[SourceQuery], batch_size: int = BATCH_SOURCES) -> list[list[Hypothesis]]:
+    def search(
+        self, queries: Sequence[SourceQuery], batch_size: int = BATCH_SOURCES, *, parallel: int = 1
+    ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, in order; all sources have one beam size.
 
-        Similar lengths are decoded together; the slots of finished sources are filled with the next ones. Raises
-        `ValueError` for a `batch_size` below 1.
+        Similar lengths are decoded together, `batch_size` at a time; the slots of finished sources are filled with the
+        next ones. `parallel` decodings run at once, each in a thread: load the bundle with as many concurrent runs.
+        Raises `ValueError` for a `batch_size` below 1.
         """
         if batch_size < 1:
             raise ValueError(f"at least 1 source must be decoded at once, not {batch_size}")
-        found: dict[object, list[Hypothesis]] = {}
-        pending = sorted(range(len(queries)), key=lambda index: queries[index].length)  # the last, longest go first
-        decoding = self.start(queries[0].beam_size) if queries else None
-        while decoding is not None and (pending or len(decoding)):
-            free = batch_size - len(decoding)
-            if pending and free >= min(len(pending), _REFILL * batch_size):
-                group = [pending.pop() for _ in range(min(free, len(pending)))]
-                searches = [(index, queries[index].options, queries[index].max_tokens) for index in group]
-                decoding.add([queries[index].tokens for index in group], searches)
-            decoding.idle_share = _IDLE_SHARE if pending else 0
-            found |= decoding.step()
+        pending, decodings = _Pending(queries), min(parallel, -(-len(queries) // batch_size))
+        if decodings <= 1:
+            found = self._decode(pending, batch_size)
+        else:
+            with ThreadPoolExecutor(decodings) as executor:
+                parts = [executor.submit(self._decode, pending, batch_size) for _ in range(decodings)]
+            found = {index: hypotheses for part in parts for index, hypotheses in part.result().items()}
         return [found[index] for index in range(len(queries))]
+
+    def _decode(self, pending: "_Pending", batch_size: int) -> dict[object, list[Hypothesis]]:
+        """Return the hypotheses of the sources that one decoding takes from the pending ones, by their index."""
+        found: dict[object, list[Hypothesis]] = {}
+        decoding: Decoding | None = None
+        while True:
+            group = pending.take(batch_size - (0 if decoding is None else len(decoding)), batch_size)
+            if group:
+                decoding = self.start(group[0][1].beam_size) if decoding is None else decoding
+                searches = [(index, query.options, query.max_tokens) for index, query in group]
+                decoding.add([query.tokens for _, query in group], searches)
+            if decoding is None or not len(decoding):
+                return found
+            decoding.idle_share = _IDLE_SHARE if len(pending) else 0
+            found |= decoding.step()
+
+
+class _Pending:
+    """Sources that no decoding has taken, by their index. Safe to use from several threads."""
+
+    def __init__(self, queries: Sequence[SourceQuery]) -> None:
+        self._lock = threading.Lock()
+        self._queries = sorted(enumerate(queries), key=lambda each: each[1].length)  # the last, longest go first
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    def take(self, free: int, batch_size: int) -> list[tuple[int, SourceQuery]]:
+        """Take up to `free` sources, none where that would be too few at once."""
+        with self._lock:
+            if free < min(len(self._queries), _REFILL * batch_size):
+                return []
+            return [self._queries.pop() for _ in range(min(free, len(self._queries)))]

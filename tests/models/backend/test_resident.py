@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from models.backend.memory import DeviceMemory
+from models.store import load_bundle
 
 
 class CopyingMemory(DeviceMemory):
@@ -44,6 +45,7 @@ def arrays(translator):
             {
                 "tokens": np.array([[step + 2, 9], [30, 40 + step]]),
                 "positions": np.array([step, step]),
+                "slots": np.full((2, 1), 2 * step) + np.arange(2),
                 "visible": visible,
                 "source_lengths": lengths,
                 "k": np.array(5),
@@ -121,3 +123,20 @@ def test_constants_written_in_place_count_from_the_next_run_on(translator, array
     np.testing.assert_array_equal(after[0], expected[0])
     np.testing.assert_allclose(after[1], expected[1], atol=1e-5)
     assert not np.array_equal(before[1], after[1])
+
+
+def test_a_run_beside_others_takes_another_session_with_the_same_state(babbler_bundle, arrays):
+    state, constants, steps = arrays
+    backend = load_bundle(babbler_bundle, threads=2, parallel=2).backend
+    resident = backend.resident("step", {name: array.copy() for name, array in state.items()}, constants)
+    alone = backend.resident("step", {name: array.copy() for name, array in state.items()}, constants)
+    for number, inputs in enumerate(steps):
+        expected = alone.run(inputs, OUTPUTS)
+        if number == 1:
+            with backend._session("step") as first, backend._session("step") as second:
+                assert first is not second
+                ours = resident.run(inputs, OUTPUTS)
+        else:
+            ours = resident.run(inputs, OUTPUTS)
+        np.testing.assert_array_equal(ours[0], expected[0])
+        np.testing.assert_allclose(ours[1], expected[1], atol=1e-5)

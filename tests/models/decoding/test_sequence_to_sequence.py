@@ -30,10 +30,14 @@ def test_more_outputs_than_the_beam_has_are_an_error():
 
 
 def test_sources_are_decoded_in_any_batches(notes_export):
-    model = load_bundle(notes_export.path, threads=1)
+    model = load_bundle(notes_export.path, threads=1, parallel=3)
     queries = [model.query(text, 2) for text in ["red fox", "so we saw old gnu then", "big bat there"] * 5]
-    ours, theirs = (model.decoder.search(queries, size) for size in (2, 40))
+    ours, theirs, side_by_side = (
+        model.decoder.search(queries, *size, **parallel)
+        for size, parallel in [((2,), {}), ((40,), {}), ((2,), {"parallel": 3})]
+    )
     assert [found[0].tokens for found in ours] == [found[0].tokens for found in theirs]
+    assert [found[0].tokens for found in ours] == [found[0].tokens for found in side_by_side]
     assert model.decoder.search([]) == []
 
 
