@@ -28,7 +28,7 @@ class CountingBackend:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self.name, self.device = backend.name, backend.device
+        self.name, self.device, self.parallel = backend.name, backend.device, backend.parallel
         self.positions = 0
 
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:

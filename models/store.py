@@ -89,8 +89,9 @@ def load_bundle(
 ) -> Any:
     """Load the bundle in a directory; return a model of the class that its task registers.
 
-    `parallel` is how many batches or decodings will be computed concurrently. `allow_cpu_fallback` accepts that a GPU has no kernel for some operators of an ONNX graph, which the CPU then
-    computes. `graphs` chooses the ONNX graphs for a kind of device other than that of `device`.
+    `parallel` is how many batches or decodings will be computed concurrently. `allow_cpu_fallback` accepts that a GPU
+    has no kernel for some operators of an ONNX graph, which the CPU then computes. `graphs` chooses the ONNX graphs for
+    a kind of device other than that of `device`.
 
     Raises `BundleError` naming everything that is wrong with it, `UnsupportedDeviceError` for a backend or device that
     is not available here.

@@ -16,6 +16,8 @@ class Backend(Protocol):
 
     name: BackendName
     device: str
+    parallel: int
+    """Number of runs that are computed faster at once than one after the other."""
 
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run a graph and return the named outputs; `inputs` must hold every input of the manifest."""

@@ -118,8 +118,9 @@ class OnnxBackend:
         # TensorRT uses CUDA's memory.
         self._memory: Memory = HostMemory() if self._kind == "cpu" else DeviceMemory("cuda", self._number)
         most = threads or usable_cpus()
-        if parallel > 1 and most > 1 and self._kind == "cpu":
-            self._concurrent_sessions = self._load(bundle, manifest, max(1, most // parallel))
+        self.parallel = min(parallel, most) if self._kind == "cpu" else 1
+        if self.parallel > 1:
+            self._concurrent_sessions = self._load(bundle, manifest, most // self.parallel)
         self._running, self._contended, self._count = 0, False, threading.Lock()
 
     def _load(self, bundle: Path, manifest: Manifest, threads: int) -> dict[str, onnxruntime.InferenceSession]:

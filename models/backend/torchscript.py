@@ -16,6 +16,7 @@ class TorchScriptBackend:
     """Modules with one method per graph. A TorchScript file can hold any program: load only files that you trust."""
 
     name: BackendName = "torchscript"
+    parallel = 1
 
     def __init__(self, bundle: Path, manifest: Manifest, *, device: str = "cpu", threads: int | None = None) -> None:
         """Load all modules; `device` is a device name of torch, or `auto`.

@@ -57,7 +57,7 @@ class _Running:
     entry: Entry[Waiting]
     batch: _Batch
     joined: int
-    """Steps that its device had taken."""
+    """Steps that its worker had taken."""
 
 
 Start = Callable[[int], Decoding]
@@ -65,8 +65,8 @@ Start = Callable[[int], Decoding]
 
 
 @dataclass(eq=False, slots=True)
-class _Device:
-    """A device that holds the model and the decodings that it runs, by their group of queries."""
+class _Worker:
+    """One of the computations at once: its decodings, by their group of queries, take turns."""
 
     start: Start
     cost: CostModel
@@ -96,16 +96,16 @@ class ContinuousBatcher(Batcher):
         tracer: Tracer | None = None,
         costs: Sequence[CostModel] = (),
     ) -> None:
-        """`starts` has a function for each replica of the model; all share one queue. `cache` is in bytes.
+        """`starts` has a function for each decoding at once, on one device or several; all share one queue.
 
-        `costs` holds the measured cost of a step of each replica.
+        `costs` holds the measured cost of a step of each. `cache` is in bytes.
         """
         limits = replace(limits, max_batch_tokens=min(limits.max_batch_tokens, _ENCODED_TOKENS))
         expected = costs[0].terms.seconds(_SHARED, _HALF) / _SHARED / len(starts) if costs else 0.0
         super().__init__(limits, observer, threads=len(starts), tracer=tracer, expected=expected)
         self._most = limits.max_batch_items
         self._cache = Budget(1 << 62, "bytes") if cache is None else cache
-        self._devices = [_Device(*pair) for pair in zip(starts, costs or [CostModel() for _ in starts], strict=True)]
+        self._workers = [_Worker(*pair) for pair in zip(starts, costs or [CostModel() for _ in starts], strict=True)]
         self._empty: dict[int, Decoding] = {}
 
     async def submit(
@@ -125,145 +125,145 @@ class ContinuousBatcher(Batcher):
         return super()._cost(operation, part) * _weight(_source(part))
 
     async def _run(self) -> None:
-        async with asyncio.TaskGroup() as devices:
-            for device in self._devices:
-                devices.create_task(self._run_on(device))
+        async with asyncio.TaskGroup() as workers:
+            for worker in self._workers:
+                workers.create_task(self._work(worker))
 
-    async def _run_on(self, device: _Device) -> None:
+    async def _work(self, worker: _Worker) -> None:
         while True:
             self._drop_expired()
-            if not device.running and not len(self._queue):
-                self._release_cache(device)
+            if not worker.running and not len(self._queue):
+                self._release_cache(worker)
                 if not await self._sleep():
                     return
                 continue
-            gone = self._abandoned(device)
-            new = self._joining(device)
+            gone = self._abandoned(worker)
+            new = self._joining(worker)
             self._report_queue()
-            if device.running or gone:
-                await self._step(device, new, gone)
+            if worker.running or gone:
+                await self._step(worker, new, gone)
             elif len(self._queue):
-                await self._wait_for_cache(device)
+                await self._wait_for_cache(worker)
 
-    async def _step(self, device: _Device, new: Sequence[_Running], gone: Sequence[_Running]) -> None:
+    async def _step(self, worker: _Worker, new: Sequence[_Running], gone: Sequence[_Running]) -> None:
         started = time.monotonic()
         loop = asyncio.get_running_loop()
         try:
-            finished = await loop.run_in_executor(self._thread, self._advance, device, new, gone)
+            finished = await loop.run_in_executor(self._thread, self._advance, worker, new, gone)
         except Exception as error:  # the state of all decodings is unknown now
-            self._abort(device, error)
-            if len(self._devices) > 1:
+            self._abort(worker, error)
+            if len(self._workers) > 1:
                 await asyncio.sleep(PAUSE)
             return
         finally:
-            self._release_cache(device)
+            self._release_cache(worker)
         seconds = time.monotonic() - started
-        if device.running and not new:  # sources are encoded in the step in which they join
-            weights = [_weight(_source(each.entry.payload.part)) for each in device.running]
-            oldest = min(each.joined for each in device.running)
-            device.cost.record(Sample(max(1, round(sum(weights))), device.steps - oldest + 1, seconds))
-        busy = max(1, sum(bool(each.running) for each in self._devices))
-        device.steps += 1
+        if worker.running and not new:  # sources are encoded in the step in which they join
+            weights = [_weight(_source(each.entry.payload.part)) for each in worker.running]
+            oldest = min(each.joined for each in worker.running)
+            worker.cost.record(Sample(max(1, round(sum(weights))), worker.steps - oldest + 1, seconds))
+        busy = max(1, sum(bool(each.running) for each in self._workers))
+        worker.steps += 1
         done = sum(_running(key).entry.cost for key, _ in finished)
-        self._drain.record(done + sum(_progress(each, device) for each in gone), seconds / busy)
-        self._deliver(device, finished)
+        self._drain.record(done + sum(_progress(each, worker) for each in gone), seconds / busy)
+        self._deliver(worker, finished)
 
-    def _joining(self, device: _Device) -> list[_Running]:
+    def _joining(self, worker: _Worker) -> list[_Running]:
         """Take the entries that join at the next step out of the queue, and reserve their memory in the cache."""
         now = time.monotonic()
-        entries = self._queue.next_joining(now, self._room(device), lambda some: self._fits(device, some))
+        entries = self._queue.next_joining(now, self._room(worker), lambda some: self._fits(worker, some))
         if not entries:
             return []
-        more = self._missing(device, entries)
+        more = self._missing(worker, entries)
         reserved = self._cache.try_reserve(more)
         assert reserved, "next_joining returned entries that do not fit"
-        device.reserved += more
+        worker.reserved += more
         group = entries[0].operation
-        if group not in device.decodings:
-            device.decodings[group] = device.start(_source(entries[0].payload.part).beam_size)
+        if group not in worker.decodings:
+            worker.decodings[group] = worker.start(_source(entries[0].payload.part).beam_size)
         self._batches += 1
         batch = _Batch(self._batches, now, entries, len(entries))
-        new = [_Running(entry, batch, device.steps) for entry in entries]
-        device.running.update(new)
+        new = [_Running(entry, batch, worker.steps) for entry in entries]
+        worker.running.update(new)
         self._computing += sum(entry.cost for entry in entries)
         self._observer.batch([entry.length for entry in entries], [now - entry.arrived for entry in entries])
         return new
 
-    def _room(self, device: _Device) -> int:
-        """Return how many sequences may join: the device's share of the queue."""
-        share = math.ceil(len(self._queue) / len(self._devices))
-        return min(share, self._most - len(device.running))
+    def _room(self, worker: _Worker) -> int:
+        """Return how many sequences may join: the worker's share of the queue."""
+        share = math.ceil(len(self._queue) / len(self._workers))
+        return min(share, self._most - len(worker.running))
 
-    def _fits(self, device: _Device, entries: Sequence[Entry[Waiting]]) -> bool:
-        missing = self._missing(device, entries)
+    def _fits(self, worker: _Worker, entries: Sequence[Entry[Waiting]]) -> bool:
+        missing = self._missing(worker, entries)
         if not self._cache.try_reserve(missing):
             return False
         self._cache.release(missing)
         return True
 
-    def _missing(self, device: _Device, entries: Sequence[Entry[Waiting]]) -> int:
+    def _missing(self, worker: _Worker, entries: Sequence[Entry[Waiting]]) -> int:
         """Return the bytes that are still to be reserved for entries of one group to join."""
         group, sources = entries[0].operation, [_source(entry.payload.part) for entry in entries]
-        needed = sum(each.reserved_bytes() for key, each in device.decodings.items() if key != group)
-        return max(0, needed + self._bytes(device.decodings.get(group), sources) - device.reserved)
+        needed = sum(each.reserved_bytes() for key, each in worker.decodings.items() if key != group)
+        return max(0, needed + self._bytes(worker.decodings.get(group), sources) - worker.reserved)
 
     def _bytes(self, decoding: Decoding | None, joining: Sequence[SourceQuery]) -> int:
         """Return the bytes that a decoding may come to take once others join; an empty one where there is none."""
         if decoding is None:
             beam_size = joining[0].beam_size
             if beam_size not in self._empty:
-                self._empty[beam_size] = self._devices[0].start(beam_size)
+                self._empty[beam_size] = self._workers[0].start(beam_size)
             decoding = self._empty[beam_size]
         return decoding.reserved_bytes([(source.length, source.max_tokens) for source in joining])
 
-    async def _wait_for_cache(self, device: _Device) -> None:
+    async def _wait_for_cache(self, worker: _Worker) -> None:
         """Wait in line while decodings of other models hold the memory that the head of the queue needs."""
-        missing = self._missing(device, [self._queue.head(time.monotonic())])
+        missing = self._missing(worker, [self._queue.head(time.monotonic())])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PAUSE):
                 await self._cache.reserve(missing)
-            device.reserved += missing
+            worker.reserved += missing
 
-    def _release_cache(self, device: _Device) -> None:
-        """Release the memory that the decodings of a device do not need any more."""
-        for key in [key for key, decoding in device.decodings.items() if not decoding.reserved_bytes()]:
-            del device.decodings[key]
-        needed = min(device.reserved, sum(decoding.reserved_bytes() for decoding in device.decodings.values()))
-        self._cache.release(device.reserved - needed)
-        device.reserved = needed
+    def _release_cache(self, worker: _Worker) -> None:
+        """Release the memory that the decodings of a worker do not need any more."""
+        for key in [key for key, decoding in worker.decodings.items() if not decoding.reserved_bytes()]:
+            del worker.decodings[key]
+        needed = min(worker.reserved, sum(decoding.reserved_bytes() for decoding in worker.decodings.values()))
+        self._cache.release(worker.reserved - needed)
+        worker.reserved = needed
 
-    def _abandoned(self, device: _Device) -> list[_Running]:
+    def _abandoned(self, worker: _Worker) -> list[_Running]:
         """Take out the sequences whose requests are cancelled, or whose deadline has passed."""
         now = time.monotonic()
-        late = [each for each in device.running if each.entry.deadline <= now and not each.entry.payload.future.done()]
+        late = [each for each in worker.running if each.entry.deadline <= now and not each.entry.payload.future.done()]
         if late:
             self._observer.rejected("expired", len(late))
         for each in late:
             fail(each.entry, DeadlineExceeded())
-        gone = [each for each in device.running if each.entry.payload.future.done()]
-        device.running.difference_update(gone)
+        gone = [each for each in worker.running if each.entry.payload.future.done()]
+        worker.running.difference_update(gone)
         for each in gone:
             self._finish(each.batch, each.entry.cost)
         return gone
 
     def _advance(
-        self, device: _Device, new: Sequence[_Running], gone: Sequence[_Running]
+        self, worker: _Worker, new: Sequence[_Running], gone: Sequence[_Running]
     ) -> list[tuple[object, list[Hypothesis]]]:
         """Let sequences join and leave, and take a step. Called on the batcher's thread."""
-        for decoding in device.decodings.values() if gone else ():
+        for decoding in worker.decodings.values() if gone else ():
             decoding.cancel(gone)
         if new:
             sources = [_source(each.entry.payload.part) for each in new]
-            decoding = device.decodings[new[0].entry.operation]
+            decoding = worker.decodings[new[0].entry.operation]
             searches = [(each, source.options, source.max_tokens) for each, source in zip(new, sources, strict=True)]
             decoding.add([source.tokens for source in sources], searches)
-        return [result for decoding in device.decodings.values() for result in decoding.step()]
+        return [result for decoding in worker.decodings.values() for result in decoding.step()]
 
-    def _deliver(self, device: _Device, finished: Sequence[tuple[object, list[Hypothesis]]]) -> None:
+    def _deliver(self, worker: _Worker, finished: Sequence[tuple[object, list[Hypothesis]]]) -> None:
         now = time.monotonic()
         for key, hypotheses in finished:
             running = _running(key)
-            device.running.discard(running)
+            worker.running.discard(running)
             entry, batch = running.entry, running.batch
             self._observer.generated(sum(len(hypothesis.tokens) + 1 for hypothesis in hypotheses))
             self._observer.computed(now - batch.started)
@@ -279,18 +279,18 @@ class ContinuousBatcher(Batcher):
             contexts = [entry.payload.trace for entry in batch.entries]
             self._tracer.batch(batch.number, lengths, contexts, time.monotonic() - batch.started)
 
-    def _abort(self, device: _Device, error: Exception) -> None:
-        for each in device.running:
+    def _abort(self, worker: _Worker, error: Exception) -> None:
+        for each in worker.running:
             fail(each.entry, error)
             self._computing -= each.entry.cost
-        device.running.clear()
-        device.decodings.clear()
+        worker.running.clear()
+        worker.decodings.clear()
 
 
-def _progress(running: _Running, device: _Device) -> int:
+def _progress(running: _Running, worker: _Worker) -> int:
     """Return the part of a sequence's cost that was computed before it left; most end at half of their limit."""
     limit = _source(running.entry.payload.part).max_tokens
-    return round(running.entry.cost * min(1.0, 2 * (device.steps - running.joined) / limit))
+    return round(running.entry.cost * min(1.0, 2 * (worker.steps - running.joined) / limit))
 
 
 def _weight(source: SourceQuery) -> float:

@@ -111,8 +111,12 @@ class Loader:
         settings, limits = self._settings, _limits(self._settings)
         tracer = BatchTracer(replicas[0].manifest.name) if settings.tracing else None
         if replicas[0].continuous:
-            starts = [model.start_decoding for model in replicas]
-            steps = [next(iter(each.values())) for each in costs]  # all operations take the same steps
+            pairs = [
+                (model.start_decoding, next(iter(each.values())))  # all operations take the same steps
+                for model, each in zip(replicas, costs, strict=True)
+                for _ in range(model.backend.parallel)
+            ]
+            starts, steps = zip(*pairs, strict=True)
             cache = self._resources.decoding_cache
             return ContinuousBatcher(starts, limits, observer, cache=cache, tracer=tracer, costs=steps)
         operations, parallel = [model.operations for model in replicas], settings.parallel_batches

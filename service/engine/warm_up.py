@@ -26,7 +26,7 @@ def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -
     sample is a step: so many sequences, of which the longest has so many tokens. Raises any error of the model.
     """
     model.self_test()
-    concurrent = 2 if parallel_batches > 1 and not model.continuous else 0
+    concurrent = 2 if (model.backend.parallel if model.continuous else parallel_batches) > 1 else 0
     counts = sorted({1, min(_COUNT, max_batch_items), *(() if model.continuous else (max_batch_items,))})
     with ThreadPoolExecutor(2, initializer=lower_thread_priority) as pool:
         measured: dict[str, Sequence[Sample]] = {}

@@ -18,6 +18,7 @@ class RangeRecorder:
 
     name: BackendName = "onnx"
     device = "cpu"
+    parallel = 1
 
     def __init__(self, models: Mapping[str, onnx.ModelProto]) -> None:
         self._watched = {

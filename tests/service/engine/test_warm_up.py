@@ -1,6 +1,7 @@
 """Warm-up computes what requests will compute, and says how long it took."""
 
 import time
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -29,8 +30,8 @@ class BatchModel:
     warm_up_lengths = (1, 32)
     seconds = 0.02
 
-    def __init__(self):
-        self.calls, self.tested = [], 0
+    def __init__(self, parallel=1):
+        self.calls, self.tested, self.backend = [], 0, SimpleNamespace(parallel=parallel)
 
     def self_test(self):
         self.tested += 1
@@ -119,7 +120,13 @@ def test_batches_that_will_run_concurrently_are_tried_so(parallel_batches, runs)
     assert sorted(model.calls) == sorted(expected * runs)
 
 
-def test_a_continuous_model_decodes_to_the_end_and_never_concurrently():
+def test_several_decodings_at_once_are_tried_where_the_backend_computes_them_faster():
+    model = ContinuousModel(parallel=2)
+    warm_up(model, max_batch_items=1, parallel_batches=3)
+    assert [len(call) for call in model.calls if call != "step"] == [4] * 6
+
+
+def test_a_continuous_model_decodes_to_the_end():
     model = ContinuousModel()
     warm_up(model, max_batch_items=4, parallel_batches=3)
     assert model.calls == [
