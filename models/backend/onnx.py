@@ -64,8 +64,9 @@ def _options(threads: int, kind: str) -> onnxruntime.SessionOptions:
     options.add_session_config_entry("session.use_env_allocators", "1")
     options.log_severity_level = 3  # its warnings are for who writes graphs
     options.intra_op_num_threads = threads
-    # Idle pool threads must not spin on the cores that answer HTTP.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Threads of the pool spin from one operator to the next, but not after a run, on the cores that answer HTTP.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     if kind != "cpu":
         # Weights are dequantized once, when the graph is loaded; otherwise products become those of int8 weights.
         options.add_session_config_entry("session.disable_quant_qdq", "1")
