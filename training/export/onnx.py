@@ -21,6 +21,7 @@ from models.bundle.manifest import Graph
 from training.export.graphs import ExportGraph
 from training.export.onnx_tools import keep_used_weights, quiet
 from training.export.operators import ATTEND, ATTEND_SOME, WRITE_SLOTS
+from training.networks.lstm import PADDED_LSTM
 
 __all__ = ["WEIGHTS", "save_graphs", "to_onnx"]
 
@@ -77,7 +78,7 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
             verbose=False,
             external_data=False,
             custom_translation_table={
-                torch.ops.softserve.padded_lstm.default: _lstm,
+                PADDED_LSTM: _lstm,
                 ATTEND: _attend,
                 ATTEND_SOME: _attend_some,
                 WRITE_SLOTS: _write_slots,

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from training.networks.dropout import Dropout
 
-__all__ = ["LSTM", "State", "detach", "padded_lstm"]
+__all__ = ["LSTM", "PADDED_LSTM", "State", "detach", "padded_lstm"]
 
 State = tuple[Tensor, Tensor]
 """Hidden and cell state, each `[L, B, d]`."""
@@ -80,6 +80,10 @@ def _padded_lstm_shapes(
     inputs: Tensor, lengths: Tensor, hidden: Tensor, cell: Tensor, weights: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(inputs), torch.empty_like(hidden), torch.empty_like(cell)
+
+
+PADDED_LSTM = torch.ops.softserve.padded_lstm.default
+"""The operator that exporters find in a traced program in place of `padded_lstm`."""
 
 
 def detach(state: State) -> State:
