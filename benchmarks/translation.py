@@ -140,7 +140,7 @@ def _compare(bundle: Path, sentences: Sentences, rounds: int) -> list[float]:
                 for name, make, path in (("Softserve", _softserve, ours), ("CTranslate2", _ctranslate2, theirs))
                 for setting, numbers in _SETTINGS.items()
             }
-            alone = {key: _alone(maker, sentences) for key, maker in makers.items()}
+            alone = {key: _alone(maker, key[1], sentences) for key, maker in makers.items()}
             with ExitStack() as stack:
                 sides = {key: stack.enter_context(maker()) for key, maker in makers.items()}
                 for beam in _BEAMS:
@@ -207,10 +207,10 @@ def _cell(
     return {key: _tokens(found[key]) / medians[name] for name, (key, _) in chosen.items()}, found
 
 
-def _alone(maker: Callable[[], AbstractContextManager[Side]], sentences: Sentences) -> float:
+def _alone(maker: Callable[[], AbstractContextManager[Side]], setting: str, sentences: Sentences) -> float:
     """Return the tokens/s of a side while no other has a process, in the last cell."""
     with maker() as only:
-        groups = _groups(sentences, *_CELLS[-1], "1 thread")
+        groups = _groups(sentences, *_CELLS[-1], setting)
         only.time(groups, _BEAMS[-1])
         seconds, results = only.time(groups, _BEAMS[-1])
     return _tokens(results) / seconds

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
@@ -77,8 +78,9 @@ def _options(threads: int, kind: str) -> onnxruntime.SessionOptions:
 class OnnxBackend:
     """Inference sessions: one for each graph, and another one for concurrent runs.
 
-    A run that is alone, as the one before it was, uses all threads. Concurrent runs are faster with their own
-    ones each: threads that wait for one another at every operator lose more than they share.
+    A run that is alone, as the one before it was, uses all threads. Concurrent runs, and runs of one of several
+    resident computations, are faster with their own ones each: threads that wait for one another at every operator lose
+    more than they share.
     """
 
     name: BackendName = "onnx"
@@ -123,6 +125,7 @@ class OnnxBackend:
         if self.parallel > 1:
             self._concurrent_sessions = self._load(bundle, manifest, most // self.parallel)
         self._running, self._contended, self._count = 0, False, threading.Lock()
+        self._residents: weakref.WeakSet[OnnxResident] = weakref.WeakSet()
 
     def _load(self, bundle: Path, manifest: Manifest, threads: int) -> dict[str, onnxruntime.InferenceSession]:
         """Return the session of each graph; `auto` becomes the first device that is available."""
@@ -172,7 +175,8 @@ class OnnxBackend:
     def _session(self, graph: str) -> Iterator[onnxruntime.InferenceSession]:
         """Provide the session for a run that begins now."""
         with self._count:
-            sessions = self._concurrent_sessions if self._running or self._contended else self._sessions
+            others = self._running or self._contended or len(self._residents) > 1
+            sessions = self._concurrent_sessions if others else self._sessions
             self._contended = self._running > 0
             self._running += 1
         try:
@@ -187,7 +191,9 @@ class OnnxBackend:
         return results
 
     def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "OnnxResident":
-        return OnnxResident(functools.partial(self._session, graph), self._memory, state, constants)
+        resident = OnnxResident(functools.partial(self._session, graph), self._memory, state, constants)
+        self._residents.add(resident)
+        return resident
 
 
 def _file(graph: Graph, kind: str) -> str | None:

@@ -125,18 +125,22 @@ def test_constants_written_in_place_count_from_the_next_run_on(translator, array
     assert not np.array_equal(before[1], after[1])
 
 
-def test_a_run_beside_others_takes_another_session_with_the_same_state(babbler_bundle, arrays):
+def test_runs_beside_others_take_another_session_with_the_same_state(babbler_bundle, arrays):
     state, constants, steps = arrays
     backend = load_bundle(babbler_bundle, threads=2, parallel=2).backend
-    resident = backend.resident("step", {name: array.copy() for name, array in state.items()}, constants)
-    alone = backend.resident("step", {name: array.copy() for name, array in state.items()}, constants)
-    for number, inputs in enumerate(steps):
-        expected = alone.run(inputs, OUTPUTS)
-        if number == 1:
-            with backend._session("step") as first, backend._session("step") as second:
-                assert first is not second
-                ours = resident.run(inputs, OUTPUTS)
-        else:
-            ours = resident.run(inputs, OUTPUTS)
-        np.testing.assert_array_equal(ours[0], expected[0])
-        np.testing.assert_allclose(ours[1], expected[1], atol=1e-5)
+
+    def resident():
+        return backend.resident("step", {name: array.copy() for name, array in state.items()}, constants)
+
+    alone = resident()
+    expected = [alone.run(inputs, OUTPUTS) for inputs in steps]
+    assert list(alone._bindings) == [backend._sessions["step"]]
+    one, other = resident(), resident()
+    del alone
+    for number, (inputs, (candidates, values)) in enumerate(zip(steps, expected, strict=True)):
+        if number == 2:
+            del other
+        ours = one.run(inputs, OUTPUTS)
+        np.testing.assert_array_equal(ours[0], candidates)
+        np.testing.assert_allclose(ours[1], values, atol=1e-5)
+    assert list(one._bindings) == [backend._concurrent_sessions["step"], backend._sessions["step"]]

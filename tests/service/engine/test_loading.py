@@ -30,6 +30,32 @@ def test_the_model_chooses_its_batcher(name, kind):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(
+    ("settings", "decodings"),
+    [({"threads": 1}, 1), ({"threads": 2}, 2), ({"threads": 2, "parallel_batches": 1}, 1), ({"threads": 8}, 3)],
+    ids=str,
+)
+def test_a_continuous_model_runs_as_many_decodings_at_once_as_its_threads_allow(monkeypatch, settings, decodings):
+    starts = []
+    monkeypatch.setattr(
+        "service.engine.loading.ContinuousBatcher",
+        lambda given, *others, costs, **options: starts.append((given, costs)) or ContinuousBatcher(given, *others),
+    )
+
+    async def run():
+        resources = Resources(Settings(models=("de-en",), **settings))
+        loader = Loader(Settings(models=("de-en",), **settings), Metrics(), resources)
+        (path,) = loader.configured()
+        served = await loader.load(path)
+        await served.drain()
+        loader.close()
+        resources.close()
+
+    asyncio.run(run())
+    ((given, costs),) = starts
+    assert len(given) == len(costs) == decodings
+
+
 @pytest.mark.parametrize(("megabytes", "calls"), [(0, []), (3, [3 << 20])])
 def test_the_first_replica_gets_a_cache_of_the_configured_size(library, monkeypatch, megabytes, calls):
     given = []

@@ -108,10 +108,10 @@ def test_steps_from_an_empty_cache_equal_the_whole_sentence(backend: Backend, pa
     visible = torch.zeros(2, beam, steps * beam, dtype=torch.bool)
     found = []
     for step in range(steps):
-        for hypothesis in range(beam):
-            visible[:, hypothesis, step * beam + hypothesis] = True
-        positions = torch.full((2,), step)
-        inputs = (target[:, :, step], positions, visible, lengths, torch.tensor(vocabulary), *cache, *memory.values())
+        slots = torch.arange(step * beam, (step + 1) * beam).expand(2, beam)
+        visible.scatter_(2, slots[:, :, None], True)
+        state = (target[:, :, step], torch.full((2,), step), slots, visible, lengths, torch.tensor(vocabulary))
+        inputs = (*state, *cache, *memory.values())
         got = _run(backend, "step", pairs_model, inputs)
         cache = [value for name, value in got.items() if name.startswith("new_")]
         found.append(got["log_probabilities"].gather(2, got["candidates"].argsort(2)))
@@ -122,14 +122,13 @@ def test_steps_from_an_empty_cache_equal_the_whole_sentence(backend: Backend, pa
 
 
 def test_a_wrong_weight_is_found(task: TranslationTask, pairs_export: Exported) -> None:
-    export = TranslationExport(task)
     backend = OnnxBackend(pairs_export.path, pairs_export.manifest, threads=1)
-    assert export.largest_difference(backend) < 1e-4
+    assert TranslationExport(task).largest_difference(backend) < 1e-4
     bias = task.model.network.decoder_layers()[0].cross_attention.key_value.bias
     with torch.no_grad():
         bias[0] += 0.01
     try:
-        assert export.largest_difference(backend) > 1e-3
+        assert TranslationExport(task).largest_difference(backend) > 1e-3
     finally:
         with torch.no_grad():
             bias[0] -= 0.01
