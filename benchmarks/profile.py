@@ -2,19 +2,21 @@
 
     python -m benchmarks.profile models/bundled/de-en/1 --beam 5 --batch 32 --texts FILE
 
-Each repetition computes one batch, or decodes `--batch` sequences to the end. Operators are timed by onnxruntime's
-profiler, which slows runs down; so their shares of a run come from repetitions with it, all other times from
-repetitions without it. `Run overhead` is the time of runs without their operators. `Waiting`: a thread of `--parallel`
-decodings neither runs a graph nor computes; it waits for a processor, Python's lock or the others.
+Each repetition computes one batch, or decodes `--batch` sequences to the end. Python and runs of graphs are timed
+without a profiler. Operators are timed by onnxruntime's profiler in other repetitions; of each its own cost is
+subtracted, some 4 us, which is taken to be the time of the fastest operator. So times of operators below some 2 us are
+estimates. `Run overhead` is the time of runs without their operators. `Waiting`: a thread of `--parallel` decodings
+neither runs a graph nor computes; it waits for a processor, Python's lock or the others.
 """
 
 import dataclasses
 import json
+import statistics
 import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,7 +30,9 @@ from models.decoding.beam_search import SearchOptions
 from models.store import load_bundle
 
 _WARM_UP = 2
-"""Repetitions that do not count."""
+"""Repetitions that are not measured."""
+_PROFILED_RUNS = 1000
+"""Runs of graphs with the profiler, which records a million events at most."""
 _LISTED = 12
 """Operators of a graph that are listed."""
 
@@ -58,18 +62,20 @@ def main(
         repetitions: Repetitions that are measured.
     """
     with tempfile.TemporaryDirectory() as directory:
-        found = []
-        for profiles, warm_up in ((None, _WARM_UP), (Path(directory), 0)):
+        measured: list[_Measured] = []
+        for profiles in (None, Path(directory)):
             with _timed_sessions(profiles) as runs:
                 model = load_bundle(bundle, threads=threads * parallel, parallel=parallel)
                 compute = _computation(model, operation, beam, batch, length, texts, parallel)
-                found.append(_measure(compute, runs, repetitions, warm_up, parallel))
-        operators = _operators(Path(directory), repetitions)
-    plain, profiled = found
+                if measured:
+                    repetitions = max(1, min(repetitions, _PROFILED_RUNS // sum(measured[0].runs.values())))
+                measured.append(_measure(compute, runs, repetitions, parallel))
+        plain, profiled = measured
+        operators = _operators(Path(directory))
     print(f"{bundle.parent.name}:{bundle.name}, {parallel} x {threads} threads, onnxruntime {onnxruntime.__version__}")
     print(f"{1000 * plain.total / parallel:.2f} ms each repetition, {1000 * profiled.total / parallel:.2f} profiled\n")
-    _print_parts(plain, profiled, operators)
-    _print_operators(plain, profiled, operators)
+    _print_parts(plain, operators)
+    _print_operators(plain, operators)
 
 
 @dataclasses.dataclass
@@ -163,8 +169,8 @@ def _computation(
     return lambda: model.decoder.search(sources, batch, parallel=parallel)
 
 
-def _measure(compute: Callable[[], object], runs: _Runs, repetitions: int, warm_up: int, parallel: int) -> _Measured:
-    for _ in range(warm_up):
+def _measure(compute: Callable[[], object], runs: _Runs, repetitions: int, parallel: int) -> _Measured:
+    for _ in range(_WARM_UP):
         compute()
     runs.seconds.clear()
     runs.computing = 0.0
@@ -181,47 +187,62 @@ def _measure(compute: Callable[[], object], runs: _Runs, repetitions: int, warm_
     )
 
 
-def _operators(profiles: Path, repetitions: int) -> dict[str, dict[str, tuple[float, float]]]:
-    """Return seconds and nodes of each operator of each graph, in a repetition."""
-    found: dict[str, dict[str, tuple[float, float]]] = {}
+Operators = Mapping[str, Mapping[str, tuple[float, float]]]
+"""Of each graph and operator, nodes and microseconds in a run."""
+
+
+def _operators(profiles: Path) -> Operators:
+    """Return the operators in profiles, without the profiler's own cost."""
+    durations: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    runs: Counter[str] = Counter()
     for file in sorted(profiles.iterdir()):
-        seconds: Counter[str] = Counter()
-        nodes: Counter[str] = Counter()
-        events = json.loads(file.read_text(encoding="utf-8"))
-        kernels = [each for each in events if each.get("cat") == "Node" and each["name"].endswith("_kernel_time")]
-        for event in kernels:
-            seconds[event["args"]["op_name"]] += event["dur"] / 1e6
-            nodes[event["args"]["op_name"]] += 1
-        operators = found.setdefault(file.name.partition("-")[0], {})
-        for name in seconds:
-            before = operators.get(name, (0.0, 0.0))
-            operators[name] = before[0] + seconds[name] / repetitions, before[1] + nodes[name] / repetitions
-    return found
+        graph = file.name.partition("-")[0]
+        for event in json.loads(file.read_text(encoding="utf-8")):
+            runs[graph] += event["name"] == "model_run"
+            if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+                durations[graph][event["args"]["op_name"]].append(event["dur"])
+    typical = {
+        graph: {name: _interquartile_mean(each) for name, each in found.items()} for graph, found in durations.items()
+    }
+    return {
+        graph: {
+            name: (
+                len(each) / runs[graph],
+                (typical[graph][name] - min(typical[graph].values())) * len(each) / runs[graph],
+            )
+            for name, each in found.items()
+        }
+        for graph, found in durations.items()
+    }
 
 
-def _print_parts(plain: _Measured, profiled: _Measured, operators: dict[str, dict[str, tuple[float, float]]]) -> None:
+def _interquartile_mean(values: Sequence[int]) -> float:
+    """Return the mean of the middle half; times are in whole microseconds, too coarse for a median."""
+    quarter = len(values) // 4
+    return statistics.mean(sorted(values)[quarter : len(values) - quarter])
+
+
+def _print_parts(plain: _Measured, operators: Operators) -> None:
     print("| part | runs | µs/run | ms | share |\n| --- | --- | --- | --- | --- |")
     for graph, seconds in plain.graphs.items():
-        share = sum(each for each, _ in operators[graph].values()) / profiled.graphs[graph]
-        for name, part in (("operators", share), ("run overhead", 1 - share)):
-            run = 1e6 * seconds * part / plain.runs[graph]
-            print(f"| `{graph}`, {name} | {plain.runs[graph]} | {run:.1f} | {_shown(seconds * part, plain.total)} |")
+        run = 1e6 * seconds / plain.runs[graph]
+        computing = min(run, sum(each for _, each in operators[graph].values()))
+        for name, part in (("operators", computing), ("run overhead", run - computing)):
+            shown = _shown(seconds * part / run, plain.total)
+            print(f"| `{graph}`, {name} | {plain.runs[graph]} | {part:.1f} | {shown} |")
     for name, seconds in (("Python", plain.python), ("waiting", plain.waiting)):
         print(f"| {name} |  |  | {_shown(seconds, plain.total)} |")
 
 
-def _print_operators(
-    plain: _Measured, profiled: _Measured, operators: dict[str, dict[str, tuple[float, float]]]
-) -> None:
-    print("\n| graph | operator | nodes/run | µs/run | share of run |\n| --- | --- | --- | --- | --- |")
+def _print_operators(plain: _Measured, operators: Operators) -> None:
+    print("\n| graph | operator | nodes/run | µs/run | share of operators |\n| --- | --- | --- | --- | --- |")
     for graph in plain.graphs:
-        found, scale = operators[graph], plain.graphs[graph] / profiled.graphs[graph] / plain.runs[graph]
-        largest = sorted(found.items(), key=lambda each: -each[1][0])
-        others = [sum(column) for column in zip(*(each for _, each in largest[_LISTED:]), strict=True)]
+        largest = sorted(operators[graph].items(), key=lambda each: -each[1][1])
+        total = sum(each for _, (_, each) in largest)
+        others = tuple(sum(column) for column in zip(*(each for _, each in largest[_LISTED:]), strict=True))
         rows = [(f"`{name}`", *each) for name, each in largest[:_LISTED]] + ([("others", *others)] if others else [])
-        for name, seconds, nodes in rows:
-            cells = f"{nodes / plain.runs[graph]:.1f} | {1e6 * seconds * scale:.1f} | "
-            print(f"| `{graph}` | {name} | {cells}{seconds / profiled.graphs[graph]:.1%} |")
+        for name, nodes, microseconds in rows:
+            print(f"| `{graph}` | {name} | {nodes:.1f} | {microseconds:.1f} | {microseconds / total:.1%} |")
 
 
 def _shown(seconds: float, total: float) -> str:
