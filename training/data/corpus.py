@@ -17,6 +17,8 @@ from training.settings import ENTRY
 
 __all__ = ["Corpus", "CorpusEntry", "CorpusFile", "Source", "fetch", "matches", "read_jsonl", "read_lines", "read_tsv"]
 
+_PACKAGED = Path(__file__).parent / "packaged"
+
 Record = tuple[str, ...]
 """One value per column of the corpus."""
 
@@ -88,6 +90,8 @@ class CorpusEntry:
     release_allowed: bool
     """Whether a model trained on it may be released."""
     columns: tuple[str, ...]
+    packaged: bool = False
+    """Whether the files are part of this package, not of the data directory."""
 
     def content(self, file: CorpusFile, data_dir: Path) -> bytes:
         """Return the uncompressed content of a file.
@@ -95,7 +99,7 @@ class CorpusEntry:
         Raises `ValueError` for a file that is not the registered one, `FileNotFoundError` where there is none, saying
         where to get it.
         """
-        plain = data_dir / self.folder / file.name
+        plain = (_PACKAGED if self.packaged else data_dir / self.folder) / file.name
         packed = plain.with_name(f"{file.name}.gz")
         if plain.is_file():
             content = plain.read_bytes()

@@ -9,7 +9,8 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import BPE, WordLevel, WordPiece
 from tokenizers.normalizers import NFC, BertNormalizer, Lowercase, Replace, Sequence
-from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, Split, WhitespaceSplit
+from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, Digits, Split, WhitespaceSplit
+from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 from tokenizers.trainers import BpeTrainer, WordPieceTrainer
 
 from models.text.tokenization import END, UNKNOWN, WORDS, EncoderTokenizer, SubwordTokenizer, WordTokenizer
@@ -42,8 +43,12 @@ def build_word_tokenizer(
     return WordTokenizer(tokenizer)
 
 
-def build_subword_tokenizer(texts: Iterable[str], *, vocab_size: int) -> SubwordTokenizer:
+def build_subword_tokenizer(
+    texts: Iterable[str], *, vocab_size: int, separate_digits: bool = False
+) -> SubwordTokenizer:
     """Return a byte-pair encoding with `<unk>`, `</s>`, the 256 bytes and as many merges as fit the vocabulary.
+
+    With `separate_digits` each digit is a token of its own, so that a model can copy any number.
 
     Raises `ValueError` for a vocabulary without room for the bytes.
     """
@@ -52,7 +57,8 @@ def build_subword_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Subword
         raise ValueError(f"vocab_size must be at least {len(alphabet) + 2}, not {vocab_size}")
     tokenizer = Tokenizer(BPE())
     tokenizer.normalizer = NFC()
-    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=True)
+    words = ByteLevel(add_prefix_space=True)
+    tokenizer.pre_tokenizer = PreTokenizers([words, Digits(individual_digits=True)]) if separate_digits else words
     tokenizer.decoder = ByteLevelDecoder()
     trainer = BpeTrainer(
         vocab_size=vocab_size, special_tokens=[UNKNOWN, END], initial_alphabet=sorted(alphabet), show_progress=False

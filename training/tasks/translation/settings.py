@@ -5,7 +5,9 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from training.data.settings import CorpusOrFiles
+from training.data.augmentation import Augmentation
+from training.data.corpora import get_corpus
+from training.data.settings import CorpusOrFiles, source
 from training.recipe import Recipe
 from training.settings import Fraction, PositiveInt, Settings
 
@@ -27,6 +29,16 @@ class PairSettings(CorpusOrFiles):
     """Positions a batch and side, padding included."""
     max_tokens: PositiveInt = 256
     """Longer training pairs are left out."""
+    separate_digits: bool = False
+    """Make each digit a token of its own, so that numbers are copied digit by digit."""
+    also: Mapping[str, PositiveInt] = {}
+    """More corpora of the registry to train on, and how often each of their pairs is in an epoch."""
+    augment: Augmentation | None = None
+    """Changed copies of the training pairs; needed for pairs with slots such as `{time}`."""
+
+    def sources(self) -> list[dict[str, str]]:
+        corpora = [get_corpus(name) for name in self.also]
+        return [*super().sources(), *(source(each.name, each.homepage, each.licence) for each in corpora)]
 
 
 _PRESETS: Mapping[str, Mapping[str, int]] = {

@@ -17,7 +17,7 @@ from training.networks.translation_model import TranslationModel
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
-from training.tasks.translation.reading import split_pairs
+from training.tasks.translation.reading import split_pairs, training_pairs
 from training.tasks.translation.settings import TranslationRecipe
 
 __all__ = ["TranslationQuality", "TranslationTask", "build_model"]
@@ -64,8 +64,9 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     @staticmethod
     def build_tokenizer(recipe: TranslationRecipe, data_dir: Path) -> SubwordTokenizer:
         """Return the joint byte-pair encoding of both sides of the recipe's training split."""
-        pairs = split_pairs(recipe.data, "train", data_dir)
-        return build_subword_tokenizer((text for pair in pairs for text in pair), vocab_size=recipe.data.vocab_size)
+        data = recipe.data
+        texts = (text for pair in training_pairs(data, data_dir, recipe.seed) for text in pair)
+        return build_subword_tokenizer(texts, vocab_size=data.vocab_size, separate_digits=data.separate_digits)
 
     @classmethod
     def prepare(cls, recipe: TranslationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
@@ -77,9 +78,14 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
 
     def batches(self, split: str) -> PairBatches:
         """Return the batches of a split; training batches are shuffled by the recipe's seed, without too long pairs."""
-        data = self.recipe.data
-        sources, targets = zip(*split_pairs(data, split, self.data_dir), strict=True)
-        encode, training = self.tokenizer.encode_batch, split == "train"
+        data, training = self.recipe.data, split == "train"
+        texts = (
+            training_pairs(data, self.data_dir, self.recipe.seed)
+            if training
+            else split_pairs(data, split, self.data_dir)
+        )
+        sources, targets = zip(*texts, strict=True)
+        encode = self.tokenizer.encode_batch
         pairs = list(zip(encode(sources), encode(targets), strict=True))
         if training:
             pairs = [pair for pair in pairs if min(map(len, pair)) > 0 and max(map(len, pair)) <= data.max_tokens]

@@ -11,12 +11,13 @@ import torch
 
 from training import checkpoint
 from training.checkpoint import Progress, RunDirectory
+from training.data.augmentation import Augmentation
 from training.data.batching import IGNORED
 from training.data.corpus import Corpus
 from training.data.pair_batching import PairBatches
 from training.loop import Trainer
 from training.tasks.translation import TranslationTask
-from training.tasks.translation.reading import split_pairs
+from training.tasks.translation.reading import split_pairs, training_pairs
 from training.tasks.translation.settings import PairSettings, TranslationRecipe
 from training.tasks.translation.task import build_model
 from training.trained import load_trained
@@ -204,7 +205,8 @@ def test_only_training_batches_are_shuffled_and_lack_what_is_too_long_or_empty(
 ) -> None:
     pairs = [("eins", "one"), ("", "two"), ("drei", ""), ("eins " * 8, "one"), ("vier", "four " * 8), ("neun", "nine")]
     task = make_task(max_tokens=7)
-    monkeypatch.setattr("training.tasks.translation.task.split_pairs", lambda data, split, data_dir: pairs)
+    for module in ("reading", "task"):
+        monkeypatch.setattr(f"training.tasks.translation.{module}.split_pairs", lambda data, split, data_dir: pairs)
     assert set(_texts(task, task.batches("train")).values()) == {("eins", "one"), ("neun", "nine")}
     assert len(_texts(task, task.batches("dev"))) == len(pairs)
     monkeypatch.undo()
@@ -212,6 +214,31 @@ def test_only_training_batches_are_shuffled_and_lack_what_is_too_long_or_empty(
         batches = task.batches(split)
         first, second = ([batch.indices.tolist() for batch in batches.epoch(number)] for number in (0, 1))
         assert (first == second) is same
+
+
+def test_an_epoch_has_further_corpora_and_changed_copies(
+    pairs_recipe: TranslationRecipe, tiny_data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = pairs_recipe.data
+    plain = split_pairs(data, "train", tiny_data_dir)
+    assert training_pairs(data, tiny_data_dir, 1) == plain
+    more = data.model_copy(update={"also": {"everyday-de-en": 2}})
+    everyday = training_pairs(more, tiny_data_dir, 1)[len(plain) :]
+    assert everyday[: len(everyday) // 2] * 2 == everyday
+    assert ("Danke!", "Thanks!") in everyday
+    augment = Augmentation(lower_case=0.5, copies=1)
+    changed = training_pairs(more.model_copy(update={"augment": augment}), tiny_data_dir, 1)
+    assert len(changed) > len(plain) + len(everyday)
+    assert not any("{" in source or "{" in target for source, target in changed)
+    assert [each["licence"] for each in more.sources()] == [data.sources()[0]["licence"], "Apache-2.0"]
+
+
+def test_digits_can_be_tokens_of_their_own(make_task: MakeTask) -> None:
+    tokenizer = make_task(separate_digits=True).tokenizer
+    text = "Gleis 4711, um 14:35 Uhr: 3,50 €"
+    tokens = [tokenizer.word(token) for token in tokenizer.encode_batch([text])[0]]
+    assert [token for token in tokens if any(each.isdigit() for each in token)] == list("47111435350")
+    assert tokenizer.decode_batch(tokenizer.encode_batch([text])) == [text]
 
 
 def test_limit_cuts_every_split(pairs_recipe: TranslationRecipe, tiny_data_dir: Path) -> None:
