@@ -97,7 +97,7 @@ class _Runs:
         self.computing += now - getattr(self.last, "computed", now)
 
     def time(self, graph: str, run: Callable[[], Any]) -> Any:
-        """Return what a run of a graph returns, and note its time."""
+        """Return the result of a run of a graph, and note its time."""
         self.end()
         started = time.perf_counter()
         result = run()
@@ -188,7 +188,7 @@ def _measure(compute: Callable[[], object], runs: _Runs, repetitions: int, paral
 
 
 Operators = Mapping[str, Mapping[str, tuple[float, float]]]
-"""Of each graph and operator, nodes and microseconds in a run."""
+"""Number of nodes and microseconds in a run, by graph and operator."""
 
 
 def _operators(profiles: Path) -> Operators:

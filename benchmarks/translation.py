@@ -53,11 +53,11 @@ _RANDOM_LENGTHS = 8, 24
 
 @dataclass(frozen=True)
 class Sentences:
-    """What is translated."""
+    """The sources that both libraries translate, and their references."""
 
     sources: list[Tokens]
     references: list[str] | None
-    """Of real sentences whose translation is known."""
+    """Translations by people, of sentences from a corpus."""
     output_tokens: int | None
     """Tokens of every translation, where the model's weights are random."""
 

@@ -91,7 +91,7 @@ def _changed(
 
 
 def _typed(source: str, settings: Augmentation, generator: random.Random) -> str:
-    """Return a source as somebody in a hurry may type it."""
+    """Return a source as a user in a hurry may type it."""
     if generator.random() < settings.umlauts:
         source = source.translate(_BARE if generator.random() < _BARE_UMLAUTS else _UMLAUTS)
     if generator.random() < settings.typing_errors:

@@ -11,14 +11,12 @@ import torch
 
 from training import checkpoint
 from training.checkpoint import Progress, RunDirectory
-from training.data.augmentation import Augmentation
 from training.data.batching import IGNORED
-from training.data.corpus import Corpus
 from training.data.pair_batching import PairBatches
 from training.loop import Trainer
 from training.tasks.translation import TranslationTask
-from training.tasks.translation.reading import split_pairs, training_pairs
-from training.tasks.translation.settings import PairSettings, TranslationRecipe
+from training.tasks.translation.reading import split_pairs
+from training.tasks.translation.settings import TranslationRecipe
 from training.tasks.translation.task import build_model
 from training.trained import load_trained
 
@@ -216,43 +214,12 @@ def test_only_training_batches_are_shuffled_and_lack_what_is_too_long_or_empty(
         assert (first == second) is same
 
 
-def test_an_epoch_has_further_corpora_and_changed_copies(
-    pairs_recipe: TranslationRecipe, tiny_data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = pairs_recipe.data
-    plain = split_pairs(data, "train", tiny_data_dir)
-    assert training_pairs(data, tiny_data_dir, 1) == plain
-    more = data.model_copy(update={"also": {"everyday-de-en": 2}})
-    everyday = training_pairs(more, tiny_data_dir, 1)[len(plain) :]
-    assert everyday[: len(everyday) // 2] * 2 == everyday
-    assert ("Danke!", "Thanks!") in everyday
-    augment = Augmentation(lower_case=0.5, copies=1)
-    changed = training_pairs(more.model_copy(update={"augment": augment}), tiny_data_dir, 1)
-    assert len(changed) > len(plain) + len(everyday)
-    assert not any("{" in source or "{" in target for source, target in changed)
-    assert [each["licence"] for each in more.sources()] == [data.sources()[0]["licence"], "Apache-2.0"]
-
-
 def test_digits_can_be_tokens_of_their_own(make_task: MakeTask) -> None:
     tokenizer = make_task(separate_digits=True).tokenizer
     text = "Gleis 4711, um 14:35 Uhr: 3,50 €"
     tokens = [tokenizer.word(token) for token in tokenizer.encode_batch([text])[0]]
     assert [token for token in tokens if any(each.isdigit() for each in token)] == list("47111435350")
     assert tokenizer.decode_batch(tokenizer.encode_batch([text])) == [text]
-
-
-def test_limit_cuts_every_split(pairs_recipe: TranslationRecipe, tiny_data_dir: Path) -> None:
-    data = pairs_recipe.data.model_copy(update={"limit": 7})
-    assert [len(split_pairs(data, split, tiny_data_dir)) for split in ("train", "dev", "test")] == [7, 7, 7]
-
-
-@pytest.mark.parametrize(("source", "target", "wrong"), [("fr", "en", "fr"), ("de", "nl", "nl")])
-def test_an_unknown_column_names_the_known_ones(
-    source: str, target: str, wrong: str, pairs_corpus: Corpus, tiny_data_dir: Path
-) -> None:
-    data = PairSettings(corpus="numerals", source=source, target=target)
-    with pytest.raises(ValueError, match=f"corpus 'numerals' has no column '{wrong}'; it has de, en"):
-        split_pairs(data, "dev", tiny_data_dir)
 
 
 def test_the_vocabulary_is_joint(make_task: MakeTask) -> None:
