@@ -55,15 +55,14 @@ class Augmentation(Settings):
 
 
 def augmented(
-    pairs: Sequence[TextPair], settings: Augmentation, languages: tuple[str, str], seed: int
+    pairs: Sequence[TextPair], settings: Augmentation, entities: Entities, generator: random.Random
 ) -> list[TextPair]:
-    """Return the pairs with values in their slots (see `Entities`), and changed copies of them."""
-    generator, entities = random.Random(f"augment-{seed}"), Entities(languages, pairs)
-    found = [entities.filled(pair, generator) for pair in pairs]
+    """Return the pairs, then changed copies of them."""
+    found = list(pairs)
     for pair in pairs:
         copies = settings.copies + (settings.short_copies if len(pair[0].split()) <= 2 else 0)
         for _ in range(copies):
-            changed = _changed(entities.filled(pair, generator), pairs, settings, entities, generator)
+            changed = _changed(pair, pairs, settings, entities, generator)
             if changed != pair:
                 found.append(changed)
     return found
@@ -78,7 +77,7 @@ def _changed(
 ) -> TextPair:
     if generator.random() < settings.join:
         for _ in range(generator.choice((1, 1, 2))):
-            other = entities.filled(generator.choice(others), generator)
+            other = generator.choice(others)
             if len(pair[0]) + len(other[0]) < settings.join_characters:
                 pair = f"{pair[0]} {other[0]}", f"{pair[1]} {other[1]}"
     if generator.random() < settings.exchange:

@@ -92,6 +92,8 @@ class CorpusEntry:
     columns: tuple[str, ...]
     packaged: bool = False
     """Whether the files are part of this package, not of the data directory."""
+    slots: bool = False
+    """Whether its texts have slots such as `{time}`, to be filled with values (see `training.data.entities`)."""
 
     def content(self, file: CorpusFile, data_dir: Path) -> bytes:
         """Return the uncompressed content of a file.

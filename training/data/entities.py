@@ -9,7 +9,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["Entities"]
+__all__ = ["Entities", "TextPair"]
 
 TextPair = tuple[str, str]
 """Source and target text."""
@@ -75,6 +75,7 @@ class Entities:
             "phone": lambda generator: _same(_shaped(generator.choice(_PHONES), generator)),
             "email": lambda generator: _same(f"{_word(generator)}@{_word(generator)}.{_domain(generator)}"),
             "url": _url,
+            "emoji": lambda generator: _same(generator.choice(_EMOJIS)),
             "postcode": lambda generator: _same(_shaped("#####", generator)),
             "city": self._name,
             "name": self._name,

@@ -34,7 +34,7 @@ class PairSettings(CorpusOrFiles):
     also: Mapping[str, PositiveInt] = {}
     """More corpora of the registry to train on, and how often each of their pairs is in an epoch."""
     augment: Augmentation | None = None
-    """Changed copies of the training pairs; needed for pairs with slots such as `{time}`."""
+    """Changed copies of the training pairs, drawn anew for each epoch."""
 
     def sources(self) -> list[dict[str, str]]:
         corpora = [get_corpus(name) for name in self.also]

@@ -1,5 +1,6 @@
 """Training of translation models: vocabulary, network, batches, metric."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +11,15 @@ import torch
 
 from models.text.tokenization import SubwordTokenizer
 from training.checkpoint import RunDirectory
-from training.data.pair_batching import PairBatch, PairBatches
+from training.data.entities import TextPair
+from training.data.pair_batching import Pair, PairBatch, PairBatches, RedrawnPairBatches
 from training.data.tokenization import build_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
-from training.tasks.translation.reading import split_pairs, training_pairs
+from training.tasks.translation.reading import TrainingPairs, split_pairs
 from training.tasks.translation.settings import TranslationRecipe
 
 __all__ = ["TranslationQuality", "TranslationTask", "build_model"]
@@ -65,7 +67,7 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     def build_tokenizer(recipe: TranslationRecipe, data_dir: Path) -> SubwordTokenizer:
         """Return the joint byte-pair encoding of both sides of the recipe's training split."""
         data = recipe.data
-        texts = (text for pair in training_pairs(data, data_dir, recipe.seed) for text in pair)
+        texts = (text for pair in TrainingPairs(data, data_dir, recipe.seed).epoch(0) for text in pair)
         return build_subword_tokenizer(texts, vocab_size=data.vocab_size, separate_digits=data.separate_digits)
 
     @classmethod
@@ -78,19 +80,25 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
 
     def batches(self, split: str) -> PairBatches:
         """Return the batches of a split; training batches are shuffled by the recipe's seed, without too long pairs."""
-        data, training = self.recipe.data, split == "train"
-        texts = (
-            training_pairs(data, self.data_dir, self.recipe.seed)
-            if training
-            else split_pairs(data, split, self.data_dir)
-        )
+        data, end_id, seed = self.recipe.data, self.tokenizer.end_id, self.recipe.seed
+        if split != "train":
+            pairs = self._encoded(split_pairs(data, split, self.data_dir))
+            return PairBatches(pairs, end_id=end_id, batch_tokens=data.batch_tokens)
+        training = TrainingPairs(data, self.data_dir, seed)
+
+        @functools.lru_cache(maxsize=1)
+        def draw(epoch: int) -> list[Pair]:
+            pairs = self._encoded(training.epoch(epoch))
+            return [pair for pair in pairs if min(map(len, pair)) > 0 and max(map(len, pair)) <= data.max_tokens]
+
+        if data.augment is None:
+            return PairBatches(draw(0), end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
+        return RedrawnPairBatches(draw, end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
+
+    def _encoded(self, texts: Sequence[TextPair]) -> list[Pair]:
         sources, targets = zip(*texts, strict=True)
         encode = self.tokenizer.encode_batch
-        pairs = list(zip(encode(sources), encode(targets), strict=True))
-        if training:
-            pairs = [pair for pair in pairs if min(map(len, pair)) > 0 and max(map(len, pair)) <= data.max_tokens]
-        seed = self.recipe.seed if training else None
-        return PairBatches(pairs, end_id=self.tokenizer.end_id, batch_tokens=data.batch_tokens, seed=seed)
+        return list(zip(encode(sources), encode(targets), strict=True))
 
     def most_tokens(self, batch: PairBatch) -> int:
         factor, more = _LONGER
