@@ -70,6 +70,11 @@ class Hypothesis:
     score: float
     """Log-probability / length^alpha, by which hypotheses are ranked."""
 
+    @property
+    def mean_log_probability(self) -> float:
+        """Return the mean log-probability of a token, the end token included."""
+        return self.log_probability / (len(self.tokens) + 1)
+
 
 @dataclass(slots=True)
 class _Sentence:

@@ -1,7 +1,8 @@
 """Translation: texts in one language in, n-best translations out.
 
 A text is cut into sentences, which are translated independently of each other and of the other sentences of a batch,
-and joined again with the white space that stood between them. All log-probabilities are base e.
+and joined again with the white space that stood between them. A translation that is likely to be poor is said to be.
+All log-probabilities are base e.
 """
 
 import math
@@ -19,11 +20,13 @@ from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceQuery, che
 from models.errors import TextTooLongError
 from models.tasks.registry import register
 from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
+from models.text.language import LanguageDetector
 from models.text.limits import Keep, TextLimit, checked_text, head, several
 from models.text.sentences import sentences_of
 from models.text.tokenization import SubwordTokenizer
 
 __all__ = [
+    "ConfidenceThreshold",
     "Languages",
     "TransformerNetwork",
     "Translated",
@@ -57,11 +60,25 @@ class Languages(Contract):
     target: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
 
 
+class ConfidenceThreshold(Contract):
+    """The confidence below which a translation is likely to be poor, chosen on the validation split."""
+
+    log_probability: float
+    """Least mean log-probability of a token, the end included, of a sentence's best translation."""
+    poor_chrf: float
+    """chrF to the reference, 0 to 100, below which a translation counted as poor."""
+    precision: Annotated[float, Field(ge=0, le=1)]
+    """Fraction of the sentences below the threshold whose translation was poor."""
+    recall: Annotated[float, Field(ge=0, le=1)]
+    """Fraction of the poor translations that were below the threshold."""
+
+
 class TranslationConfig(SequenceConfig):
     """The section of a translation model."""
 
     network: TransformerNetwork
     languages: Languages
+    low_confidence: ConfidenceThreshold | None = None
 
     @model_validator(mode="after")
     def _sentences_fit_the_network(self) -> Self:
@@ -70,7 +87,12 @@ class TranslationConfig(SequenceConfig):
         return self
 
     def summary(self) -> Mapping[str, object]:
-        return {**super().summary(), "languages": self.languages.model_dump()}
+        threshold = self.low_confidence
+        return {
+            **super().summary(),
+            "languages": self.languages.model_dump(),
+            "low_confidence": None if threshold is None else threshold.model_dump(),
+        }
 
     def description(self) -> Mapping[str, str]:
         return {"languages": f"{self.languages.source} to {self.languages.target}", **super().description()}
@@ -91,6 +113,11 @@ class Translation:
 
     text: str
     translations: tuple[Translated, ...]
+    low_confidence: bool
+    """Whether the best translation is likely to be poor: the text is in another language, the length limit cut a
+    sentence's translation off, or the model's confidence is below the threshold of its manifest."""
+    detected_language: str | None = None
+    """ISO 639 code of the text's language where it is not the model's, `und` where it is unclear which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +142,8 @@ class TranslationQuery:
     options: SearchOptions
     max_target: int
     """No translation of a sentence has more tokens."""
+    detected_language: str | None
+    """The text's language where it is not the model's."""
 
     @property
     def result_items(self) -> int:
@@ -152,6 +181,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer]):
         limit = self.config.limits.max_tokens
         self._limit = TextLimit(limit, noun=" in a sentence")
         self._max_target = min(2 * limit, self.config.network.positions)
+        self._detector = LanguageDetector(self.config.languages.source)
 
     def translate(
         self,
@@ -192,7 +222,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer]):
         sentences: list[Sentence] = []
         for first in range(0, len(pieces), _TOKENIZED_TOGETHER):
             sentences += self._sentences(pieces[first : first + _TOKENIZED_TOGETHER], head if truncate else None)
-        return TranslationQuery(text, tuple(sentences), beam_size, options, self._max_target)
+        language = self._detector.other_language(text)
+        return TranslationQuery(text, tuple(sentences), beam_size, options, self._max_target, language)
 
     def _sentences(self, pieces: Sequence[str], keep: Keep | None) -> list[Sentence]:
         """Tokenize sentences, each with the white space around it."""
@@ -222,4 +253,16 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer]):
             texts = iter(self._tokenizer.decode_batch([each.tokens for each in chosen]))
             pieces = [each.before + (next(texts) if each.tokens else "") + each.after for each in query.sentences]
             results.append(Translated("".join(pieces), math.fsum(each.score for each in chosen)))
-        return Translation(query.text, tuple(results))
+        doubtful = any(
+            self._doubtful(hypotheses[0], part.max_tokens)
+            for hypotheses, part in zip(outputs, query.parts(), strict=True)
+        )
+        language = query.detected_language
+        return Translation(query.text, tuple(results), language is not None or doubtful, language)
+
+    def _doubtful(self, best: Hypothesis, max_tokens: int) -> bool:
+        """Return whether the best translation of a sentence was cut off, or is below the threshold of confidence."""
+        threshold = self.config.low_confidence
+        if len(best.tokens) >= max_tokens:
+            return True
+        return threshold is not None and best.mean_log_probability < threshold.log_probability

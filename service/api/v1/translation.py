@@ -1,6 +1,9 @@
 """`POST /v1/translate`."""
 
+from typing import Annotated
+
 from fastapi import APIRouter, Request
+from pydantic import Field
 
 from models import TextTooLongError
 from models.tasks.translation import TranslationQuery, Translator
@@ -27,13 +30,23 @@ class TranslateResult(Result):
 
     text: str
     translations: list[ScoredText]
+    low_confidence: Annotated[
+        bool,
+        Field(description="The best translation is likely to be poor: another language, or the model is not sure."),
+    ]
+    detected_language: Annotated[
+        str | None,
+        Field(description="ISO 639 code of the text's language, only where it is not the model's; und: unclear which."),
+    ] = None
 
 
 class TranslateResponse(Results[TranslateResult]):
     """One result per text, in order."""
 
 
-@router.post("/translate", response_model=TranslateResponse, responses=PROBLEM_RESPONSES)
+@router.post(
+    "/translate", response_model=TranslateResponse, response_model_exclude_none=True, responses=PROBLEM_RESPONSES
+)
 async def translate(
     body: TranslateRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
 ) -> Answer:

@@ -105,6 +105,48 @@ def test_the_nth_best_of_a_document_joins_the_nth_best_of_its_sentences(translat
     assert [each.score for each in result.translations] == [-211.0, -213.0, -214.0]
 
 
+def with_threshold(translator, log_probability):
+    content = translator.manifest.model_dump(mode="json")
+    found = {"log_probability": log_probability, "poor_chrf": 30.0, "precision": 0.5, "recall": 0.2}
+    content["config"]["low_confidence"] = found
+    return Translator(parse_manifest(content), translator._tokenizer, translator.backend)
+
+
+@pytest.mark.parametrize(
+    ("log_probability", "length", "threshold", "low"),
+    [
+        (-2.0, 3, None, False),
+        (-2.0, 3, -0.51, False),
+        (-2.0, 3, -0.49, True),
+        (-0.1, 10**6, -5.0, True),  # cut off by the length limit
+        (-0.1, 10**6, None, True),
+    ],
+)
+def test_confidence_is_low_below_the_threshold_or_where_the_limit_cut(
+    log_probability, length, threshold, low, translator
+):
+    model = translator if threshold is None else with_threshold(translator, threshold)
+    query = model.query("der Hund")
+    length = min(length, query.parts()[0].max_tokens)
+    hypothesis = Hypothesis((5,) * length, log_probability, log_probability)
+    assert model.result(query, [[hypothesis]]).low_confidence == low
+
+
+def test_a_text_has_low_confidence_where_one_of_its_sentences_has(translator):
+    model = with_threshold(translator, -1.0)
+    query = model.query("Der Hund. Die Katze.")
+    sure, unsure = Hypothesis((5,), -0.1, -0.1), Hypothesis((5,), -4.0, -4.0)
+    assert not model.result(query, [[sure, unsure], [sure]]).low_confidence
+    assert model.result(query, [[sure], [unsure, sure]]).low_confidence
+
+
+def test_another_language_is_detected(translator):
+    english, german, space = translator.translate(["How are you today, my friend?", "der Hund und die Katze", " \n"])
+    assert (english.low_confidence, english.detected_language) == (True, "en")
+    assert german.detected_language is None
+    assert (space.low_confidence, space.detected_language) == (False, None)
+
+
 def test_options_reach_the_search(translator):
     (text,) = some_texts(1, seed=5)
     by_n = [translator.translate([text], 4, options=SearchOptions(n_best=n))[0].translations for n in (1, 4)]

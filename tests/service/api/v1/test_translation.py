@@ -159,9 +159,15 @@ def test_one_text(babbling, translator):
     response = translate(babbling, text="der Hund")
     assert (response.json()["model"], response.json()["version"]) == ("babbler", 1)
     (answer,) = results(response)
-    assert set(answer) == {"text", "translations"}
+    assert set(answer) == {"text", "translations", "low_confidence"}
     assert set(answer["translations"][0]) == {"text", "score"}
     assert_same([answer], translator.translate(["der Hund"]))
+
+
+def test_another_language_is_named(babbling):
+    english, german = results(translate(babbling, text=["How are you today, my friend?", "Hund"]))
+    assert (english["low_confidence"], english["detected_language"]) == (True, "en")
+    assert "detected_language" not in german
 
 
 def test_a_list_is_answered_in_order_as_by_the_library(babbling, translator):
