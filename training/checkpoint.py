@@ -104,9 +104,12 @@ class RunDirectory:
     def start(self, recipe: Recipe) -> None:
         """Write the resolved recipe and the revision of the code."""
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(), sort_keys=False))
+        self.write_recipe(recipe)
         provenance = {"git_revision": git_revision(), "torch": torch.__version__}
         (self.path / "provenance.json").write_text(json.dumps(provenance, indent=2))
+
+    def write_recipe(self, recipe: Recipe) -> None:
+        (self.path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(), sort_keys=False))
 
     def write_history(self, progress: Progress) -> None:
         (self.path / "history.json").write_text(json.dumps([asdict(e) for e in progress.history], indent=2))

@@ -37,7 +37,7 @@ app.command(analyze, name="analyze", help="Analyses kernels and trained runs.")
 
 Overrides = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PATH=VALUE")]
 
-DATA, RUNS, MODELS = Path("data"), Path("runs"), Path("models/bundled")
+DATA, RUNS = Path("data"), Path("runs")
 
 
 @app.command
@@ -90,7 +90,9 @@ def _prepared(settings: Recipe, directory: RunDirectory, data_dir: Path, restart
     """Starts a run directory where there is none to go on with; False where there is one of another recipe."""
     if directory.last.is_file() and not restart:
         started = directory.recipe()
-        if started != settings:
+        if started.model_copy(update={"export": settings.export}) == settings:
+            directory.write_recipe(settings)
+        else:
             changed = differences(started.model_dump(), settings.model_dump())
             fields = "; ".join(f"{path} was {old!r}, is {new!r}" for path, old, new in changed)
             console.print(f"[red]{directory.path} was started with another recipe[/]; --restart starts it over")
@@ -136,7 +138,7 @@ def evaluate(
 @app.command
 def export(
     run_directory: Annotated[Path, tyro.conf.Positional],
-    output: Path = MODELS,
+    output: Path,
     data_dir: Path = DATA,
     reference: tuple[str, ...] = (),
     force: bool = False,
@@ -160,6 +162,8 @@ def export(
     for quality in exported.manifest.quality:
         console.print(f"{quality.metric} on {quality.dataset}, {quality.split}: {quality.value:.3f}")
     console.print(f"wrote {exported.path}", soft_wrap=True)
+    if exported.int8 is not None:
+        console.print(exported.int8.advice(), soft_wrap=True)
     return 0
 
 

@@ -10,6 +10,9 @@ from training.softmax.mixture import parse_kernels
 
 __all__ = ["apply_overrides", "check_only_export", "set_field"]
 
+_TEXTS = frozenset({"export.description", "export.licence"})
+"""Fields whose values are taken as they are written: as YAML, `German: news` would be a mapping."""
+
 
 def apply_overrides(content: dict[str, Any], resolved: dict[str, Any], overrides: Iterable[str]) -> None:
     """Set fields in the content of a recipe's file; `resolved` is the same recipe with all its defaults.
@@ -23,6 +26,8 @@ def apply_overrides(content: dict[str, Any], resolved: dict[str, Any], overrides
         if path == "task":
             raise ValueError(f"--set {override}: the task of a recipe cannot be set")
         try:
+            if path in _TEXTS:
+                value = override.partition("=")[2]
             set_field(resolved, path, value)
             copy_at(content, resolved, path)
         except ValueError as error:

@@ -78,10 +78,10 @@ class ExportSettings(Settings):
     max_pixels: PositiveInt = 16_000_000
     """Largest image the service accepts, height times width."""
     quantization: Literal["none", "int8"] = "none"
-    """`int8` stores and multiplies matrices as int8; its loss in quality is measured."""
+    """`int8` stores and multiplies matrices as int8; its loss in quality is measured, and so it is with `none`."""
     also_test_on: list[str] = Field(default_factory=list)
     """Other corpora of the registry, with the same columns, whose test splits the bundle is measured on too."""
-    torchscript: bool = True
+    torchscript: bool = False
     """Whether a TorchScript file is written in addition to the ONNX graphs."""
 
 

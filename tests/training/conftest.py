@@ -84,7 +84,7 @@ PAIRS_RECIPE: dict[str, Any] = {
         "patience": 11,
         "precision": "float32",
     },
-    "export": {"description": "Translates numerals", "licence": "Apache-2.0", "max_tokens": 50},
+    "export": {"description": "Translates numerals", "licence": "Apache-2.0", "max_tokens": 50, "torchscript": True},
 }
 """Learnt in some seconds, word by word; see `pairs_recipe`."""
 

@@ -125,6 +125,7 @@ def test_export_writes_a_sound_bundle(exported: tuple[Path, Result]) -> None:
     assert "onnx: largest difference from eager " in result.output
     for quality in read_manifest(path).quality:
         assert f"perplexity on toy, {quality.split}: {quality.value:.3f}" in result.output
+    assert re.search(r"(int8 is suggested|float32 is the better choice): .*perplexity [\d.]+ instead of", result.output)
     assert "| Kneser-Ney 5-gram | toy | test | 12.50 |" in (path / "MODEL_CARD.md").read_text(encoding="utf-8")
 
 
@@ -173,6 +174,12 @@ def test_a_finished_run_has_nothing_to_do(train: Train, recipe: Path, tmp_path: 
     assert (tmp_path / "runs" / "little" / "best.pt").read_bytes() == before
 
 
+def test_the_section_export_of_a_finished_run_can_be_set(train: Train, recipe: Path, tmp_path: Path) -> None:
+    train(recipe)
+    assert train(recipe, "--set", "export.description=2026: better").code == 0
+    assert RunDirectory(tmp_path / "runs" / "little").recipe().export.description == "2026: better"
+
+
 def test_a_changed_recipe_is_refused_without_restart(train: Train, recipe: Path, tmp_path: Path) -> None:
     train(recipe, "--stop-after", 1)
     last = (tmp_path / "runs" / "little" / "last.pt").read_bytes()
@@ -204,9 +211,11 @@ def test_only_the_section_export_is_set_at_export(
     trained: tuple[Path, Result], tiny_data_dir: Path, traced_once: object, tmp_path: Path
 ) -> None:
     command = ("export", trained[0], "--output", tmp_path, "--data-dir", tiny_data_dir)
-    result = run_cli(*command, "--set", "export.version=3", "--set", "export.licence=CC BY 4.0")
+    description = "export.description=Words: some, 'quoted' #1"
+    result = run_cli(*command, "--set", "export.version=3", "--set", "export.licence=CC BY 4.0", "--set", description)
     assert result.code == 0
     manifest = read_manifest(tmp_path / "little" / "3")
+    assert manifest.description == "Words: some, 'quoted' #1"
     assert (manifest.version, manifest.licence) == (3, "CC BY 4.0")
     assert manifest.provenance.recipe["export"]["version"] == 3
     assert "weights are trained already" in _one_line(run_cli(*command, "--set", "loop.epochs=1"))
@@ -301,15 +310,21 @@ def test_training_that_diverges_is_one_line(train: Train, recipe: Path) -> None:
     assert "try a lower learning_rate" in _one_line(train(recipe))
 
 
-@pytest.mark.parametrize("command", ["evaluate", "export"])
-def test_no_run_is_one_line(command: str, tmp_path: Path) -> None:
-    assert "is not a run directory" in _one_line(run_cli(command, tmp_path))
+@pytest.mark.parametrize("command", [["evaluate"], ["export", "--output", "models"]], ids=["evaluate", "export"])
+def test_no_run_is_one_line(command: list[str], tmp_path: Path) -> None:
+    assert "is not a run directory" in _one_line(run_cli(*command, tmp_path))
+
+
+def test_export_needs_an_output(tmp_path: Path) -> None:
+    result = run_cli("export", tmp_path)
+    assert result.code == 2
+    assert "--output" in result.output
 
 
 def test_a_run_without_an_epoch_cannot_be_used(train: Train, recipe: Path, tiny_data_dir: Path, tmp_path: Path) -> None:
     train(recipe, "--stop-after", 1)
-    for command in ("evaluate", "export"):
-        result = run_cli(command, tmp_path / "runs" / "little", "--data-dir", tiny_data_dir)
+    for command in (["evaluate"], ["export", "--output", tmp_path]):
+        result = run_cli(*command, tmp_path / "runs" / "little", "--data-dir", tiny_data_dir)
         assert "best.pt" in _one_line(result)
 
 

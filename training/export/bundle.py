@@ -4,7 +4,7 @@ import datetime
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,39 @@ from training.export.model_card import model_card, with_device_line
 from training.export.onnx import save_graphs, to_onnx
 from training.export.task_export import TaskExport
 from training.export.torchscript import save_torchscript
-from training.export.verify import verify_bundle, verify_device_graphs
+from training.export.verify import ExportError, verify_bundle, verify_device_graphs
 from training.overrides import check_only_export
 from training.recipe import Recipe
 from training.tasks.task import Task
 from training.trained import load_trained
 
-__all__ = ["Exported", "add_device_graphs", "export_run"]
+__all__ = ["Exported", "Int8Comparison", "add_device_graphs", "export_run"]
 
 _CARD = "MODEL_CARD.md"
+_ACCEPTABLE_LOSS = 0.3
+"""Points of the first metric that int8 may lose to be suggested."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Int8Comparison:
+    """What int8 would cost a bundle that is exported in float32, on the validation split."""
+
+    metric: str
+    float32: float
+    int8: float
+    loss: float
+    """Points that int8 loses; below 0 where it is better."""
+    megabytes: tuple[float, float]
+    """Size of the bundle in float32 and in int8."""
+
+    def advice(self) -> str:
+        """Return a line that suggests int8, or says why not."""
+        before, after = self.megabytes
+        change = f"{self.metric} {self.int8:.4g} instead of {self.float32:.4g} on the validation split"
+        size = f"{after:.1f} instead of {before:.1f} MB"
+        if self.loss < _ACCEPTABLE_LOSS:
+            return f"int8 is suggested: {change}, {size}; --force --set export.quantization=int8"
+        return f"float32 is the better choice: int8 has {change}, {size}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +63,8 @@ class Exported:
     manifest: Manifest
     differences: dict[str, float]
     """Largest difference from eager, by backend, before quantization."""
+    int8: Int8Comparison | None = None
+    """What int8 would cost, where the bundle is float32 and the task has int8."""
 
 
 @dataclass(kw_only=True)
@@ -51,6 +77,8 @@ class _Export:
     directory: Path
     quality: list[dict[str, object]] = field(default_factory=list)
     quantization: dict[str, object] | None = None
+    calibrated: Mapping[str, object] = field(default_factory=dict)
+    """Fields of the section that are chosen on the validation split."""
 
     @property
     def recipe(self) -> Recipe:
@@ -69,7 +97,7 @@ class _Export:
             "licence": recipe.export.licence,
             "softmax": self._softmax(),
             "graphs": {name: self._contract(name, graph.contract) for name, graph in self.special.graphs.items()},
-            "config": self.special.config(),
+            "config": {**self.special.config(), **self.calibrated},
             "quality": self.quality,
             "provenance": {
                 "recipe": recipe.model_dump(mode="json"),
@@ -124,12 +152,14 @@ def export_run(
     `references` are other models' values of the first metric on the test split, for the model card; `overrides` such as
     `export.version=2` set fields of the recipe's section `export`, and raise `ValueError` for other fields.
     Raises `FileExistsError` where that version exists and `force` is not set, `ExportError` where a graph differs from
-    the model by more than 1e-4, `FileNotFoundError` where the run has no checkpoint, `ValueError` for an unknown
-    corpus. A failed export leaves nothing.
+    the model by more than 1e-4, and for int8 of a task without, `FileNotFoundError` where the run has no checkpoint,
+    `ValueError` for an unknown corpus. A failed export leaves nothing.
     """
     check_only_export(overrides)
     task = load_trained(run, data_dir, "cpu", overrides)
-    recipe = task.recipe
+    recipe, special = task.recipe, task.exporter(task)
+    if recipe.export.quantization != "none" and special.quantization is None:
+        raise ExportError(f"export.quantization: models of {recipe.task} are exported in float32")
     for corpus in recipe.export.also_test_on:
         recipe.data.on_corpus(corpus)
     target = output / recipe.name / str(recipe.export.version)
@@ -139,17 +169,17 @@ def export_run(
     with tempfile.TemporaryDirectory(dir=output, prefix=".export-") as temporary:
         directory = Path(temporary) / recipe.name / str(recipe.export.version)
         directory.mkdir(parents=True)
-        export = _Export(run=run, task=task, special=task.exporter(task), directory=directory)
-        manifest, differences = _write(export, references or {})
+        export = _Export(run=run, task=task, special=special, directory=directory)
+        exported = _write(export, references or {})
         target.parent.mkdir(exist_ok=True)
         if target.exists():
             shutil.rmtree(target)
         directory.rename(target)
-    return Exported(path=target, manifest=manifest, differences=differences)
+    return replace(exported, path=target)
 
 
-def _write(export: _Export, references: Mapping[str, float]) -> tuple[Manifest, dict[str, float]]:
-    """Write all files of the bundle; return its manifest and the largest difference from eager, by backend."""
+def _write(export: _Export, references: Mapping[str, float]) -> Exported:
+    """Write all files of the bundle."""
     special = export.special
     for name, write in special.files().items():
         write(export.directory / name)
@@ -159,17 +189,43 @@ def _write(export: _Export, references: Mapping[str, float]) -> tuple[Manifest, 
         save_torchscript(special.graphs, export.directory / special.torchscript)
     manifest = export.manifest()
     differences = verify_bundle(export.directory, manifest, special.largest_difference)
-    test = export.measure("test")
+    test, int8 = export.measure("test"), None
     if export.recipe.export.quantization == "int8":
         test = _quantize(export, models, test)
-    export.quality += [*export.measure("dev"), *test]
+    export.calibrated = special.calibrated(load_bundle(export.directory), export.task.data_dir)
+    dev = export.measure("dev")
+    if export.recipe.export.quantization == "none" and special.quantization is not None:
+        int8 = _compared(export, models, dev)
+    export.quality += [*dev, *test]
     for corpus in export.recipe.export.also_test_on:
         export.quality += export.measure("test", corpus)
     card = model_card(export.manifest(), differences=differences, references=references)
     (export.directory / _CARD).write_text(card, encoding="utf-8")
     manifest = export.manifest()
     export.write(manifest)
-    return manifest, differences
+    return Exported(path=export.directory, manifest=manifest, differences=differences, int8=int8)
+
+
+def _compared(
+    export: _Export, models: Mapping[str, onnx.ModelProto], float32: list[dict[str, Any]]
+) -> Int8Comparison | None:
+    """Return what int8 would cost; None where a metric that is not finite was left out."""
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary) / export.recipe.name / str(export.recipe.export.version)
+        shutil.copytree(export.directory, directory)
+        save_graphs(with_cuda_graphs(export.special.quantize(models)), directory)
+        int8: list[dict[str, Any]] = replace(export, directory=directory).measure("dev")
+        sizes = [sum(file.stat().st_size for file in each.iterdir()) / 1e6 for each in (export.directory, directory)]
+    if not float32 or not int8 or int8[0]["metric"] != float32[0]["metric"]:
+        return None
+    change = int8[0]["value"] - float32[0]["value"]
+    return Int8Comparison(
+        metric=float32[0]["metric"],
+        float32=float32[0]["value"],
+        int8=int8[0]["value"],
+        loss=(-change if export.task.maximize else change) / export.special.point,
+        megabytes=(sizes[0], sizes[1]),
+    )
 
 
 def _quantize(

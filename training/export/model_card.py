@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from models.bundle.manifest import DataSource, Manifest, Quantization, SoftmaxLayer
+from training.recipe import parse_recipe
 from training.tasks.registry import TASKS
 
 __all__ = ["Card", "model_card", "with_device_line"]
@@ -70,9 +71,17 @@ Exported graphs against the trained module, largest difference of any output, fl
 Exported on {provenance.date} after {provenance.training_seconds:.0f} s of training; code {provenance.git_revision}.
 
 ```yaml
-{yaml.safe_dump(provenance.recipe, sort_keys=False).strip()}
+{_recipe(provenance.recipe)}
 ```
+
+Other fields have their defaults; `provenance.recipe` in `manifest.json` has all.
 """
+
+
+def _recipe(content: Mapping[str, object]) -> str:
+    """Return a recipe in YAML without fields that have their defaults, which may say nothing of the network."""
+    given = parse_recipe(content).model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump(given, sort_keys=False).strip()
 
 
 def device_line(manifest: Manifest) -> str:

@@ -32,8 +32,10 @@ class TaskExport(abc.ABC):
 
     torchscript: ClassVar[str]
     """Name of the TorchScript file."""
-    quantization: ClassVar[str]
-    """The method of `quantize`, as the manifest names it."""
+    quantization: ClassVar[str | None]
+    """The method of `quantize`, as the manifest names it; None where there is none."""
+    point: ClassVar[float] = 1.0
+    """What is called a point of the first metric: 0.01 of a fraction."""
     graphs: Mapping[str, ExportGraph]
 
     @abc.abstractmethod
@@ -52,9 +54,14 @@ class TaskExport(abc.ABC):
     def largest_difference(self, backend: Backend) -> float:
         """Return the largest difference of a backend's outputs from the module's, over several shapes."""
 
-    @abc.abstractmethod
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
-        """Return the graphs with int8 weights."""
+        """Return the graphs with int8 weights, of a task with `quantization`."""
+        raise NotImplementedError
+
+    def calibrated(self, model: Any, data_dir: Path) -> Mapping[str, object]:
+        """Return the fields of the section that are chosen on the validation split, by the finished bundle."""
+        del model, data_dir
+        return {}
 
     @classmethod
     @abc.abstractmethod

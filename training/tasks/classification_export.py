@@ -30,7 +30,8 @@ class ClassifierExport(TaskExport):
     """Export of a classifier: the graph `classify`, which returns the k best classes of each example."""
 
     torchscript = "classifier.pt"
-    quantization = "int8-static"
+    quantization: ClassVar[str | None] = "int8-static"
+    point = 0.01
     inputs: ClassVar[str]
     """The noun for an input, such as `text`."""
     labels: Sequence[str]

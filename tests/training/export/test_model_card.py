@@ -11,6 +11,7 @@ from models.bundle.manifest import DataSource, Kernel, Manifest, Quality, Quanti
 from models.reading import read_manifest
 from training.export.bundle import Exported
 from training.export.model_card import model_card, with_device_line
+from training.recipe import parse_recipe
 
 BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
 
@@ -140,7 +141,7 @@ def test_limits_and_provenance_are_there(manifest: Manifest) -> None:
 def test_the_recipe_can_be_copied_out(manifest: Manifest) -> None:
     text = "\n".join(_card(manifest))
     block = text.partition("```yaml\n")[2].partition("```")[0]
-    assert yaml.safe_load(block) == manifest.provenance.recipe
+    assert parse_recipe(yaml.safe_load(block)).model_dump(mode="json") == manifest.provenance.recipe
 
 
 @pytest.mark.parametrize("name", ["next-word", "de-en", "intents"])

@@ -7,7 +7,6 @@ import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import onnx
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -18,7 +17,6 @@ from models.tasks.image_classification import ImageClassifier, ImageClassifierCo
 from training.export.folding import FoldedSoftmax
 from training.export.model_card import Card
 from training.export.topk import top_k
-from training.export.verify import ExportError
 from training.networks.image_classifier import ImageClassifier as ImageClassifierNetwork
 from training.tasks.classification import label_file
 from training.tasks.classification_export import LABELS, ClassifierExport, probability_table
@@ -50,11 +48,10 @@ class ImageClassificationExport(ClassifierExport):
     """Export of an image classifier."""
 
     inputs = "image"
+    quantization = None
 
     def __init__(self, task: ImageClassificationTask) -> None:
         self.check(task.recipe)
-        if task.recipe.export.quantization != "none":
-            raise ExportError("export.quantization: classifiers of images are exported in float32")
         self.task, self.labels = task, task.labels
         self._size = image_source(task.recipe.data, task.recipe.export.max_pixels).image_size
         inputs = {"images": ("uint8", ("batch", self._size, self._size, 3))}
@@ -81,9 +78,6 @@ class ImageClassificationExport(ClassifierExport):
 
     def largest_difference(self, backend: Backend) -> float:
         return self.worst(backend, [(self._example(size, seed=10 + size),) for size in _BATCHES])
-
-    def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
-        raise AssertionError("refused at the start")
 
     @classmethod
     def measure(

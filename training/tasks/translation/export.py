@@ -12,6 +12,7 @@ from models.tasks.translation import TranslationConfig, Translator
 from training.export.model_card import Card
 from training.export.task_export import vocabulary_section
 from training.tasks.sequence_export import CALIBRATION_SOURCES, SequenceExport
+from training.tasks.translation.confidence import calibrated_threshold
 from training.tasks.translation.graphs import translation_graphs
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import TranslationRecipe
@@ -48,6 +49,9 @@ class TranslationExport(SequenceExport):
         sources = self.task.tokenizer.encode_batch(texts[:: -(-len(texts) // CALIBRATION_SOURCES)])
         return [SourceQuery(tuple(ids), 1, SearchOptions(), 2 * len(ids) + 10) for ids in sources]
 
+    def calibrated(self, model: Translator, data_dir: Path) -> Mapping[str, object]:
+        return {"low_confidence": calibrated_threshold(model, split_pairs(self.task.recipe.data, "dev", data_dir))}
+
     @classmethod
     def measure(cls, model: Translator, recipe: TranslationRecipe, split: str, data_dir: Path) -> dict[str, float]:
         return bundle_bleu(model, split_pairs(recipe.data, split, data_dir))
@@ -65,7 +69,7 @@ class TranslationExport(SequenceExport):
             limits=f"Trained on short sentences; sentences of up to {config.limits.max_tokens} tokens are accepted. It "
             "knows what its corpus\nsays and repeats the corpus's biases; it is no source of facts.",
             quality="Of translations with beam size 5, detokenized and cased, by sacrebleu"
-            f" (BLEU {_signature(sacrebleu.BLEU())}, chrF {_signature(sacrebleu.CHRF())}).",
+            f" (BLEU {_signature(sacrebleu.BLEU())}, chrF {_signature(sacrebleu.CHRF())}).{_confidence(config)}",
             columns={"BLEU": "BLEU", "chrF": "chrF"},
             references={"BLEU": None},
         )
@@ -79,6 +83,19 @@ def bundle_bleu(model: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str
         "BLEU": sacrebleu.corpus_bleu(translations, [references]).score,
         "chrF": sacrebleu.corpus_chrf(translations, [references]).score,
     }
+
+
+def _confidence(config: TranslationConfig) -> str:
+    """Return what the card says of the threshold of confidence."""
+    threshold = config.low_confidence
+    if threshold is None:
+        return ""
+    return (
+        f"\n\nAnswers say `low_confidence` where the mean log-probability of a token is below"
+        f" {threshold.log_probability:g}: on the validation split {100 * threshold.precision:.0f} % of these"
+        f" translations have a chrF below {threshold.poor_chrf:g}, and {100 * threshold.recall:.0f} % of all such"
+        " translations are found."
+    )
 
 
 def _signature(metric: sacrebleu.BLEU | sacrebleu.CHRF) -> str:

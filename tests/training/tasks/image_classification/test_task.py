@@ -11,7 +11,7 @@ from models.store import load_bundle
 from models.tasks.image_classification import ImageClassifier
 from tests.fixtures.images import LABELS, SHAPES_RECIPE, SIZE
 from training.checkpoint import RunDirectory
-from training.export.bundle import Exported
+from training.export.bundle import Exported, export_run
 from training.export.verify import ExportError
 from training.networks.image_classifier import ImageClassifier as Network
 from training.networks.image_encoder import DenseNet, EfficientNetLite0
@@ -97,13 +97,17 @@ def test_what_cannot_be_exported_is_refused(shapes_task: ImageClassificationTask
     def changed(recipe: ImageClassificationRecipe) -> ImageClassificationTask:
         return ImageClassificationTask(recipe, shapes_task.labels, shapes_task.data_dir, shapes_task.device)
 
-    with pytest.raises(ExportError, match="float32"):
-        ImageClassificationExport(changed(_recipe(export={"quantization": "int8"})))
     with pytest.raises(ExportError, match="other classes"):
         ImageClassificationExport(changed(_recipe(export={"also_test_on": ["cifar100"]})))
     plain = _recipe(output_layer={"sparse_k": None}).model_copy(update={"loss": "entmax15"})
     with pytest.raises(ExportError, match="entmax15"):
         ImageClassificationExport(changed(plain))
+
+
+def test_int8_is_refused(shapes_run: RunDirectory, shapes_task: ImageClassificationTask, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="models of image-classification are exported in float32"):
+        export_run(shapes_run, tmp_path, shapes_task.data_dir, overrides=["export.quantization=int8"])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_weights_of_another_network_are_refused() -> None:
