@@ -5,21 +5,17 @@ errors, several sentences at once, and with order numbers and times that are to 
 """
 
 import random
-import string
 from collections.abc import Sequence
 
 from pydantic import Field
 
 from training.data.entities import Entities, TextPair
+from training.data.typing_errors import with_typing_errors
 from training.settings import Fraction, PositiveInt, Settings
 
 __all__ = ["Augmentation", "augmented"]
 
 _FINAL = ".!?"
-_TYPING_ERRORS = 0.2
-"""Fraction of the words that get an error, in sources with typing errors."""
-_SHORTEST_WORD = 3
-"""Letters of a word that may get an error."""
 _BARE_UMLAUTS = 0.25
 """Fraction of the sources without umlauts in which they are one letter."""
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "ß": "ss"})
@@ -94,26 +90,7 @@ def _typed(source: str, settings: Augmentation, generator: random.Random) -> str
     if generator.random() < settings.umlauts:
         source = source.translate(_BARE if generator.random() < _BARE_UMLAUTS else _UMLAUTS)
     if generator.random() < settings.typing_errors:
-        words = source.split(" ")
-        source = " ".join(
-            _misspelled(word, generator) if generator.random() < _TYPING_ERRORS else word for word in words
-        )
+        source = with_typing_errors(source, generator)
     if generator.random() < settings.lower_case:
         return source.lower()
     return source.upper() if generator.random() < settings.upper_case else source
-
-
-def _misspelled(word: str, generator: random.Random) -> str:
-    """Return a word with a letter left out, doubled, replaced or exchanged for its neighbour; numbers as they are."""
-    if len(word) < _SHORTEST_WORD or not word.isalpha():
-        return word
-    place = generator.randrange(len(word) - 1)
-    before, letter, after = word[:place], word[place], word[place + 1 :]
-    kind = generator.randrange(4)
-    if kind == 0:
-        return before + after
-    if kind == 1:
-        return before + letter + letter + after
-    if kind == 2:
-        return before + generator.choice(string.ascii_lowercase) + after
-    return before + after[0] + letter + after[1:]

@@ -4,15 +4,25 @@ Shapes: `B` sequences, `T` time steps.
 """
 
 import abc
+import functools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["IGNORED", "Batch", "Batches", "ExampleBatch", "LengthBatches", "SentenceBatches", "StreamBatches"]
+__all__ = [
+    "IGNORED",
+    "Batch",
+    "Batches",
+    "ExampleBatch",
+    "LengthBatches",
+    "RedrawnBatches",
+    "SentenceBatches",
+    "StreamBatches",
+]
 
 BatchT = TypeVar("BatchT", covariant=True)
 
@@ -100,6 +110,22 @@ class LengthBatches(abc.ABC, Generic[BatchT]):
     @abc.abstractmethod
     def collate(self, indices: list[int]) -> BatchT:
         """Return the batch of the examples with these indices."""
+
+
+class RedrawnBatches(Generic[BatchT]):
+    """Batches of examples that are drawn anew for each epoch; the length is that of the first one."""
+
+    def __init__(self, draw: Callable[[int], Batches[BatchT]]) -> None:
+        """`draw` returns the batches of the examples of the epoch with that number."""
+        self._draw = functools.lru_cache(maxsize=1)(draw)
+        self._length = len(self._draw(0))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def epoch(self, number: int) -> Iterator[BatchT]:
+        """Return the batches of an epoch."""
+        return self._draw(number).epoch(number)
 
 
 class SentenceBatches(LengthBatches[Batch]):

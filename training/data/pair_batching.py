@@ -3,7 +3,7 @@
 Shapes: `B` pairs, `S` source tokens, `T` target tokens.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from training.data.batching import IGNORED, ExampleBatch, LengthBatches
 
-__all__ = ["Pair", "PairBatch", "PairBatches", "RedrawnPairBatches", "pad"]
+__all__ = ["Pair", "PairBatch", "PairBatches", "pad"]
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """Source and target ids, without ends."""
@@ -68,19 +68,3 @@ class PairBatches(LengthBatches[PairBatch]):
             targets=pad([[*target, end] for target in targets], IGNORED),
             indices=torch.tensor(indices),
         )
-
-
-class RedrawnPairBatches(PairBatches):
-    """Batches of pairs that are drawn anew for each epoch; the length is that of the first one."""
-
-    def __init__(
-        self, draw: Callable[[int], Sequence[Pair]], *, end_id: int, batch_tokens: int, seed: int | None = None
-    ) -> None:
-        """`draw` returns the pairs of the epoch with that number. Raises `ValueError` if there is no pair."""
-        super().__init__(draw(0), end_id=end_id, batch_tokens=batch_tokens, seed=seed)
-        self._draw = draw
-
-    def epoch(self, number: int) -> Iterator[PairBatch]:
-        pairs = self._draw(number)
-        drawn = PairBatches(pairs, end_id=self._end_id, batch_tokens=self._batch_tokens, seed=self._seed)
-        return drawn.epoch(number)

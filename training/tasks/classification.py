@@ -16,7 +16,7 @@ from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED, Batches, ExampleBatch
 from training.recipe import Recipe
 from training.softmax.mixture import parse_kernels
-from training.tasks.classification_quality import ClassificationQuality, measure
+from training.tasks.classification_quality import OUT_OF_SCOPE, ClassificationQuality, measure
 from training.tasks.evaluation import evaluate_examples
 from training.tasks.task import Task
 
@@ -101,6 +101,8 @@ class ClassificationTask(Task[BatchT], abc.ABC):
         the best threshold for this split is taken, which is fair on the development set alone.
         """
         probabilities, labels = self.predictions(batches)
+        if self.labels[-1] == OUT_OF_SCOPE:
+            probabilities = probabilities[:, :-1]
         return measure(probabilities, labels, several=self.several, threshold=threshold)
 
     def predicted(self, split: str) -> tuple[NDArray[np.float64], list[tuple[int, ...]]]:

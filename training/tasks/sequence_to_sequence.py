@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from torch import Tensor
 
 from models.text.tokenization import EncoderTokenizer, SubwordTokenizer
-from training.data.batching import IGNORED
+from training.data.batching import IGNORED, Batches
 from training.data.pair_batching import PairBatch, PairBatches
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
 from training.tasks.evaluation import evaluate_examples
@@ -27,7 +27,7 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
     model: SequenceToSequenceModel
 
     @abc.abstractmethod
-    def batches(self, split: str) -> PairBatches:
+    def batches(self, split: str) -> Batches[PairBatch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed, without too long pairs."""
 
     @abc.abstractmethod
@@ -47,10 +47,11 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
         kept = targets[valid]
         return self.model.output_layer.loss(hidden[valid], kept), kept.shape[0]
 
-    def evaluate(self, batches: PairBatches) -> QualityT:
+    def evaluate(self, batches: Batches[PairBatch]) -> QualityT:
         """Return the quality of greedy search; references are the decoded targets unless the batches have others."""
         outputs, targets = zip(*evaluate_examples(self.model, batches, self._greedy), strict=True)
-        return self.quality(outputs, batches.references or [(target,) for target in targets])
+        references = batches.references if isinstance(batches, PairBatches) else None
+        return self.quality(outputs, references or [(target,) for target in targets])
 
     def _greedy(self, batch: PairBatch) -> list[tuple[str, str]]:
         """Return outputs and targets."""

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.batching import IGNORED, Batch, SentenceBatches, StreamBatches
+from training.data.batching import IGNORED, Batch, RedrawnBatches, SentenceBatches, StreamBatches
 
 END = 9
 X = IGNORED
@@ -151,3 +151,12 @@ def test_streams_have_one_order() -> None:
     batches = StreamBatches([[1, 2], [3, 4], [5]], end_id=END, num_streams=2, steps=2)
     first, later = (list(batches.epoch(number)) for number in (0, 3))
     assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(first, later, strict=True))
+
+
+def test_redrawn_examples_are_those_of_the_epoch() -> None:
+    drawn = [[[2]] * 4, [[3]] * 6]
+    batches = RedrawnBatches(lambda epoch: SentenceBatches(drawn[epoch], end_id=1, batch_tokens=6, seed=1))
+    assert len(batches) == 2
+    for epoch, sentences in enumerate(drawn):
+        found = [row for batch in batches.epoch(epoch) for row in batch.inputs.tolist()]
+        assert found == [[1, *sentence] for sentence in sentences]

@@ -260,7 +260,9 @@ def test_every_corpus_is_described(corpus: Corpus) -> None:
     known = ["train", "dev", "test", "oos_train", "oos_dev", "oos_test"]
     assert list(corpus.splits) == [split for split in known if split in corpus.splits]
     # Labelled texts to select by can be held out of the training texts.
-    measured = set() if corpus.packaged else {"test"} if corpus.columns in HELD_OUT else {"dev", "test"}
+    measured = {"test"} if corpus.columns in HELD_OUT else {"dev", "test"}
+    if corpus.packaged or corpus.name == "udhr":
+        measured = set()
     assert {"train"} | measured <= set(corpus.splits)
     assert corpus.licence
     assert corpus.description

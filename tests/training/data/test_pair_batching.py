@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data.batching import IGNORED
-from training.data.pair_batching import PairBatch, PairBatches, RedrawnPairBatches, pad
+from training.data.pair_batching import PairBatch, PairBatches, pad
 
 END = 9
 X = IGNORED
@@ -118,12 +118,3 @@ def test_epochs_differ_and_can_be_had_again() -> None:
     first, again, second = ([batch.indices.tolist() for batch in batches.epoch(number)] for number in (0, 0, 1))
     assert first == again != second
     assert Counter(map(frozenset, first)) != Counter(map(frozenset, second))  # not the same batches in another order
-
-
-def test_redrawn_pairs_are_those_of_the_epoch() -> None:
-    drawn = [[([2], [3])] * 4, [([4], [5, 6])] * 6]
-    batches = RedrawnPairBatches(drawn.__getitem__, end_id=1, batch_tokens=6, seed=1)
-    assert len(batches) == 2
-    for epoch, pairs in enumerate(drawn):
-        found = [row for batch in batches.epoch(epoch) for row in batch.source.tolist()]
-        assert found == [[*source, 1] for source, _ in pairs]

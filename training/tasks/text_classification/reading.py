@@ -1,16 +1,19 @@
 """Texts and their classes: from a corpus of the registry, or from a user's own files."""
 
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from training.data.corpora import get_corpus
 from training.data.corpus_splits import read_columns
+from training.data.out_of_scope import noise_text, part_of_text, texts_of_other_languages
 from training.data.own_files import LABELLED
+from training.data.typing_errors import with_typing_errors
 from training.tasks.classification_quality import OUT_OF_SCOPE
 from training.tasks.text_classification.settings import LabelledSettings
 
-__all__ = ["LabelledText", "known_texts", "label_ids", "out_of_scope_texts", "read_labelled"]
+__all__ = ["LabelledText", "TrainingTexts", "known_texts", "label_ids", "out_of_scope_texts", "read_labelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +30,40 @@ def read_labelled(data: LabelledSettings, split: str, data_dir: Path) -> list[La
 
     Raises `ValueError` for several labels where one is expected, and the errors of `read_columns`.
     """
-    outside = out_of_scope_texts(data, split, data_dir) if data.out_of_scope else []
     pairs = read_columns(data, split, data_dir, LABELLED)
     limits = [limit for limit in (data.limit, data.train_limit if split == "train" else None) if limit is not None]
     if limits:  # files are often sorted by class
         count = min(*limits, len(pairs))
         pairs = [pairs[index * len(pairs) // count] for index in range(count)]
-    texts = [LabelledText(_labels(label, text, data.multi_label), text) for label, text in pairs]
-    return texts + [LabelledText((OUT_OF_SCOPE,), text) for text in outside]
+    return [LabelledText(_labels(label, text, data.multi_label), text) for label, text in pairs]
+
+
+class TrainingTexts:
+    """The training split, texts of no class among them, with the changed and additional texts of each epoch."""
+
+    def __init__(self, data: LabelledSettings, data_dir: Path, labels: Sequence[str], seed: int) -> None:
+        """Raises the errors of `known_texts`, of `out_of_scope_texts` and, for other languages, of `Corpus.records`."""
+        self._data, self._seed = data, seed
+        self._texts = known_texts(data, "train", data_dir, labels)
+        self._outside = out_of_scope_texts(data, "train", data_dir) if data.out_of_scope else []
+        wanted = data.augment is not None and data.augment.other_languages
+        self._other_languages = texts_of_other_languages(data_dir) if wanted else []
+
+    def epoch(self, number: int) -> list[LabelledText]:
+        """Return the texts of an epoch; the same number always gives the same texts."""
+        augment, generator = self._data.augment, random.Random(f"texts-{self._seed}-{number}")
+        if augment is None:
+            return self._texts + [LabelledText((OUT_OF_SCOPE,), text) for text in self._outside]
+        added = [noise_text(generator) for _ in range(augment.noise)]
+        added += [part_of_text(self._other_languages, generator) for _ in range(augment.other_languages)]
+        outside = [LabelledText((OUT_OF_SCOPE,), text) for text in self._outside * augment.out_of_scope_copies]
+        texts = [
+            replace(each, text=with_typing_errors(each.text, generator))
+            if generator.random() < augment.typing_errors
+            else each
+            for each in self._texts + outside
+        ]
+        return texts + [LabelledText((OUT_OF_SCOPE,), text) for text in added]
 
 
 def _labels(label: str, text: str, several: bool) -> tuple[str, ...]:

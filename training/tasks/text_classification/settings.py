@@ -1,17 +1,30 @@
 """The recipe of a text classifier."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from training.data.settings import CorpusOrFiles
 from training.networks.pretrained import weight_sources
 from training.networks.text_classifier import Pooling
-from training.settings import PositiveInt
+from training.settings import Fraction, PositiveInt, Settings
 from training.tasks.classification import ClassifierRecipe
 from training.tasks.encoders import EncoderSettings
 
-__all__ = ["ClassificationRecipe", "LabelledSettings", "TextEncoderSettings"]
+__all__ = ["ClassificationRecipe", "LabelledSettings", "TextAugmentation", "TextEncoderSettings"]
+
+
+class TextAugmentation(Settings):
+    """Changed and additional training texts, drawn anew for each epoch."""
+
+    typing_errors: Fraction = 0.0
+    """Probability that one word in five of a text has a typing error."""
+    out_of_scope_copies: PositiveInt = 1
+    """How often each of the corpus's texts of no class is in an epoch."""
+    noise: Annotated[int, Field(ge=0)] = 0
+    """Texts of no class: random letters, emojis, punctuation, the empty text."""
+    other_languages: Annotated[int, Field(ge=0)] = 0
+    """Texts of no class in languages other than English, from the corpus `udhr`."""
 
 
 class LabelledSettings(CorpusOrFiles):
@@ -22,7 +35,9 @@ class LabelledSettings(CorpusOrFiles):
     multi_label: bool = False
     """Whether a text may have several labels, which then have commas between them."""
     out_of_scope: bool = False
-    """Whether the corpus's texts of no class make a class of their own, `oos`."""
+    """Whether texts of no class are trained on, as a class `oos` that answers never list."""
+    augment: TextAugmentation | None = None
+    """Changed training texts, and texts of no class that the corpus does not have."""
     train_limit: PositiveInt | None = None
     """Learn from so many of the training texts only, taken evenly from the file, to see how far few texts lead."""
     max_tokens: Annotated[int, Field(ge=8)] = 64
@@ -30,6 +45,15 @@ class LabelledSettings(CorpusOrFiles):
     service refuses them unless it is asked to cut them so."""
     batch_tokens: PositiveInt = 1024
     """Positions a batch, padding included."""
+
+    @model_validator(mode="after")
+    def _scope(self) -> Self:
+        added = self.augment is not None and (self.augment.noise or self.augment.other_languages)
+        if added and not self.out_of_scope:
+            raise ValueError("augment: noise and other_languages need out_of_scope: true")
+        if self.out_of_scope and self.multi_label:
+            raise ValueError("out_of_scope: a text of several labels cannot be of none")
+        return self
 
 
 class TextEncoderSettings(EncoderSettings):

@@ -11,15 +11,23 @@ from torch import Tensor
 
 from models.text.tokenization import EncoderTokenizer
 from training.checkpoint import RunDirectory
+from training.data.batching import Batches, RedrawnBatches
 from training.data.text_batching import TextBatch, TextBatches
 from training.networks.text_classifier import TextClassifier
 from training.networks.text_encoder import EncoderConfig, TextEncoder
 from training.tasks.classification import ClassificationTask, label_file, read_labels
-from training.tasks.classification_quality import measured
+from training.tasks.classification_quality import OUT_OF_SCOPE, measured
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
 from training.tasks.registry import register
 from training.tasks.task import RunFiles
-from training.tasks.text_classification.reading import known_texts, label_ids, out_of_scope_texts, read_labelled
+from training.tasks.text_classification.reading import (
+    LabelledText,
+    TrainingTexts,
+    known_texts,
+    label_ids,
+    out_of_scope_texts,
+    read_labelled,
+)
 from training.tasks.text_classification.settings import ClassificationRecipe
 
 __all__ = ["Classes", "TextClassificationTask"]
@@ -62,6 +70,9 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         """
         texts = read_labelled(recipe.data, "train", data_dir)
         labels = sorted({label for text in texts for label in text.labels})
+        if recipe.data.out_of_scope:
+            out_of_scope_texts(recipe.data, "train", data_dir)
+            labels = [*(label for label in labels if label != OUT_OF_SCOPE), OUT_OF_SCOPE]
         if len(labels) < 2:
             raise ValueError(f"there is only one class, {labels[0]!r}")
         for split in ("dev", "test"):
@@ -88,9 +99,18 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
     def initialize(self) -> None:
         load_pretrained(self.model.encoder, self.recipe.network)
 
-    def batches_of(self, split: str, *, training: bool) -> TextBatches:
-        texts = known_texts(self.recipe.data, split, self.data_dir, self.labels)
-        seed = self.recipe.seed if training else None
+    def batches_of(self, split: str, *, training: bool) -> Batches[TextBatch]:
+        if not training:
+            return self._labelled(known_texts(self.recipe.data, split, self.data_dir, self.labels))
+        if split != "train":
+            raise ValueError(f"there is no training on {split!r}")
+        seed = self.recipe.seed
+        texts = TrainingTexts(self.recipe.data, self.data_dir, self.labels, seed)
+        if self.recipe.data.augment is None:
+            return self._labelled(texts.epoch(0), seed)
+        return RedrawnBatches(lambda epoch: self._labelled(texts.epoch(epoch), seed))
+
+    def _labelled(self, texts: Sequence[LabelledText], seed: int | None = None) -> TextBatches:
         return self.batched([each.text for each in texts], label_ids(texts, self.labels), seed)
 
     def batched(

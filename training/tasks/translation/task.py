@@ -1,6 +1,5 @@
 """Training of translation models: vocabulary, network, batches, metric."""
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,9 @@ import torch
 
 from models.text.tokenization import SubwordTokenizer
 from training.checkpoint import RunDirectory
+from training.data.batching import Batches, RedrawnBatches
 from training.data.entities import TextPair
-from training.data.pair_batching import Pair, PairBatch, PairBatches, RedrawnPairBatches
+from training.data.pair_batching import Pair, PairBatch, PairBatches
 from training.data.tokenization import build_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
@@ -78,7 +78,7 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     def open(cls, recipe: TranslationRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
         return cls(recipe, SubwordTokenizer.from_file(run.tokenizer), data_dir, device)
 
-    def batches(self, split: str) -> PairBatches:
+    def batches(self, split: str) -> Batches[PairBatch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed, without too long pairs."""
         data, end_id, seed = self.recipe.data, self.tokenizer.end_id, self.recipe.seed
         if split != "train":
@@ -86,14 +86,12 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
             return PairBatches(pairs, end_id=end_id, batch_tokens=data.batch_tokens)
         training = TrainingPairs(data, self.data_dir, seed)
 
-        @functools.lru_cache(maxsize=1)
-        def draw(epoch: int) -> list[Pair]:
+        def draw(epoch: int) -> PairBatches:
             pairs = self._encoded(training.epoch(epoch))
-            return [pair for pair in pairs if min(map(len, pair)) > 0 and max(map(len, pair)) <= data.max_tokens]
+            pairs = [pair for pair in pairs if min(map(len, pair)) > 0 and max(map(len, pair)) <= data.max_tokens]
+            return PairBatches(pairs, end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
 
-        if data.augment is None:
-            return PairBatches(draw(0), end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
-        return RedrawnPairBatches(draw, end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
+        return draw(0) if data.augment is None else RedrawnBatches(draw)
 
     def _encoded(self, texts: Sequence[TextPair]) -> list[Pair]:
         sources, targets = zip(*texts, strict=True)

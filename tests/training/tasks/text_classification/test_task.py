@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +105,30 @@ def test_texts_of_no_class_as_a_class(
     errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
 ) -> None:
     task = _task(_recipe(data={"out_of_scope": True}), tiny_data_dir, tmp_path / "run")
-    assert task.classes.labels == tuple(sorted([*WORDS, "oos"]))
-    assert len(task.predictions(task.batches("dev"))[1]) == 60 + 20
+    assert task.classes.labels == (*sorted(WORDS), "oos")
+    trained = Counter(label for batch in task.batches("train").epoch(0) for label in batch.targets[:, 0].tolist())
+    assert trained[len(WORDS)] == 20
+    assert len(task.predictions(task.batches("dev"))[1]) == 60
     assert 0 <= task.qualities("test")["out-of-scope AUROC"] <= 1
+
+
+def test_augmentation_is_drawn_anew_for_each_epoch(
+    errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    augment = {"typing_errors": 0.5, "out_of_scope_copies": 2, "noise": 30}
+    task = _task(_recipe(data={"out_of_scope": True, "augment": augment}), tiny_data_dir, tmp_path / "run")
+    batches = task.batches("train")
+    epochs = [
+        Counter(
+            (tuple(row.tolist()), label)
+            for batch in batches.epoch(number)
+            for row, label in zip(batch.tokens, batch.targets[:, 0].tolist(), strict=True)
+        )
+        for number in (0, 1, 0)
+    ]
+    assert epochs[0] == epochs[2] != epochs[1]
+    outside = [sum(count for (_, label), count in epoch.items() if label == len(WORDS)) for epoch in epochs]
+    assert outside == [70, 70, 70]
 
 
 # ---- the loss ---------------------------------------------------------------------------------------------
