@@ -15,7 +15,7 @@ from models.backend import Array, Backend
 from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import BundleManifest
 from models.image.decoding import decoded
-from models.tasks.labels import ClassesConfig, Label, best_labels, checked_top_k, read_labels
+from models.tasks.labels import ClassesConfig, Label, Ranking, checked_top_k, read_labels
 from models.tasks.model import BatchFunction, Model, TopKQuery
 from models.tasks.registry import register
 
@@ -64,6 +64,8 @@ class ImageClassification:
 
     labels: tuple[Label, ...]
     """Fewer than asked for where a sparse-softmax gives fewer a probability."""
+    out_of_scope: bool | None
+    """Whether it is likely to be of no class; None for a model that cannot tell."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +96,7 @@ class ImageClassifier(Model[ImageClassifierConfig]):
     ) -> None:
         super().__init__(manifest, backend)
         self.labels = tuple(labels)
+        self._ranking = Ranking.of(labels, self.config)
         self._size, self._max_pixels = self.config.network.image_size, self.config.limits.max_pixels
 
     @classmethod
@@ -132,8 +135,8 @@ class ImageClassifier(Model[ImageClassifierConfig]):
     def _run(self, queries: Sequence[ImageQuery]) -> list[ImageClassification]:
         inputs = {
             "images": np.stack([query.pixels for query in queries]),
-            "k": np.array(max(query.top_k for query in queries)),
+            "k": self._ranking.requested(max(query.top_k for query in queries)),
         }
         values, classes = self.backend.run("classify", inputs, ["log_probabilities", "classes"])
-        rows = best_labels(self.labels, values, classes, [query.top_k for query in queries])
-        return [ImageClassification(row) for row in rows]
+        rows = self._ranking.best(values, classes, [query.top_k for query in queries])
+        return [ImageClassification(row, self._ranking.out_of_scope(row)) for row in rows]

@@ -7,15 +7,27 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
+import numpy as np
 from pydantic import Field
 
 from models.backend import Array
 from models.bundle.contract import Contract, FileName, TaskConfig
 from models.errors import BundleError, QueryError
 
-__all__ = ["ClassesConfig", "Label", "best_labels", "checked_top_k", "read_labels"]
+__all__ = ["Classes", "ClassesConfig", "Label", "OutOfScope", "Ranking", "checked_top_k", "read_labels"]
+
+
+class OutOfScope(Contract):
+    """When an input is out of scope, that is of no class, chosen on the validation split."""
+
+    threshold: Annotated[float, Field(ge=0, le=1)]
+    """Least probability of the best class of an input that is in scope."""
+    detected: Annotated[float, Field(ge=0, le=1)]
+    """Fraction of the inputs out of scope that were below the threshold."""
+    rejected: Annotated[float, Field(ge=0, le=1)]
+    """Fraction of the inputs in scope that were below the threshold."""
 
 
 class Classes(Contract):
@@ -24,8 +36,12 @@ class Classes(Contract):
     file: FileName
     """A label a line, in the order of the classes' numbers."""
     count: Annotated[int, Field(ge=2)]
+    """Number of lines."""
     threshold: Annotated[float, Field(gt=0, lt=1)] | None = None
     """For multi-label classifiers: the least probability of a predicted class; the best class is always predicted."""
+    unlisted: str | None = None
+    """The class of inputs of no class, the last one, which is never part of a result."""
+    out_of_scope: OutOfScope | None = None
 
 
 class ClassesConfig(TaskConfig):
@@ -38,10 +54,23 @@ class ClassesConfig(TaskConfig):
         return super().files() | {self.classes.file}
 
     def summary(self) -> Mapping[str, object]:
-        return {**super().summary(), "classes": self.classes.count, "threshold": self.classes.threshold}
+        classes = self.classes
+        return {
+            **super().summary(),
+            "classes": self._listed,
+            "threshold": classes.threshold,
+            "out_of_scope": None if classes.out_of_scope is None else classes.out_of_scope.model_dump(),
+        }
 
     def description(self) -> Mapping[str, str]:
-        return {**super().description(), "classes": str(self.classes.count)}
+        found, rule = str(self._listed), self.classes.out_of_scope
+        if rule is not None:
+            found += f", out of scope where the best has a probability below {rule.threshold:g}"
+        return {**super().description(), "classes": found}
+
+    @property
+    def _listed(self) -> int:
+        return self.classes.count - (self.classes.unlisted is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +101,46 @@ def read_labels(bundle: Path, config: ClassesConfig) -> list[str]:
         raise BundleError(str(bundle), [f"{file} is not UTF-8: {error}"]) from error
     if len(labels) != count or len(set(labels)) != count:
         raise BundleError(str(bundle), [f"{file} does not have {count} different labels"])
-    return labels
+    unlisted = config.classes.unlisted
+    if unlisted is None:
+        return labels
+    if labels[-1] != unlisted or count < 3:
+        raise BundleError(str(bundle), [f"{file} does not end with {unlisted!r} after two labels or more"])
+    return labels[:-1]
 
 
-def best_labels(
-    labels: Sequence[str], log_probabilities: Array, classes: Array, counts: Sequence[int]
-) -> list[tuple[Label, ...]]:
-    """Return the first `counts` `[B]` classes of each row of `[B, k]`, those of probability 0 left out."""
-    return [
-        tuple(
-            Label(labels[number], value)
-            for number, value in zip(numbers[:count], values[:count], strict=True)
-            if value != -math.inf
-        )
-        for numbers, values, count in zip(classes.tolist(), log_probabilities.tolist(), counts, strict=True)
-    ]
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The classes of a classifier as results have them."""
+
+    labels: tuple[str, ...]
+    """The classes that are listed."""
+    unlisted: bool
+    """Whether another class follows them, which is never listed."""
+    rule: OutOfScope | None
+
+    @classmethod
+    def of(cls, labels: Sequence[str], config: ClassesConfig) -> Self:
+        """Return the ranking of a classifier with these listed labels."""
+        return cls(tuple(labels), config.classes.unlisted is not None, config.classes.out_of_scope)
+
+    def requested(self, top_k: int) -> Array:
+        """Return how many classes to request of the graph for so many listed ones."""
+        return np.array(top_k + self.unlisted)
+
+    def best(self, log_probabilities: Array, classes: Array, counts: Sequence[int]) -> list[tuple[Label, ...]]:
+        """Return the first `counts` `[B]` listed classes of each row of `[B, k]`, those of probability 0 left out."""
+        return [
+            tuple(
+                Label(self.labels[number], value)
+                for number, value in zip(numbers, values, strict=True)
+                if value != -math.inf and number < len(self.labels)
+            )[:count]
+            for numbers, values, count in zip(classes.tolist(), log_probabilities.tolist(), counts, strict=True)
+        ]
+
+    def out_of_scope(self, best: Sequence[Label]) -> bool | None:
+        """Return whether an input with these best classes is out of scope; None for a model that cannot tell."""
+        if self.rule is None:
+            return None
+        return not best or best[0].probability < self.rule.threshold

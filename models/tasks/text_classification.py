@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import numpy as np
 from pydantic import model_validator
 
 from models.backend import Backend
 from models.batching import split
 from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import BundleManifest
-from models.tasks.labels import ClassesConfig, Label, best_labels, checked_top_k, read_labels
+from models.errors import QueryError
+from models.tasks.labels import ClassesConfig, Label, Ranking, checked_top_k, read_labels
 from models.tasks.model import BatchFunction, Model, TopKQuery
 from models.tasks.registry import register
 from models.text.config import TextConfig, load_tokenizer
@@ -63,7 +63,9 @@ class Classification:
 
     text: str
     labels: tuple[Label, ...]
-    """Fewer than asked for where a sparse-softmax gives fewer a probability."""
+    """Fewer than asked for where a sparse-softmax gives fewer a probability; without those of texts of no class."""
+    out_of_scope: bool | None
+    """Whether the text is likely to be of no class; None for a model that cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class Classifier(Model[ClassifierConfig]):
     ) -> None:
         super().__init__(manifest, backend)
         self.labels = tuple(labels)
+        self._ranking = Ranking.of(labels, self.config)
         self._tokenizer = tokenizer
         self._limit = TextLimit(self.config.limits.max_tokens, added_tokens=2)
         self.longest_input = self._limit.max_tokens
@@ -111,8 +114,8 @@ class Classifier(Model[ClassifierConfig]):
     def classify(self, texts: Sequence[str], top_k: int = 5, *, truncate: bool = False) -> list[Classification]:
         """Return the `top_k` most probable classes of each text, all where there are fewer; none of probability 0.
 
-        `truncate` keeps head and tail of a text that is too long. Raises `QueryError` for `top_k` below 1, and its
-        `TextTooLongError`.
+        `truncate` keeps head and tail of a text that is too long. Raises `QueryError` for `top_k` below 1, and for a
+        text of white space alone if the model cannot tell what is out of scope, and its `TextTooLongError`.
         """
         return self.run([self.query(text, top_k, truncate=truncate) for text in several(texts)])
 
@@ -120,6 +123,8 @@ class Classifier(Model[ClassifierConfig]):
         """Check and tokenize one text; see `classify`."""
         top_k, keep = checked_top_k(top_k, self.labels), ends if truncate else None
         tokens = self._tokenizer.encode(self._limit.characters(text, keep))
+        if self._ranking.rule is None and not text.strip():
+            raise QueryError("the text is empty, and this model cannot tell what is of none of its classes")
         return ClassifyQuery(text, tuple(self._tokenizer.framed(self._limit.tokens(tokens, keep))), top_k)
 
     @property
@@ -145,7 +150,11 @@ class Classifier(Model[ClassifierConfig]):
 
     def _run(self, queries: Sequence[ClassifyQuery]) -> list[Classification]:
         inputs = padded([query.tokens for query in queries])
-        top_k = np.array(max(query.top_k for query in queries))
+        top_k = self._ranking.requested(max(query.top_k for query in queries))
         values, classes = self.backend.run("classify", {**inputs, "k": top_k}, ["log_probabilities", "classes"])
-        rows = best_labels(self.labels, values, classes, [query.top_k for query in queries])
-        return [Classification(query.text, row) for query, row in zip(queries, rows, strict=True)]
+        rows = self._ranking.best(values, classes, [query.top_k for query in queries])
+        return [self._result(query.text, row) for query, row in zip(queries, rows, strict=True)]
+
+    def _result(self, text: str, labels: tuple[Label, ...]) -> Classification:
+        outside = self._ranking.out_of_scope(labels)
+        return Classification(text, labels, outside if outside is None else outside or not text.strip())

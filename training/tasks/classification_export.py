@@ -57,18 +57,26 @@ class ClassifierExport(TaskExport):
     def card_of(cls, manifest: BundleManifest[ClassesConfig], network: str, outputs: str, limit: str) -> Card:
         """Return the card; `outputs` are lines about inputs, `limit` is the largest input."""
         classes, what = manifest.config.classes, cls.inputs
+        unlisted = "" if classes.unlisted is None else f", `{classes.unlisted}` for {what}s of none included"
         quality = (
             "Shares, 0 to 1. The calibration error is the expected one in 15 bins (Guo et al. 2017); out-of-scope AUROC"
             " says how well the largest probability tells texts of a class from texts of none."
         )
+        limits = f"It knows no class but its own: every {what} is given one\nof them."
+        if classes.out_of_scope is not None:
+            quality += (
+                " Out of scope is a text whose best class has a probability below"
+                f" {classes.out_of_scope.threshold:g}: detected and rejected are the fractions of texts of no class and"
+                " of a class that are; their difference is largest on the validation split."
+            )
+            limits = f"Every {what} is given some of\nits classes: see `out_of_scope` in the answer."
         if classes.threshold is not None:
             quality += f" Predicted are the best class and those of probability {classes.threshold:g} and more."
         return Card(
             unit="classes",
             network=network,
-            outputs=f"Classes: {classes.count}, in `{classes.file}`{outputs}",
-            limits=f"Each {what} may have up to {limit}. It knows no class but its own: every {what} is given one\n"
-            "of them. It repeats the biases of what it was trained on.",
+            outputs=f"Classes: {classes.count}, in `{classes.file}`{unlisted}{outputs}",
+            limits=f"Each {what} may have up to {limit}. {limits} It repeats the biases of what it was trained on.",
             quality=quality,
             digits=4,
         )

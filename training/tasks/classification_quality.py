@@ -13,12 +13,14 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 __all__ = [
     "OUT_OF_SCOPE",
     "ClassificationQuality",
+    "ScopeThreshold",
     "calibration_error",
     "measure",
     "measure_several",
     "measure_single",
     "measured",
     "out_of_scope_auroc",
+    "scope_threshold",
 ]
 
 OUT_OF_SCOPE = "oos"
@@ -132,6 +134,32 @@ def out_of_scope_auroc(inside: Probabilities, outside: Probabilities) -> float:
     scores = np.concatenate([inside.max(1), outside.max(1)])
     truth = np.repeat([1, 0], [len(inside), len(outside)])
     return float(roc_auc_score(truth, scores))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScopeThreshold:
+    """The least probability of the best class of an example that is in scope, and what it separates."""
+
+    threshold: float
+    detected: float
+    """Fraction of the examples of no class below it."""
+    rejected: float
+    """Fraction of the examples of a class below it."""
+
+
+def scope_threshold(inside: Probabilities, outside: Probabilities, threshold: float | None = None) -> ScopeThreshold:
+    """Return what a threshold of the largest probability separates: `[N, C]`, `[M, C]`.
+
+    Without `threshold` the one with the largest `detected - rejected` is taken (Youden 1950).
+    """
+    of_a_class, of_none = inside.max(1), outside.max(1)
+    if threshold is None:
+        values = np.unique(np.concatenate([of_a_class, of_none]))
+        middles = np.round((values[1:] + values[:-1]) / 2, 4)
+        gains = [(of_none < value).mean() - (of_a_class < value).mean() for value in middles]
+        threshold = float(middles[int(np.argmax(gains))])
+    detected, rejected = (float(np.mean(each < threshold)) for each in (of_none, of_a_class))
+    return ScopeThreshold(threshold=threshold, detected=round(detected, 4), rejected=round(rejected, 4))
 
 
 def measured(

@@ -46,6 +46,10 @@ class ClassifyResult(Result):
 
     text: str | None = None
     labels: list[LabelProbability]
+    out_of_scope: Annotated[
+        bool | None,
+        Field(description="Whether the input is likely to be of no class; absent for a model that cannot tell."),
+    ] = None
 
 
 class ClassifyResponse(Results[ClassifyResult]):

@@ -49,7 +49,7 @@ def test_it_knows_what_is_wanted(classifier):
 def test_what_means_nothing_to_it_is_less_sure(classifier):
     known, unknown = (
         [each.labels[0].probability for each in classifier.classify(texts, 1)]
-        for texts in (list(INTENTS), ["qwrt zxcv", "the cat sat on the mat", "who painted the mona lisa", ""])
+        for texts in (list(INTENTS), ["qwrt zxcv", "the cat sat on the mat", "who painted the mona lisa", "."])
     )
     assert fmean(known) > fmean(unknown) + 0.1
 
@@ -61,7 +61,7 @@ def test_no_more_than_twenty_classes_have_a_probability(classifier):
 
 
 def test_neighbours_do_not_change_an_answer(classifier):
-    texts = [*INTENTS, "", "🙂", "please " * 60, "a"]
+    texts = [*INTENTS, ".", "🙂", "please " * 60, "a"]
     among = classifier.classify(texts, 20)
     for text, theirs in zip(texts, among, strict=True):
         (alone,) = classifier.classify([text], 20)

@@ -1,21 +1,61 @@
 """Tests of the classes of classifiers."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from models import QueryError
-from models.tasks.labels import Label, best_labels, checked_top_k
+from models import BundleError, QueryError
+from models.tasks.labels import Classes, ClassesConfig, Label, OutOfScope, Ranking, checked_top_k, read_labels
+
+RULE = OutOfScope(threshold=0.5, detected=0.9, rejected=0.1)
+VALUES = np.log(np.array([[0.75, 0.25, 1e-300], [1.0, 1e-300, 1e-300]]))
+VALUES[VALUES < -600] = -math.inf
+CLASSES = np.array([[2, 0, 1], [1, 0, 2]])
+
+
+def config(**fields):
+    return ClassesConfig(classes=Classes(file="labels.txt", **fields))
 
 
 def test_classes_of_probability_0_are_left_out():
-    values = np.array([[math.log(0.75), math.log(0.25), -math.inf], [0.0, -math.inf, -math.inf]])
-    classes = np.array([[2, 0, 1], [1, 0, 2]])
-    first, second = best_labels(["a", "b", "c"], values, classes, [1, 3])
+    first, second = Ranking(("a", "b", "c"), False, None).best(VALUES, CLASSES, [1, 3])
     assert first == (Label("c", math.log(0.75)),)
     assert [each.label for each in second] == ["b"]
     assert first[0].probability == pytest.approx(0.75)
+
+
+def test_the_unlisted_class_takes_no_place():
+    ranking = Ranking(("a", "b"), True, RULE)
+    assert ranking.requested(1) == 2
+    first, second = ranking.best(VALUES, CLASSES, [1, 1])
+    assert first == (Label("a", math.log(0.25)),)
+    assert [each.label for each in second] == ["b"]
+
+
+def test_an_input_whose_best_class_is_improbable_is_out_of_scope():
+    ranking = Ranking(("a", "b"), True, RULE)
+    assert ranking.out_of_scope([Label("a", math.log(0.49))]) is True
+    assert ranking.out_of_scope([Label("a", math.log(0.51))]) is False
+    assert ranking.out_of_scope([]) is True
+    assert Ranking(("a", "b"), False, None).out_of_scope([]) is None
+
+
+def test_labels_end_with_the_unlisted_class(tmp_path: Path):
+    (tmp_path / "labels.txt").write_text("a\nb\noos\n")
+    assert read_labels(tmp_path, config(count=3)) == ["a", "b", "oos"]
+    assert read_labels(tmp_path, config(count=3, unlisted="oos")) == ["a", "b"]
+    with pytest.raises(BundleError, match="does not end with 'none'"):
+        read_labels(tmp_path, config(count=3, unlisted="none"))
+
+
+def test_what_is_listed_is_counted():
+    with_rule = config(count=3, unlisted="oos", out_of_scope=RULE)
+    assert with_rule.summary()["classes"] == 2
+    assert with_rule.summary()["out_of_scope"] == {"threshold": 0.5, "detected": 0.9, "rejected": 0.1}
+    assert with_rule.description()["classes"] == "2, out of scope where the best has a probability below 0.5"
+    assert config(count=3).description()["classes"] == "3"
 
 
 def test_no_more_classes_are_asked_for_than_there_are():

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from training.tasks.classification_quality import (
+    ScopeThreshold,
     calibration_error,
     measure_several,
     measure_single,
     measured,
     out_of_scope_auroc,
+    scope_threshold,
 )
 
 THREE = np.array([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])
@@ -60,13 +62,21 @@ def test_detection_of_texts_of_no_class() -> None:
     assert out_of_scope_auroc(inside, outside) == 0.75  # three of four pairs are in the right order
 
 
-def test_a_class_of_no_class_is_not_counted_in_detection() -> None:
+def test_a_class_of_no_class_is_left_out() -> None:
     names = ["a", "b", "oos"]
-    inside = np.array([[0.8, 0.1, 0.1], [0.1, 0.6, 0.3], [0.1, 0.0, 0.9]])
+    inside = np.array([[0.8, 0.1, 0.1], [0.1, 0.3, 0.6]])
     outside = np.array([[0.2, 0.1, 0.7]])
-    found = measured(inside, [(0,), (1,), (2,)], outside, names, several=False, threshold=None)
+    found = measured(inside, [(0,), (1,)], outside, names, several=False, threshold=None)
     assert found["accuracy"] == 1
     assert found["out-of-scope AUROC"] == 1
     assert "out-of-scope AUROC" not in measured(
-        inside, [(0,), (1,), (2,)], np.empty((0, 0)), names, several=False, threshold=None
+        inside, [(0,), (1,)], np.empty((0, 3)), names, several=False, threshold=None
     )
+
+
+def test_the_threshold_of_scope_separates_best() -> None:
+    inside = np.array([[0.9, 0.1], [0.8, 0.2], [0.6, 0.3], [0.7, 0.1]])
+    outside = np.array([[0.3, 0.2], [0.5, 0.2], [0.1, 0.1], [0.75, 0.0]])
+    found = scope_threshold(inside, outside)
+    assert found == ScopeThreshold(threshold=0.55, detected=0.75, rejected=0.0)
+    assert scope_threshold(inside, outside, 0.65) == ScopeThreshold(threshold=0.65, detected=0.75, rejected=0.25)

@@ -4,6 +4,7 @@ Shapes: `B` texts, `T` tokens, `C` classes, `d` hidden size.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from training.export.topk import top_k
 from training.networks.text_classifier import TextClassifier, pooled
 from training.tasks.classification import label_file
 from training.tasks.classification_export import LABELS, ClassifierExport, probability_table
-from training.tasks.classification_quality import measured
+from training.tasks.classification_quality import OUT_OF_SCOPE, measured, scope_threshold
 from training.tasks.text_classification.reading import known_texts, label_ids, out_of_scope_texts, read_labelled
 from training.tasks.text_classification.settings import ClassificationRecipe
 from training.tasks.text_classification.task import TextClassificationTask
@@ -91,7 +92,12 @@ class TextClassificationExport(ClassifierExport):
         sizes = task.classes.encoder.model_dump(include={"hidden_size", "inner_size", "heads", "layers", "positions"})
         return {
             "network": {"kind": "bert", **sizes, "pooling": recipe.network.pooling},
-            "classes": {"file": LABELS, "count": len(self.labels), "threshold": self._threshold},
+            "classes": {
+                "file": LABELS,
+                "count": len(self.labels),
+                "threshold": self._threshold,
+                "unlisted": OUT_OF_SCOPE if recipe.data.out_of_scope else None,
+            },
             **vocabulary_section(task.tokenizer),
             "limits": {"max_tokens": min(recipe.export.max_tokens, recipe.data.max_tokens)},
         }
@@ -116,15 +122,31 @@ class TextClassificationExport(ClassifierExport):
     def measure(cls, model: Classifier, recipe: ClassificationRecipe, split: str, data_dir: Path) -> dict[str, float]:
         """Return the metrics of a loaded bundle, by the same code that serves it."""
         texts = known_texts(recipe.data, split, data_dir, model.labels)
-        outside = out_of_scope_texts(recipe.data, split, data_dir)
-        return measured(
-            _probabilities(model, [each.text for each in texts]),
+        inside = _probabilities(model, [each.text for each in texts])
+        outside = _probabilities(model, out_of_scope_texts(recipe.data, split, data_dir))
+        found = measured(
+            inside,
             label_ids(texts, model.labels),
-            _probabilities(model, outside),
+            outside,
             model.labels,
             several=recipe.data.multi_label,
             threshold=model.config.classes.threshold,
         )
+        rule = model.config.classes.out_of_scope
+        if rule is not None and len(outside):
+            point = scope_threshold(inside, outside, rule.threshold)
+            found |= {"out-of-scope detected": point.detected, "in-scope rejected": point.rejected}
+        return found
+
+    def calibrated(self, model: Classifier, data_dir: Path) -> Mapping[str, object]:
+        data = self.task.recipe.data
+        outside = [] if data.multi_label else out_of_scope_texts(data, "dev", data_dir)
+        if not outside:
+            return {}
+        texts = [each.text for each in known_texts(data, "dev", data_dir, model.labels)]
+        point = scope_threshold(_probabilities(model, texts), _probabilities(model, outside))
+        classes = model.config.classes.model_dump()
+        return {"classes": {**classes, "out_of_scope": asdict(point)}}
 
     @classmethod
     def card(cls, manifest: BundleManifest[ClassifierConfig]) -> Card:

@@ -68,10 +68,11 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         Raises `ValueError` for a single class, for classes without a training text, and for an encoder that
         does not have the tokens of its tokenizer or the positions that texts need.
         """
+        if recipe.data.out_of_scope:
+            out_of_scope_texts(recipe.data, "train", data_dir)
         texts = read_labelled(recipe.data, "train", data_dir)
         labels = sorted({label for text in texts for label in text.labels})
         if recipe.data.out_of_scope:
-            out_of_scope_texts(recipe.data, "train", data_dir)
             labels = [*(label for label in labels if label != OUT_OF_SCOPE), OUT_OF_SCOPE]
         if len(labels) < 2:
             raise ValueError(f"there is only one class, {labels[0]!r}")

@@ -11,6 +11,7 @@ from models import Classifier
 from models.store import load_bundle
 from tests.fixtures.classification import ERRANDS_RECIPE, train_classifier
 from training.checkpoint import RunDirectory
+from training.data.corpora import get_corpus
 from training.export.bundle import Exported, export_run
 from training.export.verify import ExportError
 from training.recipe import parse_recipe
@@ -49,8 +50,44 @@ def test_the_bundle_is_as_good_as_the_model(
     assert isinstance(model, Classifier)
     found = TextClassificationExport.measure(model, errands_task.recipe, "test", tiny_data_dir)
     expected = errands_task.qualities("test")
-    assert list(found) == list(expected)
-    np.testing.assert_allclose(list(found.values()), list(expected.values()), atol=1e-4)
+    assert list(found) == [*expected, "out-of-scope detected", "in-scope rejected"]
+    np.testing.assert_allclose([found[metric] for metric in expected], list(expected.values()), atol=1e-4)
+
+
+def test_the_threshold_of_scope_is_that_of_the_validation_split(
+    errands_export: Exported, errands_task: TextClassificationTask, tiny_data_dir: Path
+) -> None:
+    model = load_bundle(errands_export.path)
+    assert isinstance(model, Classifier)
+    rule = model.config.classes.out_of_scope
+    assert rule is not None
+    found = TextClassificationExport.measure(model, errands_task.recipe, "dev", tiny_data_dir)
+    assert (found["out-of-scope detected"], found["in-scope rejected"]) == (rule.detected, rule.rejected)
+    assert [each.out_of_scope for each in model.classify(["", " \n"])] == [True, True]
+    texts = [text for _, text in get_corpus("errands").records("dev", tiny_data_dir)]
+    rejected = [each.out_of_scope for each in model.classify(texts)]
+    assert np.mean(rejected) == pytest.approx(rule.rejected, abs=1e-4)
+
+
+def test_texts_of_no_class_are_trained_on_but_not_listed(
+    errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    content = errands_recipe.model_dump()
+    content["data"] |= {"out_of_scope": True, "augment": {"typing_errors": 0.2, "noise": 20}}
+    content["loop"] |= {"epochs": 2}
+    run = RunDirectory(tmp_path / "run")
+    recipe = parse_recipe(content)
+    assert isinstance(recipe, ClassificationRecipe)
+    train_classifier(recipe, tiny_data_dir, run)
+    exported = export_run(run, tmp_path / "bundles", tiny_data_dir, overrides=["export.torchscript=false"])
+    model = load_bundle(exported.path)
+    assert isinstance(model, Classifier)
+    assert (exported.path / "labels.txt").read_text().splitlines()[-1] == "oos"
+    assert "oos" not in model.labels
+    (found,) = model.classify(["zzzz"], 9)
+    assert len(found.labels) <= len(model.labels) == 8
+    assert "oos" not in [each.label for each in found.labels]
+    assert sum(each.probability for each in found.labels) < 1
 
 
 def test_int8_answers_alike_whatever_stands_beside(

@@ -107,7 +107,7 @@ def test_texts_of_no_class_as_a_class(
     task = _task(_recipe(data={"out_of_scope": True}), tiny_data_dir, tmp_path / "run")
     assert task.classes.labels == (*sorted(WORDS), "oos")
     trained = Counter(label for batch in task.batches("train").epoch(0) for label in batch.targets[:, 0].tolist())
-    assert trained[len(WORDS)] == 20
+    assert trained[len(WORDS)] == 30
     assert len(task.predictions(task.batches("dev"))[1]) == 60
     assert 0 <= task.qualities("test")["out-of-scope AUROC"] <= 1
 
@@ -128,7 +128,7 @@ def test_augmentation_is_drawn_anew_for_each_epoch(
     ]
     assert epochs[0] == epochs[2] != epochs[1]
     outside = [sum(count for (_, label), count in epoch.items() if label == len(WORDS)) for epoch in epochs]
-    assert outside == [70, 70, 70]
+    assert outside == [90, 90, 90]
 
 
 # ---- the loss ---------------------------------------------------------------------------------------------
