@@ -79,7 +79,9 @@ class LanguageModel(Model[LanguageModelConfig]):
         self._tokenizer = tokenizer
         self._limit = TextLimit(self.config.limits.max_tokens)
         self.longest_input = self._limit.max_tokens
-        self._end = self.config.special_tokens.end
+        self._end, self._unknown = self.config.special_tokens.end, self.config.special_tokens.unknown
+        outputs = manifest.graphs["next_words"].outputs
+        self._has_unknown = any(each.name == "unknown_log_probability" for each in outputs)
         self.vocab_size = self.config.vocab_size
         self._kernels = tuple(kernel.name for kernel in manifest.softmax.kernels)
         network = self.config.network
@@ -96,7 +98,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         return {"next-word": self.run_next_words, "score": self.run_score, "explain": self.run_explain}
 
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[NextWordsQuery] | list[ScoreQuery]:
-        tokens = (self.config.special_tokens.unknown,) * min(length, self._limit.max_tokens)
+        tokens = (self._unknown,) * min(length, self._limit.max_tokens)
         if operation != "next-word":  # texts without a common prefix, which would be read once
             firsts = [(number % self.vocab_size,) for number in range(count)]
             return [ScoreQuery("", (*first, *tokens[1:]), ("",) * len(tokens), explain=1) for first in firsts]
@@ -139,7 +141,8 @@ class LanguageModel(Model[LanguageModelConfig]):
     ) -> list[NextWords]:
         """Return the `top_k` most probable words after each context, `1 <= top_k <= vocab_size`.
 
-        Words of probability 0 are left out: a model with a sparse-softmax may have fewer than `top_k`.
+        Words of probability 0 are left out: a model with a sparse-softmax may have fewer than `top_k`. What is outside
+        the vocabulary is no word, but has a probability of its own (`unknown_probability`).
         With `after`, each context goes on from a prefix of an earlier result and holds only the words since then
         (at least one), so that a longer prefix costs nothing. `truncate` keeps the last words of too long a context.
 
@@ -178,22 +181,23 @@ class LanguageModel(Model[LanguageModelConfig]):
         """
         if not 1 <= top_k <= self.vocab_size:
             raise QueryError(f"top_k must be between 1 and the vocabulary's {self.vocab_size}, not {top_k}")
-        keep = tail if truncate else None
+        top_k, keep = min(top_k, self.vocab_size - 1), tail if truncate else None  # `<unk>` is no word
         if after is not None:
-            tokens, _ = self._split(context, keep)
+            tokens, words = self._split(context, keep)
             if not tokens:
                 raise QueryError("a continuation needs at least one word; the prefix's own result says what follows it")
-            return NextWordsQuery(context, tuple(tokens), top_k, after)
+            return NextWordsQuery(context, tuple(tokens), top_k, after, unknown=self._unknown_words(tokens, words))
         cache = self._cache
-        read, text = self._read(context, keep)
+        read, text, unknown = self._read(context, keep)
         known = cache.get(read) if cache is not None else None
         if known is not None and len(known.words) >= top_k:
             self._on_lookup(True)
-            same = replace(known, context=context, words=known.words[:top_k])
-            return NextWordsQuery(context, unpacked(read), top_k, read=read, text=text, known=same)
+            same = replace(known, context=context, words=known.words[:top_k], unknown=unknown)
+            return NextWordsQuery(context, unpacked(read), top_k, read=read, text=text, unknown=unknown, known=same)
         start, result = (cache.longest(read) if cache is not None else None) or (0, None)
         self._on_lookup(result is not None)
-        return NextWordsQuery(context, unpacked(read, start), top_k, result.prefix if result else None, read, text)
+        prefix = None if result is None else result.prefix
+        return NextWordsQuery(context, unpacked(read, start), top_k, prefix, read, text, unknown)
 
     def score_query(self, text: str, *, explain: int = 0, truncate: bool = False) -> ScoreQuery:
         """Check and tokenize one sentence; see `score`."""
@@ -207,17 +211,16 @@ class LanguageModel(Model[LanguageModelConfig]):
         if not queries:
             return []
         outputs = ["log_probabilities", "words", "entropy", "mixture_weights", "next_hidden", "next_cell"]
-        values, ids, entropy, weights, hidden, cell = self._run_next_words(queries, outputs)
+        if self._has_unknown:
+            outputs.append("unknown_log_probability")
+        values, ids, entropy, weights, hidden, cell, *rest = self._run_next_words(queries, outputs)
+        unknown = rest[0] if rest else values[ids == self._unknown]  # all words are there
         return [
             NextWords(
                 query.context,
-                tuple(
-                    NextWord(self._tokenizer.word(token), value)
-                    for token, value in zip(
-                        ids[row, : query.top_k].tolist(), values[row, : query.top_k].tolist(), strict=True
-                    )
-                    if value != -math.inf
-                ),
+                tuple(self._words(ids[row, : query.top_k + 1], values[row, : query.top_k + 1])[: query.top_k]),
+                query.unknown,
+                float(unknown[row]),
                 float(entropy[row]),
                 tuple(map(Component, self._kernels, weights[row].tolist())),
                 # Copies, so that a kept prefix does not keep its whole batch.
@@ -236,7 +239,7 @@ class LanguageModel(Model[LanguageModelConfig]):
 
     def run_explain(self, queries: Sequence[ScoreQuery]) -> list[SentenceScore]:
         """Return results with ranks, entropies and alternatives, in the order of the queries."""
-        top_k = max(query.explain for query in queries)
+        top_k = 1 + max(query.explain for query in queries)  # `<unk>` may be among them
         explanations = self._scorer.explanations(self._sequences(queries), top_k)
         return [
             self._sentence_score(query, [self._explained(each, query.explain) for each in found])
@@ -248,11 +251,27 @@ class LanguageModel(Model[LanguageModelConfig]):
 
     def _explained(self, found: Explanation, top_k: int) -> tuple[object, ...]:
         """Return the fields of a `TokenScore` that follow from its explanation."""
-        alternatives = [NextWord(self._tokenizer.word(token), value) for token, value in found.alternatives[:top_k]]
-        return found.log_probability, found.rank, found.entropy, tuple(alternatives)
+        alternatives = [
+            NextWord(self._tokenizer.word(token), value)
+            for token, value in found.alternatives
+            if token != self._unknown
+        ]
+        return found.log_probability, found.rank, found.entropy, tuple(alternatives[:top_k])
 
-    def _read(self, context: str, keep: Keep | None) -> tuple[bytes, str | None]:
-        """Return the packed ids that a context is read as, and the text by which the cache is to find them.
+    def _words(self, ids: Array, values: Array) -> list[NextWord]:
+        """Return the words of ids `[k]`, without `<unk>` and words of probability 0."""
+        return [
+            NextWord(self._tokenizer.word(token), value)
+            for token, value in zip(ids.tolist(), values.tolist(), strict=True)
+            if value != -math.inf and token != self._unknown
+        ]
+
+    def _unknown_words(self, tokens: Sequence[int], words: Sequence[str]) -> tuple[str, ...]:
+        return tuple(word for token, word in zip(tokens, words, strict=True) if token == self._unknown)
+
+    def _read(self, context: str, keep: Keep | None) -> tuple[bytes, str | None, tuple[str, ...]]:
+        """Return the packed ids that a context is read as, the text by which the cache is to find them, and the words
+        that are unknown.
 
         Where the cache knows a beginning of the context, only the rest is tokenized, if the whole is within the limits.
         """
@@ -262,13 +281,14 @@ class LanguageModel(Model[LanguageModelConfig]):
             and self._cache is not None
             and (beginning := self._cache.beginning(checked_text(context))) is not None
         ):
-            length, read = beginning
-            read += packed(self._tokenizer.split(context[length:])[0])
+            length, read, unknown = beginning
+            tokens, words = self._tokenizer.split(context[length:])
+            read += packed(tokens)
             if count(read) <= 1 + self._limit.max_tokens:
-                return read, context
-        tokens, _ = self._split(context, keep)
+                return read, context, unknown + self._unknown_words(tokens, words)
+        tokens, words = self._split(context, keep)
         cut = not whole or (keep is not None and len(tokens) == self._limit.max_tokens)
-        return packed([self._end, *tokens]), None if cut else context
+        return packed([self._end, *tokens]), None if cut else context, self._unknown_words(tokens, words)
 
     def _split(self, text: str, keep: Keep | None) -> tuple[list[int], list[str]]:
         """Return ids and words of a text within the limits."""
@@ -277,16 +297,17 @@ class LanguageModel(Model[LanguageModelConfig]):
         return kept, words if keep is None else keep(words, len(kept))
 
     def _run_next_words(self, queries: Sequence[NextWordsQuery], outputs: list[str]) -> list[Array]:
-        top_k = max(query.top_k for query in queries)
+        # One more, as `<unk>` may be among them; all where the graph does not tell its probability.
+        top_k = 1 + max(query.top_k for query in queries) if self._has_unknown else self.vocab_size
         inputs = padded([query.tokens for query in queries])
         state = self._states([query.after for query in queries])
-        return self.backend.run("next_words", {**inputs, **state, "k": np.array(top_k)}, outputs)
+        return self.backend.run("next_words", {**inputs, **state, "k": np.array(min(top_k, self.vocab_size))}, outputs)
 
     def _sentence_score(self, query: ScoreQuery, facts: Sequence[tuple[Any, ...]]) -> SentenceScore:
         """Return the result of a query; `facts` holds the log-probability of each token, and what explains it."""
-        unknown, end = self.config.special_tokens.unknown, self._tokenizer.word(self._end)
+        end = self._tokenizer.word(self._end)
         spelled = zip((*query.words, end), (*query.tokens, self._end), facts, strict=True)
-        scores = (TokenScore(word, fact[0], token == unknown, *fact[1:]) for word, token, fact in spelled)
+        scores = (TokenScore(word, fact[0], token == self._unknown, *fact[1:]) for word, token, fact in spelled)
         return SentenceScore(query.text, tuple(scores))
 
     def _states(self, prefixes: Sequence[Prefix | None]) -> dict[str, Array]:
@@ -306,5 +327,5 @@ def _remember(query: NextWordsQuery, result: NextWords, cache: PrefixCache[NextW
         state = result.prefix.hidden.nbytes + result.prefix.cell.nbytes
         most = (cache.max_bytes // _CACHE_SHARE - state) // _WORD_BYTES
         words = result.words if len(result.words) <= most else ()  # the state alone saves most of the work
-        kept = replace(result, context="", words=words)
-        cache.put(query.read, kept, state + _WORD_BYTES * len(words), query.text)
+        kept = replace(result, context="", words=words, unknown=())
+        cache.put(query.read, kept, state + _WORD_BYTES * len(words), query.text, query.unknown)

@@ -9,6 +9,7 @@ from typing import Self
 
 from models.backend import Array
 from models.tasks.model import SinglePart, TopKQuery
+from models.text.tokenization import END
 
 __all__ = [
     "Component",
@@ -34,10 +35,14 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class NextWord:
-    """A candidate; `</s>` is the sentence end and `<unk>` any word outside the vocabulary."""
+    """A candidate: a word of the vocabulary, or the sentence end, which is spelled `</s>`."""
 
     word: str
     log_probability: float
+
+    @property
+    def sentence_end(self) -> bool:
+        return self.word == END
 
     @property
     def probability(self) -> float:
@@ -59,11 +64,20 @@ class NextWords:
     context: str
     words: tuple[NextWord, ...]
     """Fewer than asked for where a sparse-softmax gives fewer a probability."""
+    unknown: tuple[str, ...]
+    """The words of the context that are outside the vocabulary, which the model cannot tell apart."""
+    unknown_log_probability: float
+    """Log-probability of any word outside the vocabulary, which is never among the words."""
     entropy: float
-    """Entropy of the whole distribution, in nats."""
+    """Entropy of the whole distribution, in nats; words outside the vocabulary are one outcome."""
     components: tuple[Component, ...]
     prefix: Prefix
     """To continue from without reading the context again."""
+
+    @property
+    def unknown_probability(self) -> float:
+        """Return the probability of any word outside the vocabulary; with all words it sums to 1."""
+        return math.exp(self.unknown_log_probability)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +94,10 @@ class TokenScore:
     """Where asked for: the entropy of the distribution that the word is drawn from, in nats."""
     alternatives: tuple[NextWord, ...] = ()
     """Where asked for: the most probable words instead, the word itself among them where it is one."""
+
+    @property
+    def sentence_end(self) -> bool:
+        return self.word == END and not self.unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +135,8 @@ class NextWordsQuery(TopKQuery):
     it."""
     text: str | None = None
     """The text of these tokens, where longer texts that begin with it are known to begin with these tokens too."""
+    unknown: tuple[str, ...] = ()
+    """The words of the context that are outside the vocabulary."""
     known: NextWords | None = None
     """The result, where it was computed before."""
 

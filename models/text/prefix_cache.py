@@ -19,6 +19,8 @@ _TRIES = 64
 """Largest number of prefixes that a lookup tries, which bounds the time of a miss."""
 _OVERHEAD = 700
 """Bytes of an entry in addition to its value, tokens and text."""
+_WORD_OVERHEAD = 80
+"""Bytes of a word in addition to its letters."""
 
 
 def packed(tokens: Iterable[int]) -> bytes:
@@ -44,7 +46,7 @@ class PrefixCache(Generic[T]):
         self.bytes = 0
         """Rough size of keys and values, in bytes."""
         self._entries: OrderedDict[bytes, tuple[T, int, str | None]] = OrderedDict()
-        self._texts: dict[str, bytes] = {}
+        self._texts: dict[str, tuple[bytes, tuple[str, ...]]] = {}
         self._lengths: Counter[int] = Counter()
         self._lock = threading.Lock()
 
@@ -66,21 +68,24 @@ class PrefixCache(Generic[T]):
                     return length, found
         return None
 
-    def beginning(self, text: str) -> tuple[int, bytes] | None:
-        """Return length and tokens of the longest cached text that is this one or ends in it before a space."""
+    def beginning(self, text: str) -> tuple[int, bytes, tuple[str, ...]] | None:
+        """Return length, tokens and unknown words of the longest cached text that this one is, or begins with before a
+        space.
+        """
         with self._lock:
             for _, length in zip(range(_TRIES), _ends(text), strict=False):
                 found = self._texts.get(text[:length])
                 if found is not None:
-                    return length, found
+                    return length, *found
         return None
 
-    def put(self, tokens: bytes, value: T, size: int, text: str | None = None) -> None:
+    def put(self, tokens: bytes, value: T, size: int, text: str | None = None, unknown: tuple[str, ...] = ()) -> None:
         """Store a value of `size` bytes, unless it alone exceeds the cache.
 
-        `text` is the text of these tokens; its trailing spaces must have no tokens.
+        `text` is the text of these tokens, whose trailing spaces must have no tokens, and `unknown` are its words that
+        all have the token of unknown words.
         """
-        size += len(tokens) + _OVERHEAD
+        size += len(tokens) + _OVERHEAD + sum(_WORD_OVERHEAD + 4 * len(word) for word in unknown)
         if text is not None:
             text = text.rstrip(" ")
             size += len(text) if text.isascii() else 8 * len(text)  # as characters and, once encoded, as UTF-8
@@ -89,11 +94,11 @@ class PrefixCache(Generic[T]):
             if size > self.max_bytes:
                 return
             if text is not None and text in self._texts:
-                self._drop(self._texts[text])
+                self._drop(self._texts[text][0])
             self._entries[tokens] = value, size, text
             self._lengths[count(tokens)] += 1
             if text is not None:
-                self._texts[text] = tokens
+                self._texts[text] = tokens, unknown
             self.bytes += size
             while self.bytes > self.max_bytes:
                 self._drop(next(iter(self._entries)))

@@ -76,7 +76,7 @@ Texts = Annotated[
 
 ModelName = Annotated[
     Text | None,
-    Field(description='Such as "next-word" or "next-word:1"; optional where one model serves the task.'),
+    Field(description='Such as "next-word" or "next-word:2"; optional where one model serves the task.'),
 ]
 Truncate = Annotated[bool, Field(description="Cut a text that is too long instead of refusing it.")]
 TIMEOUT_HEADER = "X-Request-Timeout-Ms"

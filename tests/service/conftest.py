@@ -122,8 +122,10 @@ def serve(library: LanguageModel, gate: Gate, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def copied_models(tmp_path: Path) -> Path:
-    """A model directory with a copy of the bundled language model, to be spoilt."""
-    shutil.copytree(BUNDLED / "next-word", tmp_path / "models" / "next-word")
+    """A model directory with a copy of the bundled language model as version 1, to be spoilt."""
+    (bundled,) = (BUNDLED / "next-word").iterdir()
+    manifest = Path(shutil.copytree(bundled, tmp_path / "models" / "next-word" / "1")) / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"version": 1}))
     return tmp_path / "models"
 
 

@@ -52,11 +52,12 @@ Finite = Annotated[float | None, BeforeValidator(_finite)]
 
 
 class Word(Result):
-    """`</s>` is the end of the sentence, `<unk>` any word outside the vocabulary."""
+    """A word of the vocabulary, or the end of the sentence, which is spelled `</s>`."""
 
     word: str
     probability: float
     log_probability: float
+    sentence_end: bool
 
 
 class ComponentWeight(Result):
@@ -74,6 +75,10 @@ class NextWordResult(Result):
 
     context: str
     words: list[Word]
+    unknown: Annotated[list[str], Field(description="Words of the context that are outside the vocabulary.")]
+    unknown_probability: Annotated[
+        float, Field(description="Probability of any word outside the vocabulary; with all words it sums to 1.")
+    ]
     entropy: float
     components: list[ComponentWeight] | None = None
 
@@ -87,7 +92,8 @@ class Token(Result):
 
     word: str
     log_probability: Annotated[Finite, Field(description="`null` where the probability is 0.")]
-    unknown: bool
+    unknown: Annotated[bool, Field(description="The word is outside the vocabulary.")]
+    sentence_end: bool
 
 
 class ExplainedToken(Token):

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models import LanguageModel, QueryError
+from models.reading import parse_manifest
 from models.tasks.language_results import NextWord, ScoreQuery, TokenScore
 
 CLOSE = 1e-5
@@ -185,10 +186,47 @@ def test_the_distribution_sums_to_one(model, context):
 @pytest.mark.parametrize("context", TEXTS)
 def test_all_words_are_the_distribution(model, tokenizer, context):
     (result,) = model.next_words([context], model.vocab_size)
-    assert math.fsum(word.probability for word in result.words) == pytest.approx(1, abs=CLOSE)
+    whole = math.fsum([*(word.probability for word in result.words), result.unknown_probability])
+    assert whole == pytest.approx(1, abs=CLOSE)
+    assert len(result.words) == model.vocab_size - 1
     assert log_probabilities(result) == sorted(log_probabilities(result), reverse=True)
     table = {tokenizer.word(index): value for index, value in enumerate(model.distribution([context])[0].tolist())}
-    assert {word.word: word.log_probability for word in result.words} == pytest.approx(table, abs=CLOSE)
+    found = {word.word: word.log_probability for word in result.words} | {"<unk>": result.unknown_log_probability}
+    assert found == pytest.approx(table, abs=CLOSE)
+
+
+def test_unknown_words_of_the_context_are_named(model):
+    known, unknown, mixed = model.next_words(["we had a very", "Zzyzx", "Tom met Zzyzx and QWRT zzyzx ."], 3)
+    assert (known.unknown, unknown.unknown, mixed.unknown) == ((), ("Zzyzx",), ("Zzyzx", "QWRT", "zzyzx"))
+    (after,) = model.next_words(["zyxwv is"], 3, after=[mixed.prefix])
+    assert after.unknown == ("zyxwv",)
+
+
+def test_the_unknown_word_is_never_listed(model):
+    """After these contexts it is among the most probable words."""
+    for found in model.next_words(["his name is", "the capital of", "she lives in"], 20):
+        assert len(found.words) == 20
+        assert "<unk>" not in [word.word for word in found.words]
+        assert found.unknown_log_probability > found.words[-1].log_probability
+
+
+def test_a_graph_that_does_not_tell_the_probability_of_unknown_words_is_sorted(model, tokenizer):
+    content = model.manifest.model_dump(mode="json")
+    outputs = content["graphs"]["next_words"]["outputs"]
+    content["graphs"]["next_words"]["outputs"] = [each for each in outputs if "unknown" not in each["name"]]
+    old = LanguageModel(parse_manifest(content), tokenizer, model.backend)
+    for ours, theirs in zip(old.next_words(TEXTS, 5), model.next_words(TEXTS, 5), strict=True):
+        assert ours.words == theirs.words
+        assert ours.unknown_log_probability == pytest.approx(theirs.unknown_log_probability, abs=CLOSE)
+
+
+def test_the_sentence_end_is_told_from_words(model):
+    (found,) = model.next_words(["thank you very much ."], 3)
+    assert [word.sentence_end for word in found.words] == [word.word == "</s>" for word in found.words]
+    assert found.words[0].sentence_end
+    (score,) = model.score(["a </s>"])
+    assert [(token.word, token.unknown, token.sentence_end) for token in score.tokens][-1] == ("</s>", False, True)
+    assert sum(token.sentence_end for token in score.tokens) == 1
 
 
 @pytest.mark.parametrize("context", TEXTS)

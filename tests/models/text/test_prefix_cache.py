@@ -69,16 +69,16 @@ def test_what_is_put_again_replaces(cache):
     before = cache.bytes
     cache.put(packed([1]), "b", 10, "my")
     assert (cache.get(packed([1])), len(cache), cache.bytes) == ("b", 1, before)
-    assert (cache.beginning("an"), cache.beginning("my")) == (None, (2, packed([1])))
+    assert (cache.beginning("an"), cache.beginning("my")) == (None, (2, packed([1]), ()))
 
 
 def test_a_text_is_found_at_the_beginning_of_longer_ones(cache):
     cache.put(packed([1]), "", 10, "")
     cache.put(packed([1, 2]), "", 10, "we  ")
     cache.put(packed([1, 2, 3]), "", 10, "we had")
-    assert cache.beginning("we had a very") == cache.beginning("we had") == (6, packed([1, 2, 3]))
-    assert cache.beginning("we hadn't") == cache.beginning("we   ") == cache.beginning("we") == (2, packed([1, 2]))
-    assert cache.beginning("") == cache.beginning("  ") == cache.beginning("  we had") == (0, packed([1]))
+    assert cache.beginning("we had a very") == cache.beginning("we had") == (6, packed([1, 2, 3]), ())
+    assert cache.beginning("we hadn't") == cache.beginning("we   ") == cache.beginning("we") == (2, packed([1, 2]), ())
+    assert cache.beginning("") == cache.beginning("  ") == cache.beginning("  we had") == (0, packed([1]), ())
     assert cache.beginning("wehad") is cache.beginning("we\nhad") is None
 
 
@@ -88,6 +88,20 @@ def test_texts_count(text, size):
     with_text.put(packed([1]), "", 10, text)
     without.put(packed([1]), "", 10)
     assert with_text.bytes - without.bytes == size
+
+
+def test_unknown_words_are_those_of_the_text():
+    """Texts of the same tokens may have different unknown words."""
+    cache = PrefixCache(100_000)
+    cache.put(packed([1, 0]), "", 10, "a zzyzx", ("zzyzx",))
+    known = cache.bytes
+    assert cache.beginning("a zzyzx is") == (7, packed([1, 0]), ("zzyzx",))
+    cache.put(packed([1, 0]), "", 10, "a qwrt", ("qwrt",))
+    assert cache.beginning("a zzyzx is") is None
+    assert cache.beginning("a qwrt is") == (6, packed([1, 0]), ("qwrt",))
+    assert cache.bytes <= known
+    cache.put(packed([1, 0]), "", 10, "a qwrt", ("q" * 10_000,))
+    assert cache.bytes > known + 10_000
 
 
 @given(st.lists(st.tuples(TOKENS, st.integers(0, 900), st.none() | TEXTS), max_size=30), TOKENS, TEXTS)
@@ -104,7 +118,7 @@ def test_it_is_a_bounded_dictionary(puts, asked, asked_text):
         plain[tokens] = ((tokens, size), text)
         assert small.bytes <= 4000
         assert sum(small._lengths.values()) == len(small) == len(small._entries)
-        assert all(small._entries[key][2] == text for text, key in small._texts.items())
+        assert all(small._entries[key][2] == text for text, (key, _) in small._texts.items())
     texts = {text: tokens for tokens, (_, text) in plain.items() if text is not None}
     assert cache.get(packed(asked)) == plain.get(asked, (None,))[0]
     prefixes = [length for length in range(len(asked) - 1, 0, -1) if asked[:length] in plain]
@@ -112,7 +126,7 @@ def test_it_is_a_bounded_dictionary(puts, asked, asked_text):
     assert cache.longest(packed(asked)) == expected
     known = [text for text in texts if f"{asked_text} ".startswith(f"{text} ")]
     best = max(known, key=len, default=None)
-    assert cache.beginning(asked_text) == (None if best is None else (len(best), packed(texts[best])))
+    assert cache.beginning(asked_text) == (None if best is None else (len(best), packed(texts[best]), ()))
     assert small.get(packed(asked)) in (None, asked)
 
 

@@ -117,7 +117,7 @@ def other_network(bundle, monkeypatch):
     """The graphs load, and refuse the state that the model hands them."""
     path = bundle / "manifest.json"
     content = json.loads(path.read_text())
-    content["network"]["hidden_size"] -= 1
+    content["config"]["network"]["hidden_size"] -= 1
     path.write_text(json.dumps(content))
     return "its warm-up failed: InvalidArgument"
 

@@ -216,13 +216,13 @@ def test_an_int8_export_has_graphs_for_gpus(
     assert [graph.devices for graph in tiny_export.manifest.graphs.values()] == [{}, {}]
 
 
-FORMAT_1 = Path(__file__).parents[3] / "models" / "bundled" / "next-word" / "1"
+NEXT_WORD = Path(__file__).parents[3] / "models" / "bundled" / "next-word" / "2"
 
 
 @pytest.fixture
 def without_device_graphs(tmp_path: Path) -> Path:
     """The bundled `intents` as it was before it had a graph for GPUs."""
-    bundle = Path(shutil.copytree(FORMAT_1.parents[1] / "intents" / "1", tmp_path / "intents" / "1"))
+    bundle = Path(shutil.copytree(NEXT_WORD.parents[1] / "intents" / "1", tmp_path / "intents" / "1"))
     (bundle / "classify.cuda.onnx").unlink()
     content = json.loads((bundle / MANIFEST).read_text(encoding="utf-8"))
     content["graphs"]["classify"]["devices"] = {}
@@ -233,7 +233,7 @@ def without_device_graphs(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("float16", [True, False])
 def test_graphs_for_gpus_are_added_to_a_bundle(float16: bool, without_device_graphs: Path) -> None:
-    bundle, bundled = without_device_graphs, FORMAT_1.parents[1] / "intents" / "1"
+    bundle, bundled = without_device_graphs, NEXT_WORD.parents[1] / "intents" / "1"
     before = _contents(bundle)
     assert add_device_graphs(bundle, float16=float16) == ["classify.cuda.onnx"]
     assert validate(bundle) == []
@@ -244,9 +244,9 @@ def test_graphs_for_gpus_are_added_to_a_bundle(float16: bool, without_device_gra
 
 
 def test_a_bundle_that_needs_none_stays_as_it_is(tmp_path: Path) -> None:
-    bundle = Path(shutil.copytree(FORMAT_1, tmp_path / "next-word" / "1"))
+    bundle = Path(shutil.copytree(NEXT_WORD, tmp_path / "next-word" / "2"))
     assert add_device_graphs(bundle) == []
-    assert _contents(bundle) == _contents(FORMAT_1)
+    assert _contents(bundle) == _contents(NEXT_WORD)
 
 
 # ---- versions and failures --------------------------------------------------------------------------------

@@ -46,15 +46,19 @@ def _without_torchscript(manifest: Manifest) -> Manifest:
     return manifest.model_copy(update={"graphs": graphs})
 
 
+def _difference_from(model: RecurrentLanguageModel) -> Callable[[Backend], float]:
+    return partial(largest_difference, model=model, graphs=language_model_graphs(model))
+
+
 def test_a_sound_bundle_passes_with_both_backends(tiny_export: Exported, tiny_model: RecurrentLanguageModel) -> None:
-    differences = verify_bundle(tiny_export.path, tiny_export.manifest, partial(largest_difference, model=tiny_model))
+    differences = verify_bundle(tiny_export.path, tiny_export.manifest, _difference_from(tiny_model))
     assert list(differences) == ["onnx", "torchscript"]
     assert all(0 <= difference <= TOLERANCE for difference in differences.values())
 
 
 def test_only_the_backends_a_bundle_has_are_compared(tiny_export: Exported, tiny_model: RecurrentLanguageModel) -> None:
     manifest = _without_torchscript(tiny_export.manifest)
-    assert list(verify_bundle(tiny_export.path, manifest, partial(largest_difference, model=tiny_model))) == ["onnx"]
+    assert list(verify_bundle(tiny_export.path, manifest, _difference_from(tiny_model))) == ["onnx"]
 
 
 def test_graphs_for_gpus_are_held_to_what_int8_costs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +90,7 @@ def test_sizes_differ_from_the_traced_ones() -> None:
 def test_tampered_weights_are_found(bundle: Path, tiny_export: Exported, tiny_model: RecurrentLanguageModel) -> None:
     _spoil(bundle, 3.0)
     with pytest.raises(ExportError, match=r"the onnx graphs differ from the model by .* above 1e-04"):
-        verify_bundle(bundle, tiny_export.manifest, partial(largest_difference, model=tiny_model))
+        verify_bundle(bundle, tiny_export.manifest, _difference_from(tiny_model))
 
 
 def test_a_weight_that_is_no_number_is_found(
@@ -94,7 +98,7 @@ def test_a_weight_that_is_no_number_is_found(
 ) -> None:
     _spoil(bundle, math.nan)
     with pytest.raises(ExportError, match="the onnx graphs differ from the model by nan"):
-        verify_bundle(bundle, tiny_export.manifest, partial(largest_difference, model=tiny_model))
+        verify_bundle(bundle, tiny_export.manifest, _difference_from(tiny_model))
 
 
 def test_a_model_whose_outputs_are_no_numbers_is_found(
@@ -103,7 +107,7 @@ def test_a_model_whose_outputs_are_no_numbers_is_found(
     broken = copy.deepcopy(tiny_model)
     torch.nn.init.constant_(broken.output_layer.prior, math.nan)
     with pytest.raises(ExportError, match="nan"):
-        verify_bundle(tiny_export.path, tiny_export.manifest, partial(largest_difference, model=broken))
+        verify_bundle(tiny_export.path, tiny_export.manifest, _difference_from(broken))
 
 
 Run = Callable[..., list[Array]]
@@ -129,7 +133,7 @@ def test_the_torchscript_file_is_compared_too(
     other.output_layer.projections[0] += 0.1
     monkeypatch.setattr(OnnxBackend, "run", _as_eager(other))
     with pytest.raises(ExportError, match="the torchscript graphs differ"):
-        verify_bundle(tiny_export.path, tiny_export.manifest, partial(largest_difference, model=other))
+        verify_bundle(tiny_export.path, tiny_export.manifest, _difference_from(other))
 
 
 def test_largest_difference_is_what_was_added(
@@ -144,7 +148,7 @@ def test_largest_difference_is_what_was_added(
 
     monkeypatch.setattr(OnnxBackend, "run", run)
     backend = OnnxBackend(tiny_export.path, tiny_export.manifest, threads=1)
-    assert largest_difference(backend, tiny_model) == pytest.approx(0.25)
+    assert largest_difference(backend, tiny_model, language_model_graphs(tiny_model)) == pytest.approx(0.25)
 
 
 def test_what_lies_behind_a_length_is_not_compared(
@@ -161,7 +165,7 @@ def test_what_lies_behind_a_length_is_not_compared(
 
     monkeypatch.setattr(OnnxBackend, "run", run)
     backend = OnnxBackend(tiny_export.path, tiny_export.manifest, threads=1)
-    assert largest_difference(backend, tiny_model) == 0
+    assert largest_difference(backend, tiny_model, language_model_graphs(tiny_model)) == 0
 
 
 # ---- sparse layers ----------------------------------------------------------------------------------------
@@ -183,7 +187,7 @@ def _probable(values: Array) -> Array:
 def test_minus_infinity_in_the_same_places_is_no_difference(
     sparse_export: Exported, sparse_model: RecurrentLanguageModel
 ) -> None:
-    largest = partial(largest_difference, model=sparse_model)
+    largest = _difference_from(sparse_model)
     differences = verify_bundle(sparse_export.path, sparse_export.manifest, largest)
     assert all(0 <= difference <= TOLERANCE for difference in differences.values())
 
@@ -201,7 +205,7 @@ def test_another_word_that_is_impossible_is_found(
 
     monkeypatch.setattr(OnnxBackend, "run", run)
     with pytest.raises(ExportError, match="differ from the model by inf"):
-        verify_bundle(sparse_export.path, sparse_export.manifest, partial(largest_difference, model=sparse_model))
+        verify_bundle(sparse_export.path, sparse_export.manifest, _difference_from(sparse_model))
 
 
 def test_positions_that_rounding_may_decide_are_not_compared(
@@ -220,9 +224,9 @@ def test_positions_that_rounding_may_decide_are_not_compared(
         pairs[:, 1] = pairs[:, 0] * factor
     monkeypatch.setattr(OnnxBackend, "run", _as_eager(other))
     backend = OnnxBackend(sparse_export.path, sparse_export.manifest, threads=1)
-    assert largest_difference(backend, model) <= TOLERANCE
+    assert largest_difference(backend, model, language_model_graphs(model)) <= TOLERANCE
     monkeypatch.setattr("training.tasks.language_model.verification.TOLERANCE", -1.0)  # all are compared
-    assert largest_difference(backend, model) > 0.1
+    assert largest_difference(backend, model, language_model_graphs(model)) > 0.1
 
 
 def test_where_no_position_can_be_compared_nothing_is_promised(
@@ -232,4 +236,4 @@ def test_where_no_position_can_be_compared_nothing_is_promised(
     for parameter in model.output_layer.parameters():
         parameter.zero_()
     with pytest.raises(ExportError, match="no position tells the 4 best words from the others"):
-        verify_bundle(sparse_export.path, sparse_export.manifest, partial(largest_difference, model=model))
+        verify_bundle(sparse_export.path, sparse_export.manifest, _difference_from(model))

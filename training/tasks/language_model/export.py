@@ -33,7 +33,7 @@ class LanguageModelExport(TaskExport):
 
     def __init__(self, task: LanguageModelTask) -> None:
         self.task = task
-        self.graphs = language_model_graphs(task.model)
+        self.graphs = language_model_graphs(task.model, task.tokenizer.unknown_id)
 
     def files(self) -> Mapping[str, Callable[[Path], object]]:
         return {TOKENIZER: self.task.tokenizer.save}
@@ -47,7 +47,7 @@ class LanguageModelExport(TaskExport):
         }
 
     def largest_difference(self, backend: Backend) -> float:
-        return largest_difference(backend, self.task.model)
+        return largest_difference(backend, self.task.model, self.graphs)
 
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
         return {name: quantize_int8(model) for name, model in models.items()}

@@ -29,13 +29,17 @@ class _StatefulGraph(nn.Module):
 class NextWordsGraph(_StatefulGraph):
     """The most probable words after each sequence, without handing out the distribution over all `V`."""
 
+    def __init__(self, model: RecurrentLanguageModel, unknown: int) -> None:
+        super().__init__(model)
+        self._unknown = unknown
+
     def forward(
         self, tokens: Tensor, lengths: Tensor, hidden: Tensor, cell: Tensor, k: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
         """tokens `[B, T]`, lengths `[B]`, hidden and cell `[L, B, d]`, k `[]`.
 
         -> log-probabilities `[B, k]` and ids `[B, k]` of the k best words, entropy `[B]` in nats, mixture weights
-        `[B, K]`, new hidden and cell `[L, B, d]`.
+        `[B, K]`, log-probability `[B]` of the unknown word, new hidden and cell `[L, B, d]`.
         """
         outputs, (hidden, cell) = self.model(tokens, (hidden, cell), lengths)
         last = outputs[torch.arange(tokens.shape[0], device=tokens.device), lengths - 1]
@@ -44,7 +48,8 @@ class NextWordsGraph(_StatefulGraph):
         probabilities = log_probabilities.exp()
         entropy = -torch.where(probabilities > 0, probabilities * log_probabilities, 0.0).sum(-1)
         values, ids = top_k(log_probabilities, k)
-        return values, ids, entropy, layer.mixture_weights(last), hidden, cell
+        unknown = log_probabilities[:, self._unknown]
+        return values, ids, entropy, layer.mixture_weights(last), unknown, hidden, cell
 
 
 class ScoreGraph(_StatefulGraph):
@@ -62,8 +67,8 @@ class ScoreGraph(_StatefulGraph):
         return scores.view_as(targets), hidden, cell
 
 
-def language_model_graphs(model: RecurrentLanguageModel) -> Mapping[str, ExportGraph]:
-    """Return the graphs `next_words` and `score` of a model."""
+def language_model_graphs(model: RecurrentLanguageModel, unknown: int = 0) -> Mapping[str, ExportGraph]:
+    """Return the graphs `next_words` and `score` of a model; `unknown` is the id of the unknown word."""
     layers, size = model.network.state_shape
     vocabulary, components = model.output_layer.weight.shape[0], model.output_layer.num_components
     state = ("float32", (layers, "batch", size))
@@ -81,6 +86,7 @@ def language_model_graphs(model: RecurrentLanguageModel) -> Mapping[str, ExportG
             "words": ("int64", ("batch", "k")),
             "entropy": ("float32", ("batch",)),
             "mixture_weights": ("float32", ("batch", components)),
+            "unknown_log_probability": ("float32", ("batch",)),
             **next_state,
         },
     )
@@ -91,7 +97,9 @@ def language_model_graphs(model: RecurrentLanguageModel) -> Mapping[str, ExportG
     shared = example_inputs(model, batch_size=3, steps=7, seed=0)
     targets = torch.randint(vocabulary, (3, 7), generator=torch.Generator().manual_seed(1))
     return {
-        "next_words": ExportGraph(NextWordsGraph(model), next_words, (*shared, torch.tensor(min(5, vocabulary)))),
+        "next_words": ExportGraph(
+            NextWordsGraph(model, unknown), next_words, (*shared, torch.tensor(min(5, vocabulary)))
+        ),
         "score": ExportGraph(ScoreGraph(model), score, (*shared, targets)),
     }
 

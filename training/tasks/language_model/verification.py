@@ -3,6 +3,8 @@
 Shapes: `B` sequences, `T` time steps.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,7 +14,7 @@ from training.export.graphs import ExportGraph
 from training.export.verify import TOLERANCE, ExportError, absolute_difference, both_outputs
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import State
-from training.tasks.language_model.graphs import example_inputs, language_model_graphs
+from training.tasks.language_model.graphs import example_inputs
 
 __all__ = ["SHAPES", "largest_difference"]
 
@@ -21,13 +23,13 @@ SHAPES = ((1, 1), (2, 40), (5, 11))
 
 
 @torch.no_grad()
-def largest_difference(backend: Backend, model: RecurrentLanguageModel) -> float:
-    """Return the largest difference from the model over all graphs, all outputs and all `SHAPES`.
+def largest_difference(backend: Backend, model: RecurrentLanguageModel, graphs: Mapping[str, ExportGraph]) -> float:
+    """Return the largest difference from the model over all its graphs, all outputs and all `SHAPES`.
 
     Positions behind a sequence's length are not compared, nor those where rounding may change which classes a sparse
     layer keeps. Raises `ExportError` where that leaves no position.
     """
-    graphs = language_model_graphs(model.eval())
+    model.eval()
     worst, compared = 0.0, 0
     for seed, (batch_size, steps) in enumerate(SHAPES):
         tokens, lengths, hidden, cell = example_inputs(model, batch_size=batch_size, steps=steps, seed=10 + seed)
@@ -61,7 +63,9 @@ def _difference(backend: Backend, name: str, graph: ExportGraph, inputs: tuple[T
         for values in (expected, got):
             # Ranks of equal probabilities may differ, so compare word by word.
             by_word = np.take_along_axis(values["log_probabilities"], values.pop("words").argsort(1), 1)
-            values["log_probabilities"], values["entropy"] = by_word[last], values["entropy"][last]
+            values["log_probabilities"] = by_word[last]
+            for name in ("entropy", "unknown_log_probability"):
+                values[name] = values[name][last]
     else:
         for values in (expected, got):
             values["log_probabilities"] = values["log_probabilities"][valid.numpy()]

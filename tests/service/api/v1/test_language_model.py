@@ -96,8 +96,8 @@ def test_one_context(client, library):
     manifest = library.manifest
     assert (response.json()["model"], response.json()["version"]) == (manifest.name, manifest.version)
     (answer,) = results(response)
-    assert set(answer) == {"context", "words", "entropy"}
-    assert set(answer["words"][0]) == {"word", "probability", "log_probability"}
+    assert set(answer) == {"context", "words", "unknown", "unknown_probability", "entropy"}
+    assert set(answer["words"][0]) == {"word", "probability", "log_probability", "sentence_end"}
     assert answer["words"][0]["word"] == "much"
     assert len(answer["words"]) == 10
     assert_same_words(answer, library.next_words(["thank you very"])[0])
@@ -116,8 +116,17 @@ def test_more_texts_than_a_batch_holds_are_answered_in_order(client):
 
 def test_the_whole_vocabulary_may_be_asked_for(client, library):
     (answer,) = results(next_word(client, context="a", top_k=library.vocab_size))
-    assert len({word["word"] for word in answer["words"]}) == library.vocab_size
-    assert sum(word["probability"] for word in answer["words"]) == pytest.approx(1, abs=1e-4)
+    assert len({word["word"] for word in answer["words"]} - {"<unk>"}) == library.vocab_size - 1
+    whole = sum(word["probability"] for word in answer["words"]) + answer["unknown_probability"]
+    assert whole == pytest.approx(1, abs=1e-4)
+
+
+def test_unknown_words_are_those_of_each_context(client):
+    for _ in range(2):  # the second time from the prefix cache
+        first, second, third = results(next_word(client, context=["my zzyzx", "my QWRT", "my dog"], top_k=1))
+        assert (first["unknown"], second["unknown"], third["unknown"]) == (["zzyzx"], ["QWRT"], [])
+    (longer,) = results(next_word(client, context="my QWRT and zyxwv", top_k=1))
+    assert longer["unknown"] == ["QWRT", "zyxwv"]
 
 
 def test_explain_returns_the_weight_of_each_component(client, library):
@@ -160,12 +169,22 @@ def test_an_explained_score_lists_rank_entropy_and_alternatives(client, library)
     for token, known in zip(tokens, expected.tokens, strict=True):
         assert [each["word"] for each in token["alternatives"]] == [each.word for each in known.alternatives]
         assert {"probability", "log_probability"} < set(token["alternatives"][0])
-    assert set(tokens[0]) == {"word", "log_probability", "unknown", "rank", "entropy", "alternatives"}
+    assert set(tokens[0]) == {
+        "word",
+        "log_probability",
+        "unknown",
+        "sentence_end",
+        "rank",
+        "entropy",
+        "alternatives",
+    }
 
 
 def test_without_explain_tokens_are_as_before(client):
     (result,) = score(client, text="we had", top_k=3).json()["results"]
-    assert {frozenset(token) for token in result["tokens"]} == {frozenset({"word", "log_probability", "unknown"})}
+    assert {frozenset(token) for token in result["tokens"]} == {
+        frozenset({"word", "log_probability", "unknown", "sentence_end"})
+    }
 
 
 @pytest.mark.parametrize("top_k", [0, 101])

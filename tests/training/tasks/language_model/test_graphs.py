@@ -37,8 +37,8 @@ def _alone(model: RecurrentLanguageModel, inputs: tuple[Tensor, ...], row: int) 
 @pytest.mark.parametrize("k", [1, 4, V])
 def test_next_words_is_the_top_of_the_distribution(model: RecurrentLanguageModel, k: int) -> None:
     inputs = example_inputs(model, batch_size=4, steps=6, seed=3)
-    graph = language_model_graphs(model)["next_words"].module
-    values, words, entropy, weights, hidden, cell = graph(*inputs, torch.tensor(k))
+    graph = language_model_graphs(model, unknown=3)["next_words"].module
+    values, words, entropy, weights, unknown, hidden, cell = graph(*inputs, torch.tensor(k))
     assert values.shape == words.shape == (4, k)
     for row in range(4):
         outputs, last_hidden, last_cell = _alone(model, inputs, row)
@@ -48,6 +48,7 @@ def test_next_words_is_the_top_of_the_distribution(model: RecurrentLanguageModel
         assert words[row].tolist() == best.indices[:k].tolist()
         torch.testing.assert_close(entropy[row], torch.distributions.Categorical(logits=log_prob).entropy())
         torch.testing.assert_close(weights[row], model.output_layer.mixture_weights(outputs[-1:])[0])
+        torch.testing.assert_close(unknown[row], log_prob[3])
         torch.testing.assert_close(hidden[:, row], last_hidden)
         torch.testing.assert_close(cell[:, row], last_cell)
 
