@@ -107,6 +107,8 @@ class ExplainedToken(Token):
 class ScoreResult(Result):
     """Log-probability (base e) of a text and its end, and the perplexity per token.
 
+    Most sentences end with punctuation: compare texts that end alike.
+
     Both are `null` where a token has probability 0, which a sparse-softmax gives all words but the best: JSON has no
     infinity.
     """
