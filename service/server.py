@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from service.app import create_app
 from service.connections import Connections
-from service.memory import use_few_arenas
+from service.memory import limit_heap
 from service.metrics import Metrics
 from service.middleware import DRAINING
 from service.protocol import BoundedProtocol
@@ -92,7 +92,7 @@ class Server(uvicorn.Server):
 def prepare(settings: Settings) -> None:
     """Do what every process does first."""
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    use_few_arenas()
+    limit_heap()
     _allow_open_files(settings.limit_connections + _OTHER_FILES)
 
 

@@ -12,17 +12,17 @@ from service import memory
 
 @pytest.mark.parametrize(
     ("call", "name", "arguments"),
-    [(memory.use_few_arenas, "mallopt", (-8, 2)), (memory.trim_heap, "malloc_trim", (0,))],
+    [(memory.limit_heap, "mallopt", [(-8, 2), (-3, 4 << 20)]), (memory.trim_heap, "malloc_trim", [(0,)])],
 )
 def test_glibc_is_asked(monkeypatch, call, name, arguments):
     asked = []
     library = type("Library", (), {name: staticmethod(lambda *given: asked.append(given))})
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
     call()
-    assert asked == [arguments]
+    assert asked == arguments
 
 
-@pytest.mark.parametrize("call", [memory.use_few_arenas, memory.trim_heap])
+@pytest.mark.parametrize("call", [memory.limit_heap, memory.trim_heap])
 def test_other_c_libraries_are_left_alone(monkeypatch, call):
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     call()
