@@ -17,7 +17,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from models import Classifier
+from models import Classifier, QueryError
 from models.store import load_bundle
 from models.tasks.text_classification import Classification
 from training.data.corpora import get_corpus
@@ -86,9 +86,15 @@ def main(
     ]
     table = Table("", *(str(bundle) for bundle in bundles))
     for name, some, value in rows:
-        found = (model.classify(some, truncate=True) for model in classifiers)
-        table.add_row(name, *(f"{value(each):.2f}" for each in found))
+        table.add_row(name, *(_cell(model, some, value) for model in classifiers))
     Console().print(table)
+
+
+def _cell(model: Classifier, texts: Sequence[str], value: Callable[[list[Classification]], float]) -> str:
+    try:
+        return f"{value(model.classify(texts, truncate=True)):.2f}"
+    except QueryError:  # classifiers that do not know what is out of scope refuse empty texts
+        return "refused"
 
 
 def with_edits(texts: Sequence[str], seed: int = 1) -> list[str]:

@@ -123,7 +123,7 @@ def test_prometheus_has_no_complaint_of_its_metrics(start, workers):
 
 
 def test_models_of_the_user_are_served_too(start, tmp_path):
-    source = podman.ROOT / "models/bundled/intents/1"
+    source = podman.ROOT / "models/bundled/intents/2"
     shutil.copytree(source, tmp_path / "my-intents" / "7")
     manifest = tmp_path / "my-intents" / "7" / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"name": "my-intents", "version": 7}))

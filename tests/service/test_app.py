@@ -32,7 +32,7 @@ def test_a_missing_model_directory_is_refused_at_once(tmp_path):
 
 
 def test_an_unknown_model_is_refused_at_once():
-    with pytest.raises(UnknownModelError, match="unknown model 'nope'; known models: de-en:1, intents:1, next-word"):
+    with pytest.raises(UnknownModelError, match="unknown model 'nope'; known models: de-en:1, intents:2, next-word"):
         create_app(Settings(models=("next-word", "nope")))
 
 

@@ -189,12 +189,17 @@ def _write(export: _Export, references: Mapping[str, float]) -> Exported:
         save_torchscript(special.graphs, export.directory / special.torchscript)
     manifest = export.manifest()
     differences = verify_bundle(export.directory, manifest, special.largest_difference)
-    test, int8 = export.measure("test"), None
-    if export.recipe.export.quantization == "int8":
-        test = _quantize(export, models, test)
+    quantized, int8 = export.recipe.export.quantization == "int8", None
+    float32 = export.measure("test") if quantized else []
+    if quantized:
+        save_graphs(with_cuda_graphs(special.quantize(models)), export.directory)
+        verify_device_graphs(export.directory, export.manifest(), special.largest_difference)
+    export.write(export.manifest())
     export.calibrated = special.calibrated(load_bundle(export.directory), export.task.data_dir)
-    dev = export.measure("dev")
-    if export.recipe.export.quantization == "none" and special.quantization is not None:
+    dev, test = export.measure("dev"), export.measure("test")
+    if quantized:
+        export.quantization = {"kind": special.quantization, **test[0], "float32_value": float32[0]["value"]}
+    elif special.quantization is not None:
         int8 = _compared(export, models, dev)
     export.quality += [*dev, *test]
     for corpus in export.recipe.export.also_test_on:
@@ -226,18 +231,6 @@ def _compared(
         loss=(-change if export.task.maximize else change) / export.special.point,
         megabytes=(sizes[0], sizes[1]),
     )
-
-
-def _quantize(
-    export: _Export, models: Mapping[str, onnx.ModelProto], float32: list[dict[str, object]]
-) -> list[dict[str, object]]:
-    """Replace the ONNX graphs by int8 ones, and return the quality on the test split; notes that of float32 too."""
-    save_graphs(with_cuda_graphs(export.special.quantize(models)), export.directory)
-    manifest = export.manifest()
-    verify_device_graphs(export.directory, manifest, export.special.largest_difference)
-    int8 = export.measure("test")
-    export.quantization = {"kind": export.special.quantization, **int8[0], "float32_value": float32[0]["value"]}
-    return int8
 
 
 def add_device_graphs(bundle: Path, *, float16: bool = False) -> list[str]:

@@ -67,7 +67,7 @@ class ClassifierExport(TaskExport):
             quality += (
                 " Out of scope is a text whose best class has a probability below"
                 f" {classes.out_of_scope.threshold:g}: detected and rejected are the fractions of texts of no class and"
-                " of a class that are; their difference is largest on the validation split."
+                " of a class that are. The threshold was chosen on the validation split."
             )
             limits = f"Every {what} is given some of\nits classes: see `out_of_scope` in the answer."
         if classes.threshold is not None:

@@ -150,14 +150,19 @@ class ScopeThreshold:
 def scope_threshold(inside: Probabilities, outside: Probabilities, threshold: float | None = None) -> ScopeThreshold:
     """Return what a threshold of the largest probability separates: `[N, C]`, `[M, C]`.
 
-    Without `threshold` the one with the largest `detected - rejected` is taken (Youden 1950).
+    Without `threshold` it is the least one whose `detected - rejected` (Youden 1950) is within one standard error of
+    the largest: few examples of no class decide between thresholds that reject very different numbers of examples.
     """
-    of_a_class, of_none = inside.max(1), outside.max(1)
+    of_a_class, of_none = np.sort(inside.max(1)), np.sort(outside.max(1))
     if threshold is None:
         values = np.unique(np.concatenate([of_a_class, of_none]))
         middles = np.round((values[1:] + values[:-1]) / 2, 4)
-        gains = [(of_none < value).mean() - (of_a_class < value).mean() for value in middles]
-        threshold = float(middles[int(np.argmax(gains))])
+        fractions = [np.searchsorted(each, middles) / len(each) for each in (of_none, of_a_class)]
+        gains = fractions[0] - fractions[1]
+        variances = [part * (1 - part) / len(each) for part, each in zip(fractions, (of_none, of_a_class), strict=True)]
+        best = int(np.argmax(gains))
+        sufficient = gains >= gains[best] - np.sqrt(variances[0][best] + variances[1][best])
+        threshold = float(middles[int(np.argmax(sufficient))])
     detected, rejected = (float(np.mean(each < threshold)) for each in (of_none, of_a_class))
     return ScopeThreshold(threshold=threshold, detected=round(detected, 4), rejected=round(rejected, 4))
 

@@ -15,7 +15,7 @@ from models.backend.onnx import OnnxBackend
 from models.reading import read_manifest
 from service.settings import BUNDLED
 
-INTENTS = BUNDLED / "intents" / "1"
+INTENTS = BUNDLED / "intents" / "2"
 
 
 @pytest.fixture(scope="module")

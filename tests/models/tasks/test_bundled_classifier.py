@@ -1,7 +1,5 @@
 """The bundled classifier of intents: its results, and that other texts of the batch do not change them."""
 
-from statistics import fmean
-
 import pytest
 
 from models import Classifier, TextTooLongError
@@ -33,8 +31,8 @@ def test_it_is_small(store):
 
 def test_it_says_how_good_it_is(classifier):
     quality = {(each.dataset, each.split, each.metric): each.value for each in classifier.manifest.quality}
-    assert quality["clinc150", "test", "accuracy"] >= 0.957
-    assert quality["clinc150", "test", "out-of-scope AUROC"] >= 0.95
+    assert quality["clinc150", "test", "accuracy"] >= 0.9604
+    assert quality["clinc150", "test", "out-of-scope AUROC"] >= 0.9657
     lossy = classifier.manifest.quantization
     assert lossy is not None
     assert lossy.float32_value >= 0.960
@@ -46,18 +44,38 @@ def test_it_knows_what_is_wanted(classifier):
     assert all(len(each.labels) == 3 for each in found)
 
 
-def test_what_means_nothing_to_it_is_less_sure(classifier):
-    known, unknown = (
-        [each.labels[0].probability for each in classifier.classify(texts, 1)]
-        for texts in (list(INTENTS), ["qwrt zxcv", "the cat sat on the mat", "who painted the mona lisa", "."])
-    )
-    assert fmean(known) > fmean(unknown) + 0.1
+def test_what_it_knows_is_in_scope(classifier):
+    assert not any(each.out_of_scope for each in classifier.classify([*INTENTS, "no", "hi"], 1))
+
+
+LETTERS = ("asdfghjkl", "qwrt zxcv", "", " \n", "🙂", "🎉🎉🎉", ".", "42")
+LANGUAGES = (
+    "wie wird das Wetter morgen",
+    "Hallo",
+    "ja",
+    "quel temps fera-t-il demain",
+    "明日の天気は",
+    "какая завтра погода",
+)
+TOPICS = ("who painted the mona lisa", "the cat sat on the mat")
+
+
+@pytest.mark.parametrize("text", [*LETTERS, *LANGUAGES, *TOPICS])
+def test_what_means_nothing_to_it_is_out_of_scope(classifier, text):
+    (found,) = classifier.classify([text], 3)
+    assert found.out_of_scope is True
+    assert "oos" not in [each.label for each in found.labels]
+
+
+def test_typing_errors_do_not_hide_what_is_wanted(classifier):
+    texts = ["set an alarm fro seven", "wat is my account balnce", "tell me a jok"]
+    assert [each.labels[0].label for each in classifier.classify(texts, 1)] == ["alarm", "balance", "tell_joke"]
 
 
 def test_no_more_than_twenty_classes_have_a_probability(classifier):
     (found,) = classifier.classify(["what is my balance"], 150)
     assert 1 <= len(found.labels) <= 20
-    assert sum(each.probability for each in found.labels) == pytest.approx(1, abs=1e-5)
+    assert 0.9 < sum(each.probability for each in found.labels) <= 1 + 1e-5, "the rest is that of no class"
 
 
 def test_neighbours_do_not_change_an_answer(classifier):
@@ -70,9 +88,9 @@ def test_neighbours_do_not_change_an_answer(classifier):
 
 
 def test_a_very_long_text_is_refused_or_cut(classifier):
-    text = "book a flight " * 3000
-    with pytest.raises(TextTooLongError, match="42000 characters"):
+    text = "set an alarm " * 3000
+    with pytest.raises(TextTooLongError, match="39000 characters"):
         classifier.classify([text])
     with pytest.raises(TextTooLongError, match="152 tokens; the model's limit is 128"):
         classifier.classify(["book a flight " * 50])
-    assert classifier.classify([text], 1, truncate=True)[0].labels[0].label == "book_flight"
+    assert classifier.classify([text], 1, truncate=True)[0].labels[0].label == "alarm"

@@ -48,7 +48,7 @@ def test_a_closed_loop(bench, address, tmp_path):
 
 def test_an_open_loop(bench, address, tmp_path):
     status, result, out, _ = result_of(
-        bench, tmp_path, address, "--model", "intents:1", "--seconds", 2, "--warm-up", 0.2, "--rate", 15,
+        bench, tmp_path, address, "--model", "intents:2", "--seconds", 2, "--warm-up", 0.2, "--rate", 15,
         "--texts-per-request", 2,
     )  # fmt: skip
     assert status == 0
@@ -138,7 +138,7 @@ def test_a_key(bench, serving, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--model", "nope"], "unknown model 'nope'; the server has de-en:1, intents:1, next-word:2"),
+        (["--model", "nope"], "unknown model 'nope'; the server has de-en:1, intents:2, next-word:2"),
         (["--endpoint", "score"], "--endpoint score: de-en offers translate"),
         (["--file", "/nowhere/texts"], "/nowhere/texts cannot be read: No such file or directory"),
         (["--json", "/nowhere/result.json"], "--json: there is no directory /nowhere"),

@@ -222,7 +222,7 @@ NEXT_WORD = Path(__file__).parents[3] / "models" / "bundled" / "next-word" / "2"
 @pytest.fixture
 def without_device_graphs(tmp_path: Path) -> Path:
     """The bundled `intents` as it was before it had a graph for GPUs."""
-    bundle = Path(shutil.copytree(NEXT_WORD.parents[1] / "intents" / "1", tmp_path / "intents" / "1"))
+    bundle = Path(shutil.copytree(NEXT_WORD.parents[1] / "intents" / "2", tmp_path / "intents" / "2"))
     (bundle / "classify.cuda.onnx").unlink()
     content = json.loads((bundle / MANIFEST).read_text(encoding="utf-8"))
     content["graphs"]["classify"]["devices"] = {}
@@ -233,7 +233,7 @@ def without_device_graphs(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("float16", [True, False])
 def test_graphs_for_gpus_are_added_to_a_bundle(float16: bool, without_device_graphs: Path) -> None:
-    bundle, bundled = without_device_graphs, NEXT_WORD.parents[1] / "intents" / "1"
+    bundle, bundled = without_device_graphs, NEXT_WORD.parents[1] / "intents" / "2"
     before = _contents(bundle)
     assert add_device_graphs(bundle, float16=float16) == ["classify.cuda.onnx"]
     assert validate(bundle) == []

@@ -129,11 +129,11 @@ def external(model: onnx.ModelProto) -> set[tuple[str, ...]]:
 def test_the_bundled_ones_read_the_same_weights_and_are_folded_when_loaded(
     name: str, graph: str, tmp_path: Path
 ) -> None:
-    bundle = BUNDLED / name / "1"
+    (bundle,) = (BUNDLED / name).iterdir()
     spec = read_manifest(bundle).graphs[graph]
     cpu, cuda = (onnx.load(bundle / str(file), load_external_data=False) for file in (spec.onnx, spec.devices["cuda"]))
     assert external(cuda) == external(cpu)
-    assert (bundle / spec.devices["cuda"]).stat().st_size < 150_000
+    assert (bundle / spec.devices["cuda"]).stat().st_size < 200_000
     session(bundle / spec.devices["cuda"], tmp_path / "optimized.onnx")
     optimized = onnx.load(tmp_path / "optimized.onnx", load_external_data=False)
     operators = {node.op_type for node in optimized.graph.node}

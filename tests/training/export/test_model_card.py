@@ -55,8 +55,8 @@ def test_graphs_for_gpus_are_named(manifest: Manifest) -> None:
 
 
 def test_a_line_about_graphs_for_gpus_is_replaced() -> None:
-    manifest = read_manifest(BUNDLED / "intents" / "1")
-    card = (BUNDLED / "intents" / "1" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    manifest = read_manifest(BUNDLED / "intents" / "2")
+    card = (BUNDLED / "intents" / "2" / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert with_device_line(card, manifest) == card
     assert with_device_line(card.replace("`classify.cuda.onnx`", "`old.onnx`"), manifest) == card
 

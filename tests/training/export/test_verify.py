@@ -62,7 +62,7 @@ def test_only_the_backends_a_bundle_has_are_compared(tiny_export: Exported, tiny
 
 
 def test_graphs_for_gpus_are_held_to_what_int8_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    bundle = Path(__file__).parents[3] / "models" / "bundled" / "intents" / "1"
+    bundle = Path(__file__).parents[3] / "models" / "bundled" / "intents" / "2"
     manifest, differences = read_manifest(bundle), {"classify.onnx": 0.1, "classify.cuda.onnx": 0.15}
 
     def largest(backend: Backend) -> float:

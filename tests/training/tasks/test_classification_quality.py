@@ -74,9 +74,16 @@ def test_a_class_of_no_class_is_left_out() -> None:
     )
 
 
-def test_the_threshold_of_scope_separates_best() -> None:
+def test_the_threshold_of_scope_separates_well() -> None:
     inside = np.array([[0.9, 0.1], [0.8, 0.2], [0.6, 0.3], [0.7, 0.1]])
     outside = np.array([[0.3, 0.2], [0.5, 0.2], [0.1, 0.1], [0.75, 0.0]])
     found = scope_threshold(inside, outside)
     assert found == ScopeThreshold(threshold=0.55, detected=0.75, rejected=0.0)
     assert scope_threshold(inside, outside, 0.65) == ScopeThreshold(threshold=0.65, detected=0.75, rejected=0.25)
+
+
+def test_of_thresholds_that_separate_about_as_well_the_least_is_taken() -> None:
+    inside = np.repeat([[0.95], [0.85], [0.99]], [6, 2, 192], axis=0)
+    outside = np.repeat([[0.2], [0.9], [0.97]], [90, 6, 4], axis=0)
+    # The largest difference is 1.0 - 0.04 at 0.98, its standard error 0.014; 0.96 - 0.01 at 0.925 is within it.
+    assert scope_threshold(inside, outside) == ScopeThreshold(threshold=0.925, detected=0.96, rejected=0.01)

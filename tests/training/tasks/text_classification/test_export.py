@@ -32,7 +32,8 @@ def test_the_manifest_says_what_there_is(errands_export: Exported) -> None:
     assert manifest.config.limits.max_tokens == 24  # the positions of the encoder
     assert manifest.softmax.sparse_k == 4
     metrics = [quality.metric for quality in manifest.quality if quality.split == "test"]
-    assert metrics == ["accuracy", "macro F1", "top-5 accuracy", "expected calibration error", "out-of-scope AUROC"]
+    separation = ["out-of-scope AUROC", "out-of-scope detected", "in-scope rejected"]
+    assert metrics == ["accuracy", "macro F1", "top-5 accuracy", "expected calibration error", *separation]
 
 
 def test_the_card_has_the_numbers(errands_export: Exported) -> None:
