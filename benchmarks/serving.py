@@ -103,7 +103,7 @@ class Comparison:
 
 
 def main(
-    model: Path = BUNDLED / "intents" / "1",
+    model: Path = BUNDLED / "intents" / "2",
     onnx: Path | None = None,
     tokenizer: Path | None = None,
     peers: str = "fastapi,litserve,bentoml",

@@ -15,7 +15,7 @@ from service.settings import BUNDLED
 from tests.fixtures.optional_tools import needs
 
 ROOT = Path(__file__).parents[2]
-INTENTS = BUNDLED / "intents" / "1"
+INTENTS = BUNDLED / "intents" / "2"
 needs_wrk = needs("wrk")
 
 

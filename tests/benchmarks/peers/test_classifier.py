@@ -7,7 +7,7 @@ from benchmarks.peers.texts import make_texts
 from models import ModelStore
 from service.settings import BUNDLED
 
-INTENTS = BUNDLED / "intents" / "1"
+INTENTS = BUNDLED / "intents" / "2"
 
 
 def test_answers_are_those_of_the_library():
