@@ -1,7 +1,7 @@
 """Compare the throughput of the service with other servers of the same classifier: naive FastAPI, LitServe, BentoML.
 
     python -m benchmarks.serving
-    python -m benchmarks.serving --onnx model.onnx --tokenizer tokenizer.json --peers fastapi,litserve --seconds 5
+    python -m benchmarks.serving --model my-models/my-classifier/1 --peers fastapi,litserve --seconds 5
 
 Every server gets the same ONNX file, tokenizer and texts, one text per request, and responds with the top-5 labels.
 They take turns, each alone on the machine with `wrk`, which loads it over loopback. Peers are installed into
@@ -104,8 +104,6 @@ class Comparison:
 
 def main(
     model: Path = BUNDLED / "intents" / "2",
-    onnx: Path | None = None,
-    tokenizer: Path | None = None,
     peers: str = "fastapi,litserve,bentoml",
     connections: tuple[int, ...] = (1, 16, 64),
     rounds: int = 3,
@@ -117,9 +115,7 @@ def main(
     """Print a table of medians over rounds; exit status 1 where the service itself failed.
 
     Args:
-        model: Bundle of a classifier of texts, <name>/<version>.
-        onnx: Another classifier instead: see `benchmarks/classifier_bundle.py` for its inputs and outputs.
-        tokenizer: File of the library tokenizers that belongs to `onnx`.
+        model: Bundle of a classifier of texts, <name>/<version>; `softserve-train import` makes one of an ONNX file.
         peers: Some of fastapi, litserve and bentoml, with commas.
         connections: Numbers of concurrent connections, measured one after the other.
         rounds: Rounds in which all servers take turns.
@@ -136,7 +132,7 @@ def main(
         chosen = _chosen(peers)
         work = work.expanduser().resolve()
         work.mkdir(parents=True, exist_ok=True)
-        bundle = _bundle(model, onnx, tokenizer, work).resolve()
+        bundle = _checked(model).resolve()
         comparison = Comparison(bundle, [OURS, *chosen], make_texts(texts), work, here)
     except (ImportError, ModelError, OSError, ValueError) as error:
         sys.exit(f"benchmarks.serving: {error}")
@@ -159,14 +155,7 @@ def _chosen(names: str) -> list[Server]:
     return [PEERS[name] for name in dict.fromkeys(names.split(",")) if name]
 
 
-def _bundle(model: Path, onnx: Path | None, tokenizer: Path | None, work: Path) -> Path:
-    """Return the bundle to serve: the given one, or one made from an ONNX file and its tokenizer."""
-    if (onnx is None) != (tokenizer is None):
-        raise ValueError("--onnx and --tokenizer come together")
-    if onnx is not None and tokenizer is not None:
-        from benchmarks.classifier_bundle import make_bundle  # needs the library onnx, which serving does not
-
-        return make_bundle(onnx, tokenizer, work / "models" / "benchmark" / "1", max_tokens=256)
+def _checked(model: Path) -> Path:
     manifest = read_manifest(model)
     if not isinstance(manifest.config, ClassifierConfig):
         raise ValueError(f"{model} does not classify texts: its task is {manifest.task}")

@@ -23,6 +23,7 @@ from training.distributed import joined
 from training.dotted_path import differences
 from training.export.bundle import add_device_graphs, export_run
 from training.export.verify import ExportError
+from training.importing.command import import_model
 from training.loop import Trainer
 from training.recipe import Recipe, RecipeError, load_recipe, parse_recipe
 from training.tasks.registry import TASKS
@@ -34,6 +35,7 @@ __all__ = ["main"]
 console = Console()
 app = tyro.extras.SubcommandApp()
 app.command(analyze, name="analyze", help="Analyses kernels and trained runs.")
+app.command(name="import")(import_model)
 
 Overrides = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PATH=VALUE")]
 

@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from models.bundle.manifest import BundleName
 from models.registry import UnknownNameError
 from training.data.settings import DataSection
 from training.overrides import apply_overrides, set_field
@@ -162,7 +163,7 @@ class Recipe(Settings):
     if TYPE_CHECKING:  # a field of each task's class; here it would come first in every file
         data: DataSection
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+    name: BundleName
     """Name of the run and of the bundle."""
     task: str
     """The task that the model is trained for."""

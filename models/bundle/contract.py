@@ -32,7 +32,10 @@ class SpecialTokens(Contract):
     """Ids with a meaning beyond their spelling."""
 
     unknown: Annotated[int, Field(ge=0)]
+    """The end where no text has unknown tokens."""
     end: Annotated[int, Field(ge=0)]
+    start: Annotated[int, Field(ge=0)] | None = None
+    """The token before every input of an encoder, where it is not spelt `[CLS]`."""
 
 
 class TaskConfig(Contract):

@@ -16,6 +16,7 @@ __all__ = [
     "BundleManifest",
     "DataSource",
     "Graph",
+    "ImportSource",
     "Kernel",
     "Manifest",
     "Provenance",
@@ -78,6 +79,8 @@ class SoftmaxLayer(Contract):
     """Classes that sparse-softmax keeps of each component, the others having probability 0; all without it."""
     untied: Literal["full"] | PositiveInt | None = None
     """Projection matrices of a mixture: one for all components, or each its own, or rank-r corrections of one."""
+    bias: bool = False
+    """Whether each class has a number of its own that is added to its score."""
 
 
 class Quality(Contract):
@@ -97,16 +100,33 @@ class DataSource(Contract):
     licence: str
 
 
+class ImportSource(Contract):
+    """The files that a model was imported from, and what it was compared with."""
+
+    name: str
+    """Name of the directory or file, or owner and name on the Hugging Face Hub."""
+    revision: str | None = None
+    """Commit on the Hub."""
+    architecture: str
+    files: dict[str, Sha256]
+    """sha256 of every file that was read."""
+    compared_with: str
+    """Program that computed the reference on sample texts, with its version."""
+    largest_difference: Annotated[float, Field(ge=0)]
+    """Largest difference of a log-probability from the reference, in float32."""
+
+
 class Provenance(Contract):
-    """The origin of the model: recipe, code, data, date."""
+    """The origin of the model: recipe, code, data, date; of an imported one the files that it was made from."""
 
     recipe: dict[str, Any]
-    """The resolved recipe."""
+    """The resolved recipe; empty for an imported model."""
     git_revision: str
-    """Git revision of the code that trained the model."""
+    """Git revision of the code that trained or imported the model."""
     data: tuple[DataSource, ...]
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     training_seconds: Annotated[float, Field(ge=0)]
+    source: ImportSource | None = None
 
 
 class Quantization(Contract):
@@ -122,13 +142,16 @@ class Quantization(Contract):
     split: str
 
 
+BundleName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+
+
 class BundleManifest(Contract, Generic[ConfigT]):
     """`manifest.json` of a bundle, with the section of its task."""
 
     format_version: Literal[2]
     task: str
     """Name of the task, as its package registers it."""
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+    name: BundleName
     version: PositiveInt
     description: str
     licence: str

@@ -42,6 +42,8 @@ class Classes(Contract):
     unlisted: str | None = None
     """The class of inputs of no class, the last one, which is never part of a result."""
     out_of_scope: OutOfScope | None = None
+    independent: bool = False
+    """Whether the probabilities are sigmoids of the scores, each by itself, instead of one softmax."""
 
 
 class ClassesConfig(TaskConfig):

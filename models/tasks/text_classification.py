@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from models.backend import Backend
 from models.batching import split
@@ -24,7 +24,7 @@ from models.text.limits import TextLimit, ends, several
 from models.text.padding import padded
 from models.text.tokenization import EncoderTokenizer
 
-__all__ = ["BertNetwork", "Classification", "Classifier", "ClassifierConfig", "ClassifyQuery"]
+__all__ = ["BertNetwork", "Classification", "Classifier", "ClassifierConfig", "ClassifyQuery", "ImportedEncoder"]
 
 _BATCH_TOKENS = 1024
 """Positions of one run, padding included: more are no faster, and each takes some 30 kB."""
@@ -45,10 +45,24 @@ class BertNetwork(Contract):
     """Tokens that a text may have, the special ones included."""
 
 
+class ImportedEncoder(Contract):
+    """An encoder of another program, as far as its sizes are known."""
+
+    kind: Literal["imported"]
+    architecture: str
+    """Name of its class in the program that made it, or the format of its file."""
+    hidden_size: PositiveInt | None = None
+    inner_size: PositiveInt | None = None
+    heads: PositiveInt | None = None
+    layers: PositiveInt | None = None
+    positions: PositiveInt
+    """Tokens that a text may have, the special ones included."""
+
+
 class ClassifierConfig(ClassesConfig, TextConfig):
     """The section of a text classifier."""
 
-    network: BertNetwork
+    network: Annotated[BertNetwork | ImportedEncoder, Field(discriminator="kind")]
 
     @model_validator(mode="after")
     def _texts_fit_the_network(self) -> Self:

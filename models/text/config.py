@@ -42,7 +42,8 @@ TokenizerT = TypeVar("TokenizerT", bound=BundleTokenizer)
 def load_tokenizer(kind: type[TokenizerT], bundle: Path, config: TextConfig) -> TokenizerT:
     """Return the tokenizer of a bundle; raises `BundleError` where it is not the one that the manifest describes."""
     try:
-        tokenizer = kind.from_file(bundle / config.tokenizer)
+        special = None if config.special_tokens.start is None else config.special_tokens
+        tokenizer = kind.from_file(bundle / config.tokenizer, special)
     except ValueError as error:
         raise BundleError(str(bundle), [str(error)]) from error
     problems = [

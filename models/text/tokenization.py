@@ -10,6 +10,7 @@ from typing import Any, Self
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
+from models.bundle.contract import SpecialTokens
 from models.text.limits import ends
 
 __all__ = ["END", "UNKNOWN", "WORDS", "BundleTokenizer", "EncoderTokenizer", "SubwordTokenizer", "WordTokenizer"]
@@ -33,19 +34,27 @@ class BundleTokenizer:
     unknown_word = UNKNOWN
     end_word = END
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        unknown, end = tokenizer.token_to_id(self.unknown_word), tokenizer.token_to_id(self.end_word)
+    def __init__(self, tokenizer: Tokenizer, special: SpecialTokens | None = None) -> None:
+        """Raise `ValueError` where a special token is not in the vocabulary.
+
+        `special` are the ids of a vocabulary that spells them in other ways.
+        """
+        if special is None:
+            unknown, end = tokenizer.token_to_id(self.unknown_word), tokenizer.token_to_id(self.end_word)
+        else:
+            unknown, end = (token if tokenizer.id_to_token(token) else None for token in (special.unknown, special.end))
         if unknown is None or end is None:
-            raise ValueError(f"the tokenizer's vocabulary lacks {self.unknown_word!r} or {self.end_word!r}")
+            spelling = f"{self.unknown_word!r} or {self.end_word!r}" if special is None else f"{special}"
+            raise ValueError(f"the tokenizer's vocabulary lacks {spelling}")
         self._tokenizer = tokenizer
         self.unknown_id: int = unknown
         self.end_id: int = end
 
     @classmethod
-    def from_file(cls, path: Path) -> Self:
-        """Raises `ValueError` where the file is no tokenizer."""
+    def from_file(cls, path: Path, special: SpecialTokens | None = None) -> Self:
+        """Raises `ValueError` where the file is no tokenizer, or lacks the special tokens."""
         try:
-            return cls(Tokenizer.from_file(str(path)))
+            return cls(Tokenizer.from_file(str(path)), special)
         except Exception as error:  # tokenizers raises bare Exception
             raise ValueError(f"{path.name} is not a tokenizer file: {error}") from error
 
@@ -70,8 +79,8 @@ class WordTokenizer(BundleTokenizer):
     The sentence end is never the result of encoding text: a text that spells `</s>` holds an unknown word.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__(tokenizer)
+    def __init__(self, tokenizer: Tokenizer, special: SpecialTokens | None = None) -> None:
+        super().__init__(tokenizer, special)
         self.parts_at_spaces = _parts_at_spaces(tokenizer)
         """Whether a text has the ids of its parts where it is cut before a space, and spaces have none.
 
@@ -132,8 +141,8 @@ class SubwordTokenizer(BundleTokenizer):
     A text that spells `</s>` or `<unk>` is text like any other.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__(tokenizer)
+    def __init__(self, tokenizer: Tokenizer, special: SpecialTokens | None = None) -> None:
+        super().__init__(tokenizer, special)
         tokenizer.encode_special_tokens = True
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -146,19 +155,22 @@ class SubwordTokenizer(BundleTokenizer):
 
 
 class EncoderTokenizer(BundleTokenizer):
-    """The tokenizer of a BERT-like encoder: texts become `[CLS] ... [SEP]`.
+    """The tokenizer of a BERT-like encoder: texts become `[CLS] ... [SEP]`, or what a vocabulary has in their place.
 
-    A text that spells `[SEP]` is text like any other.
+    A text that spells `[SEP]` is text like any other. Where the vocabulary's pieces of text include such a spelling, as
+    those of Unigram models do, it is an unknown token.
     """
 
     unknown_word, end_word = "[UNK]", "[SEP]"
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__(tokenizer)
-        start = tokenizer.token_to_id("[CLS]")
-        if start is None:
-            raise ValueError("the tokenizer's vocabulary lacks '[CLS]'")
+    def __init__(self, tokenizer: Tokenizer, special: SpecialTokens | None = None) -> None:
+        super().__init__(tokenizer, special)
+        start = tokenizer.token_to_id("[CLS]") if special is None else special.start
+        if start is None or tokenizer.id_to_token(start) is None:
+            raise ValueError("the tokenizer's vocabulary lacks '[CLS]' or the start token")
         self.start_id: int = start
+        added = {token for token, each in tokenizer.get_added_tokens_decoder().items() if each.special}
+        self._never_text = frozenset({self.start_id, self.end_id, *added} - {self.unknown_id})
         tokenizer.encode_special_tokens = True
         tokenizer.no_truncation()  # a file keeps the settings of its last use
         tokenizer.no_padding()
@@ -166,12 +178,16 @@ class EncoderTokenizer(BundleTokenizer):
     def encode_batch(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
         """Return the ids of each text with `[CLS]` and `[SEP]`; of more than `max_tokens`, head and tail are kept."""
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [self.framed(encoding.ids, max_tokens) for encoding in encodings]
+        return [self.framed(self._as_text(encoding.ids), max_tokens) for encoding in encodings]
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without `[CLS]` and `[SEP]`."""
-        ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
-        return ids
+        return self._as_text(self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+
+    def _as_text(self, ids: list[int]) -> list[int]:
+        if self._never_text.isdisjoint(ids):
+            return ids
+        return [self.unknown_id if token in self._never_text else token for token in ids]
 
     def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Return the texts of ids, special tokens left out; spaces around punctuation are removed where none belong."""

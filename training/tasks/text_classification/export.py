@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from models.backend import Backend
 from models.bundle.manifest import BundleManifest
-from models.tasks.text_classification import Classifier, ClassifierConfig
+from models.tasks.text_classification import BertNetwork, Classifier, ClassifierConfig
 from models.text.padding import padded
 from training.export.attention import projections
 from training.export.calibration import RangeRecorder
@@ -151,6 +151,7 @@ class TextClassificationExport(ClassifierExport):
     @classmethod
     def card(cls, manifest: BundleManifest[ClassifierConfig]) -> Card:
         config, network = manifest.config, manifest.config.network
+        assert isinstance(network, BertNetwork), "cards of imported models are written by training.importing"
         vector = "mean of its tokens' vectors" if network.pooling == "mean" else "vector of [CLS]"
         return cls.card_of(
             manifest,

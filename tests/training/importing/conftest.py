@@ -1,0 +1,102 @@
+"""Small directories in Hugging Face's layout, and what is imported from them."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers.modeling_utils import PreTrainedModel
+
+from benchmarks.random_classifiers import make_classifier
+from training.importing.bundle import BundleSettings, Imported, write_bundle
+from training.importing.importer import ImportOptions, chosen_importer
+from training.importing.samples import Samples, read_samples
+from training.importing.source import open_source
+
+__all__ = ["TEXTS", "Import", "Source", "import_directory", "set_config"]
+
+TEXTS = (
+    "Where is my parcel?",
+    "",
+    "I want to cancel my order; please call me.",
+    "[SEP] </s> <s> [CLS] 🙂 naïve Straße",
+    "one two three " * 40,
+)
+"""From no token of its own to more than the models can read."""
+
+BERT = "BertForSequenceClassification"
+Source = Callable[..., Path]
+Import = Callable[..., Imported]
+
+
+def set_config(directory: Path, **fields: object) -> Path:
+    """Replace fields of `config.json`; those that are None are removed."""
+    path = directory / "config.json"
+    config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) | fields
+    kept = {name: value for name, value in config.items() if value is not None}
+    path.write_text(json.dumps(kept), encoding="utf-8")
+    return directory
+
+
+def import_directory(
+    directory: Path, output: Path, samples: Samples | None = None, options: ImportOptions | None = None, **changes: Any
+) -> Imported:
+    source = open_source(str(directory))
+    importer = chosen_importer(source)(source, options or ImportOptions())
+    settings: dict[str, Any] = {"name": "it", "version": 1, "description": "A model.", "licence": "MIT", **changes}
+    return write_bundle(importer, source, BundleSettings(**settings), output, samples or read_samples(None))
+
+
+@pytest.fixture(scope="session")
+def _made(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """Return a directory that is not to be changed."""
+    made: dict[str, Path] = {}
+
+    def make(architecture: str, name: str = "", **config: Any) -> Path:
+        key = name or architecture
+        if key not in made:
+            directory = tmp_path_factory.mktemp("hub") / key
+            made[key] = make_classifier(directory, architecture, **{"num_hidden_layers": 1, **config})
+        return made[key]
+
+    return make
+
+
+@pytest.fixture
+def source(_made: Source, tmp_path: Path) -> Source:
+    """Return a copy of a small model's directory."""
+
+    def copied(architecture: str = BERT, name: str = "", **config: Any) -> Path:
+        made = _made(architecture, name, **config)
+        return Path(shutil.copytree(made, tmp_path / made.name))
+
+    return copied
+
+
+@pytest.fixture(scope="session")
+def imported(_made: Source, tmp_path_factory: pytest.TempPathFactory) -> Import:
+    """Return the float32 bundle of a small model, which is not to be changed."""
+    done: dict[str, Imported] = {}
+
+    def bundle(architecture: str = BERT, name: str = "", **config: Any) -> Imported:
+        key = name or architecture
+        if key not in done:
+            done[key] = import_directory(_made(architecture, name, **config), tmp_path_factory.mktemp("imported"))
+        return done[key]
+
+    return bundle
+
+
+@pytest.fixture
+def original(_made: Source) -> Callable[[str], PreTrainedModel]:
+    """Return the model that transformers reads from the directory of `imported`."""
+
+    def load(architecture: str = BERT, name: str = "") -> PreTrainedModel:
+        import transformers
+
+        model: PreTrainedModel = getattr(transformers, architecture).from_pretrained(_made(architecture, name))
+        return model.eval()
+
+    return load

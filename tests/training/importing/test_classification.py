@@ -1,0 +1,155 @@
+"""Tests of imported sequence classifiers: they are what transformers computes, or are refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from benchmarks.random_classifiers import SIZES
+from models.store import load_bundle
+from models.tasks.text_classification import Classifier, ImportedEncoder
+from tests.training.importing.conftest import TEXTS, Import, Source, import_directory, set_config
+from training.importing.classification import SequenceClassifierImporter
+from training.importing.encoder_graph import ClassifyEncoderGraph
+from training.importing.errors import ImportRefused
+from training.importing.importer import ImportOptions
+
+LABELS = [f"class {number}" for number in range(3)]
+
+
+def loaded(bundle: Path) -> Classifier:
+    model = load_bundle(bundle)
+    assert isinstance(model, Classifier)
+    return model
+
+
+def probabilities(model: Classifier, texts: Any) -> Any:
+    found = [
+        {each.label: each.probability for each in result.labels}
+        for result in model.classify(texts, len(model.labels), truncate=True)
+    ]
+    return np.array([[row[label] for label in model.labels] for row in found])
+
+
+@pytest.mark.parametrize("architecture", SIZES)
+def test_results_are_those_of_transformers(architecture: str, imported: Import, source: Source, original: Any) -> None:
+    bundle = imported(architecture)
+    assert bundle.difference <= 1e-4
+    ours, theirs = loaded(bundle.path), original(architecture)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source(architecture))
+    texts = [text for text in TEXTS[:-2] if text]
+    ids = [tokenizer(text)["input_ids"] for text in texts]
+    longest = ids[0][:1] + (ids[0][1:-1] * 20)[: ours.config.limits.max_tokens - 2] + ids[0][-1:]
+    with torch.no_grad():
+        expected = [theirs(input_ids=torch.tensor([each])).logits.softmax(-1)[0].numpy() for each in [*ids, longest]]
+    np.testing.assert_allclose(probabilities(ours, texts), expected[:-1], atol=1e-4)
+    backend, inputs = ours.backend, {"tokens": np.array([longest]), "lengths": np.array([len(longest)])}
+    best, classes = backend.run("classify", {**inputs, "k": np.array(3)}, ["log_probabilities", "classes"])
+    np.testing.assert_allclose(np.exp(best[0]), expected[-1][classes[0]], atol=1e-4)
+    assert list(ours.labels) == LABELS
+    every = [text for text in TEXTS if text]
+    alone = np.concatenate([probabilities(ours, [text]) for text in every])
+    np.testing.assert_allclose(probabilities(ours, every), alone, atol=1e-5)
+
+
+def test_the_manifest_describes_the_encoder(imported: Import) -> None:
+    config = loaded(imported("RobertaForSequenceClassification").path).config
+    assert isinstance(config.network, ImportedEncoder)
+    assert config.network.architecture == "RobertaForSequenceClassification"
+    assert (config.network.hidden_size, config.network.layers, config.network.heads) == (64, 1, 4)
+    assert config.network.positions == 48, "two of its 50 rows are never used"
+    assert config.limits.max_tokens == 48
+
+
+def test_several_labels_have_a_sigmoid_each(imported: Import, original: Any) -> None:
+    architecture, name = "DistilBertForSequenceClassification", "several"
+    bundle = imported(architecture, name, problem_type="multi_label_classification")
+    model, theirs = loaded(bundle.path), original(architecture, name)
+    classes = model.config.classes
+    assert (classes.independent, classes.threshold) == (True, 0.5)
+    text = TEXTS[0]
+    tokens = model.query(text, 3).tokens
+    with torch.no_grad():
+        expected = theirs(input_ids=torch.tensor([tokens])).logits.sigmoid()[0].numpy()
+    np.testing.assert_allclose(probabilities(model, [text])[0], expected, atol=1e-4)
+    assert abs(expected.sum() - 1) > 0.01
+
+
+def test_a_wrong_graph_is_not_written(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shifted(ClassifyEncoderGraph):
+        def __init__(self, model: Any, *, first_position: int, independent: bool) -> None:
+            super().__init__(model, first_position=first_position - 1, independent=independent)
+
+    monkeypatch.setattr("training.importing.classification.ClassifyEncoderGraph", Shifted)
+    with pytest.raises(ImportRefused, match=r"differ from those of transformers .* by .*, above 1e-04"):
+        import_directory(source("RobertaForSequenceClassification"), tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_other_tokens_are_refused(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.text.tokenization.EncoderTokenizer.framed", lambda self, ids, most=None: [1, *ids, 2])
+    with pytest.raises(ImportRefused, match=r"'Hello' gets the tokens \[1, .*, but \[.* in transformers"):
+        import_directory(source(), tmp_path / "out")
+
+
+def test_a_limit_may_be_lower(source: Source) -> None:
+    directory = source()
+    assert make(directory, max_tokens=7).max_tokens == 7
+    for wrong in (2, 49):
+        with pytest.raises(ImportRefused, match=f"--max-tokens must be from 3 to 48, .* not {wrong}"):
+            make(directory, max_tokens=wrong)
+
+
+def make(directory: Path, **options: Any) -> SequenceClassifierImporter:
+    from training.importing.source import open_source
+
+    return SequenceClassifierImporter(open_source(str(directory)), ImportOptions(**options))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"problem_type": "regression"}, "one for regression"),
+        ({"id2label": {"0": "only"}}, "one for regression|one class"),
+        ({"problem_type": "ranking"}, "problem_type 'ranking'"),
+        ({"id2label": {"0": "a", "1": "a", "2": "b"}}, "a label twice"),
+        ({"id2label": {"0": "a\nb", "1": "c", "2": "d"}}, "cannot be a label"),
+        ({"id2label": {"0": "a", "1": "b", "3": "c"}}, "number its 3 labels from 0"),
+        ({"hidden_size": 1 << 20}, "hidden_size"),
+        ({"num_hidden_layers": 10**9}, "layers: Input should be less than or equal to 512"),
+        ({"num_hidden_layers": 400}, "config.json describes .* parameters, the weights have"),
+        ({"max_position_embeddings": 10**12}, "positions: Input should be less"),
+        ({"max_position_embeddings": 40000}, "config.json describes .* parameters"),
+        ({"vocab_size": 3}, "the tokenizer has .* tokens, more than vocab_size of config.json, 3"),
+        ({"hidden_size": 128}, "parameters, the weights have|do not fit"),
+        ({"intermediate_size": 65}, "the weights do not fit config.json"),
+        ({"hidden_size": "big"}, "config.json"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"quantization_config": {"load_in_8bit": True}}, "quantization_config"),
+    ],
+)
+def test_what_cannot_be_imported(fields: dict[str, Any], message: str, source: Source) -> None:
+    with pytest.raises(ImportRefused, match=message):
+        make(set_config(source(), **fields))
+
+
+def test_weights_that_lack_a_tensor_are_refused(source: Source) -> None:
+    directory = source()
+    weights = load_file(directory / "model.safetensors")
+    del weights["classifier.bias"]
+    save_file(weights, directory / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ImportRefused, match=r"the weights lack classifier\.bias"):
+        make(directory)
+
+
+def test_labels_that_are_not_named_are_numbered(source: Source) -> None:
+    directory = source()
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    del config["id2label"], config["label2id"]
+    (directory / "config.json").write_text(json.dumps({**config, "num_labels": 3}), encoding="utf-8")
+    assert make(directory).labels == ("LABEL_0", "LABEL_1", "LABEL_2")

@@ -1,0 +1,143 @@
+"""What imported text classifiers share, whatever computes their reference.
+
+Shapes: `B` texts, `T` tokens, `C` classes, `k` classes asked for.
+"""
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from models.bundle.contract import SpecialTokens
+from models.bundle.manifest import Graph
+from models.tasks.text_classification import Classification, Classifier
+from models.text.padding import padded
+from models.text.tokenization import EncoderTokenizer
+from training.export.calibration import RangeRecorder
+from training.export.quantize import matrix_products, quantize_int8_static
+from training.importing.errors import ImportRefused
+from training.importing.importer import Agreement, ImportCard, Importer
+from training.importing.tokenizers import TOKENIZER
+from training.tasks.classification import label_file
+from training.tasks.classification_export import LABELS, classify_contract
+
+__all__ = ["ClassifierImporter", "checked_labels"]
+
+_THRESHOLD = 0.5
+"""Least probability of a predicted class of a multi-label classifier: that of a score above 0."""
+_CALIBRATION_BATCH = 32
+
+
+class ClassifierImporter(Importer):
+    """The import of a text classifier; constructors of subclasses set the attributes."""
+
+    task = "text-classification"
+    contract: ClassVar[Graph] = classify_contract(
+        {"tokens": ("int64", ("batch", "steps")), "lengths": ("int64", ("batch",))}
+    )
+    labels: tuple[str, ...]
+    independent: bool
+    """Whether each class has a sigmoid of its own."""
+    tokenizer: EncoderTokenizer
+    special: SpecialTokens
+    max_tokens: int
+
+    @abc.abstractmethod
+    def network(self) -> Mapping[str, object]:
+        """Return the manifest's description of the encoder."""
+
+    @abc.abstractmethod
+    def reference_log_probabilities(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Return the log-probabilities `[C]` of a text's tokens `[T]`."""
+
+    def section(self) -> Mapping[str, object]:
+        threshold = _THRESHOLD if self.independent else None
+        return {
+            "network": {"kind": "imported", **self.network()},
+            "classes": {
+                "file": LABELS,
+                "count": len(self.labels),
+                "threshold": threshold,
+                "independent": self.independent,
+            },
+            "tokenizer": TOKENIZER,
+            "vocab_size": self.tokenizer.vocab_size,
+            "special_tokens": self.special.model_dump(),
+            "limits": {"max_tokens": self.max_tokens},
+        }
+
+    def files(self) -> Mapping[str, Callable[[Path], object]]:
+        return {TOKENIZER: self.tokenizer.save, LABELS: label_file(self.labels)}
+
+    def largest_difference(self, model: Classifier, bundle: Path, texts: Sequence[str]) -> float:
+        del bundle
+        tokens = self.tokenizer.encode_batch(texts, self.max_tokens)
+        expected = np.array([self.reference_log_probabilities(each) for each in tokens])
+        together = self._table(model.classify(texts, len(self.labels), truncate=True))
+        alone = [self._table(model.classify([text], len(self.labels), truncate=True)) for text in texts]
+        return float(max(np.abs(found - expected).max() for found in (together, np.concatenate(alone))))
+
+    def quantize(
+        self, models: Mapping[str, onnx.ModelProto], model: Classifier, texts: Sequence[str]
+    ) -> Mapping[str, onnx.ModelProto]:
+        del model
+        if not any(matrix_products(each) for each in models.values()):
+            raise ImportRefused("the graph has no products with float32 matrices, so that int8 would change nothing")
+        recorder = RangeRecorder(models)
+        encoded = sorted(self.tokenizer.encode_batch(texts, self.max_tokens), key=len)
+        for first in range(0, len(encoded), _CALIBRATION_BATCH):
+            inputs = padded(encoded[first : first + _CALIBRATION_BATCH])
+            recorder.run("classify", {**inputs, "k": np.array(1)}, ["log_probabilities"])
+        return {name: quantize_int8_static(each, recorder.ranges(name)) for name, each in models.items()}
+
+    def agreement(self, float32: Classifier, int8: Classifier, texts: Sequence[str]) -> Agreement:
+        one, other = (
+            np.exp(self._table(model.classify(texts, len(self.labels), truncate=True))) for model in (float32, int8)
+        )
+        return Agreement(
+            metric="same best class as float32",
+            value=float((one.argmax(1) == other.argmax(1)).mean()),
+            difference=float(np.abs(one - other).max()),
+        )
+
+    def card(self) -> ImportCard:
+        kind = "independent, each with a sigmoid; predicted are the best and those of probability 0.5 and more"
+        return ImportCard(
+            network=self.network_line(),
+            outputs=f"Classes: {len(self.labels)}, in `{LABELS}`{f', {kind}' if self.independent else ''}\n"
+            f"* Vocabulary: {self.tokenizer.vocab_size} tokens",
+            limits=f"Each text may have up to {self.max_tokens} tokens. It knows no class but its own. It repeats the "
+            "biases of what it\nwas trained on.",
+        )
+
+    @abc.abstractmethod
+    def network_line(self) -> str:
+        """Return a line of the model card about the network."""
+
+    def _table(self, results: Sequence[Classification]) -> NDArray[np.float64]:
+        """Return log-probabilities `[B, C]`, minus infinity for a class that was left out."""
+        places = {label: index for index, label in enumerate(self.labels)}
+        table = np.full((len(results), len(places)), -np.inf)
+        for row, result in enumerate(results):
+            for each in result.labels:
+                table[row, places[each.label]] = each.log_probability
+        return table
+
+
+def checked_labels(id2label: object, where: str) -> tuple[str, ...]:
+    """Return the labels in the order of their numbers; raises `ImportRefused` for labels that a bundle cannot have."""
+    if not isinstance(id2label, dict):
+        raise ImportRefused(f"id2label in {where} must map numbers to labels")
+    labels = [id2label.get(str(number)) for number in range(len(id2label))]
+    for label in labels:
+        if not isinstance(label, str):
+            raise ImportRefused(f"id2label in {where} must number its {len(labels)} labels from 0")
+        if not label or "\n" in label or "\r" in label or label != label.encode(errors="ignore").decode():
+            raise ImportRefused(f"{label!r} in {where} cannot be a label")
+    if len(set(labels)) < len(labels):
+        raise ImportRefused(f"id2label in {where} has a label twice")
+    return tuple(map(str, labels))

@@ -1,0 +1,65 @@
+"""Sample texts: inputs to compare models on, and to observe ranges of activations with."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.importing.errors import ImportRefused
+
+__all__ = ["BUILT_IN", "Samples", "read_samples"]
+
+_COMPARED = 24
+"""Texts of a file that are compared with the reference, evenly spread over it, in addition to those built in."""
+
+BUILT_IN = (
+    "Hello",
+    "I want to cancel my order.",
+    "The film was much better than I had expected, and the music is wonderful!",
+    "Delivery took three weeks and nobody answered my e-mails.",
+    "Wie komme ich am schnellsten zum Bahnhof?",
+    "Où se trouve la bibliothèque la plus proche ?",
+    "¿Cuánto cuesta un billete de ida y vuelta?",
+    "今日はとても良い天気ですね。",
+    "Это предложение написано по-русски.",
+    "On 12 March 2021 the index rose by 2.75 % to 14,532.10 points; bonds fell.",
+    'def read(path):\n\treturn open(path).read()  # <b>not</b> HTML & not JSON {"a": [1, 2]}',
+    "Emoji 🙂👍🏽, full-width ＡＢＣ, ligature ﬁ, combining e\u0301 and a no-break\u00a0space.",
+    "Is this text about sports, politics, science or business?",
+    "Please call me back on Monday morning, or write to support@example.com.",
+    "too    many     spaces   and a very longwordwithoutanyspacesinitwhichmustbesplitintopieces",
+    "A long text. " + "It goes on for a while and repeats itself, as long texts sometimes do. " * 120,
+)
+"""Texts of several lengths, languages and kinds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Sample texts and where they are from."""
+
+    texts: tuple[str, ...]
+    name: str
+
+    def compared(self) -> tuple[str, ...]:
+        """Return the texts to compare with the reference."""
+        return (*BUILT_IN, *self.texts[:: max(1, -(-len(self.texts) // _COMPARED))]) if self.name else BUILT_IN
+
+    def calibration(self) -> tuple[str, ...]:
+        """Return the half of the texts that ranges of activations are observed on."""
+        return self.texts[::2]
+
+    def held_out(self) -> tuple[str, ...]:
+        """Return the other half of the texts."""
+        return self.texts[1::2]
+
+
+def read_samples(path: Path | None) -> Samples:
+    """Return the texts of a file, one a line, or those built in; raises `ImportRefused` for fewer than two."""
+    if path is None:
+        return Samples(BUILT_IN, "")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise ImportRefused(f"{path} is not a text file: {error}") from error
+    texts = tuple(line for line in lines if line.strip())
+    if len(texts) < 2:
+        raise ImportRefused(f"{path} must have two texts or more, one a line")
+    return Samples(texts, path.name)

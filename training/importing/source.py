@@ -1,0 +1,203 @@
+"""Model directories in Hugging Face's layout: local ones, or downloaded from the Hub. Pickles are never read."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from models.reading import sha256_of
+from training.importing.errors import ImportRefused
+
+__all__ = ["CONFIG", "SourceDirectory", "open_source"]
+
+CONFIG, WEIGHTS, INDEX, CARD = "config.json", "model.safetensors", "model.safetensors.index.json", "README.md"
+
+_HUB = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
+_DOWNLOADED = (
+    "config.json",
+    "generation_config.json",
+    "README.md",
+    "*.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "target_vocab.json",
+    "*.spm",
+    "spm.model",
+    "sentencepiece.bpe.model",
+)
+"""Patterns of the files that are downloaded."""
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
+"""Weights in formats that are not read."""
+_FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*\n", re.DOTALL)
+_LARGEST_TEXT = 1 << 26
+"""Bytes of the largest JSON or Markdown file that is read."""
+
+
+@dataclass(frozen=True)
+class SourceDirectory:
+    """A model directory; what is read of it is remembered with its checksum."""
+
+    path: Path
+    name: str
+    """The name of the directory, or owner and name on the Hub."""
+    revision: str | None = None
+    """Commit on the Hub."""
+    onnx: str | None = None
+    """The ONNX file to import, where it is one."""
+    _read: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of this name."""
+        return (self.path / name).is_file()
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file that is going to be read; raises `ImportRefused` where there is none."""
+        path = self.path / name
+        if not path.is_file():
+            raise ImportRefused(f"{self.name} has no {name}")
+        if name not in self._read:
+            self._read[name] = sha256_of(path)
+        return path
+
+    def checksums(self) -> dict[str, str]:
+        """Return the sha256 of every file that was read so far."""
+        return dict(sorted(self._read.items()))
+
+    def json(self, name: str, *, optional: bool = False) -> dict[str, Any]:
+        """Return the object in a JSON file, an empty one where it may be missing and is; raises `ImportRefused`."""
+        if optional and not self.has(name):
+            return {}
+        path = self.file(name)
+        if path.stat().st_size > _LARGEST_TEXT:
+            raise ImportRefused(f"{name} has more than {_LARGEST_TEXT >> 20} MiB")
+        try:
+            content = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise ImportRefused(f"{name} is not JSON: {error}") from error
+        if not isinstance(content, dict):
+            raise ImportRefused(f"{name} holds no JSON object")
+        return content
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The object in `config.json`."""
+        return self.json(CONFIG)
+
+    @cached_property
+    def architecture(self) -> str:
+        """The class that `config.json` names; raises `ImportRefused` where it does not name one."""
+        names = self.config.get("architectures")
+        if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
+            raise ImportRefused(f"architectures in {CONFIG} must name one class, not {names!r}")
+        return names[0]
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return all tensors of the safetensors files; raises `ImportRefused` for missing and damaged ones."""
+        tensors: dict[str, Tensor] = {}
+        for name in self._weight_files():
+            try:
+                tensors |= load_file(self.file(name))
+            except (SafetensorError, OSError, ValueError) as error:
+                raise ImportRefused(f"{name} is not a safetensors file: {error}") from error
+        return tensors
+
+    def _weight_files(self) -> list[str]:
+        if self.has(WEIGHTS):
+            return [WEIGHTS]
+        if self.has(INDEX):
+            parts = self.json(INDEX).get("weight_map")
+            if not isinstance(parts, dict) or not all(_is_plain(name) for name in parts.values()):
+                raise ImportRefused(f"weight_map in {INDEX} does not name files of the directory")
+            return sorted(set(parts.values()))
+        pickles = sorted(file.name for file in self.path.iterdir() if file.suffix in _PICKLES)
+        if pickles:
+            raise ImportRefused(
+                f"{self.name} has its weights in {', '.join(pickles)} only, which may run code when it is read; "
+                f"convert them to {WEIGHTS} first (in transformers: model.save_pretrained)"
+            )
+        raise ImportRefused(f"{self.name} has no {WEIGHTS}")
+
+    def licence(self) -> str | None:
+        """Return the licence that the model card states in its front matter."""
+        if not self.has(CARD) or (self.path / CARD).stat().st_size > _LARGEST_TEXT:
+            return None
+        found = _FRONT_MATTER.match((self.path / CARD).read_text(encoding="utf-8", errors="replace"))
+        try:
+            stated = yaml.safe_load(found[1]) if found else None
+        except (yaml.YAMLError, RecursionError):
+            return None
+        licence = stated.get("license") if isinstance(stated, dict) else None
+        if not isinstance(licence, str) or not licence.isprintable():
+            return None
+        self.file(CARD)
+        return licence
+
+    def default_name(self) -> str:
+        """Return the last part of the name as the name of a bundle."""
+        base = Path(self.onnx).stem if self.onnx else self.name.rpartition("/")[2]
+        return re.sub(r"[^a-z0-9._-]+", "-", base.lower()).strip("-._")[:64] or "imported"
+
+
+def _is_plain(name: object) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"[\w-][\w.-]*\.safetensors", name) is not None
+
+
+def open_source(where: str) -> SourceDirectory:
+    """Return a model directory: `hf:owner/name@revision`, a local directory, or an ONNX file in one.
+
+    A directory without safetensors that holds one ONNX file stands for that file. Raises `ImportRefused`.
+    """
+    if where.startswith("hf:"):
+        return _downloaded(where)
+    path = Path(where).resolve()
+    if path.is_file() and path.suffix == ".onnx":
+        return SourceDirectory(path.parent, path.name, onnx=path.name)
+    if not path.is_dir():
+        raise ImportRefused(f"{where} is neither a directory, nor an ONNX file, nor hf:owner/name@revision")
+    graphs = sorted(file.name for file in path.glob("*.onnx"))
+    if graphs and not any(path.glob("*.safetensors")):
+        if len(graphs) > 1:
+            raise ImportRefused(f"{where} has several ONNX files; name the one to import: {', '.join(graphs)}")
+        return SourceDirectory(path, path.name, onnx=graphs[0])
+    return SourceDirectory(path, path.name)
+
+
+def _downloaded(where: str) -> SourceDirectory:
+    """Download a model of the Hub, safetensors only, into the cache of huggingface_hub."""
+    found = _HUB.fullmatch(where)
+    if found is None:
+        raise ImportRefused(f"{where!r} is not of the form hf:owner/name or hf:owner/name@revision")
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ImportRefused('downloads need huggingface_hub: pip install "softserve[import]"') from error
+    name, wanted = found["name"], found["revision"]
+    try:
+        listed = huggingface_hub.HfApi().model_info(name, revision=wanted, files_metadata=True)
+        path = huggingface_hub.snapshot_download(name, revision=listed.sha, allow_patterns=list(_DOWNLOADED))
+    except Exception as error:  # its errors, and those of its HTTP client, share no public base
+        raise ImportRefused(f"{where} cannot be downloaded: {error}") from error
+    source = SourceDirectory(Path(path), name, listed.sha)
+    for file in listed.siblings or []:
+        if file.lfs is not None and source.has(file.rfilename):
+            _check_download(source, file.rfilename, file.lfs.sha256)
+    return source
+
+
+def _check_download(source: SourceDirectory, name: str, expected: str) -> None:
+    if sha256_of(source.path / name) != expected:
+        raise ImportRefused(f"{name} of {source.name} is not the file that the Hub describes (checksum)")

@@ -1,0 +1,112 @@
+"""Tokenizers of encoders, as the service reads them: a file of the library `tokenizers` and three ids."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from models.bundle.contract import SpecialTokens
+from models.text.tokenization import EncoderTokenizer
+from training.importing.errors import ImportRefused
+from training.importing.importer import need
+from training.importing.source import SourceDirectory
+
+__all__ = ["TOKENIZER", "compare_tokens", "encoder_tokenizer", "read_tokenizer", "reference_tokenizer"]
+
+TOKENIZER = "tokenizer.json"
+
+_FILES = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spm.model",
+    "sentencepiece.bpe.model",
+)
+"""Files, besides `tokenizer.json`, that tokenizers are read from."""
+_CODE = "auto_map"
+"""Key of JSON files that names Python code to run."""
+
+
+def reference_tokenizer(source: SourceDirectory) -> Any:
+    """Return the tokenizer that transformers makes of a directory; raises `ImportRefused` where it has none."""
+    present = [name for name in (TOKENIZER, *_FILES) if source.has(name)]
+    if not any(name in present for name in (TOKENIZER, *_FILES[3:])):
+        raise ImportRefused(
+            f"{source.name} has no {TOKENIZER}, and no other vocabulary such as {', '.join(_FILES[3:])}"
+        )
+    for name in present:
+        source.file(name)
+    if _CODE in source.json("tokenizer_config.json", optional=True):
+        raise ImportRefused("tokenizer_config.json names code of the directory for its tokenizer, which is not run")
+    transformers = need("transformers")
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            source.path, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # tokenizers raises bare Exception
+        raise ImportRefused(f"the tokenizer of {source.name} cannot be read: {_first_line(error)}") from error
+    if not tokenizer.is_fast:
+        raise ImportRefused(
+            f"transformers cannot convert {type(tokenizer).__name__} to a file of the library tokenizers"
+        )
+    return tokenizer
+
+
+def read_tokenizer(source: SourceDirectory) -> Tokenizer:
+    """Return the tokenizer in `tokenizer.json`; raises `ImportRefused`."""
+    try:
+        return Tokenizer.from_file(str(source.file(TOKENIZER)))
+    except ImportRefused:
+        raise
+    except Exception as error:  # tokenizers raises bare Exception
+        raise ImportRefused(f"{TOKENIZER} is not a tokenizer file: {_first_line(error)}") from error
+
+
+def encoder_tokenizer(tokenizer: Tokenizer) -> tuple[EncoderTokenizer, SpecialTokens]:
+    """Return the tokenizer of an encoder and its special tokens, which are those that it puts around a text.
+
+    Raises `ImportRefused` where these are others than one token before the text and one after.
+    """
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.no_truncation()
+    copy.no_padding()
+    bare, framed = (copy.encode("a", add_special_tokens=added).ids for added in (False, True))
+    if len(framed) != len(bare) + 2 or framed[1:-1] != bare:
+        raise ImportRefused(
+            f"the tokenizer must put one token before and one after a text: {bare} becomes {framed} with special tokens"
+        )
+    unknown = _unknown(copy)
+    special = SpecialTokens(unknown=framed[-1] if unknown is None else unknown, end=framed[-1], start=framed[0])
+    return EncoderTokenizer(copy, special), special
+
+
+def _unknown(tokenizer: Tokenizer) -> int | None:
+    """Return the id of the unknown token of a vocabulary, if it has one."""
+    model = json.loads(tokenizer.to_str())["model"]
+    if isinstance(model.get("unk_id"), int):  # Unigram
+        return int(model["unk_id"])
+    spelling = model.get("unk_token")
+    for candidate in [spelling] if spelling else ["<unk>", "[UNK]"]:
+        if (found := tokenizer.token_to_id(candidate)) is not None:
+            return int(found)
+    return None
+
+
+def compare_tokens(ours: EncoderTokenizer, reference: Any, texts: Sequence[str]) -> None:
+    """Raise `ImportRefused` where a text has other ids than by the reference tokenizer, special tokens included.
+
+    Texts that spell a special token are left out: the reference reads it as that token, and the service as text.
+    """
+    texts = [text for text in texts if not any(token in text for token in reference.all_special_tokens)]
+    expected = reference(texts, truncation=False, verbose=False)["input_ids"]
+    for text, wanted, got in zip(texts, expected, ours.encode_batch(texts), strict=True):
+        if wanted != got:
+            raise ImportRefused(f"{text[:80]!r} gets the tokens {got[:20]}, but {wanted[:20]} in transformers")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
