@@ -31,7 +31,7 @@ _LONGEST = (
     "service/test_protocol.py",
 )
 """Files of 10 seconds and more; those that mostly wait are among those that compute."""
-_FIXTURES = ("words", "classification", "generation", "images")
+_FIXTURES = ("words", "classification", "generation", "images", "marian")
 
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared-machine")

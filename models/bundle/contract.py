@@ -35,7 +35,9 @@ class SpecialTokens(Contract):
     """The end where no text has unknown tokens."""
     end: Annotated[int, Field(ge=0)]
     start: Annotated[int, Field(ge=0)] | None = None
-    """The token before every input of an encoder, where it is not spelt `[CLS]`."""
+    """The token before every input of an encoder, where it is not spelt `[CLS]`; of a model that generates, the token
+    that every output starts after, where it is not the end.
+    """
 
 
 class TaskConfig(Contract):

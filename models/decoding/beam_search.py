@@ -118,19 +118,19 @@ _EMPTY_SLOT = _Sentence(None, SearchOptions(), 1)
 class BeamSearch:
     """The searches of several sentences that advance in the same steps; sentences join and leave between steps."""
 
-    def __init__(self, beam_size: int, end_id: int) -> None:
-        """Raises `ValueError` for a beam without hypotheses."""
+    def __init__(self, beam_size: int, end_id: int, start_id: int | None = None) -> None:
+        """Hypotheses start after `start_id`, by default the end. Raises `ValueError` for a beam without hypotheses."""
         if beam_size < 1:
             raise ValueError(f"beam_size must be at least 1, not {beam_size}")
         self.beam_size = beam_size
-        self._end = end_id
+        self._end, self._start = end_id, end_id if start_id is None else start_id
         self._sentences: list[_Sentence] = []
         self._scores = np.zeros((0, beam_size))
         self._tokens = np.zeros((0, beam_size, 16), np.int64)
         self.lengths = np.zeros(0, np.int64)
         """Number of tokens of each sentence's hypotheses so far: `[B]`."""
         self.last_tokens = np.zeros((0, beam_size), np.int64)
-        """Input token of each hypothesis for the next step, the end token at first: `[B, K]`."""
+        """Input token of each hypothesis for the next step, the start token at first: `[B, K]`."""
         self._live = np.zeros(0, bool)
         self.num_live = 0
         """Number of unfinished sentences."""
@@ -176,7 +176,7 @@ class BeamSearch:
         # Hypotheses are equal at first: one of them is enough, unless each draws its own continuation.
         self._scores[row] = 0.0 if sampling else -np.inf
         self._scores[row, 0] = 0.0
-        self.last_tokens[row] = self._end
+        self.last_tokens[row] = self._start
         self.lengths[row], self._limits[row], self._stops[row], self._live[row] = 0, max_tokens, -np.inf, True
         self._count()
         return row

@@ -65,15 +65,18 @@ class Decoding:
         end_id: int,
         idle_share: float,
         reuse_slots: bool = True,
+        start_id: int | None = None,
     ) -> None:
-        """`reuse_slots` says whether the graph of a step has the input `slots`."""
+        """`reuse_slots` says whether the graph of a step has the input `slots`; outputs start after `start_id`,
+        by default the end.
+        """
         self._backend = backend
         self._footprint = footprint
         self._end = end_id
         self.idle_share = idle_share
         """Fraction of slots that are kept free for sentences that join later; they are computed in every step."""
         self._reuse_slots = reuse_slots
-        self.search = BeamSearch(beam_size, end_id)
+        self.search = BeamSearch(beam_size, end_id, start_id)
         self._clear()
 
     def _clear(self) -> None:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from models.backend import Backend
+from models.bundle.contract import SpecialTokens
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.continuous import Decoding, Footprint
 from models.errors import QueryError
@@ -58,8 +59,8 @@ def checked_options(beam_size: int, options: SearchOptions | None) -> SearchOpti
 class Decoder:
     """Beam search of a bundle with the graphs `encode` and `step`. Safe to call from several threads."""
 
-    def __init__(self, backend: Backend, footprint: Footprint, end_id: int, *, reuse_slots: bool) -> None:
-        self._backend, self._footprint, self._end, self._reuse_slots = backend, footprint, end_id, reuse_slots
+    def __init__(self, backend: Backend, footprint: Footprint, tokens: SpecialTokens, *, reuse_slots: bool) -> None:
+        self._backend, self._footprint, self._tokens, self._reuse_slots = backend, footprint, tokens, reuse_slots
 
     def start(self, beam_size: int) -> Decoding:
         """Return an empty decoding, which sources can join."""
@@ -67,7 +68,8 @@ class Decoder:
             self._backend,
             footprint=self._footprint,
             beam_size=beam_size,
-            end_id=self._end,
+            end_id=self._tokens.end,
+            start_id=self._tokens.start,
             idle_share=_IDLE_SHARE,
             reuse_slots=self._reuse_slots,
         )

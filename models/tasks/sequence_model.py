@@ -50,7 +50,7 @@ class SequenceModel(Model[ConfigT], Generic[ConfigT, TokenizerT]):
             vocab_size=config.vocab_size,
         )
         reuse_slots = any(each.name == "slots" for each in manifest.graphs["step"].inputs)
-        self.decoder = Decoder(backend, footprint, config.special_tokens.end, reuse_slots=reuse_slots)
+        self.decoder = Decoder(backend, footprint, config.special_tokens, reuse_slots=reuse_slots)
         self._tokenizer = tokenizer
 
     @classmethod

@@ -8,26 +8,30 @@ All log-probabilities are base e.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from models.backend import Backend
-from models.bundle.contract import Contract, PositiveInt
+from models.bundle.contract import Contract, FileName, PositiveInt
 from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceQuery, checked_options
-from models.errors import TextTooLongError
+from models.errors import BundleError, QueryError, TextTooLongError
 from models.tasks.registry import register
 from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
+from models.text.config import check_tokenizer
 from models.text.language import LanguageDetector
 from models.text.limits import Keep, TextLimit, checked_text, head, several
+from models.text.sentence_pieces import SentencePieceTokenizer
 from models.text.sentences import sentences_of
 from models.text.tokenization import SubwordTokenizer
 
 __all__ = [
     "ConfidenceThreshold",
     "Languages",
+    "SentencePieces",
     "TransformerNetwork",
     "Translated",
     "Translation",
@@ -49,15 +53,51 @@ class TransformerNetwork(SequenceNetwork):
     encoder_layers: PositiveInt
     decoder_layers: PositiveInt
     norm: Literal["pre", "post"]
+    activation: Literal["relu", "gelu", "silu"] = "relu"
+    """The function between the two layers of the feed-forward networks."""
     positions: PositiveInt = 1024
     """Tokens that a sentence may have on either side, its end included."""
 
 
+LanguageCode = Annotated[str, Field(pattern=r"^[a-z]{2,3}([_-][A-Za-z]{2,8})?$")]
+"""An ISO 639 code, with a script or region where a language has several, such as `srp_Cyrl`."""
+
+
 class Languages(Contract):
-    """The source and target language, as ISO 639-1 codes."""
+    """The source and target language, as ISO 639-1 or 639-3 codes."""
 
     source: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
-    target: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+    target: LanguageCode
+    """Target language, by default where there are several."""
+    targets: dict[LanguageCode, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    """The token before each sentence that names its target language, for a model that has such tokens."""
+
+    @model_validator(mode="after")
+    def _default_is_known(self) -> Self:
+        if self.targets and self.target not in self.targets:
+            raise ValueError(f"target {self.target!r} is none of targets: {', '.join(self.targets)}")
+        return self
+
+    def known_targets(self) -> tuple[str, ...]:
+        return tuple(self.targets) or (self.target,)
+
+    def prefix(self, target: str | None) -> tuple[int, ...]:
+        """Return the tokens before each sentence; raises `QueryError` for a language that the model does not write."""
+        chosen = self.target if target is None else target
+        if chosen not in self.known_targets():
+            raise QueryError(f"target_language must be one of {', '.join(self.known_targets())}, not {chosen!r}")
+        return (self.targets[chosen],) if self.targets else ()
+
+
+class SentencePieces(Contract):
+    """The files of a SentencePiece vocabulary, besides `tokenizer`, which encodes the source."""
+
+    characters: FileName
+    """JSON file of the replacements of characters before tokenization."""
+    vocab_size: PositiveInt
+    """Tokens of the source."""
+    target: FileName | None = None
+    """Tokenizer file of the target, where its vocabulary is not that of the source."""
 
 
 class ConfidenceThreshold(Contract):
@@ -79,23 +119,44 @@ class TranslationConfig(SequenceConfig):
     network: TransformerNetwork
     languages: Languages
     low_confidence: ConfidenceThreshold | None = None
+    sentence_pieces: SentencePieces | None = None
+    """Set where the tokenizer is a SentencePiece vocabulary instead of byte-pair encoding."""
 
     @model_validator(mode="after")
     def _sentences_fit_the_network(self) -> Self:
-        if self.limits.max_tokens >= self.network.positions:
+        if self.limits.max_tokens + len(self.languages.prefix(None)) >= self.network.positions:
             raise ValueError(f"limits.max_tokens must be below network.positions, which is {self.network.positions}")
         return self
 
+    @model_validator(mode="after")
+    def _tokens_are_in_the_vocabulary(self) -> Self:
+        source = self.vocab_size if self.sentence_pieces is None else self.sentence_pieces.vocab_size
+        tokens = self.special_tokens
+        if max(tokens.unknown, tokens.end, *self.languages.targets.values()) >= source:
+            raise ValueError(f"special_tokens and languages.targets must be below the {source} tokens of the source")
+        if max(tokens.end, tokens.start or 0) >= self.vocab_size:
+            raise ValueError(f"special_tokens must be below vocab_size, which is {self.vocab_size}")
+        return self
+
+    def files(self) -> frozenset[str]:
+        pieces = self.sentence_pieces
+        more = () if pieces is None else (pieces.characters, *([pieces.target] if pieces.target else []))
+        return super().files().union(more)
+
     def summary(self) -> Mapping[str, object]:
         threshold = self.low_confidence
+        languages = self.languages.model_dump(exclude={"targets"})
+        if self.languages.targets:
+            languages["targets"] = list(self.languages.targets)
         return {
             **super().summary(),
-            "languages": self.languages.model_dump(),
+            "languages": languages,
             "low_confidence": None if threshold is None else threshold.model_dump(),
         }
 
     def description(self) -> Mapping[str, str]:
-        return {"languages": f"{self.languages.source} to {self.languages.target}", **super().description()}
+        known = ", ".join(self.languages.known_targets())
+        return {"languages": f"{self.languages.source} to {known}", **super().description()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +224,7 @@ class TranslationQuery:
 
 
 @register("translation")
-class Translator(SequenceModel[TranslationConfig, SubwordTokenizer]):
+class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePieceTokenizer]):
     """A loaded translation bundle. Safe to call from several threads.
 
     `translate` does a whole job; a server makes queries of texts (`query`), decodes their sentences continuously
@@ -175,13 +236,38 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer]):
     offers = ("translate",)
 
     def __init__(
-        self, manifest: BundleManifest[TranslationConfig], tokenizer: SubwordTokenizer, backend: Backend
+        self,
+        manifest: BundleManifest[TranslationConfig],
+        tokenizer: SubwordTokenizer | SentencePieceTokenizer,
+        backend: Backend,
+        target_tokenizer: SentencePieceTokenizer | None = None,
     ) -> None:
+        """`target_tokenizer` is that of the target where it has a vocabulary of its own."""
         super().__init__(manifest, tokenizer, backend)
+        self._target_tokenizer = target_tokenizer or tokenizer
         limit = self.config.limits.max_tokens
         self._limit = TextLimit(limit, noun=" in a sentence")
         self._max_target = min(2 * limit, self.config.network.positions)
         self._detector = LanguageDetector(self.config.languages.source)
+
+    @classmethod
+    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
+        config: TranslationConfig = manifest.config
+        pieces = config.sentence_pieces
+        if pieces is None:
+            return super().from_bundle(path, manifest, backend)
+        source, target = pieces.vocab_size, config.vocab_size
+        if pieces.target is None and source != target:
+            raise BundleError(str(path), ["config.sentence_pieces.vocab_size is not vocab_size, but has no target"])
+        try:
+            read = SentencePieceTokenizer.from_files
+            tokenizers = [read(path / config.tokenizer, path / pieces.characters, source)]
+            if pieces.target is not None:
+                tokenizers.append(read(path / pieces.target, path / pieces.characters, target))
+        except ValueError as error:
+            raise BundleError(str(path), [str(error)]) from error
+        check_tokenizer(path, config.tokenizer, tokenizers[0], source, config.special_tokens)
+        return cls(manifest, tokenizers[0], backend, *tokenizers[1:])
 
     def translate(
         self,
@@ -191,13 +277,18 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer]):
         options: SearchOptions | None = None,
         truncate: bool = False,
         batch_sentences: int = BATCH_SOURCES,
+        target_language: str | None = None,
     ) -> list[Translation]:
         """Translate each text; `beam_size` 1 is greedy search.
 
-        `truncate` keeps the first tokens of too long a sentence. Raises `QueryError` for options out of range, and its
+        `truncate` keeps the first tokens of too long a sentence. `target_language` is one of `languages.targets` of a
+        model with several, its default otherwise. Raises `QueryError` for options out of range, and its
         `TextTooLongError`.
         """
-        queries = [self.query(text, beam_size, options=options, truncate=truncate) for text in several(texts)]
+        queries = [
+            self.query(text, beam_size, options=options, truncate=truncate, target_language=target_language)
+            for text in several(texts)
+        ]
         found = iter(self.decoder.search([part for query in queries for part in query.parts()], batch_sentences))
         return [self.result(query, [next(found) for _ in query.parts()]) for query in queries]
 
@@ -209,30 +300,33 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer]):
         options: SearchOptions | None = None,
         truncate: bool = False,
         max_sentences: int | None = None,
+        target_language: str | None = None,
     ) -> TranslationQuery:
         """Check and tokenize one text; see `translate`.
 
         Raises `TextTooLongError` also where the text has more than `max_sentences`, before any is tokenized.
         """
-        options = checked_options(beam_size, options)
+        options, prefix = checked_options(beam_size, options), self.config.languages.prefix(target_language)
         text = checked_text(text)
         pieces = sentences_of(text, self.config.languages.source) or [""]
         if max_sentences is not None and len(pieces) > max_sentences:
             raise TextTooLongError(len(pieces), max_sentences, "sentences")
         sentences: list[Sentence] = []
         for first in range(0, len(pieces), _TOKENIZED_TOGETHER):
-            sentences += self._sentences(pieces[first : first + _TOKENIZED_TOGETHER], head if truncate else None)
+            together = pieces[first : first + _TOKENIZED_TOGETHER]
+            sentences += self._sentences(together, head if truncate else None, prefix)
         language = self._detector.other_language(text)
         return TranslationQuery(text, tuple(sentences), beam_size, options, self._max_target, language)
 
-    def _sentences(self, pieces: Sequence[str], keep: Keep | None) -> list[Sentence]:
-        """Tokenize sentences, each with the white space around it."""
+    def _sentences(self, pieces: Sequence[str], keep: Keep | None, prefix: tuple[int, ...]) -> list[Sentence]:
+        """Tokenize sentences, each with the white space around it, and put the prefix before their tokens."""
         cores = [piece.strip() for piece in pieces]
         encoded = self._tokenizer.encode_batch([self._limit.characters(core, keep) for core in cores])
         sentences = []
-        for piece, core, tokens in zip(pieces, cores, encoded, strict=True):
-            start, kept = piece.index(core), self._limit.tokens(tokens if core else [], keep)
-            sentences.append(Sentence(piece[:start], tuple(kept), piece[start + len(core) :]))
+        for piece, core, ids in zip(pieces, cores, encoded, strict=True):
+            start, kept = piece.index(core), self._limit.tokens(ids if core else [], keep)
+            tokens = (*prefix, *kept) if kept else ()
+            sentences.append(Sentence(piece[:start], tokens, piece[start + len(core) :]))
         return sentences
 
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[SourceQuery]:
@@ -250,7 +344,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer]):
         results = []
         for rank in range(max([1, *map(len, outputs)])):
             chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in outputs]
-            texts = iter(self._tokenizer.decode_batch([each.tokens for each in chosen]))
+            texts = iter(self._target_tokenizer.decode_batch([each.tokens for each in chosen]))
             pieces = [each.before + (next(texts) if each.tokens else "") + each.after for each in query.sentences]
             results.append(Translated("".join(pieces), math.fsum(each.score for each in chosen)))
         doubtful = any(

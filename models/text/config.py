@@ -8,7 +8,7 @@ from models.bundle.contract import Contract, FileName, PositiveInt, SpecialToken
 from models.errors import BundleError
 from models.text.tokenization import BundleTokenizer
 
-__all__ = ["TextConfig", "TextLimits", "load_tokenizer"]
+__all__ = ["TextConfig", "TextLimits", "check_tokenizer", "load_tokenizer"]
 
 
 class TextLimits(Contract):
@@ -46,15 +46,22 @@ def load_tokenizer(kind: type[TokenizerT], bundle: Path, config: TextConfig) -> 
         tokenizer = kind.from_file(bundle / config.tokenizer, special)
     except ValueError as error:
         raise BundleError(str(bundle), [str(error)]) from error
+    check_tokenizer(bundle, config.tokenizer, tokenizer, config.vocab_size, config.special_tokens)
+    return tokenizer
+
+
+def check_tokenizer(
+    bundle: Path, file: str, tokenizer: BundleTokenizer, vocab_size: int, special: SpecialTokens
+) -> None:
+    """Raise `BundleError` where a tokenizer is not the one that the manifest describes."""
     problems = [
-        f"{config.tokenizer}: its {name} is {found}, the manifest's {promised}"
+        f"{file}: its {name} is {found}, the manifest's {promised}"
         for name, found, promised in (
-            ("vocab_size", tokenizer.vocab_size, config.vocab_size),
-            ("unknown id", tokenizer.unknown_id, config.special_tokens.unknown),
-            ("end id", tokenizer.end_id, config.special_tokens.end),
+            ("vocab_size", tokenizer.vocab_size, vocab_size),
+            ("unknown id", tokenizer.unknown_id, special.unknown),
+            ("end id", tokenizer.end_id, special.end),
         )
         if found != promised
     ]
     if problems:
         raise BundleError(str(bundle), problems)
-    return tokenizer

@@ -15,10 +15,13 @@ router = APIRouter(prefix="/v1", tags=["native"])
 
 
 class Languages(BaseModel):
-    """The source and target language of a translation model, as ISO 639-1 codes."""
+    """The source and target language of a translation model, as ISO 639 codes."""
+
+    model_config = ConfigDict(extra="allow")
 
     source: str
     target: str
+    """The only target language, or the default of several."""
 
 
 class Limits(BaseModel):

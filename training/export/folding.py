@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.softmax import GeneralizedSoftmax, Kernel
+from training.softmax import BiasedSoftmax, GeneralizedSoftmax, Kernel
 from training.softmax.kernels import Power, at_least_float32
 
 __all__ = ["FoldedSoftmax"]
@@ -65,6 +65,8 @@ class FoldedSoftmax(nn.Module):
 
     def scores(self, hidden: Tensor) -> list[Tensor]:
         """Return scores of each component, up to a term per position where it cancels: `[N, d]` -> K of `[N, V]`."""
+        if isinstance(self._layer, BiasedSoftmax):
+            return self._layer.scores(hidden)
         vectors = self._layer.component_hidden(hidden)
         if len(self._kernels) == 1 and _is_affine(self._kernels[0]):
             return [self._affine(vectors[0])]

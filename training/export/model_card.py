@@ -108,6 +108,8 @@ def _source(source: DataSource) -> str:
 def _output_layer(layer: SoftmaxLayer, unit: str) -> str:
     kernels = ", ".join(_kernel(kernel.name, kernel.hyperparameters) for kernel in layer.kernels)
     parts = [f"mixture of {kernels}" if len(layer.kernels) > 1 else kernels]
+    if layer.bias:
+        parts.append(f"a bias for each of the {unit}")
     if layer.untied is not None:
         matrices = "in full" if layer.untied == "full" else f"by corrections of rank {layer.untied}"
         parts.append(f"projection matrices untied {matrices}")

@@ -33,8 +33,9 @@ def import_model(
 ) -> int:
     """Writes a bundle from a Hugging Face model directory or an ONNX text classifier, compared with the original.
 
-    Imported are text classifiers (BERT, RoBERTa, XLM-RoBERTa, DistilBERT, ELECTRA, DeBERTa-v2 and v3) with safetensors
-    weights, and ONNX files of text classifiers with a tokenizer.json beside them. Pickled weights are refused.
+    Imported are text classifiers (BERT, RoBERTa, XLM-RoBERTa, DistilBERT, ELECTRA, DeBERTa-v2 and v3) and MarianMT
+    translation models (opus-mt) with safetensors weights, and ONNX files of text classifiers with a tokenizer.json
+    beside them. Pickled weights are refused.
 
     Args:
         source: Directory, ONNX file, or hf:owner/name@revision to download from the Hugging Face Hub.

@@ -17,6 +17,11 @@ __all__ = ["SequenceToSequenceModel"]
 class SequenceToSequenceModel(SoftmaxModel, abc.ABC):
     """A target starts after the end token."""
 
+    @property
+    def source_size(self) -> int:
+        """Return the number of tokens that a source may consist of."""
+        return self.output_layer.weight.shape[0]
+
     def forward(self, source: Tensor, source_lengths: Tensor, target: Tensor) -> Tensor:
         """source `[B, S]`, its lengths `[B]`, target so far `[B, T]` -> next context vectors `[B, T, d]`."""
         hidden, _ = self.decode(target, self.encode(source, source_lengths), source_lengths)

@@ -15,9 +15,11 @@ from torch.nn import functional
 from training.networks.dropout import Dropout
 
 __all__ = [
+    "Activation",
     "Attention",
     "Cache",
     "Decoded",
+    "DecoderLayer",
     "EncoderLayer",
     "Linear",
     "Memory",
@@ -160,11 +162,20 @@ class EncoderLayer(_Layer):
 
 
 class DecoderLayer(_Layer):
-    def __init__(self, hidden_size: int, inner_size: int, heads: int, dropout: float, norm: Norm) -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        inner_size: int,
+        heads: int,
+        dropout: float,
+        norm: Norm,
+        *,
+        activation: Activation = functional.relu,
+    ) -> None:
         super().__init__(3, hidden_size, dropout, norm)
         self.self_attention = Attention(hidden_size, heads)
         self.cross_attention = Attention(hidden_size, heads)
-        self.feed_forward = _FeedForward(hidden_size, inner_size, functional.relu)
+        self.feed_forward = _FeedForward(hidden_size, inner_size, activation)
 
     def forward(
         self, inputs: Tensor, memory: KeyValue, mask: Tensor | None, past: KeyValue | None
@@ -197,19 +208,27 @@ class Transformer(nn.Module):
         dropout: float = 0.1,
         norm: Norm = "pre",
         max_tokens: int = 1024,
+        activation: Activation = functional.relu,
+        embedding_scale: float | None = None,
+        positions: Tensor | None = None,
     ) -> None:
-        """Raises `ValueError` where the heads do not divide the hidden size or a sentence could have no position."""
+        """`embedding_scale` multiplies word vectors, by default by the root of d; `positions` `[max_tokens, d]`.
+
+        Raises `ValueError` where the heads do not divide the hidden size or a sentence could have no position.
+        """
         super().__init__()
         if hidden_size % heads or hidden_size % 2:
             raise ValueError(f"hidden_size must be even and divisible by heads, not {hidden_size} and {heads}")
         sizes = (hidden_size, inner_size, heads, dropout, norm)
         self.hidden_size = hidden_size
-        self.encoder = nn.ModuleList(EncoderLayer(*sizes) for _ in range(encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(*sizes) for _ in range(decoder_layers))
+        self.embedding_scale = math.sqrt(hidden_size) if embedding_scale is None else embedding_scale
+        self.encoder = nn.ModuleList(EncoderLayer(*sizes, activation=activation) for _ in range(encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(*sizes, activation=activation) for _ in range(decoder_layers))
         self.encoder_norm = nn.LayerNorm(hidden_size) if norm == "pre" else nn.Identity()
         self.decoder_norm = nn.LayerNorm(hidden_size) if norm == "pre" else nn.Identity()
         self.dropout = Dropout(dropout)
-        self.register_buffer("positions", sinusoidal_positions(max_tokens, hidden_size), persistent=False)
+        table = sinusoidal_positions(max_tokens, hidden_size) if positions is None else positions
+        self.register_buffer("positions", table, persistent=False)
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
@@ -252,4 +271,4 @@ class Transformer(nn.Module):
 
     def _with_positions(self, vectors: Tensor, positions: Tensor) -> Tensor:
         """Add positions to word vectors of expected norm 1, which are scaled up to the positions' (section 3.4)."""
-        return self.dropout(vectors * math.sqrt(self.hidden_size) + positions)
+        return self.dropout(vectors * self.embedding_scale + positions)

@@ -3,7 +3,7 @@
 Shapes: `B` sentences, `S` source tokens, `T` target tokens, `V` tokens of the joint vocabulary, `d` hidden size.
 """
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
@@ -14,22 +14,44 @@ __all__ = ["TranslationModel"]
 
 
 class TranslationModel(SequenceToSequenceModel):
-    """Word vectors of both languages are the rows of the output layer's projection matrix (Press and Wolf 2017)."""
+    """Word vectors of both languages are the rows of the output layer's projection matrix (Press and Wolf 2017).
 
-    def __init__(self, network: Transformer, output_layer: GeneralizedSoftmax) -> None:
+    Other word vectors of the source or the target, `[tokens, d]`, make it a model with vocabularies of its own.
+    """
+
+    def __init__(
+        self,
+        network: Transformer,
+        output_layer: GeneralizedSoftmax,
+        *,
+        source_vectors: nn.Parameter | None = None,
+        target_vectors: nn.Parameter | None = None,
+    ) -> None:
         super().__init__()
         self.network = network
         self.output_layer = output_layer
+        self.own_source_vectors, self.own_target_vectors = source_vectors, target_vectors
+
+    @property
+    def source_size(self) -> int:
+        return self.source_vectors.shape[0]
+
+    @property
+    def source_vectors(self) -> Tensor:
+        """Return the word vectors of the source, `[tokens, d]`."""
+        return self.output_layer.weight if self.own_source_vectors is None else self.own_source_vectors
+
+    @property
+    def target_vectors(self) -> Tensor:
+        """Return the word vectors of the target, `[V, d]`."""
+        return self.output_layer.weight if self.own_target_vectors is None else self.own_target_vectors
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Return the keys and values for cross-attention: source `[B, S]`, its lengths `[B]`."""
         mask = padding_mask(lengths, source.shape[1])
-        return self.network.remember(self.network.encode(self.embed(source), mask))
+        return self.network.remember(self.network.encode(functional.embedding(source, self.source_vectors), mask))
 
     def decode(self, target: Tensor, memory: Memory, source_lengths: Tensor, past: Cache | None = None) -> Decoded:
         """See `SequenceToSequenceModel`."""
         mask = padding_mask(source_lengths, memory[0][0].shape[2])
-        return self.network.decode(self.embed(target), memory, mask, past)
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        return functional.embedding(tokens, self.output_layer.weight)
+        return self.network.decode(functional.embedding(target, self.target_vectors), memory, mask, past)

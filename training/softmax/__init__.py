@@ -4,10 +4,12 @@ Read `reference` first: the layer and its loss as the papers write them. The oth
 
 * `kernels`, `kernel`: scores from inner products and per-class and per-position terms, never `[N, V, d]`;
 * `mixture`: the layer as a module, `sparse`: the k best classes;
+* `biased`: the plain softmax with a bias for each class, which imported models have;
 * `loss`, `passes`: the loss from a chunk of positions at a time, never `[N, V]`;
 * `elementwise`: the kernels' derivatives, written out.
 """
 
+from training.softmax.biased import BiasedSoftmax
 from training.softmax.kernels import KERNELS, Kernel, build_kernel
 from training.softmax.mixture import NAMED_MIXTURES, GeneralizedSoftmax
 from training.softmax.sparse import sparse_softmax, sparse_softmax_cross_entropy, sparse_softmax_loss
@@ -15,6 +17,7 @@ from training.softmax.sparse import sparse_softmax, sparse_softmax_cross_entropy
 __all__ = [
     "KERNELS",
     "NAMED_MIXTURES",
+    "BiasedSoftmax",
     "GeneralizedSoftmax",
     "Kernel",
     "build_kernel",

@@ -1,7 +1,7 @@
 """Export of models that write a target from a source: verification, int8 weights, measurement."""
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,17 +10,20 @@ import onnx
 import torch
 
 from models.backend import Backend
+from models.bundle.contract import SpecialTokens
 from models.decoding.beam_search import SearchOptions
 from models.decoding.continuous import Decoding, Footprint
 from models.decoding.sequence_to_sequence import SourceQuery
 from training.export.calibration import RangeRecorder
+from training.export.graphs import ExportGraph
 from training.export.quantize import quantize_int8_static
 from training.export.task_export import TOKENIZER, TaskExport
 from training.export.verify import absolute_difference, both_outputs
+from training.networks.sequence_to_sequence import SequenceToSequenceModel
 from training.tasks.sequence_graphs import example_source, example_step
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 
-__all__ = ["CALIBRATION_SOURCES", "SequenceExport"]
+__all__ = ["CALIBRATION_SOURCES", "LONGEST", "SequenceExport", "largest_sequence_difference", "quantize_sequences"]
 
 CALIBRATION_SOURCES = 256
 """Training texts by which int8 ranges are set."""
@@ -29,6 +32,8 @@ _CALIBRATION_BEAM = 4
 
 _SHAPES = ((1, 1, 1), (2, 5, 40), (5, 3, 11))
 """Sources, hypotheses and source lengths to compare at; none is the one that was traced (3, 2, 7)."""
+LONGEST = max(length for _, _, length in _SHAPES)
+"""The longest source that graphs are compared at."""
 
 
 class SequenceExport(TaskExport):
@@ -50,58 +55,74 @@ class SequenceExport(TaskExport):
     @property
     def longest(self) -> int:
         """Return the length of the longest source that graphs are compared at."""
-        return max(length for _, _, length in _SHAPES)
+        return LONGEST
 
-    @torch.no_grad()
     def largest_difference(self, backend: Backend) -> float:
-        """Return the largest difference over both graphs, all outputs and several shapes, except on padding."""
-        encoder, worst = self.graphs["encode"].module, 0.0
-        for seed, (batch_size, beam, most) in enumerate(_SHAPES, 10):
-            length = min(most, self.longest)
-            source, lengths = example_source(self.task.model, batch_size=batch_size, length=length, seed=seed)
-            step = example_step(self.task.model, encoder, batch_size=batch_size, beam=beam, length=length, seed=seed)
-            for name, inputs in (("encode", (source, lengths)), ("step", step)):
-                expected, got = both_outputs(backend, name, self.graphs[name], inputs)
-                for key, value in expected.items():
-                    if key == "candidates":  # equal scores may change places
-                        continue
-                    difference = absolute_difference(value, got[key])
-                    if key.startswith("memory"):
-                        padding = np.arange(length) >= lengths.numpy()[:, None]
-                        np.moveaxis(difference, 2, 1)[padding] = 0
-                    worst = float(np.maximum(worst, np.max(difference)))
-        return worst
+        return largest_sequence_difference(backend, self.graphs, self.task.model, longest=self.longest)
 
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
         """Return graphs with int8 products, by the ranges of activations in beam searches on training texts."""
-        recorder, queries = RangeRecorder(models), self.calibration()
-        keys = [each for each in self.graphs["encode"].contract.outputs if each.name.startswith("memory_keys")]
-        heads, size = (axis for axis in keys[0].shape if isinstance(axis, int))
-        footprint = Footprint(
-            layers=len(keys),
-            heads=heads,
-            hidden_size=heads * size,
-            vocab_size=self.task.model.output_layer.weight.shape[0],
+        tokens = SpecialTokens(unknown=self.task.tokenizer.unknown_id, end=self.task.tokenizer.end_id)
+        vocab_size = self.task.model.output_layer.weight.shape[0]
+        return quantize_sequences(
+            models, self.graphs, self.calibration(), tokens=tokens, vocab_size=vocab_size, keep=self.positions
         )
-        for first in range(0, len(queries), _CALIBRATION_BATCH):
-            group = queries[first : first + _CALIBRATION_BATCH]
-            decoding = Decoding(
-                recorder,
-                footprint=footprint,
-                beam_size=_CALIBRATION_BEAM,
-                end_id=self.task.tokenizer.end_id,
-                idle_share=0.0,  # finished sentences would be observed too
-            )
-            searches = [(index, SearchOptions(), query.max_tokens) for index, query in enumerate(group)]
-            decoding.add([query.tokens for query in group], searches)
-            while len(decoding):
-                decoding.step()
-        return {
-            name: quantize_int8_static(model, recorder.ranges(name), keep=self.positions)
-            for name, model in models.items()
-        }
 
     @classmethod
     def report(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> list[str]:
         values = cls.measure(model, recipe, split, data_dir)
         return [f"beam 5, {metric} {value:.2f}" for metric, value in values.items()]
+
+
+@torch.no_grad()
+def largest_sequence_difference(
+    backend: Backend, graphs: Mapping[str, ExportGraph], model: SequenceToSequenceModel, *, longest: int = LONGEST
+) -> float:
+    """Return the largest difference over both graphs, all outputs and several shapes, except on padding."""
+    encoder, worst = graphs["encode"].module, 0.0
+    for seed, (batch_size, beam, most) in enumerate(_SHAPES, 10):
+        length = min(most, longest)
+        source, lengths = example_source(model, batch_size=batch_size, length=length, seed=seed)
+        step = example_step(model, encoder, batch_size=batch_size, beam=beam, length=length, seed=seed)
+        for name, inputs in (("encode", (source, lengths)), ("step", step)):
+            expected, got = both_outputs(backend, name, graphs[name], inputs)
+            for key, value in expected.items():
+                if key == "candidates":  # equal scores may change places
+                    continue
+                difference = absolute_difference(value, got[key])
+                if key.startswith("memory"):
+                    padding = np.arange(length) >= lengths.numpy()[:, None]
+                    np.moveaxis(difference, 2, 1)[padding] = 0
+                worst = float(np.maximum(worst, np.max(difference)))
+    return worst
+
+
+def quantize_sequences(
+    models: Mapping[str, onnx.ModelProto],
+    graphs: Mapping[str, ExportGraph],
+    queries: Sequence[SourceQuery],
+    *,
+    tokens: SpecialTokens,
+    vocab_size: int,
+    keep: Collection[str],
+) -> Mapping[str, onnx.ModelProto]:
+    """Return graphs with int8 products, by the ranges of activations in beam searches; `keep` stays float32."""
+    recorder = RangeRecorder(models)
+    keys = [each for each in graphs["encode"].contract.outputs if each.name.startswith("memory_keys")]
+    heads, size = (axis for axis in keys[0].shape if isinstance(axis, int))
+    footprint = Footprint(layers=len(keys), heads=heads, hidden_size=heads * size, vocab_size=vocab_size)
+    for first in range(0, len(queries), _CALIBRATION_BATCH):
+        group = queries[first : first + _CALIBRATION_BATCH]
+        decoding = Decoding(
+            recorder,
+            footprint=footprint,
+            beam_size=_CALIBRATION_BEAM,
+            end_id=tokens.end,
+            start_id=tokens.start,
+            idle_share=0.0,  # finished sentences would be observed too
+        )
+        searches = [(index, SearchOptions(), query.max_tokens) for index, query in enumerate(group)]
+        decoding.add([query.tokens for query in group], searches)
+        while len(decoding):
+            decoding.step()
+    return {name: quantize_int8_static(model, recorder.ranges(name), keep=keep) for name, model in models.items()}

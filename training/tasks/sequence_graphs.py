@@ -65,7 +65,7 @@ def sequence_graphs(model: SequenceToSequenceModel, encoder: nn.Module, step: nn
 def example_source(model: SequenceToSequenceModel, *, batch_size: int, length: int, seed: int) -> tuple[Tensor, Tensor]:
     """Return random sources `[B, S]` and lengths `[B]`, of which the first is S."""
     generator = torch.Generator().manual_seed(seed)
-    return random_sequences(model.output_layer.weight.shape[0], batch_size, length, generator)
+    return random_sequences(model.source_size, batch_size, length, generator)
 
 
 @torch.no_grad()

@@ -24,6 +24,11 @@ register("translation")(router)
 class TranslateRequest(SearchBody):
     """Texts to translate, sentence by sentence."""
 
+    target_language: Annotated[
+        str | None,
+        Field(max_length=16, description="Code of the language to write; by default `languages.target` of the model."),
+    ] = None
+
 
 class TranslateResult(Result):
     """The translations of one text, best first."""
@@ -56,7 +61,12 @@ async def translate(
     def query(model: Translator, text: str) -> TranslationQuery:
         try:
             return model.query(
-                text, body.beam_size, options=options, truncate=body.truncate, max_sentences=max_sentences
+                text,
+                body.beam_size,
+                options=options,
+                truncate=body.truncate,
+                max_sentences=max_sentences,
+                target_language=body.target_language,
             )
         except TextTooLongError as error:
             if error.unit == "sentences":

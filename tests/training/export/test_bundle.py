@@ -240,7 +240,7 @@ def test_graphs_for_gpus_are_added_to_a_bundle(float16: bool, without_device_gra
     after = _contents(bundle)
     changed = {name for name in after if after[name] != before.get(name)}
     assert changed == {"classify.cuda.onnx", MANIFEST}
-    assert (after == _contents(bundled)) is float16, "the bundled model has float16 products"
+    assert (read_manifest(bundle) == read_manifest(bundled)) is float16, "the bundled model has float16 products"
 
 
 def test_a_bundle_that_needs_none_stays_as_it_is(tmp_path: Path) -> None:

@@ -32,14 +32,14 @@ class EncoderGraph(nn.Module):
     def __init__(self, model: TranslationModel) -> None:
         super().__init__()
         self.network: Transformer = model.network
-        self.embedding = model.output_layer.weight
+        self.embedding = model.source_vectors
         self.projections = projections(layer.attention for layer in model.network.encoder_layers())
         self.memory = nn.ModuleList(KeyValue(layer.cross_attention) for layer in model.network.decoder_layers())
 
     def forward(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, ...]:
         """source `[B, S]`, its lengths `[B]` -> for each layer keys and values `[B, H, S, d / H]`."""
         positions = self.network.positions[: source.shape[1]]
-        hidden = functional.embedding(source, self.embedding) * self.network.hidden_size**0.5 + positions
+        hidden = functional.embedding(source, self.embedding) * self.network.embedding_scale + positions
         hidden = hidden.flatten(0, 1)
         for index, layer in enumerate(self.network.encoder_layers()):
             projected = self.projections[index](layer.before(0, hidden))
@@ -61,7 +61,7 @@ class DecoderStepGraph(nn.Module):
     def __init__(self, model: TranslationModel) -> None:
         super().__init__()
         self.network: Transformer = model.network
-        self.embedding = model.output_layer.weight
+        self.embedding = model.target_vectors
         self.output_layer = FoldedSoftmax(model.output_layer)
         self.projections = projections(layer.self_attention for layer in model.network.decoder_layers())
         self.queries = nn.ModuleList(scaled_query(layer.cross_attention) for layer in model.network.decoder_layers())
@@ -85,7 +85,7 @@ class DecoderStepGraph(nn.Module):
         cache, memory = state[: 2 * len(layers)], state[2 * len(layers) :]
         seen = torch.where(visible, 0.0, -torch.inf)[:, None]
         indices = slot_indices(slots, layers[0].self_attention.heads)
-        hidden = functional.embedding(tokens, self.embedding) * self.network.hidden_size**0.5
+        hidden = functional.embedding(tokens, self.embedding) * self.network.embedding_scale
         hidden = (hidden + functional.embedding(positions, self.network.positions)[:, None]).flatten(0, 1)
         written: list[Tensor] = []
         for index, layer in enumerate(layers):

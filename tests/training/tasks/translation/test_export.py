@@ -175,6 +175,7 @@ def test_the_manifest_says_what_a_translator_is(pairs_export: Exported, pairs_re
         "encoder_layers": 1,
         "decoder_layers": 1,
         "norm": "pre",
+        "activation": "relu",
         "positions": 1024,
     }
     assert [(kernel.name, kernel.hyperparameters) for kernel in manifest.softmax.kernels] == [("pow", {"p": 2.0})]

@@ -1,0 +1,227 @@
+"""The weights of MarianMT models (opus-mt), in the project's own Transformer.
+
+A Marian model is a Transformer with norms after the sublayers and none at the end of encoder and decoder, word vectors
+of both languages and output layer in one matrix or in several, a bias for each output token, and sinusoidal positions.
+Outputs start after the padding token, which has probability 0 as an output.
+
+Shapes: `V` tokens, `d` hidden size.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.importing.errors import ImportRefused
+from training.importing.source import SourceDirectory
+from training.networks.transformer import Activation, Attention, DecoderLayer, EncoderLayer, Transformer
+from training.networks.translation_model import TranslationModel
+from training.softmax import BiasedSoftmax
+
+__all__ = ["MarianSettings", "marian_positions", "read_marian"]
+
+ActivationName = Literal["relu", "gelu", "silu"]
+_ACTIVATIONS: Mapping[str, Activation] = {"relu": functional.relu, "gelu": functional.gelu, "silu": functional.silu}
+
+Size = Annotated[int, Field(ge=1)]
+Token = Annotated[int, Field(ge=0)]
+
+
+class MarianSettings(BaseModel):
+    """The fields of `config.json` that say what the model computes; defaults are those of transformers."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    model_type: Literal["marian"]
+    vocab_size: Size = 58101
+    decoder_vocab_size: Size | None = None
+    d_model: Size = 1024
+    max_position_embeddings: Size = 1024
+    encoder_layers: Size = 12
+    decoder_layers: Size = 12
+    encoder_ffn_dim: Size = 4096
+    decoder_ffn_dim: Size = 4096
+    encoder_attention_heads: Size = 16
+    decoder_attention_heads: Size = 16
+    activation_function: Literal["relu", "gelu", "silu", "swish"] = "gelu"
+    scale_embedding: bool = False
+    share_encoder_decoder_embeddings: bool = True
+    tie_word_embeddings: bool = True
+    normalize_before: Literal[False] = False
+    normalize_embedding: Literal[False] = False
+    add_final_layer_norm: Literal[False] = False
+    static_position_embeddings: Literal[True] = True
+    pad_token_id: Token = 58100
+    eos_token_id: Token = 0
+    decoder_start_token_id: Token = 58100
+    bad_words_ids: tuple[tuple[Token, ...], ...] | None = None
+
+    @classmethod
+    def parse(cls, config: Mapping[str, object]) -> Self:
+        """Return the settings; raises `ImportRefused` for a model of another kind."""
+        try:
+            return cls.model_validate(config)
+        except ValidationError as error:
+            problems = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            raise ImportRefused(f"config.json: {'; '.join(problems)}") from error
+
+    @model_validator(mode="after")
+    def _one_size_for_both_sides(self) -> Self:
+        if self.encoder_ffn_dim != self.decoder_ffn_dim or self.encoder_attention_heads != self.decoder_attention_heads:
+            raise ValueError("encoder and decoder must have equal heads and feed-forward sizes")
+        if self.d_model % self.encoder_attention_heads or self.d_model % 2:
+            raise ValueError("d_model must be even and divisible by the heads")
+        if self.share_encoder_decoder_embeddings and self.target_size != self.vocab_size:
+            raise ValueError("shared word vectors need one vocabulary")
+        if max(self.pad_token_id, self.eos_token_id, self.decoder_start_token_id) >= self.target_size:
+            raise ValueError(f"special tokens must be below the {self.target_size} tokens of the decoder")
+        if self.eos_token_id in self.never_generated:
+            raise ValueError("eos_token_id must not be one of bad_words_ids")
+        return self
+
+    @property
+    def target_size(self) -> int:
+        return self.decoder_vocab_size or self.vocab_size
+
+    @property
+    def activation(self) -> ActivationName:
+        return "silu" if self.activation_function == "swish" else self.activation_function
+
+    @property
+    def never_generated(self) -> frozenset[int]:
+        """Return the tokens that no output has: padding, and what `bad_words_ids` excludes by itself."""
+        return frozenset({self.pad_token_id, *(words[0] for words in self.bad_words_ids or () if len(words) == 1)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """The tensors of a model file, by name, and those that have been read."""
+
+    tensors: dict[str, Tensor]
+
+    def take(self, *names: str, shape: tuple[int, ...]) -> Tensor:
+        """Remove the tensors of these names, which are one weight, and return it; raises `ImportRefused`."""
+        found = {name: self.tensors.pop(name) for name in names if name in self.tensors}
+        if not found:
+            raise ImportRefused(f"the weights lack {names[0]}")
+        (name, weight), *others = found.items()
+        if tuple(weight.shape) != shape:
+            raise ImportRefused(f"weights: {name} has shape {list(weight.shape)}, not {list(shape)}")
+        if not bool(weight.isfinite().all()):
+            raise ImportRefused(f"weights: {name} has entries that are not finite")
+        for other, values in others:
+            if not torch.equal(values, weight):
+                raise ImportRefused(f"weights: {other} differs from {name}, which config.json says it is tied to")
+        return weight.float()
+
+
+def marian_positions(count: int, hidden_size: int) -> Tensor:
+    """Return position vectors `[count, d]`: sines in the first half, cosines in the second.
+
+    The rates fall to 10000^(2/d - 1), where those of tensor2tensor fall to 1/10000.
+    """
+    rates = 10_000 ** (-torch.arange(0, hidden_size, 2, dtype=torch.float64) / hidden_size)
+    angles = torch.arange(count, dtype=torch.float64)[:, None] * rates
+    return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+
+
+def read_marian(source: SourceDirectory, settings: MarianSettings) -> TranslationModel:
+    """Return the model of a directory, in evaluation mode; raises `ImportRefused` where a weight is not as expected."""
+    weights = _Weights(source.weights())
+    source_vectors, target_vectors, output = _word_vectors(weights, settings)
+    layer = BiasedSoftmax(settings.target_size, settings.d_model)
+    layer.weight = output
+    layer.bias = _bias(weights, settings)
+    network = _network(weights, settings)
+    for name in ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"):
+        weights.tensors.pop(name, None)  # computed, and compared with transformers by the outputs
+    if weights.tensors:
+        raise ImportRefused(f"the file has weights that no Marian model has: {', '.join(sorted(weights.tensors)[:5])}")
+    model = TranslationModel(
+        network,
+        layer,
+        source_vectors=None if source_vectors is output else source_vectors,
+        target_vectors=None if target_vectors is output else target_vectors,
+    )
+    return model.requires_grad_(False).eval()
+
+
+def _word_vectors(weights: _Weights, settings: MarianSettings) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter]:
+    """Return the word vectors of source and target `[tokens, d]`, and the output layer's matrix `[V, d]`."""
+    shared, output = "model.shared.weight", "lm_head.weight"
+    source, target = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
+    size = (settings.target_size, settings.d_model)
+    tied = [output] if settings.tie_word_embeddings else []
+    if settings.share_encoder_decoder_embeddings:
+        vectors = nn.Parameter(weights.take(shared, source, target, *tied, shape=size))
+        sides = vectors, vectors
+    else:
+        sides = (
+            nn.Parameter(weights.take(source, shape=(settings.vocab_size, settings.d_model))),
+            nn.Parameter(weights.take(target, *tied, shape=size)),
+        )
+    return *sides, sides[1] if tied else nn.Parameter(weights.take(output, shape=size))
+
+
+def _bias(weights: _Weights, settings: MarianSettings) -> nn.Parameter:
+    """Return the bias of each output token `[V]`, minus infinity for those that are never generated."""
+    size = settings.target_size
+    bias = torch.zeros(size)
+    if "final_logits_bias" in weights.tensors:
+        bias = weights.take("final_logits_bias", shape=(1, size))[0]
+    bias[sorted(token for token in settings.never_generated if token < size)] = -torch.inf
+    return nn.Parameter(bias)
+
+
+@torch.no_grad()
+def _network(weights: _Weights, settings: MarianSettings) -> Transformer:
+    network = Transformer(
+        settings.d_model,
+        settings.encoder_ffn_dim,
+        settings.encoder_attention_heads,
+        settings.encoder_layers,
+        settings.decoder_layers,
+        dropout=0.0,
+        norm="post",
+        activation=_ACTIVATIONS[settings.activation],
+        embedding_scale=None if settings.scale_embedding else 1.0,
+        positions=marian_positions(settings.max_position_embeddings, settings.d_model),
+    )
+    for index, layer in enumerate(network.encoder_layers()):
+        name = f"model.encoder.layers.{index}"
+        _attention(weights, f"{name}.self_attn", layer.attention)
+        _feed_forward(weights, name, layer)
+        for norm, place in zip(layer.norms, ("self_attn_layer_norm", "final_layer_norm"), strict=True):
+            _copy(weights, f"{name}.{place}", norm)
+    for index, decoder_layer in enumerate(network.decoder_layers()):
+        name = f"model.decoder.layers.{index}"
+        _attention(weights, f"{name}.self_attn", decoder_layer.self_attention)
+        _attention(weights, f"{name}.encoder_attn", decoder_layer.cross_attention)
+        _feed_forward(weights, name, decoder_layer)
+        places = ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm")
+        for norm, place in zip(decoder_layer.norms, places, strict=True):
+            _copy(weights, f"{name}.{place}", norm)
+    return network
+
+
+def _attention(weights: _Weights, name: str, attention: Attention) -> None:
+    _copy(weights, f"{name}.q_proj", attention.query)
+    _copy(weights, f"{name}.out_proj", attention.output)
+    size = attention.query.in_features
+    for part, shape in (("weight", (size, size)), ("bias", (size,))):
+        both = [weights.take(f"{name}.{each}.{part}", shape=shape) for each in ("k_proj", "v_proj")]
+        getattr(attention.key_value, part).copy_(torch.cat(both))
+
+
+def _feed_forward(weights: _Weights, name: str, layer: EncoderLayer | DecoderLayer) -> None:
+    _copy(weights, f"{name}.fc1", layer.feed_forward.inner)
+    _copy(weights, f"{name}.fc2", layer.feed_forward.outer)
+
+
+def _copy(weights: _Weights, name: str, module: nn.Module) -> None:
+    for part, parameter in module.named_parameters():
+        parameter.copy_(weights.take(f"{name}.{part}", shape=tuple(parameter.shape)))

@@ -1,0 +1,142 @@
+"""SentencePiece models, converted to the files that a bundle has of them.
+
+`source.spm` holds pieces with their scores and the replacements of characters; `vocab.json` holds the network's ids of
+the pieces of both languages. The `tokenizers` file that is made of them lists the network's vocabulary in the order of
+its ids, so that the Unigram model says the network's ids itself.
+"""
+
+import base64
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+from tokenizers.models import Unigram
+
+from models.text.sentence_pieces import HIDDEN, SPECIAL
+from training.importing.errors import ImportRefused
+from training.importing.importer import need
+from training.importing.source import SourceDirectory
+
+__all__ = ["SentencePieceModel", "is_language", "read_vocabulary"]
+
+_NORMAL, _USER_DEFINED, _BYTE = 1, 4, 6
+"""Types of pieces in SentencePiece's file."""
+_UNIGRAM = 1
+_SPECIAL = ("<unk>", "</s>", "<s>", "<pad>")
+_MOST_STEPS, _LONGEST = 1 << 20, 256
+"""Steps through a trie of replacements, and bytes of a sequence; without bounds one with circles has no end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentencePieceModel:
+    """A Unigram model and the normalization of texts before it."""
+
+    scores: Mapping[str, float]
+    """Log-probability of each piece."""
+    charsmap: bytes
+    """Replacements of characters before tokenization; see `models.text.sentence_pieces.CharacterMap`."""
+
+    @classmethod
+    def read(cls, path: Path) -> "SentencePieceModel":
+        """Raises `ImportRefused` for a file that is no SentencePiece model, or one that is not converted exactly."""
+        proto = need("sentencepiece.sentencepiece_model_pb2").ModelProto()
+        try:
+            proto.ParseFromString(path.read_bytes())
+        except Exception as error:  # protobuf's class of it depends on its implementation
+            raise ImportRefused(f"{path.name} is no SentencePiece model: {error}") from error
+        _check(path.name, proto)
+        scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == _NORMAL}
+        return cls(scores, bytes(proto.normalizer_spec.precompiled_charsmap))
+
+    def characters(self) -> dict[str, str]:
+        """Return the content of the JSON file from which `CharacterMap` reads; raises `ImportRefused`."""
+        try:
+            keys = list(_replaced(self.charsmap))
+        except (struct.error, ValueError) as error:
+            raise ImportRefused(f"the replacements of characters are damaged: {error}") from error
+        return {
+            "charsmap": base64.b64encode(self.charsmap).decode(),
+            "alone": "".join(sorted(key for key in keys if len(key) == 1)),
+            "following": "".join(sorted({letter for key in keys for letter in key[1:]})),
+        }
+
+    def tokenizer(self, vocabulary: Mapping[str, int], size: int) -> Tokenizer:
+        """Return the `tokenizers` file's content for the ids of a vocabulary of a network with `size` tokens.
+
+        Pieces that the network lacks get higher ids. See `models.text.sentence_pieces` for the spelling of tokens that
+        no text has.
+        """
+        least = min(self.scores.values())
+        entries = [(f"{SPECIAL}{token}", least) for token in range(size)]
+        for piece, token in vocabulary.items():
+            if piece in _SPECIAL or is_language(piece):
+                entries[token] = (f"{SPECIAL}{piece}", least)
+            elif piece in self.scores:
+                entries[token] = (piece, self.scores[piece])
+            else:
+                entries[token] = (f"{HIDDEN}{piece}", least)
+        entries += [(piece, score) for piece, score in self.scores.items() if piece not in vocabulary]
+        return Tokenizer(Unigram(entries, vocabulary["<unk>"], byte_fallback=False))
+
+
+def is_language(piece: str) -> bool:
+    """Return whether a token names a target language, such as `>>fra<<`."""
+    return piece.startswith(">>") and piece.endswith("<<")
+
+
+def read_vocabulary(source: SourceDirectory, name: str, size: int) -> dict[str, int]:
+    """Return the ids of the pieces; raises `ImportRefused` where they are not those of a network with `size` tokens."""
+    content = source.json(name)
+    if not all(type(token) is int for token in content.values()):
+        raise ImportRefused(f"{name} does not map pieces to ids")
+    if missing := [piece for piece in ("<unk>", "</s>") if piece not in content]:
+        raise ImportRefused(f"{name} lacks {' and '.join(missing)}")
+    ids = list(content.values())
+    if len(set(ids)) != len(ids) or min(ids) < 0 or max(ids) >= size:
+        raise ImportRefused(f"{name} has ids that are used twice or are not below vocab_size, which is {size}")
+    return content
+
+
+def _check(name: str, proto: Any) -> None:
+    """Raise `ImportRefused` for a model with features that the conversion does not have."""
+    normalizer, trainer = proto.normalizer_spec, proto.trainer_spec
+    types = {piece.type for piece in proto.pieces}
+    reasons = {
+        "no pieces": _NORMAL not in types,
+        "a model that is not Unigram": trainer.model_type != _UNIGRAM,
+        "user-defined pieces": _USER_DEFINED in types,
+        "byte fallback": _BYTE in types or trainer.byte_fallback,
+        "spaces at the ends of pieces": trainer.treat_whitespace_as_suffix,
+        "normalization that keeps spaces": not normalizer.remove_extra_whitespaces,
+        "normalization without a space before the text": not normalizer.add_dummy_prefix,
+        "normalization that does not escape spaces": not normalizer.escape_whitespaces,
+        "a denormalizer": bool(proto.denormalizer_spec.precompiled_charsmap),
+    }
+    if found := [reason for reason, holds in reasons.items() if holds]:
+        raise ImportRefused(f"{name} has {', '.join(found)}, which cannot be imported")
+
+
+def _replaced(charsmap: bytes) -> Iterator[str]:
+    """Yield the sequences of characters that a precompiled map replaces, from its trie."""
+    if not charsmap:
+        return
+    (size,) = struct.unpack_from("<I", charsmap)
+    units = np.frombuffer(charsmap, "<u4", count=size // 4, offset=4).astype(np.int64)
+    offsets = units >> 10 << (units >> 6 & 8)
+    pending, visited = [(int(offsets[0]), b"")], 0
+    while pending:
+        base, key = pending.pop()
+        visited += 1
+        if visited > _MOST_STEPS or len(key) > _LONGEST:
+            raise ValueError("they have circles, or are far too many")
+        places = base ^ np.arange(1, 256)
+        places = places[places < len(units)]
+        for place in places[(units[places] & 0x800000FF) == (places ^ base)].tolist():
+            longer = key + bytes([place ^ base])
+            if units[place] >> 8 & 1:
+                yield longer.decode()
+            pending.append((place ^ int(offsets[place]), longer))
