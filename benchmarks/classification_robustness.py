@@ -59,7 +59,7 @@ PHRASES = (
     "明日の天気は",
     "7時にアラームをセットして",
 )
-"""What a speaker of another language would ask an assistant."""
+"""Requests to an assistant in other languages."""
 
 
 def main(
@@ -93,7 +93,7 @@ def main(
 def _cell(model: Classifier, texts: Sequence[str], value: Callable[[list[Classification]], float]) -> str:
     try:
         return f"{value(model.classify(texts, truncate=True)):.2f}"
-    except QueryError:  # classifiers that do not know what is out of scope refuse empty texts
+    except QueryError:  # classifiers without a rule for texts out of scope refuse empty texts
         return "refused"
 
 

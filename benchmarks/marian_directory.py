@@ -48,7 +48,7 @@ class Spread:
     """
 
     attention: float = 2.0
-    """Of queries and keys."""
+    """Factor of the weights of queries and keys."""
     others: float = 1.0
     confidence: float = 1.0
     """Factor of the last layer's output."""

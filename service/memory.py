@@ -20,7 +20,7 @@ _ARENAS = 2
 
 
 def limit_heap() -> None:
-    """Make glibc keep little of what is freed; call it before threads start, each of which would keep an arena.
+    """Make glibc keep little freed memory; call it before threads start, each of which would keep an arena.
 
     Left to itself, glibc raises the size from which blocks are mapped to 32 MB, once such blocks were freed; at the
     start of the service with the bundled models 50 MB more remain in use then.

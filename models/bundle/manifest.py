@@ -101,7 +101,7 @@ class DataSource(Contract):
 
 
 class ImportSource(Contract):
-    """The files that a model was imported from, and what it was compared with."""
+    """The files that a model was imported from, and the program that it was compared with."""
 
     name: str
     """Name of the directory or file, or owner and name on the Hugging Face Hub."""

@@ -129,7 +129,7 @@ class SentencePieceTokenizer(BundleTokenizer):
 
     @classmethod
     def from_files(cls, path: Path, characters: Path, vocab_size: int) -> Self:
-        """Raises `ValueError` where a file is not what it should be."""
+        """Raises `ValueError` where a file has other content."""
         try:
             return cls(Tokenizer.from_file(str(path)), CharacterMap.from_file(characters), vocab_size)
         except ValueError:
@@ -158,7 +158,7 @@ class SentencePieceTokenizer(BundleTokenizer):
         return f"{SPACE}{text}".rstrip(f" {SPACE}").replace(" ", SPACE) if text else ""
 
     def _known(self, text: str, ids: list[int]) -> list[int]:
-        """Return the ids of the network: what is unknown to the Unigram model may be in its vocabulary nevertheless."""
+        """Return the ids of the network: its vocabulary may have pieces that the Unigram model does not know."""
         if self.unknown_id not in ids and max(ids, default=0) < self._size:
             return ids
         pieces = self._tokenizer.encode(text).tokens  # the first call does not spell unknown pieces

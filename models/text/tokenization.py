@@ -155,7 +155,7 @@ class SubwordTokenizer(BundleTokenizer):
 
 
 class EncoderTokenizer(BundleTokenizer):
-    """The tokenizer of a BERT-like encoder: texts become `[CLS] ... [SEP]`, or what a vocabulary has in their place.
+    """The tokenizer of a BERT-like encoder: texts become `[CLS] ... [SEP]`, or the same with a vocabulary's own tokens.
 
     A text that spells `[SEP]` is text like any other. Where the vocabulary's pieces of text include such a spelling, as
     those of Unigram models do, it is an unknown token.

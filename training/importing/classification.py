@@ -28,7 +28,7 @@ _MORE_PARAMETERS = 1.05
 
 
 class _Sizes(BaseModel):
-    """The fields of a configuration that an import depends on, within what a machine can compute."""
+    """The fields of a configuration that an import depends on, within the means of a machine."""
 
     vocab_size: Annotated[int, Field(ge=1, le=1 << 23)]
     hidden_size: Annotated[int, Field(ge=1, le=1 << 15)]

@@ -111,7 +111,7 @@ class ClassifierImporter(Importer):
             outputs=f"Classes: {len(self.labels)}, in `{LABELS}`{f', {kind}' if self.independent else ''}\n"
             f"* Vocabulary: {self.tokenizer.vocab_size} tokens",
             limits=f"Each text may have up to {self.max_tokens} tokens. It knows no class but its own. It repeats the "
-            "biases of what it\nwas trained on.",
+            "biases of its\ntraining data.",
         )
 
     @abc.abstractmethod

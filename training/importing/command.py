@@ -35,7 +35,7 @@ def import_model(
 
     Imported are text classifiers (BERT, RoBERTa, XLM-RoBERTa, DistilBERT, ELECTRA, DeBERTa-v2 and v3) and MarianMT
     translation models (opus-mt) with safetensors weights, and ONNX files of text classifiers with a tokenizer.json
-    beside them. Pickled weights are refused.
+    in their directory. Pickled weights are refused.
 
     Args:
         source: Directory, ONNX file, or hf:owner/name@revision to download from the Hugging Face Hub.

@@ -10,5 +10,5 @@ class ImportRefused(ValueError):
 
 
 def described(error: ValidationError) -> str:
-    """Return what is wrong with each field, in one line."""
+    """Return the error of each field, in one line."""
     return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())

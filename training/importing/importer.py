@@ -37,7 +37,7 @@ ONNX = "ONNX"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportOptions:
-    """What the caller says of the model, in place of what its directory says."""
+    """Values from the caller that replace those of the directory."""
 
     max_tokens: int | None = None
     """Longest text, in tokens; the largest possible one by default."""

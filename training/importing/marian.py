@@ -1,4 +1,4 @@
-"""Import of MarianMT models (opus-mt): what a bundle says and holds of them, and their comparison with transformers.
+"""Import of MarianMT models (opus-mt): manifest section, files and comparison with transformers.
 
 A directory has `config.json`, `model.safetensors`, `vocab.json`, `source.spm` and `target.spm`, and may have
 `generation_config.json`, `tokenizer_config.json` and, with `"separate_vocabs": true`, `target_vocab.json`.

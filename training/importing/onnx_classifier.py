@@ -1,4 +1,4 @@
-"""Import of any text classifier in the ONNX format, BERT-like in its inputs, with the `tokenizer.json` beside it.
+"""Import of any text classifier in the ONNX format, BERT-like in its inputs, with a `tokenizer.json` in its directory.
 
 The graph takes `input_ids`, and may take `attention_mask` and `token_type_ids`, all `[B, T]`, and gives `logits`
 `[B, C]`. It is left as it is: the mask is made from lengths before it, and the best classes are chosen after it.

@@ -49,7 +49,7 @@ _LARGEST_TEXT = 1 << 26
 
 @dataclass(frozen=True)
 class SourceDirectory:
-    """A model directory; what is read of it is remembered with its checksum."""
+    """A model directory, which keeps the checksums of the files that were read."""
 
     path: Path
     name: str

@@ -138,7 +138,7 @@ def out_of_scope_auroc(inside: Probabilities, outside: Probabilities) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScopeThreshold:
-    """The least probability of the best class of an example that is in scope, and what it separates."""
+    """The least probability of the best class of an example that is in scope, and the fractions below it."""
 
     threshold: float
     detected: float
@@ -148,7 +148,7 @@ class ScopeThreshold:
 
 
 def scope_threshold(inside: Probabilities, outside: Probabilities, threshold: float | None = None) -> ScopeThreshold:
-    """Return what a threshold of the largest probability separates: `[N, C]`, `[M, C]`.
+    """Return a threshold of the largest probability and the fractions below it: `[N, C]`, `[M, C]`.
 
     Without `threshold` it is the least one whose `detected - rejected` (Youden 1950) is within one standard error of
     the largest: few examples of no class decide between thresholds that reject very different numbers of examples.

@@ -1,4 +1,4 @@
-"""Small directories in Hugging Face's layout, and what is imported from them."""
+"""Small directories in Hugging Face's layout, and the bundles imported from them."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ TEXTS = (
     "[SEP] </s> <s> [CLS] 🙂 naïve Straße",
     "one two three " * 40,
 )
-"""From no token of its own to more than the models can read."""
+"""Their lengths go from no token to more than the models can read."""
 
 BERT = "BertForSequenceClassification"
 Source = Callable[..., Path]

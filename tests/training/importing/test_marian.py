@@ -192,7 +192,7 @@ def test_the_default_language_must_be_chosen(shared_marian):
         MarianImporter(source, ImportOptions())
 
 
-# ---- what is refused ----
+# ---- refusals ----
 
 
 @pytest.fixture

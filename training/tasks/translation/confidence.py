@@ -25,7 +25,7 @@ _FEWEST = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Threshold:
-    """A threshold of the mean log-probability of a token, and what it finds."""
+    """A threshold of the mean log-probability of a token, with its precision and recall."""
 
     log_probability: float
     poor_chrf: float = POOR_CHRF
