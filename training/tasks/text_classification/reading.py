@@ -26,16 +26,23 @@ class LabelledText:
 
 
 def read_labelled(data: LabelledSettings, split: str, data_dir: Path) -> list[LabelledText]:
-    """Return the texts of `train`, `dev` or `test`.
+    """Return the texts of `train`, `dev` or `test`, without those labelled `oos` where the recipe has that class.
 
     Raises `ValueError` for several labels where one is expected, and the errors of `read_columns`.
     """
+    pairs = _records(data, split, data_dir)
+    if data.out_of_scope:
+        pairs = [(label, text) for label, text in pairs if label != OUT_OF_SCOPE]
+    return [LabelledText(_labels(label, text, data.multi_label), text) for label, text in pairs]
+
+
+def _records(data: LabelledSettings, split: str, data_dir: Path) -> list[tuple[str, str]]:
     pairs = read_columns(data, split, data_dir, LABELLED)
     limits = [limit for limit in (data.limit, data.train_limit if split == "train" else None) if limit is not None]
     if limits:  # files are often sorted by class
         count = min(*limits, len(pairs))
         pairs = [pairs[index * len(pairs) // count] for index in range(count)]
-    return [LabelledText(_labels(label, text, data.multi_label), text) for label, text in pairs]
+    return [(label, text) for label, text in pairs]
 
 
 class TrainingTexts:
@@ -76,13 +83,20 @@ def _labels(label: str, text: str, several: bool) -> tuple[str, ...]:
 
 
 def out_of_scope_texts(data: LabelledSettings, split: str, data_dir: Path) -> list[str]:
-    """Return the corpus's out-of-scope texts; raises `ValueError` if the recipe asks for them and there are none."""
-    name = f"oos_{split}"
-    if data.corpus is None or name not in get_corpus(data.corpus).splits:
-        if data.out_of_scope:
-            raise ValueError(f"data.out_of_scope: {data.dataset(split)} has no texts of no class")
-        return []
-    return [text for _, text in get_corpus(data.corpus).records(name, data_dir)][: data.limit]
+    """Return the texts of no class: a split of their own in a corpus, and those labelled `oos` in the user's files.
+
+    Raises `ValueError` where the recipe trains on such texts and there are none.
+    """
+    if data.corpus is not None:
+        corpus, name = get_corpus(data.corpus), f"oos_{split}"
+        found = [text for _, text in corpus.records(name, data_dir)][: data.limit] if name in corpus.splits else []
+    else:
+        labelled = _records(data, split, data_dir) if data.out_of_scope else []
+        found = [text for label, text in labelled if label == OUT_OF_SCOPE]
+    if data.out_of_scope and not found and split != "test":
+        dataset = data.dataset(split)
+        raise ValueError(f"data.out_of_scope: {dataset} has no texts of no class ({OUT_OF_SCOPE}) in {split}")
+    return found
 
 
 def known_texts(data: LabelledSettings, split: str, data_dir: Path, labels: Sequence[str]) -> list[LabelledText]:

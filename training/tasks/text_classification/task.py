@@ -69,7 +69,8 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         does not have the tokens of its tokenizer or the positions that texts need.
         """
         if recipe.data.out_of_scope:
-            out_of_scope_texts(recipe.data, "train", data_dir)
+            for split in ("train", "dev"):
+                out_of_scope_texts(recipe.data, split, data_dir)
         texts = read_labelled(recipe.data, "train", data_dir)
         labels = sorted({label for text in texts for label in text.labels})
         if recipe.data.out_of_scope:

@@ -89,11 +89,24 @@ def test_texts_of_no_class(errands_corpus: Corpus, tiny_data_dir: Path) -> None:
     assert sum(each.labels == ("oos",) for each in trained) == 30
 
 
-def test_own_files_have_no_texts_of_no_class(tmp_path: Path) -> None:
-    data = _own(tmp_path, ["a\tthis"])
+def test_own_files_label_texts_of_no_class(tmp_path: Path) -> None:
+    lines = ["a\tthis", "oos\tgibberish", "b\tthat", "oos\tnonsense"]
+    plain, data = _own(tmp_path, lines), _own(tmp_path, lines, out_of_scope=True)
+    for split in ("train", "dev", "test"):
+        assert out_of_scope_texts(data, split, tmp_path) == ["gibberish", "nonsense"]
+        assert [each.text for each in read_labelled(data, split, tmp_path)] == ["this", "that"]
+        assert out_of_scope_texts(plain, split, tmp_path) == []
+        assert len(read_labelled(plain, split, tmp_path)) == 4
+    texts = TrainingTexts(data, tmp_path, ["a", "b", "oos"], seed=1).epoch(1)
+    assert [each.labels for each in texts] == [("a",), ("b",), ("oos",), ("oos",)]
+
+
+def test_texts_of_no_class_are_needed_where_they_are_trained_on(tmp_path: Path) -> None:
+    data = _own(tmp_path, ["a\tthis"], out_of_scope=True)
+    for split in ("train", "dev"):
+        with pytest.raises(ValueError, match=rf"has no texts of no class \(oos\) in {split}"):
+            out_of_scope_texts(data, split, tmp_path)
     assert out_of_scope_texts(data, "test", tmp_path) == []
-    with pytest.raises(ValueError, match="has no texts of no class"):
-        out_of_scope_texts(_own(tmp_path, ["a\tthis"], out_of_scope=True), "train", tmp_path)
 
 
 def test_a_corpus_without_labels_is_refused(tmp_path: Path) -> None:
