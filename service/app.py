@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import AsyncIterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from fastapi import Depends, FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import RedirectResponse
 
 from service.access_log import AccessLog
@@ -18,11 +20,13 @@ from service.auth import AuthMiddleware, KeyRing, read_keys, require_administrat
 from service.engine.registry import Registry
 from service.engine.resources import Resources
 from service.engine.watching import DirectoryWatcher
-from service.errors import Problem, install_error_handlers
+from service.errors import ERROR_FORMS, Problem, install_error_handlers
 from service.exposition import Exposition
 from service.loop_lag import measure_loop_lag
 from service.metrics import Metrics
 from service.middleware import RequestMiddleware
+from service.protocols.protocol import error_forms, load_protocols
+from service.protocols.table import NATIVE, protocol_names
 from service.settings import Settings
 
 __all__ = ["create_app"]
@@ -54,10 +58,19 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     app.state.heap_trimmer = registry.heap_trimmer
     app.state.exposition = Exposition(metrics.text)
     app.state.load_first = load_first
-    routers = [*ENDPOINTS.values(), models.router]
+    names = protocol_names(settings.protocols)
+    protocols = load_protocols(names)
+    setattr(app.state, ERROR_FORMS, error_forms(protocols))
+    routers = [*ENDPOINTS.values(), models.router] if NATIVE in names else []
     if not settings.tracing:  # FastAPI's spans learn their route from its router
         app.add_middleware(RouterBypass, routes=[route for router in routers for route in router.routes])
-    app.add_middleware(AuthMiddleware, users=_keys(settings.api_keys), administrators=_keys(settings.admin_keys))
+    app.add_middleware(
+        AuthMiddleware,
+        users=_keys(settings.api_keys),
+        administrators=_keys(settings.admin_keys),
+        key_in_body=[path for each in protocols if each.key_in_body for path in each.prefixes],
+        open_paths=[re.compile(path) for each in protocols for path in each.open_paths],
+    )
     app.add_middleware(
         RequestMiddleware,
         metrics=metrics,
@@ -65,12 +78,17 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
         body_timeout=settings.body_timeout,
         access_log=AccessLog() if settings.access_log else None,
     )
+    if settings.cors_origins:
+        origins = [origin.strip() for origin in settings.cors_origins.split(",")]
+        app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
     install_error_handlers(app)
     for router in routers:
         app.include_router(router, dependencies=[SHOWN_KEY] if settings.api_keys else [])
     check_dependencies(app.routes)
     if settings.admin_keys:
         app.include_router(admin.router, dependencies=[SHOWN_KEY, Depends(require_administrator)])
+    for protocol in protocols:
+        app.include_router(protocol.router)
     app.include_router(health.router)
     app.add_api_route("/", _documentation, include_in_schema=False)
     return app

@@ -2,22 +2,31 @@
 
 import hashlib
 import hmac
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from fastapi import HTTPException, Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.errors import problem_response
+from service.errors import Failure, error_response
 from service.routes import route_path
 
-__all__ = ["ADMIN_PREFIX", "AuthMiddleware", "KeyFileError", "KeyRing", "read_keys", "require_administrator"]
+__all__ = [
+    "ADMIN_PREFIX",
+    "AuthMiddleware",
+    "KeyFileError",
+    "KeyRing",
+    "check_body_key",
+    "read_keys",
+    "require_administrator",
+]
 
 ADMIN_PREFIX = "/v1/admin/"
 """Paths that need an administrator's key."""
 
-_OPEN = {"/", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json", "/livez", "/readyz", "/metrics"}
+_OPEN = {"/", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json", "/livez", "/readyz", "/health", "/metrics"}
 """Paths that need no key: probes, metrics, which hold no text, and the documentation."""
 
 _SHORTEST = 16
@@ -67,6 +76,9 @@ def _digest(key: str) -> bytes:
 
 _ADMINISTRATOR = "administrator"
 """Key of a request's state that is set where the request carries an administrator's key."""
+_UNKNOWN_KEY = "unknown_key"
+"""Key of a request's state: the keys, one of which must be in the body."""
+
 _DETAIL = "a valid key is needed: Authorization: Bearer KEY, or X-API-Key: KEY"
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
@@ -74,13 +86,25 @@ _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 class AuthMiddleware:
     """Answers 401 to requests without a key that opens their path, before anything of their body is read.
 
-    A key comes as `Authorization: Bearer KEY` (RFC 6750) or as `X-API-Key: KEY`. Without `users` no key is needed;
-    administrative paths, where there are any, always need a key of `administrators`, which open the others too.
-    The path is the one that the router matches; paths that are not known to be open are closed.
+    A key comes as `Authorization: Bearer KEY` (RFC 6750), as `Authorization: DeepL-Auth-Key KEY`, or as
+    `X-API-Key: KEY`; on the paths of a protocol whose clients put it into the body, `check_body_key` checks it.
+    Without `users` no key is needed; administrative paths, where there are any, always need a key of
+    `administrators`, which open the others too. The path is the one that the router matches; paths that are not known
+    to be open are closed.
     """
 
-    def __init__(self, app: ASGIApp, *, users: KeyRing | None, administrators: KeyRing | None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        users: KeyRing | None,
+        administrators: KeyRing | None,
+        key_in_body: Collection[str] = (),
+        open_paths: Iterable[re.Pattern[str]] = (),
+    ) -> None:
+        """`key_in_body` are paths whose endpoints call `check_body_key`, `open_paths` more paths that need no key."""
         self._app = app
+        self._key_in_body, self._more_open = frozenset(key_in_body), tuple(open_paths)
         self._users = users
         self._administrators = administrators
 
@@ -88,14 +112,15 @@ class AuthMiddleware:
         if scope["type"] == "lifespan" or self._is_allowed(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            response = problem_response(scope["state"]["request_id"], 401, _DETAIL, _CHALLENGE)
+            response = error_response(scope, Failure(401, _DETAIL, _CHALLENGE))
             await response(scope, receive, send)
         else:  # refuses the handshake of a WebSocket (ASGI specification, "Close - send event")
             await send({"type": "websocket.close", "code": 1008})
 
     def _is_allowed(self, scope: Scope) -> bool:
         state = scope.setdefault("state", {})
-        state.pop(_ADMINISTRATOR, None)  # an application around this one may have set it
+        for name in (_ADMINISTRATOR, _UNKNOWN_KEY):  # an application around this one may have set them
+            state.pop(name, None)
         if self._users is None and self._administrators is None:
             return True
         key = _key(Headers(scope=scope))
@@ -107,7 +132,24 @@ class AuthMiddleware:
         path = route_path(scope)
         if self._administrators is not None and path.startswith(ADMIN_PREFIX):
             return administrator
-        return administrator or user or self._users is None or path in _OPEN
+        if administrator or user or self._users is None or path in _OPEN:
+            return True
+        if path in self._key_in_body and key is None:
+            state[_UNKNOWN_KEY] = self._users
+            return True
+        return any(pattern.fullmatch(path) for pattern in self._more_open)
+
+
+def needs_body_key(request: Request) -> bool:
+    """Return whether `AuthMiddleware` has left a request's key to be found in its body."""
+    return _UNKNOWN_KEY in request.scope["state"]
+
+
+def check_body_key(request: Request, key: str | None) -> None:
+    """Refuse a request that needs a key in its body and has another one, or none."""
+    users: KeyRing = request.scope["state"].pop(_UNKNOWN_KEY)
+    if key is None or not users.holds(key):
+        raise HTTPException(401, _DETAIL, _CHALLENGE)
 
 
 async def require_administrator(request: Request) -> None:
@@ -121,6 +163,6 @@ async def require_administrator(request: Request) -> None:
 
 def _key(headers: Headers) -> str | None:
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
+    if scheme.lower() in ("bearer", "deepl-auth-key"):
         return token.strip()
     return headers.get("x-api-key")

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from fastapi import Response
 
-from service.errors import problem_response
+from service.errors import Failure, problem_response
 
 __all__ = ["Connections", "refusal"]
 
@@ -88,6 +88,5 @@ class Connections:
 def refusal(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
     """Return the problem that a request is answered with before it has reached the application."""
     request_id = os.urandom(16).hex()
-    return problem_response(
-        request_id, status, detail, {"X-Request-Id": request_id, "Connection": "close", **(headers or {})}
-    )
+    more = {"X-Request-Id": request_id, "Connection": "close", **(headers or {})}
+    return problem_response(request_id, Failure(status, detail, more))

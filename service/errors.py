@@ -1,7 +1,12 @@
-"""Errors as RFC 9457 problem details (`application/problem+json`)."""
+"""Errors of requests: what went wrong, and answers that say so.
+
+The native endpoints answer with RFC 9457 problem details (`application/problem+json`), other protocols in their own
+form.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -10,19 +15,25 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.types import Scope
 
-from models import QueryError, UnknownModelError
+from models import QueryError, TextTooLongError, UnknownModelError
 from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.budget import OverBudget
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
+from service.routes import route_path
 
 __all__ = [
+    "ERROR_FORMS",
     "MAX_ERRORS",
     "PROBLEM_RESPONSES",
+    "ErrorForm",
+    "Failure",
     "Problem",
+    "error_response",
+    "failure_of",
     "install_error_handlers",
-    "problem_of",
     "problem_response",
     "problem_schema",
 ]
@@ -58,55 +69,97 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
 """Problem answers of an endpoint that runs a model, for its OpenAPI entry."""
 
 
-def problem_response(request_id: str, status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
-    detail = _shortened(detail, _MAX_DETAIL)
-    problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, request_id=request_id)
-    return JSONResponse(problem.model_dump(), status, headers, media_type="application/problem+json")
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that was not served: the HTTP status, the reason, and headers of the answer."""
+
+    status: int
+    detail: str
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Request, Exception], Response]
+ErrorForm = Callable[[Failure], Response]
+"""Makes the answer of a protocol to a request that failed."""
+
+
+def problem_response(request_id: str, failure: Failure) -> Response:
+    """Return a failure as problem details."""
+    title = HTTPStatus(failure.status).phrase
+    problem = Problem(title=title, status=failure.status, detail=failure.detail, request_id=request_id)
+    return JSONResponse(problem.model_dump(), failure.status, failure.headers, media_type="application/problem+json")
+
+
+def error_response(scope: Scope, failure: Failure) -> Response:
+    """Return the answer to a request that failed, in the form of the protocol that its path belongs to."""
+    failure = Failure(failure.status, _shortened(failure.detail, _MAX_DETAIL), failure.headers)
+    forms: Mapping[str, ErrorForm] = getattr(scope["app"].state, ERROR_FORMS, {}) if "app" in scope else {}
+    path = route_path(scope)
+    for prefix, form in forms.items():
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return form(failure)
+    return problem_response(scope["state"]["request_id"], failure)
+
+
+ERROR_FORMS = "error_forms"
+"""Attribute of an application's state: the form of each prefix of paths, longer prefixes before shorter ones."""
+
+Maker = Callable[[Request, Exception], Failure]
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Answer every error of the native endpoints with a problem; only bugs have status 500."""
-    for kind, handler in _HANDLERS.items():
-        app.add_exception_handler(kind, handler)
-    app.add_exception_handler(Exception, _bug)
+    """Answer every error of a request in the form of its protocol; only bugs have status 500."""
+    for kind, make in _FAILURES.items():
+        app.add_exception_handler(kind, _handler(make))
+    app.add_exception_handler(Exception, _handler(_bug))
 
 
-def problem_of(request: Request, error: Exception) -> Response | None:
-    """Return the answer to an error; None for a bug."""
-    handlers = (_HANDLERS[kind] for kind in type(error).__mro__ if kind in _HANDLERS)
-    handler = next(handlers, None)
-    return handler(request, error) if handler else None
-
-
-def problem_handler(status: int, detail: str | None = None, headers: dict[str, str] | None = None) -> Handler:
+def _handler(make: Maker) -> Callable[[Request, Exception], Response]:
     def handle(request: Request, error: Exception) -> Response:
-        return problem_response(request.state.request_id, status, detail or str(error), headers)
+        return error_response(request.scope, make(request, error))
 
     return handle
 
 
-def _queue_full(request: Request, error: Exception) -> Response:
+def failure_of(request: Request, error: Exception) -> Failure | None:
+    """Return what went wrong with a request; None for a bug."""
+    makers = (_FAILURES[kind] for kind in type(error).__mro__ if kind in _FAILURES)
+    make = next(makers, None)
+    return make(request, error) if make else None
+
+
+def _failure(status: int, detail: str | None = None, headers: Mapping[str, str] | None = None) -> Maker:
+    def make(request: Request, error: Exception) -> Failure:
+        del request
+        return Failure(status, detail or str(error), headers or {})
+
+    return make
+
+
+def _queue_full(request: Request, error: Exception) -> Failure:
+    del request
     assert isinstance(error, QueueFull)
     if error.never:
-        detail = "the request holds more texts or tokens than the queue; send fewer at a time"
-        return problem_response(request.state.request_id, 413, detail)
+        return Failure(413, "the request holds more texts or tokens than the queue; send fewer at a time")
     seconds = math.ceil(min(max(error.retry_after, 1), _LONGEST_RETRY))
-    headers = {"Retry-After": str(seconds)}
-    return problem_response(request.state.request_id, 429, "the model's queue is full", headers)
+    return Failure(429, "the model's queue is full", {"Retry-After": str(seconds)})
 
 
-def _invalid(request: Request, error: Exception) -> Response:
+def _too_long(request: Request, error: Exception) -> Failure:
+    assert isinstance(error, TextTooLongError)
+    if error.unit == "sentences":  # more than the queue has room for
+        return _queue_full(request, QueueFull(never=True))
+    return Failure(422, str(error))
+
+
+def _invalid(request: Request, error: Exception) -> Failure:
     """400 for a body that is not a JSON object, 422 naming every field that is wrong."""
     assert isinstance(error, RequestValidationError)
     errors = error.errors()
     malformed = [e for e in errors if e["type"] == "json_invalid" or e["loc"] == ("body",)]
     if malformed:
-        return problem_response(request.state.request_id, 400, _malformed(request, malformed[0]))
+        return Failure(400, _malformed(request, malformed[0]))
     wrong = [f"{_place(each['loc'])}: {each['msg'].removeprefix('Value error, ')}" for each in errors[:MAX_ERRORS]]
-    return problem_response(request.state.request_id, 422, "; ".join(wrong))
+    return Failure(422, "; ".join(wrong))
 
 
 def _place(location: Sequence[str | int]) -> str:
@@ -129,27 +182,28 @@ def _malformed(request: Request, error: dict[str, Any]) -> str:
     return "the body must be a JSON object"
 
 
-def _http(request: Request, error: Exception) -> Response:
+def _http(request: Request, error: Exception) -> Failure:
+    del request
     assert isinstance(error, HTTPException)
-    headers = dict(error.headers) if error.headers else None
-    return problem_response(request.state.request_id, error.status_code, str(error.detail), headers)
+    return Failure(error.status_code, str(error.detail), error.headers or {})
 
 
-def _bug(request: Request, error: Exception) -> Response:
+def _bug(request: Request, error: Exception) -> Failure:
+    del error
     # Starlette answers bugs outside of the middleware that adds the header.
-    request_id = request.state.request_id
-    detail = "an error in the service; its log has the details"
-    return problem_response(request_id, 500, detail, {"X-Request-Id": request_id})
+    headers = {"X-Request-Id": request.state.request_id}
+    return Failure(500, "an error in the service; its log has the details", headers)
 
 
-_HANDLERS: Mapping[type[Exception], Handler] = {
-    UnknownModelError: problem_handler(404),
-    QueryError: problem_handler(422),
-    DeadlineExceeded: problem_handler(504, "the deadline passed before the request was computed"),
-    NotReady: problem_handler(503, headers={"Retry-After": "1"}),
-    Stopped: problem_handler(503, "the service is shutting down", {"Connection": "close"}),
-    EngineFailed: problem_handler(503, "the model's engine has failed; it must be loaded again", {"Retry-After": "5"}),
-    OverBudget: problem_handler(422),
+_FAILURES: Mapping[type[Exception], Maker] = {
+    UnknownModelError: _failure(404),
+    QueryError: _failure(422),
+    TextTooLongError: _too_long,
+    DeadlineExceeded: _failure(504, "the deadline passed before the request was computed"),
+    NotReady: _failure(503, headers={"Retry-After": "1"}),
+    Stopped: _failure(503, "the service is shutting down", {"Connection": "close"}),
+    EngineFailed: _failure(503, "the model's engine has failed; it must be loaded again", {"Retry-After": "5"}),
+    OverBudget: _failure(422),
     QueueFull: _queue_full,
     RequestValidationError: _invalid,
     HTTPException: _http,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.access_log import AccessLog
-from service.errors import problem_response
+from service.errors import Failure, error_response
 from service.metrics import Metrics
 from service.routes import endpoint_of
 
@@ -108,7 +108,7 @@ class RequestMiddleware:
             with contextlib.suppress(_BodyRefused):
                 await _Connection(body.receive, send_unless_refused, handler).run(self._app, scope)
         if body.refusal is not None and not answered:
-            response = problem_response(scope["state"]["request_id"], *body.refusal)
+            response = error_response(scope, Failure(*body.refusal))
             await response(scope, body.receive, send)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:

@@ -16,10 +16,10 @@ from fastapi import FastAPI
 
 from service.app import create_app
 from service.connections import Connections
+from service.http_protocol import BoundedProtocol
 from service.memory import limit_heap
 from service.metrics import Metrics
 from service.middleware import DRAINING
-from service.protocol import BoundedProtocol
 from service.settings import Settings
 
 __all__ = ["Server", "prepare", "serve"]

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import tyro
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 import models
+from service.protocols.table import ALL_PROTOCOLS, protocol_names
 
 __all__ = ["BUNDLED", "Settings"]
 
@@ -114,12 +115,22 @@ class Settings(BaseSettings):
     """Seconds without a heartbeat of its event loop after which one of several processes is replaced."""
     shutdown_timeout: Annotated[int, Field(ge=1)] = 30
     """Seconds in which accepted requests must finish after SIGTERM."""
+    protocols: str = ALL_PROTOCOLS
+    """APIs to serve, separated by commas: native is /v1, the others are those of other services (docs/clients.md)."""
+    cors_origins: str = ""
+    """Origins whose web pages may call the service from a browser, separated by commas; * for all, none by default."""
     access_log: bool = False
     """A line of JSON for each request on standard output: id, model, status, batch, times; never a text or a key."""
     tracing: bool = False
     """OpenTelemetry spans, sent to OTEL_EXPORTER_OTLP_ENDPOINT. Needs pip install 'softserve[otel]'."""
     log_level: Literal["critical", "error", "warning", "info", "debug"] = "info"
     """Lowest level that is logged."""
+
+    @field_validator("protocols")
+    @classmethod
+    def _known_protocols(cls, value: str) -> str:
+        protocol_names(value)
+        return value
 
     @model_validator(mode="after")
     def _torchscript_is_allowed(self) -> Self:

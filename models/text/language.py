@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-__all__ = ["UNDETERMINED", "LanguageDetector"]
+__all__ = ["UNDETERMINED", "LanguageDetector", "detected_languages"]
 
 UNDETERMINED = "und"
 """Code of a language that was not determined (ISO 639-2)."""
@@ -53,6 +53,11 @@ def _identifier() -> LanguageIdentifier:
     return identifier
 
 
+def detected_languages(text: str) -> list[tuple[str, float]]:
+    """Return the languages that a text may be in, ISO 639 codes with their probability, most probable first."""
+    return [(str(code), float(probability)) for code, probability in _identifier().rank(text[:_CHARACTERS])]
+
+
 class LanguageDetector:
     """Says which texts are not in the language that a model reads. Safe to call from several threads."""
 
@@ -68,8 +73,8 @@ class LanguageDetector:
         """
         if not self._known:
             return None
-        probabilities = dict(_identifier().rank(text[:_CHARACTERS]))
+        probabilities = dict(detected_languages(text))
         if probabilities[self._expected] >= _RULED_OUT:
             return None
         best = max(probabilities, key=probabilities.__getitem__)
-        return str(best) if probabilities[best] >= _CERTAIN else UNDETERMINED
+        return best if probabilities[best] >= _CERTAIN else UNDETERMINED

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict
@@ -13,9 +13,9 @@ from starlette.types import Receive, Scope, Send
 from service.engine.resources import Resources
 from service.engine.served_model import ServedModel
 
-__all__ = ["Answer", "ChunkedResponse", "Result", "Results", "encoded"]
+__all__ = ["INLINE_ITEMS", "Answer", "ChunkedResponse", "Result", "Results", "encoded"]
 
-_INLINE_ITEMS = 1000
+INLINE_ITEMS = 1000
 """Larger answers are encoded on another thread."""
 _CHUNK = 1 << 16
 """Bytes that are handed to the connection at a time."""
@@ -43,28 +43,31 @@ class Results(BaseModel, Generic[ResultT]):
     results: list[ResultT]
 
 
+PartT = TypeVar("PartT")
+
+
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Generic[PartT]):
     """The results of a request, which are made while they are encoded."""
 
     served: ServedModel
-    results: Iterable[BaseModel]
+    results: Iterable[PartT]
     items: int
     """Words, labels or tokens in all of them."""
 
 
-async def encoded(request: Request, answer: Answer | BaseModel, *, exclude_none: bool) -> list[bytes]:
+async def encoded(request: Request, answer: Answer[Any] | BaseModel, *, exclude_none: bool) -> list[bytes]:
     """Return the JSON of an answer in chunks."""
     if isinstance(answer, BaseModel):
         return [answer.__pydantic_serializer__.to_json(answer, exclude_none=exclude_none)]
-    if answer.items <= _INLINE_ITEMS:
+    if answer.items <= INLINE_ITEMS:
         return list(_chunks(answer, exclude_none))
     resources: Resources = request.app.state.resources
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(resources.encoder, lambda: list(_chunks(answer, exclude_none)))
 
 
-def _chunks(answer: Answer, exclude_none: bool) -> Iterator[bytes]:
+def _chunks(answer: Answer[Any], exclude_none: bool) -> Iterator[bytes]:
     manifest = answer.served.manifest
     chunk = bytearray(f'{{"model":{json.dumps(manifest.name)},"version":{manifest.version},"results":['.encode())
     for place, result in enumerate(answer.results):

@@ -65,7 +65,7 @@ def checked_body(model: type[BodyT], content: bytes, content_type: str) -> BodyT
     """Parse a body and validate it; raises `RequestValidationError`, `HTTPException`."""
     with _paused_collection():
         body, wrong = _parsed(content, content_type), []
-        if isinstance(body, dict):
+        if isinstance(body, dict) and model.model_config.get("extra") == "forbid":
             # pydantic would make an error of every unknown field.
             unknown = (name for name in body if name not in model.model_fields)
             wrong = [{**_UNKNOWN_FIELD, "loc": ("body", name)} for name in itertools.islice(unknown, MAX_ERRORS)]

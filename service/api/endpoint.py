@@ -2,10 +2,9 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel
 
 from models.registry import Registry
 from service.api.answer import Answer
@@ -23,6 +22,8 @@ __all__ = ["ENDPOINTS", "answer", "register"]
 ENDPOINTS: Registry[Any] = Registry("service.api.v1", "endpoints", group="softserve.service.tasks")
 """The `APIRouter` of each kind of task: those of `service.api.v1`, and entry points of other distributions."""
 
+PartT = TypeVar("PartT")
+
 register = ENDPOINTS.register
 """Register a router: `register("text-embedding")(router)`."""
 
@@ -32,7 +33,7 @@ async def answer(
     operation: str,
     inputs: Sequence[str],
     query: Callable[[Any, str], Any],
-    result: Callable[[Any], BaseModel],
+    result: Callable[[Any], PartT],
     *,
     model: str | None,
     timeout_ms: int | None,
@@ -40,10 +41,10 @@ async def answer(
     reads: str = "text",
     items_per_input: Callable[[Any], int] | None = None,
     batches: str | None = None,
-) -> Answer:
+) -> Answer[PartT]:
     """Compute the results of a request by the model that offers an operation, or by another one of its `batches`.
 
-    `query` makes a query of the model and an input, `result` makes the response of a result of the model.
+    `query` makes a query of the model and an input, `result` makes a part of the answer of a result of the model.
     `items_per_input` returns the largest number of result items of one input, where that is known of the model before
     any query is made: so a request with too many is refused before its inputs are tokenized.
 

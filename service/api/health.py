@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from service.engine.registry import Registry
-from service.errors import problem_response
+from service.errors import Failure, error_response
 from service.exposition import Exposition
 from service.metrics import CONTENT_TYPE_LATEST
 
@@ -33,6 +33,19 @@ async def livez() -> Alive:
     return Alive()
 
 
+class Healthy(BaseModel):
+    """The service answers requests."""
+
+    status: Literal["ok"] = "ok"
+
+
+@router.get("/health", response_model=Healthy, responses={503: {"description": "Models are loading or failed to load"}})
+async def health(request: Request) -> Healthy | Response:
+    """Return what `/readyz` does, in the form that clients of LibreTranslate and TEI expect."""
+    found = await readyz(request)
+    return found if isinstance(found, Response) else Healthy()
+
+
 @router.get("/readyz", response_model=Ready, responses={503: {"description": "Models are loading or failed to load"}})
 async def readyz(request: Request) -> Ready | Response:
     """Return 200 once every configured model is loaded and warmed up."""
@@ -43,7 +56,7 @@ async def readyz(request: Request) -> Ready | Response:
         detail = f"the engine has failed of {', '.join(registry.failed_engines)}"
     else:
         detail = f"a model failed to load: {registry.failure}" if registry.failure else "models are being loaded"
-    return problem_response(request.state.request_id, 503, detail, {"Retry-After": "1"})
+    return error_response(request.scope, Failure(503, detail, {"Retry-After": "1"}))
 
 
 @router.get("/metrics", response_class=Response)

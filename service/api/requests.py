@@ -27,6 +27,7 @@ __all__ = [
     "Deadline",
     "ModelName",
     "Priority",
+    "Text",
     "Texts",
     "Timeout",
     "Truncate",

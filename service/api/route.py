@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.api.answer import Answer, ChunkedResponse, encoded
 from service.api.body import checked_body, read_body
 from service.api.requests import TIMEOUT_HEADER, Timeout, server_timing
-from service.errors import problem_of
+from service.errors import error_response, failure_of
 from service.routes import route_path
 
 __all__ = ["SHOWN_KEY", "ModelRoute", "RouterBypass", "check_dependencies"]
@@ -37,7 +37,7 @@ class Endpoint(Protocol):
 
     def __call__(
         self, body: Any, request: Request, timeout_ms: int | None, priority: str | None
-    ) -> Awaitable[Answer | BaseModel]: ...
+    ) -> Awaitable[Answer[Any] | BaseModel]: ...
 
 
 class ModelRoute(APIRoute):
@@ -105,10 +105,10 @@ class RouterBypass:
         try:
             response = await route.respond(request)
         except Exception as error:
-            problem = problem_of(request, error)
-            if problem is None:
+            failure = failure_of(request, error)
+            if failure is None:
                 raise
-            response = problem
+            response = error_response(scope, failure)
         await response(scope, receive, send)
 
 

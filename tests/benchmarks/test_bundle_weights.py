@@ -18,7 +18,7 @@ from service.settings import BUNDLED
 from training.data.pair_batching import pad
 from training.networks.translation_model import TranslationModel
 
-DE_EN = BUNDLED / "de-en" / "1"
+DE_EN = BUNDLED / "de-en" / "2"
 TEXTS = ["Guten Morgen!", "Wo ist der Bahnhof?", "Ich habe keine Zeit.", "Das Haus ist alt.", "Er liest ein Buch."]
 
 

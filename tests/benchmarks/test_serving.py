@@ -58,7 +58,7 @@ def test_a_server_that_does_not_start_or_answers_wrongly_does_not_end_the_run(tm
     ("flags", "message"),
     [
         (["--peers", "fastapi,triton"], "unknown peer 'triton': there are fastapi, litserve, bentoml"),
-        (["--model", BUNDLED / "de-en" / "1"], "does not classify texts: its task is translation"),
+        (["--model", BUNDLED / "de-en" / "2"], "does not classify texts: its task is translation"),
         (["--model", "nowhere"], "manifest.json is missing"),
     ],
 )

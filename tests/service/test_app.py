@@ -32,7 +32,7 @@ def test_a_missing_model_directory_is_refused_at_once(tmp_path):
 
 
 def test_an_unknown_model_is_refused_at_once():
-    with pytest.raises(UnknownModelError, match="unknown model 'nope'; known models: de-en:1, intents:2, next-word"):
+    with pytest.raises(UnknownModelError, match="unknown model 'nope'; known models: de-en:2, intents:2, next-word"):
         create_app(Settings(models=("next-word", "nope")))
 
 
@@ -68,7 +68,7 @@ def test_the_openapi_document_is_whole(client):
         f"/v1/{name}"
         for name in ("next-word", "score", "translate", "generate-text", "classify", "models", "models/{name}")
     }
-    assert native | {"/livez", "/readyz", "/metrics"} == set(document["paths"])
+    assert native | {"/livez", "/readyz", "/health", "/metrics"} == set(document["paths"])
     for reference in set(references(document)):
         part = document
         for key in reference.removeprefix("#/").split("/"):

@@ -50,7 +50,7 @@ def test_inspect_shows_what_a_bundle_holds(run, library):
 
 
 def test_inspect_names_the_graphs_for_devices(run):
-    _, text = run("inspect", BUNDLED / "de-en" / "1")
+    _, text = run("inspect", BUNDLED / "de-en" / "2")
     assert "graph for cuda encode.cuda.onnx" in text
     assert "graph for cuda step.cuda.onnx" in text
 

@@ -9,7 +9,7 @@ from models import QueryError, TextTooLongError, UnknownModelError
 from service.engine.batcher import DeadlineExceeded, Stopped
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
-from service.errors import install_error_handlers, problem_response
+from service.errors import Failure, install_error_handlers, problem_response
 from service.metrics import Metrics
 from service.middleware import RequestMiddleware
 
@@ -42,7 +42,7 @@ def raising():
 
 
 def test_a_problem_has_the_members_of_rfc_9457():
-    response = problem_response("id", 404, "no such model", {"Retry-After": "1"})
+    response = problem_response("id", Failure(404, "no such model", {"Retry-After": "1"}))
     assert (response.status_code, response.media_type) == (404, "application/problem+json")
     assert response.headers["retry-after"] == "1"
     assert json.loads(response.body) == {

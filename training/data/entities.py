@@ -45,6 +45,8 @@ _CODE_SHAPES = (
     "AA###A",
 )
 """Codes: `#` is a digit, `A` a letter."""
+_ADDED = ("code", "date", "number", "price", "thousands", "time")
+"""Kinds of values that are put after a text."""
 _PHONES = ("0## #######", "0###/######", "+49 ### ######", "0### ######", "+## ## #######")
 _EMOJIS = (*"😀😃😄😁😂😉😊😍😘😎😢😭😡😴🤔👍👎👏🙏👋💪🎉🎂🎁💔⭐☕🍺🍕🚗🏠📞", "❤️", "☀️", "✈️")
 
@@ -112,17 +114,18 @@ class Entities:
         return source, target
 
     def extended(self, pair: TextPair, generator: random.Random) -> TextPair:
-        """Return a pair with the same number, code or emoji before or after both sides."""
+        """Return a pair with the same value before or after both sides."""
         kind = generator.randrange(4)
         if kind == 0:
-            before, after = f"{generator.randint(1, 20)}. ", ""
+            values, form = _same(str(generator.randint(1, 20))), "{value}. {text}"
         elif kind == 1:
-            before, after = f"{_shaped(generator.choice(_CODE_SHAPES), generator)}: ", ""
+            values, form = self._values["code"](generator), "{value}: {text}"
         elif kind == 2:
-            before, after = "", f" ({_shaped(generator.choice(_CODE_SHAPES), generator)})"
+            values, form = self._values[generator.choice(_ADDED)](generator), "{text} ({value})"
         else:
-            before, after = "", f" {generator.choice(_EMOJIS)}"
-        return before + pair[0] + after, before + pair[1] + after
+            values, form = self._values["emoji"](generator), "{text} {value}"
+        source, target = (form.format(text=text, value=value) for text, value in zip(pair, values, strict=True))
+        return source, target
 
     def _without_number_word(self, pair: TextPair, generator: random.Random) -> TextPair:
         """Return a pair with digits instead of a number word, where each side has one, the same."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
 from tokenizers import Regex, Tokenizer
@@ -15,7 +16,13 @@ from tokenizers.trainers import BpeTrainer, WordPieceTrainer
 
 from models.text.tokenization import END, UNKNOWN, WORDS, EncoderTokenizer, SubwordTokenizer, WordTokenizer
 
-__all__ = ["WordStyle", "build_encoder_tokenizer", "build_subword_tokenizer", "build_word_tokenizer"]
+__all__ = [
+    "WordStyle",
+    "build_encoder_tokenizer",
+    "build_subword_tokenizer",
+    "build_word_tokenizer",
+    "read_subword_tokenizer",
+]
 
 WordStyle = Literal["words", "whitespace"]
 """`words` separates punctuation and keeps contractions whole; `whitespace` is for text that is tokenized already."""
@@ -57,14 +64,27 @@ def build_subword_tokenizer(
         raise ValueError(f"vocab_size must be at least {len(alphabet) + 2}, not {vocab_size}")
     tokenizer = Tokenizer(BPE())
     tokenizer.normalizer = NFC()
-    words = ByteLevel(add_prefix_space=True)
-    tokenizer.pre_tokenizer = PreTokenizers([words, Digits(individual_digits=True)]) if separate_digits else words
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=True)
+    if separate_digits:
+        _separate_digits(tokenizer)
     tokenizer.decoder = ByteLevelDecoder()
     trainer = BpeTrainer(
         vocab_size=vocab_size, special_tokens=[UNKNOWN, END], initial_alphabet=sorted(alphabet), show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     return SubwordTokenizer(tokenizer)
+
+
+def read_subword_tokenizer(path: Path, *, separate_digits: bool = False) -> SubwordTokenizer:
+    """Return the byte-pair encoding of another run; with `separate_digits` each digit is a token of its own."""
+    tokenizer = Tokenizer.from_file(str(path))
+    if separate_digits:
+        _separate_digits(tokenizer)
+    return SubwordTokenizer(tokenizer)
+
+
+def _separate_digits(tokenizer: Tokenizer) -> None:
+    tokenizer.pre_tokenizer = PreTokenizers([ByteLevel(add_prefix_space=True), Digits(individual_digits=True)])
 
 
 def build_encoder_tokenizer(texts: Iterable[str], *, vocab_size: int) -> EncoderTokenizer:

@@ -209,6 +209,6 @@ def _quantize(work: _Import, models: Mapping[str, onnx.ModelProto], float32: Any
     work.agreement = importer.agreement(float32, load_bundle(work.directory), texts)
     # The graphs for GPUs have the rounded weights, but do not round activations.
     derived = importer.agreement(float32, load_bundle(work.directory, graphs="cuda"), texts).difference
-    limit = max(2 * work.agreement.difference, TOLERANCE)
+    limit = max(2 * work.agreement.difference, _ROUNDED)
     if not derived <= limit:
         raise ImportRefused(f"the graphs for GPUs differ from float32 by {derived:.2e}, above {limit:.2e}")

@@ -1,7 +1,7 @@
 """`POST /v1/classify`."""
 
 import base64
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -61,7 +61,7 @@ class ClassifyResponse(Results[ClassifyResult]):
 )
 async def classify(
     body: ClassifyRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
-) -> Answer:
+) -> Answer[Any]:
     """Return the most probable classes of each text or image."""
     if (body.text is None) == (body.image is None):
         raise QueryError("give either text or image")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from pydantic import BeforeValidator, Field
@@ -134,7 +134,7 @@ class ScoreResponse(Results[ScoreResult | ExplainedScore]):
 )
 async def next_word(
     body: NextWordRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
-) -> Answer:
+) -> Answer[Any]:
     """Return the most probable next words after each context."""
 
     def query(model: LanguageModel, context: str) -> NextWordsQuery:
@@ -160,7 +160,9 @@ async def next_word(
 
 
 @router.post("/score", response_model=ScoreResponse, responses=PROBLEM_RESPONSES)
-async def score(body: ScoreRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None) -> Answer:
+async def score(
+    body: ScoreRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
+) -> Answer[Any]:
     """Return the log-probability and perplexity of each text, word by word."""
 
     def query(model: LanguageModel, text: str) -> ScoreQuery:

@@ -1,6 +1,6 @@
 """`POST /v1/generate-text`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -42,7 +42,7 @@ class GenerateResponse(Results[GenerateResult]):
 @router.post("/generate-text", response_model=GenerateResponse, responses=PROBLEM_RESPONSES)
 async def generate_text(
     body: GenerateRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
-) -> Answer:
+) -> Answer[Any]:
     """Generate a text from each text, independently of the others and of other requests."""
     options = body.options()
 

@@ -5,14 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from models import TextTooLongError
 from models.tasks.translation import TranslationQuery, Translator
 from service.api.answer import Answer, Result, Results
 from service.api.endpoint import answer, register
 from service.api.requests import Deadline, Priority
 from service.api.route import ModelRoute
 from service.api.search import ScoredText, SearchBody
-from service.engine.queue import QueueFull
 from service.errors import PROBLEM_RESPONSES
 
 __all__ = ["router"]
@@ -54,24 +52,20 @@ class TranslateResponse(Results[TranslateResult]):
 )
 async def translate(
     body: TranslateRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
-) -> Answer:
+) -> Answer[TranslateResult]:
     """Translate each text. Its sentences are translated independently of each other and of other requests."""
-    options, max_sentences = body.options(), request.app.state.settings.max_queue_items
+
+    options = body.options()
 
     def query(model: Translator, text: str) -> TranslationQuery:
-        try:
-            return model.query(
-                text,
-                body.beam_size,
-                options=options,
-                truncate=body.truncate,
-                max_sentences=max_sentences,
-                target_language=body.target_language,
-            )
-        except TextTooLongError as error:
-            if error.unit == "sentences":
-                raise QueueFull(never=True) from error
-            raise
+        return model.query(
+            text,
+            body.beam_size,
+            options=options,
+            truncate=body.truncate,
+            max_sentences=request.app.state.settings.max_queue_items,
+            target_language=body.target_language,
+        )
 
     result = TranslateResult.of
     return await answer(

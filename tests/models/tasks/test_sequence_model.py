@@ -16,7 +16,7 @@ def test_a_decoding_counts_the_memory_of_the_models_own_decoder(name, notes_expo
     assert isinstance(model, SequenceModel)
     decoding = model.start_decoding(2)
     assert (len(decoding), decoding.search.beam_size) == (0, 2)
-    network, width, steps = model.config.network, 8, 12 if name == "notes" else 16
+    network, width, steps = model.config.network, 8, 12
     positions = 2 * steps + width
     cached = (2 * layers_of(network) + 1) * network.hidden_size * positions
     scores = 3 * 2 * (network.heads * positions + model.config.vocab_size)

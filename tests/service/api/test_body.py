@@ -19,7 +19,7 @@ from service.api.body import checked_body, read_body
 from service.api.requests import Body, Texts, resources_of
 from service.engine.budget import Budget
 from service.engine.queue import QueueFull
-from service.errors import problem_of
+from service.errors import failure_of
 from service.settings import Settings
 
 JSON = "application/json"
@@ -35,8 +35,7 @@ def detail_of(content):
     with pytest.raises((RequestValidationError, HTTPException)) as caught:
         checked_body(Question, content, JSON)
     scope = {"type": "http", "headers": [(b"content-type", b"application/json")], "state": {"request_id": "1"}}
-    problem = json.loads(problem_of(Request(scope), caught.value).body)
-    return problem["detail"]
+    return failure_of(Request(scope), caught.value).detail
 
 
 def request_of(*parts, length=None, bodies=None, timeout_ms=1000):

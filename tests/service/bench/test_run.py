@@ -64,7 +64,7 @@ def test_the_first_model_is_asked_where_none_is_named(bench, address, tmp_path):
         bench, tmp_path, address + "/", "--seconds", 1, "--warm-up", 0, "--connections", 1, "--beam-size", 1
     )
     assert status == 0
-    assert "testing de-en:1 at " in err
+    assert "testing de-en:2 at " in err
     assert result["endpoint"] == "/v1/translate"
     assert result["server"]["generated_tokens_per_second"] > 0
 
@@ -138,7 +138,7 @@ def test_a_key(bench, serving, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--model", "nope"], "unknown model 'nope'; the server has de-en:1, intents:2, next-word:2"),
+        (["--model", "nope"], "unknown model 'nope'; the server has de-en:2, intents:2, next-word:2"),
         (["--endpoint", "score"], "--endpoint score: de-en offers translate"),
         (["--file", "/nowhere/texts"], "/nowhere/texts cannot be read: No such file or directory"),
         (["--json", "/nowhere/result.json"], "--json: there is no directory /nowhere"),

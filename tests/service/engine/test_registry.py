@@ -159,7 +159,7 @@ def test_what_keeps_a_model_from_loading_is_kept_told_and_raised(broken_models):
 def test_a_missing_directory_and_an_unknown_name_are_refused_at_once(tmp_path):
     with pytest.raises(FileNotFoundError):
         Registry(Settings(model_dirs=(tmp_path / "nowhere",)), Metrics())
-    with pytest.raises(UnknownModelError, match="known models: de-en:1, intents:2, next-word:"):
+    with pytest.raises(UnknownModelError, match="known models: de-en:2, intents:2, next-word:"):
         Registry(Settings(models=("nope",)), Metrics())
 
 

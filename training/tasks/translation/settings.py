@@ -1,10 +1,12 @@
 """The recipe of a translation model."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from training.checkpoint import RunDirectory
 from training.data.augmentation import Augmentation
 from training.data.corpora import get_corpus
 from training.data.settings import CorpusOrFiles, source
@@ -88,3 +90,14 @@ class TranslationRecipe(Recipe):
     task: Literal["translation"]
     data: PairSettings
     network: TransformerSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
+    initial: str | None = None
+    """Run directory to start from: its tokenizer, and its best weights; network and output layer must be the same."""
+
+    def sources(self) -> list[dict[str, str]]:
+        """Return the data of this run, and of the run that it starts from.
+
+        Raises the errors of `RunDirectory.recipe` for that run.
+        """
+        own = super().sources()
+        earlier = [] if self.initial is None else RunDirectory(Path(self.initial)).recipe().sources()
+        return [*own, *(each for each in earlier if each not in own)]

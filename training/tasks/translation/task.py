@@ -9,11 +9,12 @@ import sacrebleu
 import torch
 
 from models.text.tokenization import SubwordTokenizer
+from training import checkpoint
 from training.checkpoint import RunDirectory
 from training.data.batching import Batches, RedrawnBatches
 from training.data.entities import TextPair
 from training.data.pair_batching import Pair, PairBatch, PairBatches
-from training.data.tokenization import build_subword_tokenizer
+from training.data.tokenization import build_subword_tokenizer, read_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 from training.tasks.registry import register
@@ -47,6 +48,13 @@ def build_model(recipe: TranslationRecipe, vocab_size: int) -> TranslationModel:
     return TranslationModel(transformer, recipe.output_layer.build(vocab_size, recipe.network.hidden_size))
 
 
+def _initial_run(path: str) -> RunDirectory:
+    run = RunDirectory(Path(path))
+    if not run.best.is_file():
+        raise FileNotFoundError(f"initial: {path} is no run directory with a finished epoch (no best.pt)")
+    return run
+
+
 @register("translation")
 class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     """Translates one column of a parallel corpus into another; selected by BLEU of greedy translations."""
@@ -65,8 +73,11 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
 
     @staticmethod
     def build_tokenizer(recipe: TranslationRecipe, data_dir: Path) -> SubwordTokenizer:
-        """Return the joint byte-pair encoding of both sides of the recipe's training split."""
+        """Return the tokenizer of the initial run, or a joint byte-pair encoding of the training split."""
         data = recipe.data
+        if recipe.initial is not None:
+            path = _initial_run(recipe.initial).tokenizer
+            return read_subword_tokenizer(path, separate_digits=data.separate_digits)
         texts = (text for pair in TrainingPairs(data, data_dir, recipe.seed).epoch(0) for text in pair)
         return build_subword_tokenizer(texts, vocab_size=data.vocab_size, separate_digits=data.separate_digits)
 
@@ -77,6 +88,20 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     @classmethod
     def open(cls, recipe: TranslationRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
         return cls(recipe, SubwordTokenizer.from_file(run.tokenizer), data_dir, device)
+
+    def initialize(self) -> None:
+        """Load the weights of the initial run, if there is one.
+
+        Raises `FileNotFoundError` where it is no run or has not ended an epoch, and `ValueError` where its network,
+        output layer or vocabulary is another.
+        """
+        if self.recipe.initial is None:
+            return
+        run = _initial_run(self.recipe.initial)
+        try:
+            self.model.load_state_dict(checkpoint.load(run.best, self.device)["model"])
+        except RuntimeError as error:
+            raise ValueError(f"initial: {run.path} has another network or output layer: {error}") from error
 
     def batches(self, split: str) -> Batches[PairBatch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed, without too long pairs."""

@@ -14,11 +14,11 @@ from training.tasks.translation.settings import TranslationRecipe
 
 
 def test_the_highest_threshold_that_is_precise_is_chosen() -> None:
-    poor = np.array([True] * 20 + [False] * 10 + [True] * 5 + [False] * 65)
+    poor = np.array([True] * 20 + [False] * 25 + [True] * 5 + [False] * 50)
     found = chosen_threshold(np.arange(-100, 0) / 10, poor)
     assert found is not None
-    # 25 of the first 50 are poor, 25 of the first 51 are too few.
-    assert (found.log_probability, found.precision, found.recall) == (-5.05, 0.5, 1.0)
+    # Of the first 45, 20 are poor, and of the first 62, 25; of the first 63, 25 are too few.
+    assert (found.log_probability, found.precision, found.recall) == (-3.85, 0.4032, 1.0)
 
 
 def test_the_order_of_texts_does_not_matter() -> None:
@@ -38,7 +38,7 @@ def test_precision_and_recall_are_those_of_the_threshold() -> None:
     below = confidences < found.log_probability
     assert found.precision == pytest.approx(poor[below].mean(), abs=1e-4)
     assert found.recall == pytest.approx(poor[below].sum() / poor.sum(), abs=1e-4)
-    assert found.precision >= 0.5
+    assert found.precision >= 0.4
 
 
 def test_without_a_precise_threshold_there_is_none() -> None:

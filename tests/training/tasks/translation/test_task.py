@@ -16,9 +16,9 @@ from training.data.pair_batching import PairBatches
 from training.loop import Trainer
 from training.tasks.translation import TranslationTask
 from training.tasks.translation.reading import split_pairs
-from training.tasks.translation.settings import TranslationRecipe
+from training.tasks.translation.settings import PairSettings, TranslationRecipe
 from training.tasks.translation.task import build_model
-from training.trained import load_trained
+from training.trained import load_trained, start_run
 
 CPU = torch.device("cpu")
 LAYERS: list[dict[str, Any]] = [
@@ -220,6 +220,53 @@ def test_digits_can_be_tokens_of_their_own(make_task: MakeTask) -> None:
     tokens = [tokenizer.word(token) for token in tokenizer.encode_batch([text])[0]]
     assert [token for token in tokens if any(each.isdigit() for each in token)] == list("47111435350")
     assert tokenizer.decode_batch(tokenizer.encode_batch([text])) == [text]
+
+
+def _starting_from(run: Path, recipe: TranslationRecipe, **output_layer: Any) -> TranslationRecipe:
+    layer = recipe.output_layer.model_copy(update=output_layer)
+    return recipe.model_copy(update={"initial": str(run), "output_layer": layer})
+
+
+def test_a_run_can_start_from_another(
+    pairs_run: RunDirectory, pairs_recipe: TranslationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    recipe, run = _starting_from(pairs_run.path, pairs_recipe), RunDirectory(tmp_path / "second")
+    start_run(recipe, run, tiny_data_dir)
+    task = TranslationTask.open(recipe, run, tiny_data_dir, CPU)
+    assert run.tokenizer.read_text() == pairs_run.tokenizer.read_text()
+    assert task.evaluate(task.batches("dev")).bleu < 10
+    task.initialize()
+    assert task.evaluate(task.batches("dev")).bleu > 90
+
+
+def test_a_run_that_starts_from_another_names_its_data_too(
+    pairs_run: RunDirectory, pairs_recipe: TranslationRecipe
+) -> None:
+    own = PairSettings.model_validate({"files": {"train": "own.tsv"}, "source": "de", "target": "en"})
+    recipe = _starting_from(pairs_run.path, pairs_recipe).model_copy(update={"data": own})
+    assert recipe.sources() == [*own.sources(), *pairs_recipe.sources()]
+    assert _starting_from(pairs_run.path, pairs_recipe).sources() == pairs_recipe.sources()
+
+
+def test_what_a_run_cannot_start_from(
+    pairs_run: RunDirectory, pairs_recipe: TranslationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(FileNotFoundError, match=r"initial: .*nowhere is no run directory"):
+        start_run(_starting_from(tmp_path / "nowhere", pairs_recipe), RunDirectory(tmp_path / "second"), tiny_data_dir)
+    other = _starting_from(pairs_run.path, pairs_recipe, kernels="lin, pow")
+    task = TranslationTask.open(other, pairs_run, tiny_data_dir, CPU)
+    with pytest.raises(ValueError, match=r"initial: .* has another network or output layer"):
+        task.initialize()
+
+
+def test_digits_become_tokens_when_a_run_starts_from_another(
+    pairs_run: RunDirectory, pairs_recipe: TranslationRecipe, tiny_data_dir: Path
+) -> None:
+    data = pairs_recipe.data.model_copy(update={"separate_digits": True})
+    recipe = _starting_from(pairs_run.path, pairs_recipe).model_copy(update={"data": data})
+    tokenizer, earlier = (TranslationTask.build_tokenizer(each, tiny_data_dir) for each in (recipe, pairs_recipe))
+    assert [tokenizer.word(token) for token in tokenizer.encode_batch(["14"])[0]] == ["Ġ", "1", "4"]
+    assert [tokenizer.word(token) for token in range(300)] == [earlier.word(token) for token in range(300)]
 
 
 def test_the_vocabulary_is_joint(make_task: MakeTask) -> None:

@@ -1,0 +1,49 @@
+"""Classification of texts for protocols that ask for the scores of all classes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import Request
+
+from models.tasks.text_classification import Classification, Classifier, ClassifyQuery
+from service.api.answer import Answer
+from service.api.endpoint import answer
+
+__all__ = ["class_scores", "classified"]
+
+
+async def classified(
+    request: Request,
+    texts: Sequence[str],
+    *,
+    model: str | None = None,
+    top_k: int | None = None,
+    truncate: bool = False,
+) -> Answer[Classification]:
+    """Classify each text; all classes without `top_k`. Raises the errors of `answer`."""
+
+    def most(classifier: Classifier) -> int:
+        return len(classifier.labels) if top_k is None else min(top_k, len(classifier.labels))
+
+    def query(classifier: Classifier, text: str) -> ClassifyQuery:
+        return classifier.query(text, most(classifier), truncate=truncate)
+
+    def as_it_is(result: Classification) -> Classification:
+        return result
+
+    return await answer(
+        request,
+        "classify",
+        texts,
+        query,
+        as_it_is,
+        model=model,
+        timeout_ms=None,
+        priority=None,
+        items_per_input=most,
+    )
+
+
+def class_scores(result: Classification) -> list[dict[str, Any]]:
+    """Return label and probability of each class, most probable first; those of probability 0 are left out."""
+    return [{"score": each.probability, "label": each.label} for each in result.labels]

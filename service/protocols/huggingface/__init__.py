@@ -1,0 +1,173 @@
+"""Hugging Face Inference's API at `/hf/{model}` (client: `huggingface_hub.InferenceClient`)."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.responses import JSONResponse
+
+from models import UnknownModelError
+from models.decoding.beam_search import SearchOptions
+from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
+from models.tasks.text_generation import Generation, GenerationQuery, Generator
+from service.api.answer import Answer
+from service.api.endpoint import answer
+from service.api.requests import Text
+from service.engine.registry import NotReady, Registry
+from service.engine.served_model import ServedModel, full_names, names_of
+from service.errors import Failure
+from service.protocols.classifying import class_scores, classified
+from service.protocols.fields import Fields, json_response, read_fields
+from service.protocols.protocol import Protocol
+from service.protocols.translating import find_pair, translated
+
+__all__ = ["PROTOCOL"]
+
+router = APIRouter()
+
+ParametersT = TypeVar("ParametersT", bound="Parameters")
+
+
+class Parameters(BaseModel):
+    """Parameters of a task. Unknown ones are refused: they would change the result."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ClassificationParameters(Parameters):
+    top_k: Annotated[int, Field(ge=1)] | None = None
+    function_to_apply: Literal["softmax"] | None = None
+
+
+class TranslationParameters(Parameters):
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+    clean_up_tokenization_spaces: bool = False
+
+
+class GenerationParameters(Parameters):
+    max_new_tokens: Annotated[int, Field(ge=1)] | None = None
+    num_beams: Annotated[int, Field(ge=1, le=MAX_BEAM_SIZE)] = 5
+    num_return_sequences: Annotated[int, Field(ge=1, le=MAX_BEAM_SIZE)] = 1
+    return_full_text: Literal[False] = False
+
+
+class InferenceFields(Fields):
+    inputs: Annotated[list[Text], Field(min_length=1)] | Text
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    stream: Literal[False] = False
+
+    def texts(self) -> list[str]:
+        return [self.inputs] if isinstance(self.inputs, str) else self.inputs
+
+    def checked(self, model: type[ParametersT]) -> ParametersT:
+        """Return the parameters of a task; raises `RequestValidationError`."""
+        given = {name: value for name, value in self.parameters.items() if value is not None}
+        try:
+            return model.model_validate(given)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_context=False, include_input=False)
+            wrong = [{**each, "loc": ("body", "parameters", *each["loc"])} for each in found]
+            raise RequestValidationError(wrong) from None
+
+
+async def infer(request: Request) -> Response:
+    """Answer `POST /hf/{model}`."""
+    served = _find(request)
+    fields = await read_fields(request, InferenceFields)
+    operation = next(each for each in served.model.offers if each in _TASKS)
+    found, shown = await _TASKS[operation](request, names_of(served.key)[1], fields)
+    return await json_response(request, lambda: [shown(each) for each in found.results], found.items)
+
+
+def _find(request: Request) -> ServedModel:
+    """Return the model of the path; raises `UnknownModelError` also for one of another task."""
+    registry: Registry = request.app.state.registry
+    name = request.path_params["model"]
+    fitting = {key: each for key, each in registry.served.items() if set(each.model.offers) & set(_TASKS)}
+    fitting = {key: each for key, each in fitting.items() if each.model.reads == "text"}
+    key = max((key for key in fitting if name in names_of(key)), default=None)
+    if key is None:
+        if not registry.served and not registry.ready:
+            raise NotReady
+        raise UnknownModelError(name, full_names(fitting))
+    return fitting[key]
+
+
+Shown = Callable[[Any], Any]
+
+
+async def _classify(request: Request, model: str, fields: InferenceFields) -> tuple[Answer[Any], Shown]:
+    parameters = fields.checked(ClassificationParameters)
+    return await classified(request, fields.texts(), model=model, top_k=parameters.top_k), class_scores
+
+
+async def _translate(request: Request, model: str, fields: InferenceFields) -> tuple[Answer[Any], Shown]:
+    parameters = fields.checked(TranslationParameters)
+    pair = find_pair(request, parameters.src_lang, parameters.tgt_lang, model=model)
+    found = await translated(request, fields.texts(), pair)
+    return found, lambda each: {"translation_text": each.translations[0].text}
+
+
+async def _generate(request: Request, model: str, fields: InferenceFields) -> tuple[Answer[Any], Shown]:
+    parameters = fields.checked(GenerationParameters)
+    count = parameters.num_return_sequences
+    options = SearchOptions(n_best=count)
+
+    def query(generator: Generator, text: str) -> GenerationQuery:
+        beam_size = max(parameters.num_beams, count)
+        return generator.query(text, beam_size, options=options, max_output_tokens=parameters.max_new_tokens)
+
+    def shown(found: Generation) -> Any:
+        outputs = [{"generated_text": each.text} for each in found.outputs]
+        return outputs[0] if count == 1 else outputs
+
+    found: Answer[Generation] = await answer(
+        request, "generate", fields.texts(), query, _as_it_is, model=model, timeout_ms=None, priority=None
+    )
+    return found, shown
+
+
+def _as_it_is(result: Generation) -> Generation:
+    return result
+
+
+_TASKS: Mapping[str, Callable[[Request, str, InferenceFields], Awaitable[tuple[Answer[Any], Shown]]]] = {
+    "classify": _classify,
+    "translate": _translate,
+    "generate": _generate,
+}
+
+
+async def health(request: Request) -> Response:
+    """Answer `GET /hf/{model}/health`: 200 where the model is served."""
+    _find(request)
+    return await json_response(request, lambda: {"status": "ok"})
+
+
+async def info(request: Request) -> Response:
+    """Answer `GET /hf/{model}/info`."""
+    served = _find(request)
+    manifest = served.manifest
+    content = {
+        "model_id": manifest.name,
+        "model_sha": served.digest,
+        "version": str(manifest.version),
+        "task": manifest.task,
+        "max_input_length": served.model.longest_input,
+    }
+    return await json_response(request, lambda: content)
+
+
+def _error(failure: Failure) -> Response:
+    return JSONResponse({"error": failure.detail}, failure.status, failure.headers)
+
+
+router.add_route("/hf/{model}", infer, methods=["POST"])
+router.add_route("/hf/{model}/health", health, methods=["GET"])
+router.add_route("/hf/{model}/info", info, methods=["GET"])
+
+
+PROTOCOL = Protocol(router=router, prefixes=("/hf",), error=_error, open_paths=(r"/hf/[^/]+/health",))

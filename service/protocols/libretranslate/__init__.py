@@ -1,0 +1,152 @@
+"""LibreTranslate's API (client: `libretranslatepy`, and many programs that take its address)."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+from starlette.responses import JSONResponse
+
+from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
+from models.tasks.translation import Translation
+from models.text.language import detected_languages
+from service.api.requests import Text
+from service.errors import Failure
+from service.protocols.fields import Fields, json_response, read_fields
+from service.protocols.languages import language_name, two_letters
+from service.protocols.protocol import Protocol
+from service.protocols.translating import LanguagePair, find_pair, language_pairs, translated
+
+__all__ = ["PROTOCOL"]
+
+_AUTO = "auto"
+_DETECTED = 5
+"""Languages that `/detect` lists at most."""
+_LEAST = 0.01
+"""Probability from which it lists a language."""
+_STATUSES = {401: 403, 422: 400}
+"""Statuses that LibreTranslate has others for."""
+
+router = APIRouter()
+
+
+class TranslateFields(Fields):
+    q: Annotated[list[Text], Field(min_length=1)] | Text
+    source: str
+    target: str
+    format: Literal["text"] = "text"
+    alternatives: Annotated[int, Field(ge=0, lt=MAX_BEAM_SIZE)] = 0
+
+
+class DetectFields(Fields):
+    q: Text
+
+
+async def translate(request: Request) -> Response:
+    """Answer `POST /translate`."""
+    fields = await read_fields(request, TranslateFields, lists=frozenset(("q",)))
+    texts = [fields.q] if isinstance(fields.q, str) else fields.q
+    detected = [_best_language(text) for text in texts] if fields.source == _AUTO else None
+    pair = _pair(request, fields, detected)
+    found = await translated(request, texts, pair, n_best=fields.alternatives + 1)
+    single, alternatives = isinstance(fields.q, str), fields.alternatives > 0
+
+    def content() -> dict[str, Any]:
+        return _content(list(found.results), detected, single=single, alternatives=alternatives)
+
+    return await json_response(request, content, found.items)
+
+
+def _pair(request: Request, fields: TranslateFields, detected: Sequence[dict[str, Any]] | None) -> LanguagePair:
+    """Return the pair that is asked for; with `auto` that of the first text's language, where a model reads it."""
+    if detected is None:
+        return find_pair(request, fields.source, fields.target)
+    sources = {two_letters(pair.source) for pair in language_pairs(request)}
+    first = detected[0]["language"]
+    return find_pair(request, first if first in sources else None, fields.target)
+
+
+def _content(
+    translations: Sequence[Translation],
+    detected: Sequence[dict[str, Any]] | None,
+    *,
+    single: bool,
+    alternatives: bool,
+) -> dict[str, Any]:
+    content: dict[str, Any] = {"translatedText": [each.translations[0].text for each in translations]}
+    if alternatives:
+        content["alternatives"] = [[other.text for other in each.translations[1:]] for each in translations]
+    if detected is not None:
+        content["detectedLanguage"] = list(detected)
+    return {name: values[0] for name, values in content.items()} if single else content
+
+
+async def detect(request: Request) -> Response:
+    """Answer `POST /detect`."""
+    fields = await read_fields(request, DetectFields)
+    best, *others = detected_languages(fields.q)[:_DETECTED]
+    shown = [_language(*each) for each in (best, *others) if each == best or each[1] >= _LEAST]
+    return await json_response(request, lambda: shown)
+
+
+def _language(code: str, probability: float) -> dict[str, Any]:
+    return {"language": code, "confidence": round(100 * probability, 1)}
+
+
+def _best_language(text: str) -> dict[str, Any]:
+    return _language(*detected_languages(text)[0])
+
+
+async def languages(request: Request) -> Response:
+    """Answer `GET /languages`: each language, and those that it can be translated to."""
+    await read_fields(request, Fields)
+    targets: dict[str, list[str]] = {}
+    for pair in language_pairs(request):
+        source, target = two_letters(pair.source), two_letters(pair.target)
+        known = targets.setdefault(source, [])
+        targets.setdefault(target, [])
+        if target not in known:
+            known.append(target)
+    content = [{"code": code, "name": language_name(code), "targets": others} for code, others in targets.items()]
+    return await json_response(request, lambda: content)
+
+
+async def frontend_settings(request: Request) -> Response:
+    """Answer `GET /frontend/settings`."""
+    await read_fields(request, Fields)
+    pairs = language_pairs(request)
+    source, target = ({"code": _AUTO, "name": "Auto"},) * 2
+    if pairs:
+        source, target = (
+            {"code": two_letters(c), "name": language_name(c)} for c in (pairs[0].source, pairs[0].target)
+        )
+    settings = request.app.state.settings
+    content = {
+        "apiKeys": settings.api_keys is not None,
+        "keyRequired": settings.api_keys is not None,
+        "charLimit": -1,
+        "frontendTimeout": 500,
+        "suggestions": False,
+        "filesTranslation": False,
+        "supportedFilesFormat": [],
+        "language": {"source": source, "target": target},
+    }
+    return await json_response(request, lambda: content)
+
+
+def _error(failure: Failure) -> Response:
+    status = _STATUSES.get(failure.status, failure.status)
+    return JSONResponse({"error": failure.detail}, status, failure.headers)
+
+
+router.add_route("/translate", translate, methods=["POST"])
+router.add_route("/detect", detect, methods=["POST"])
+router.add_route("/languages", languages, methods=["GET"])
+router.add_route("/frontend/settings", frontend_settings, methods=["GET"])
+
+PROTOCOL = Protocol(
+    router=router,
+    prefixes=("/translate", "/detect", "/languages", "/frontend/settings"),
+    error=_error,
+    key_in_body=True,
+)

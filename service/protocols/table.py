@@ -1,0 +1,28 @@
+"""The table of protocols: a line for each."""
+
+from collections.abc import Mapping
+
+__all__ = ["ALL_PROTOCOLS", "NATIVE", "PROTOCOLS", "protocol_names"]
+
+NATIVE = "native"
+"""The name of the service's own endpoints, `/v1/...`."""
+
+PROTOCOLS: Mapping[str, str] = {
+    "deepl": "service.protocols.deepl",
+    "libretranslate": "service.protocols.libretranslate",
+    "tei": "service.protocols.tei",
+    "hf": "service.protocols.huggingface",
+}
+"""The package of each protocol, which has a `PROTOCOL`; it is imported where the protocol is served."""
+
+
+ALL_PROTOCOLS = ",".join((NATIVE, *PROTOCOLS))
+
+
+def protocol_names(names: str) -> tuple[str, ...]:
+    """Return the names of a comma-separated list; raises `ValueError` for one that is unknown."""
+    found = tuple(name.strip() for name in names.split(",") if name.strip())
+    known = (NATIVE, *PROTOCOLS)
+    if unknown := [name for name in found if name not in known]:
+        raise ValueError(f"unknown protocol {unknown[0]!r}; known protocols: {', '.join(known)}")
+    return found

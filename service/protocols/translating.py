@@ -1,0 +1,89 @@
+"""Translation for protocols that ask for languages instead of models."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from models import QueryError
+from models.decoding.beam_search import SearchOptions
+from models.tasks.translation import Translation, TranslationQuery, Translator
+from service.api.answer import Answer
+from service.api.endpoint import answer
+from service.engine.registry import NotReady, Registry
+from service.engine.served_model import ServedModel, names_of
+from service.protocols.languages import same_language, two_letters
+
+__all__ = ["LanguagePair", "find_pair", "language_pairs", "translated"]
+
+_BEAM_SIZE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LanguagePair:
+    """Two languages that a served model translates between."""
+
+    source: str
+    target: str
+    """The target language, spelled as in the model's manifest."""
+    model: str
+    """`name:version`"""
+
+
+def language_pairs(request: Request) -> list[LanguagePair]:
+    """Return the language pairs of the served models, newest versions first; raises `NotReady` while models load."""
+    registry: Registry = request.app.state.registry
+    if not registry.served and not registry.ready:
+        raise NotReady
+    return [pair for served in _translators(registry.served.values()) for pair in _pairs_of(served)]
+
+
+def _translators(served: Iterable[ServedModel]) -> list[ServedModel]:
+    offering = [each for each in served if "translate" in each.model.offers]
+    return sorted(offering, key=lambda each: (each.key[0], -each.key[1]))
+
+
+def _pairs_of(served: ServedModel) -> list[LanguagePair]:
+    languages, name = served.model.config.languages, names_of(served.key)[1]
+    others = [code for code in languages.known_targets() if code != languages.target]
+    return [LanguagePair(languages.source, target, name) for target in (languages.target, *others)]
+
+
+def find_pair(request: Request, source: str | None, target: str | None, *, model: str | None = None) -> LanguagePair:
+    """Return the pair of a source and a target, each any without one, of any model or of one.
+
+    Raises `QueryError` where no model has it.
+    """
+    pairs = [pair for pair in language_pairs(request) if model is None or pair.model == model]
+    fitting = [pair for pair in pairs if source is None or same_language(pair.source, source)]
+    for same in (str.__eq__, same_language):
+        for pair in fitting:
+            if target is None or same(pair.target, target):
+                return pair
+    known = ", ".join(sorted({f"{two_letters(pair.source)} to {two_letters(pair.target)}" for pair in pairs}))
+    asked = "".join(f" {word} {code!r}" for word, code in (("from", source), ("to", target)) if code is not None)
+    raise QueryError(f"no model translates{asked}; served: {known or 'none'}")
+
+
+async def translated(
+    request: Request, texts: Sequence[str], pair: LanguagePair, *, n_best: int = 1, seconds: float | None = None
+) -> Answer[Translation]:
+    """Translate each text by beam search; `seconds` is a deadline. Raises the errors of `answer`."""
+    options = SearchOptions(n_best=n_best)
+
+    def query(model: Translator, text: str) -> TranslationQuery:
+        return model.query(
+            text,
+            max(_BEAM_SIZE, n_best),
+            options=options,
+            max_sentences=request.app.state.settings.max_queue_items,
+            target_language=pair.target,
+        )
+
+    def as_it_is(translation: Translation) -> Translation:
+        return translation
+
+    timeout_ms = None if seconds is None else round(1000 * seconds)
+    return await answer(
+        request, "translate", texts, query, as_it_is, model=pair.model, timeout_ms=timeout_ms, priority=None
+    )

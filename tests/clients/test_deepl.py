@@ -1,0 +1,93 @@
+"""The package `deepl` and its command line against a server."""
+
+import contextlib
+import subprocess
+import sys
+import time
+
+import deepl
+import pytest
+
+from models import ModelStore
+from service.settings import BUNDLED
+from tests.clients.conftest import KEY
+
+TEXT = "Wo ist der Bahnhof?"
+
+
+@pytest.fixture(scope="module")
+def translator(closed):
+    with contextlib.closing(deepl.Translator(KEY, server_url=closed)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def translation():
+    return ModelStore(BUNDLED).load("de-en", threads=1).translate([TEXT])[0].translations[0].text
+
+
+def test_a_text_and_a_list_are_translated(translator, translation):
+    found = translator.translate_text(TEXT, target_lang="EN-US")
+    assert (found.text, found.detected_source_lang, found.billed_characters) == (translation, "DE", len(TEXT))
+    several = translator.translate_text([TEXT, "Danke!"], source_lang="DE", target_lang="EN-GB")
+    assert several[0].text == translation
+    assert len(several) == 2
+
+
+def test_languages_are_listed(translator):
+    assert [(each.code, each.name) for each in translator.get_source_languages()] == [("DE", "German")]
+    assert [each.code for each in translator.get_target_languages()] == ["EN-GB", "EN-US"]
+
+
+def test_usage_counts_characters(translator):
+    before = translator.get_usage().character
+    translator.translate_text(TEXT, target_lang="EN-US")
+    after = translator.get_usage().character
+    assert after.count - before.count == len(TEXT)
+    assert not after.limit_reached
+
+
+def test_a_wrong_key_is_refused(closed):
+    for call in (
+        lambda client: client.translate_text(TEXT, target_lang="EN-US"),
+        lambda client: client.get_usage(),
+        lambda client: client.get_source_languages(),
+    ):
+        with (
+            contextlib.closing(deepl.Translator("another-key", server_url=closed)) as client,
+            pytest.raises(deepl.AuthorizationException),
+        ):
+            call(client)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"formality": "more"}, "formality"),
+        ({"formality": "less"}, "formality"),
+        ({"tag_handling": "html"}, "tag_handling is not supported"),
+        ({"glossary": "0" * 36, "source_lang": "DE"}, "glossary_id is not supported"),
+        ({"split_sentences": "0"}, "split_sentences"),
+        ({"target_lang": "FR"}, "no model translates to 'FR'"),
+        ({"source_lang": "FR"}, "no model translates from 'FR' to 'EN-US'"),
+    ],
+)
+def test_what_the_models_cannot_do_is_refused_at_once(translator, options, message):
+    started = time.monotonic()
+    with pytest.raises(deepl.DeepLException, match=message) as caught:
+        translator.translate_text(TEXT, **{"target_lang": "EN-US", **options})
+    assert caught.value.http_status_code == 400
+    assert time.monotonic() - started < 2
+
+
+def test_formality_may_be_a_preference(translator, translation):
+    found = translator.translate_text(TEXT, target_lang="EN-US", formality="prefer_more")
+    assert found.text == translation
+
+
+def test_its_command_line(closed, translation):
+    command = [sys.executable, "-m", "deepl", "--auth-key", KEY, "--server-url", closed]
+    found = subprocess.run(
+        [*command, "text", "--to", "EN-US", TEXT], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert found.stdout.strip() == translation

@@ -1,0 +1,34 @@
+"""Tests of the table of protocols."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from service.protocols.table import ALL_PROTOCOLS, NATIVE, PROTOCOLS, protocol_names
+from service.settings import Settings
+
+
+def test_names_are_separated_by_commas():
+    assert protocol_names("native, deepl,") == ("native", "deepl")
+    assert protocol_names(ALL_PROTOCOLS) == (NATIVE, *PROTOCOLS)
+    assert protocol_names("") == ()
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(ValidationError, match=r"unknown protocol 'soap'; known protocols: native, deepl, .*"):
+        Settings(protocols="native,soap")
+
+
+def test_a_protocol_that_is_off_is_not_imported():
+    code = """
+import sys
+from service.app import create_app
+from service.settings import Settings
+create_app(Settings(models=("next-word",), protocols="native"))
+print([name for name in sys.modules if name.startswith("service.protocols.") and name.count(".") == 2])
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ast.literal_eval(found.stdout) == ["service.protocols.table", "service.protocols.protocol"]
