@@ -8,8 +8,11 @@ from models.reading import validate
 from models.store import load_bundle
 from models.tasks.text_classification import Classifier
 from tests.training.importing.conftest import TEXTS, Import, Source, import_directory
+from training.export.verify import ExportError
 from training.importing.bundle import Imported
+from training.importing.classifier import ClassifierImporter
 from training.importing.errors import ImportRefused
+from training.importing.importer import Agreement
 from training.importing.samples import Samples
 
 SAMPLES = Samples(tuple(text for text in TEXTS if text) * 3, "texts.txt")
@@ -69,6 +72,18 @@ def test_int8(int8: Imported, imported: Import) -> None:
     assert isinstance(other, Classifier)
     results = [model.classify([TEXTS[0]], 3)[0].labels for model in (one, other)]
     assert results[0] != results[1], "products are not float32 any more"
+
+
+def test_wrong_graphs_for_gpus_are_refused(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    differences = iter([0.1, 0.25])  # of the int8 graphs, then of those for GPUs
+    monkeypatch.setattr(
+        ClassifierImporter,
+        "agreement",
+        lambda *ignored: Agreement(metric="same best class as float32", value=1.0, difference=next(differences)),
+    )
+    with pytest.raises(ExportError, match=r"the graphs for GPUs differ .* 2.50e-01, above 2.00e-01"):
+        import_directory(source(), tmp_path, SAMPLES, int8=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_version_is_replaced_only_on_request(source: Source, tmp_path: Path) -> None:
