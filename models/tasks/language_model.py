@@ -206,6 +206,11 @@ class LanguageModel(Model[LanguageModelConfig]):
         tokens, words = self._split(text, head if truncate else None)
         return ScoreQuery(text, tuple(tokens), tuple(words), explain)
 
+    def score_token_query(self, ids: Sequence[int]) -> ScoreQuery:
+        """Check a sentence that is given as token ids, without its end; see `score`."""
+        ids = self._limit.ids(ids, self.vocab_size)
+        return ScoreQuery("", ids, tuple(map(self._tokenizer.word, ids)))
+
     def run_next_words(self, queries: Sequence[NextWordsQuery]) -> list[NextWords]:
         """Return results in the order of the queries, computed as one padded batch."""
         if not queries:

@@ -141,6 +141,12 @@ class Classifier(Model[ClassifierConfig]):
             raise QueryError("the text is empty, and this model cannot tell what is of none of its classes")
         return ClassifyQuery(text, tuple(self._tokenizer.framed(self._limit.tokens(tokens, keep))), top_k)
 
+    def token_query(self, ids: Sequence[int], top_k: int = 5) -> ClassifyQuery:
+        """Check a text that is given as token ids, `[CLS]` and `[SEP]` included; see `classify`."""
+        if not ids:
+            raise QueryError("a text has at least one token")
+        return ClassifyQuery("", self._limit.ids(ids, self.config.vocab_size), checked_top_k(top_k, self.labels))
+
     @property
     def operations(self) -> Mapping[str, BatchFunction]:
         return {"classify": self.run}

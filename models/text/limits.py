@@ -64,6 +64,14 @@ class TextLimit:
             raise TextTooLongError(len(text), self.max_characters, f"characters{self.noun}")
         return str(keep(text, self.max_characters))
 
+    def ids(self, ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:
+        """Return token ids, those that the tokenizer adds included; raises `QueryError`, `TextTooLongError`."""
+        if not all(0 <= each < vocab_size for each in ids):
+            raise QueryError(f"token ids must be from 0 to {vocab_size - 1}")
+        if len(ids) > self.max_tokens:
+            raise TextTooLongError(len(ids), self.max_tokens, f"tokens{self.noun}")
+        return tuple(ids)
+
     def tokens(self, tokens: Items, keep: Keep | None) -> Items:
         """Return tokens within the limit, those that the tokenizer adds left out; raises `TextTooLongError`."""
         room = max(0, self.max_tokens - self.added_tokens)

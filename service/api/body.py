@@ -19,7 +19,7 @@ from service.engine.queue import QueueFull
 from service.errors import MAX_ERRORS
 from service.settings import Settings
 
-__all__ = ["checked_body", "read_body"]
+__all__ = ["checked_body", "read_body", "reserve_body"]
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
 
@@ -46,11 +46,16 @@ async def read_body(request: Request) -> bytes:
 
 
 async def _reserve(request: Request) -> None:
-    settings: Settings = request.app.state.settings
+    most = request.app.state.settings.max_body_bytes
     declared = dict(request.scope["headers"]).get(b"content-length", b"")
-    length = min(int(declared) if declared.isdigit() else settings.max_body_bytes, settings.max_body_bytes)
+    await reserve_body(request, min(int(declared) if declared.isdigit() else most, most))
+
+
+async def reserve_body(request: Request, length: int) -> None:
+    """Wait until there is room for a body; raises `QueueFull` where others take it for too long."""
     if length <= _SMALL_BODY:
         return
+    settings: Settings = request.app.state.settings
     bodies: Budget = request.app.state.resources.bodies
     try:
         async with asyncio.timeout(settings.request_timeout_ms / 1000):

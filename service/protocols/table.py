@@ -8,6 +8,7 @@ NATIVE = "native"
 """The name of the service's own endpoints, `/v1/...`."""
 
 PROTOCOLS: Mapping[str, str] = {
+    "oip": "service.protocols.open_inference",
     "deepl": "service.protocols.deepl",
     "libretranslate": "service.protocols.libretranslate",
     "tei": "service.protocols.tei",

@@ -15,7 +15,7 @@ EXAMPLES = re.findall(r"```(python|sh)\n(.*?)```", DOCUMENT, re.DOTALL)
 @pytest.mark.parametrize(("kind", "code"), EXAMPLES, ids=[code.split()[1] for _, code in EXAMPLES])
 def test_an_example_works(address, kind, code):
     command = [sys.executable, "-c"] if kind == "python" else ["bash", "-c"]
-    code = code.replace("http://127.0.0.1:8000", address)
+    code = code.replace("127.0.0.1:8000", address.removeprefix("http://"))
     found = subprocess.run([*command, code], capture_output=True, text=True, timeout=60, check=False)
     assert found.returncode == 0, found.stderr
     if kind == "sh":

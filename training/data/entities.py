@@ -7,7 +7,7 @@ import random
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["Entities", "TextPair"]
 
@@ -35,6 +35,9 @@ _CODE_SHAPES = (
     "####",
     "#####",
     "######",
+    "#######",
+    "########",
+    "###/##",
     "A##",
     "AA-####",
     "AAA###",
@@ -45,6 +48,8 @@ _CODE_SHAPES = (
     "AA###A",
 )
 """Codes: `#` is a digit, `A` a letter."""
+_REPEATED = 0.25
+"""Fraction of the digits that are the one before again, the most difficult ones to copy."""
 _ADDED = ("code", "date", "number", "price", "thousands", "time")
 """Kinds of values that are put after a text."""
 _PHONES = ("0## #######", "0###/######", "+49 ### ######", "0### ######", "+## ## #######")
@@ -63,7 +68,7 @@ class Entities:
         self._values: Mapping[str, Callable[[random.Random], Value]] = {
             "time": self._time,
             "small": lambda generator: _same(str(generator.randint(2, 99))),
-            "number": lambda generator: _same(str(generator.randrange(10 ** generator.randint(1, 5)) + 2)),
+            "number": lambda generator: _same(_shaped("#" * generator.randint(1, 5), generator)),
             "thousands": lambda generator: self._grouped(generator.randrange(1000, 10 ** generator.randint(4, 7))),
             "price": lambda generator: self._decimal(generator.randrange(10 ** generator.randint(1, 4)), generator, 2),
             "decimal": lambda generator: self._decimal(generator.randrange(100), generator, 1),
@@ -190,11 +195,20 @@ def _other_number(digits: str, generator: random.Random) -> str:
 
 def _shaped(shape: str, generator: random.Random) -> str:
     """Return a text with random digits for `#` and letters for `A`, of which the first digit is not 0."""
-    digits = iter("123456789"[generator.randrange(9)] + "".join(generator.choices(string.digits, k=len(shape))))
+    digits = _digits(generator)
     return "".join(
         next(digits) if each == "#" else generator.choice(string.ascii_uppercase) if each == "A" else each
         for each in shape
     )
+
+
+def _digits(generator: random.Random) -> Iterator[str]:
+    """Yield random digits without end, of which the first is not 0."""
+    digit = generator.choice(string.digits[1:])
+    while True:
+        yield digit
+        if generator.random() >= _REPEATED:
+            digit = generator.choice(string.digits)
 
 
 def _word(generator: random.Random) -> str:

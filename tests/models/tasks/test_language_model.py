@@ -373,3 +373,12 @@ def test_unknown_words_are_flagged_and_keep_their_spelling(model):
 def test_text_never_ends_a_sentence(model, tokenizer, text):
     assert tokenizer.end_id not in model.score_query(text).tokens
     assert tokenizer.end_id not in model.next_words_query(text).tokens[1:]
+
+
+def test_token_ids_are_scored_as_their_text(counting):
+    model, _ = counting
+    text = model.score_query("a b a")
+    found = model.score_token_query(text.tokens)
+    assert (found.tokens, found.words) == (text.tokens, text.words)
+    with pytest.raises(QueryError, match="token ids must be from 0"):
+        model.score_token_query([model.vocab_size])

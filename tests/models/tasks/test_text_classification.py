@@ -170,3 +170,14 @@ def test_another_tokenizer_is_refused(errands_export: Exported, tmp_path: Path) 
     _restate(bundle, path.name)
     with pytest.raises(BundleError, match=r"tokenizer\.json"):
         load_bundle(bundle)
+
+
+def test_token_ids_are_classified_as_their_text(classifier: Classifier) -> None:
+    query = classifier.query("buy some milk", 3)
+    (found,) = classifier.run([classifier.token_query(query.tokens, 3)])
+    assert found.labels == classifier.classify(["buy some milk"], 3)[0].labels
+    for wrong in ([], [-1], [classifier.config.vocab_size]):
+        with pytest.raises(QueryError, match="token"):
+            classifier.token_query(wrong)
+    with pytest.raises(TextTooLongError):
+        classifier.token_query([1] * (classifier.longest_input + 1))

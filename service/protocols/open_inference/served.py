@@ -1,0 +1,162 @@
+"""The models of Open Inference: their names, their tensors, and how a request to one is run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
+from starlette.exceptions import HTTPException
+
+from models import UnknownModelError
+from service.engine.registry import NotReady, Registry
+from service.engine.served_model import ServedModel
+from service.protocols.open_inference.operations import OPERATIONS, TOKEN_OPERATIONS, Call, Operation, Spec
+from service.protocols.open_inference.tensors import InferRequest, RequestedOutput, Tensor
+
+__all__ = ["InferenceModel", "find_model", "inference_models"]
+
+_TOKENS = ".tokens"
+"""Ending of the names of models that read token ids."""
+_TEXT = (Spec("text", "BYTES", (-1,)),)
+_IDS = (Spec("input_ids", "INT64", (-1, -1)), Spec("lengths", "INT64", (-1,)))
+_OPTIONAL = frozenset({"lengths"})
+_IGNORED = frozenset({"timeout", "priority", "binary_data_output"})
+"""Parameters of every request."""
+_URGENCIES = 7
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceModel:
+    """A served model as clients see it."""
+
+    name: str
+    served: ServedModel
+    inputs: Sequence[Spec]
+    operations: Mapping[str, Operation]
+
+    @property
+    def version(self) -> str:
+        return str(self.served.manifest.version)
+
+    @property
+    def outputs(self) -> list[Spec]:
+        """The outputs of all operations, each name once."""
+        specs = {spec.name: spec for operation in self.operations.values() for spec in operation.outputs}
+        return list(specs.values())
+
+    async def infer(self, request: Request, call: InferRequest) -> list[Tensor]:
+        """Return the outputs that are asked for, by default those of the first operation.
+
+        Raises `HTTPException` for inputs, outputs or parameters that the model does not have, and the errors of
+        `service.api.endpoint.answer`.
+        """
+        self._check_inputs(call.inputs)
+        chosen = self._chosen(call.outputs)
+        if "sequence_id" in call.parameters:
+            raise HTTPException(400, "the models have no state: sequences are not supported")
+        known = _IGNORED.union(*(operation.parameters for operation in chosen))
+        if unknown := sorted(call.parameters.keys() - known):
+            raise HTTPException(400, f"unknown parameter {unknown[0]!r}; known: {', '.join(sorted(known))}")
+        wanted = {each.name: each for each in call.outputs}
+        found: dict[str, Tensor] = {}
+        for operation in chosen:
+            parameters = dict(call.parameters)
+            if classes := max((wanted[name].classes for name in wanted if name == operation.classes), default=0):
+                parameters["top_k"] = classes
+            timeout_ms, priority = _timing(call.parameters)
+            tensors = await operation.run(
+                Call(
+                    request=request,
+                    served=self.served,
+                    inputs=call.inputs,
+                    parameters=parameters,
+                    timeout_ms=timeout_ms,
+                    priority=priority,
+                )
+            )
+            by_name = {tensor.name: tensor for tensor in tensors}
+            if classes and operation.classes:
+                by_name[operation.classes] = self._classification(by_name["label"], by_name[operation.classes])
+            found = {**by_name, **found}
+        return [found[name] for name in wanted] if wanted else list(found.values())
+
+    def _check_inputs(self, inputs: Mapping[str, Tensor]) -> None:
+        known = [spec.name for spec in self.inputs]
+        for name in inputs.keys() - set(known):
+            raise HTTPException(400, f"unknown input {name!r}; {self.name} has {', '.join(known)}")
+        for spec in self.inputs:
+            if spec.name not in inputs and spec.name not in _OPTIONAL:
+                raise HTTPException(400, f"input {spec.name!r} is missing")
+        if any(0 in tensor.shape for tensor in inputs.values()):
+            raise HTTPException(400, "an input is empty")
+        if self.inputs is _TEXT and sum(size > 1 for size in inputs["text"].shape) > 1:
+            raise HTTPException(400, "input 'text' must have one dimension: texts")
+
+    def _chosen(self, outputs: Sequence[RequestedOutput]) -> list[Operation]:
+        """Return the operations that have the outputs, as few as possible."""
+        if not outputs:
+            return [next(iter(self.operations.values()))]
+        chosen: dict[str, Operation] = {}
+        for output in outputs:
+            having = {
+                name: operation
+                for name, operation in self.operations.items()
+                if output.name in (spec.name for spec in operation.outputs)
+            }
+            if not having:
+                known = ", ".join(spec.name for spec in self.outputs)
+                raise HTTPException(400, f"unknown output {output.name!r}; {self.name} has {known}")
+            if output.classes and output.name not in (operation.classes for operation in having.values()):
+                raise HTTPException(400, f"output {output.name!r} has no classes")
+            if not having.keys() & chosen.keys():
+                name = next(iter(having))
+                chosen[name] = having[name]
+        return list(chosen.values())
+
+    def _classification(self, labels: Tensor, probabilities: Tensor) -> Tensor:
+        """Return the elements `value:index:label`; empty ones for classes of probability 0."""
+        classifier: Any = self.served.model
+        index = {label.encode(): number for number, label in enumerate(classifier.labels)}
+        values = [
+            f"{value:f}:{index[label]}:".encode() + label if label else b""
+            for value, label in zip(probabilities.values, labels.values, strict=True)
+        ]
+        return Tensor(probabilities.name, "BYTES", probabilities.shape, values)
+
+
+def _timing(parameters: Mapping[str, Any]) -> tuple[int | None, str | None]:
+    """Return the deadline in milliseconds, and the urgency as the header `Priority` has it."""
+    timeout, priority = parameters.get("timeout", 0), parameters.get("priority", 0)
+    for name, value in (("timeout", timeout), ("priority", priority)):
+        if type(value) is not int or value < 0:
+            raise HTTPException(400, f"parameter {name} must be a whole number from 0 on")
+    return max(1, timeout // 1000) if timeout else None, f"u={min(priority - 1, _URGENCIES)}" if priority else None
+
+
+def inference_models(served: Iterable[ServedModel]) -> list[InferenceModel]:
+    """Return the models that clients see."""
+    texts = [each for each in served if each.model.reads == "text"]
+    found: dict[tuple[str, int], InferenceModel] = {}
+    for ending, inputs, known in (("", _TEXT, OPERATIONS), (_TOKENS, _IDS, TOKEN_OPERATIONS)):
+        for each in texts:
+            operations = {name: known[name] for name in each.model.offers if name in known}
+            if operations and (not ending or _reads_ids(each)):
+                model = InferenceModel(each.manifest.name + ending, each, inputs, operations)
+                found.setdefault((model.name, each.manifest.version), model)
+    return [found[key] for key in sorted(found)]
+
+
+def _reads_ids(served: ServedModel) -> bool:
+    return any(hasattr(served.model, name) for name in ("token_query", "score_token_query"))
+
+
+def find_model(request: Request, name: str, version: str | None = None) -> InferenceModel:
+    """Return a model by its name and version, by default its newest; raises `UnknownModelError`, `NotReady`."""
+    registry: Registry = request.app.state.registry
+    models = inference_models(registry.served.values())
+    fitting = [model for model in models if name == model.name and version in (None, "", model.version)]
+    if fitting:
+        return max(fitting, key=lambda model: model.served.manifest.version)
+    if not registry.served and not registry.ready:
+        raise NotReady
+    raise UnknownModelError(name if not version else f"{name}:{version}", [f"{m.name}:{m.version}" for m in models])
