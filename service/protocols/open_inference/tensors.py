@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 
 from models.backend import Array
 from service.api.body import checked_body
+from service.api.requests import Text
 
 __all__ = ["InferRequest", "RequestedOutput", "Tensor", "encode_answer", "parse_request"]
 
@@ -70,7 +71,7 @@ class RequestedOutput(_Strict):
 
 
 class _Body(_Strict):
-    id: str = ""
+    id: Text = ""
     parameters: dict[str, Any] = Field(default_factory=dict)
     inputs: list[_Input]
     outputs: list[RequestedOutput] | None = None

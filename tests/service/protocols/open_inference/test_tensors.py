@@ -77,6 +77,7 @@ def test_outputs_say_whether_they_are_binary():
         (body({**TEXT, "shape": [1 << 30] * 8, "data": ["a"]}), None, "its shape says"),
         (body({**TEXT, "shape": [1] * 9, "data": ["a"]}), None, "dimensions"),
         (body({**TEXT, "data": [[[[[[[[["a"]]]]]]]]]}), None, "nested"),
+        (body(id="\ud800"), None, "id: .*surrogate"),
         (body({**TEXT, "data": [1]}), None, "must be strings"),
         (body({**TEXT, "data": ["\ud800"]}), None, "surrogate"),
         (body({**TEXT, "datatype": "STRING", "data": ["a"]}), None, "unknown datatype"),
