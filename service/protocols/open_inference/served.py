@@ -153,10 +153,12 @@ def _reads_ids(served: ServedModel) -> bool:
 def find_model(request: Request, name: str, version: str | None = None) -> InferenceModel:
     """Return a model by its name and version, by default its newest; raises `UnknownModelError`, `NotReady`."""
     registry: Registry = request.app.state.registry
-    models = inference_models(registry.served.values())
+    names = (name, name.removesuffix(_TOKENS))
+    models = inference_models(served for key, served in registry.served.items() if key[0] in names)
     fitting = [model for model in models if name == model.name and version in (None, "", model.version)]
     if fitting:
         return max(fitting, key=lambda model: model.served.manifest.version)
     if not registry.served and not registry.ready:
         raise NotReady
-    raise UnknownModelError(name if not version else f"{name}:{version}", [f"{m.name}:{m.version}" for m in models])
+    known = [f"{model.name}:{model.version}" for model in inference_models(registry.served.values())]
+    raise UnknownModelError(name if not version else f"{name}:{version}", known)

@@ -1,0 +1,28 @@
+"""Tests of the comparison of protocols."""
+
+import json
+
+import pytest
+from fastapi.testclient import TestClient
+
+from benchmarks.protocols import _KINDS
+from service.app import create_app
+from service.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def client(wait_until):
+    with TestClient(create_app(Settings(models=("intents",), threads=1))) as client:
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        yield client
+
+
+@pytest.mark.parametrize("kind", _KINDS, ids=[kind.name for kind in _KINDS])
+def test_each_protocol_answers(client, kind):
+    headers = {"Content-Type": "application/json", **kind.headers}
+    found = client.post(kind.path, content=kind.body("play some musíc"), headers=headers)
+    assert found.status_code == 200
+    assert b"play_music" in found.content
+    assert found.headers["content-type"] == ("application/octet-stream" if kind.headers else "application/json")
+    if not kind.headers:
+        assert json.loads(found.content)
