@@ -11,9 +11,8 @@ from service.settings import Settings
 
 
 @pytest.fixture(scope="module")
-def client(wait_until):
-    with TestClient(create_app(Settings(models=("intents",), threads=1))) as client:
-        wait_until(lambda: client.get("/readyz").status_code == 200)
+def client():
+    with TestClient(create_app(Settings(models=("intents",), threads=1), load_first=True)) as client:
         yield client
 
 
