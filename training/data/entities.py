@@ -48,8 +48,9 @@ _CODE_SHAPES = (
     "AA###A",
 )
 """Codes: `#` is a digit, `A` a letter."""
-_REPEATED = 0.25
-"""Fraction of the digits that are the one before again, the most difficult ones to copy."""
+_REPEATED, _ZEROS = 0.25, 0.1
+"""Fractions of the digits that are the one before again, the most difficult ones to copy, and of the codes that begin
+with 0."""
 _ADDED = ("code", "date", "number", "price", "thousands", "time")
 """Kinds of values that are put after a text."""
 _PHONES = ("0## #######", "0###/######", "+49 ### ######", "0### ######", "+## ## #######")
@@ -75,7 +76,7 @@ class Entities:
             "score": lambda generator: _same(f"{generator.randrange(10)}:{generator.randrange(10)}"),
             "date": _date,
             "year": lambda generator: _same(str(generator.randint(1500, 2035))),
-            "code": lambda generator: _same(_shaped(generator.choice(_CODE_SHAPES), generator)),
+            "code": lambda generator: _same(_shaped(generator.choice(_CODE_SHAPES), generator, _ZEROS)),
             "version": lambda generator: _same(
                 ".".join(str(generator.randrange(20)) for _ in range(generator.choice((2, 3))))
             ),
@@ -149,7 +150,7 @@ class Entities:
         if kind < _FROM_CORPUS and self._names:
             return _same(generator.choice(self._names))
         if kind > 1 - _CODES:
-            return _same(_shaped(generator.choice(_CODE_SHAPES), generator))
+            return _same(_shaped(generator.choice(_CODE_SHAPES), generator, _ZEROS))
         return _same(_word(generator).capitalize())
 
     def _time(self, generator: random.Random) -> Value:
@@ -193,18 +194,18 @@ def _other_number(digits: str, generator: random.Random) -> str:
     return _shaped("#" * max(3, len(digits) + generator.choice((-1, 0, 0, 0, 1))), generator)
 
 
-def _shaped(shape: str, generator: random.Random) -> str:
-    """Return a text with random digits for `#` and letters for `A`, of which the first digit is not 0."""
-    digits = _digits(generator)
+def _shaped(shape: str, generator: random.Random, zeros: float = 0.0) -> str:
+    """Return a text with random digits for `#` and letters for `A`; the fraction `zeros` has 0 as its first digit."""
+    digits = _digits(generator, zeros)
     return "".join(
         next(digits) if each == "#" else generator.choice(string.ascii_uppercase) if each == "A" else each
         for each in shape
     )
 
 
-def _digits(generator: random.Random) -> Iterator[str]:
-    """Yield random digits without end, of which the first is not 0."""
-    digit = generator.choice(string.digits[1:])
+def _digits(generator: random.Random, zeros: float) -> Iterator[str]:
+    """Yield random digits without end, of which the first is 0 with the probability `zeros`."""
+    digit = "0" if generator.random() < zeros else generator.choice(string.digits[1:])
     while True:
         yield digit
         if generator.random() >= _REPEATED:
