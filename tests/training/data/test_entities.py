@@ -1,5 +1,6 @@
 """Tests of names, numbers and codes that are the same in a source and its translation."""
 
+import itertools
 import random
 import re
 
@@ -105,7 +106,7 @@ def test_both_sides_are_extended_alike(entities):
 
 def test_digits_repeat_and_codes_may_begin_with_0(entities):
     codes = [entities.filled(("{code}", "{code}"), generator)[0] for generator in each(2000)]
-    pairs = [pair for code in codes for pair in zip(code, code[1:], strict=False) if "".join(pair).isdigit()]
+    pairs = [pair for code in codes for pair in itertools.pairwise(code) if "".join(pair).isdigit()]
     assert 0.28 < sum(one == two for one, two in pairs) / len(pairs) < 0.38, "a quarter, and a tenth of the others"
     numbers = [code for code in codes if code[0].isdigit()]
     assert 0.07 < sum(code[0] == "0" for code in numbers) / len(numbers) < 0.13
