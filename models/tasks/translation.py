@@ -6,8 +6,9 @@ All log-probabilities are base e.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -44,6 +45,7 @@ _TOKENIZED_TOGETHER = 64
 """Sentences in one call of the tokenizer, whose encodings take some 400 bytes a token meanwhile."""
 _CHARACTERS_PER_ITEM = 8
 """Characters of white space that count as one token of a result."""
+_DIGITS = re.compile(r"\d+")
 
 
 class TransformerNetwork(SequenceNetwork):
@@ -191,6 +193,8 @@ class Sentence:
     """Token ids without the end token; empty for white space alone."""
     after: str
     """White space."""
+    numbers: tuple[str, ...]
+    """Its strings of digits, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +214,22 @@ class TranslationQuery:
     def result_items(self) -> int:
         """Largest number of tokens of all translations; the white space that each repeats counts too."""
         white_space = sum(len(each.before) + len(each.after) for each in self.sentences)
-        return (
-            sum(part.result_items for part in self.parts()) + self.options.n_best * white_space // _CHARACTERS_PER_ITEM
-        )
+        tokens = sum(part.max_tokens for part in self.parts())
+        return self.options.n_best * (tokens + white_space // _CHARACTERS_PER_ITEM)
 
     def parts(self) -> list[SourceQuery]:
-        """Return the sources to decode: the sentences that are more than white space."""
+        """Return the sources to decode: the sentences that are more than white space.
+
+        Of a sentence with numbers, the whole beam is returned for `Translator.result` to choose from.
+        """
+        whole_beam = replace(self.options, n_best=self.beam_size)
         return [
-            SourceQuery(each.tokens, self.beam_size, self.options, min(2 * len(each.tokens) + 10, self.max_target))
+            SourceQuery(
+                each.tokens,
+                self.beam_size,
+                whole_beam if each.numbers and self.options.temperature is None else self.options,
+                min(2 * len(each.tokens) + 10, self.max_target),
+            )
             for each in self.sentences
             if each.tokens
         ]
@@ -326,7 +338,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         for piece, core, ids in zip(pieces, cores, encoded, strict=True):
             start, kept = piece.index(core), self._limit.tokens(ids if core else [], keep)
             tokens = (*prefix, *kept) if kept else ()
-            sentences.append(Sentence(piece[:start], tokens, piece[start + len(core) :]))
+            sentences.append(Sentence(piece[:start], tokens, piece[start + len(core) :], _numbers(core)))
         return sentences
 
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[SourceQuery]:
@@ -339,20 +351,29 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
     def result(self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]]) -> Translation:
         """Join the hypotheses of the sentences: the i-th translation has the i-th best of each.
 
-        A sentence with fewer hypotheses repeats its last; white space stays as it is.
+        Hypotheses with all numbers of their sentence go before the others. A sentence with fewer hypotheses repeats its
+        last; white space stays as it is.
         """
+        sources = [each for each in query.sentences if each.tokens]
+        n_best = query.options.n_best
+        found = [self._ranked(each, some)[:n_best] for each, some in zip(sources, outputs, strict=True)]
         results = []
-        for rank in range(max([1, *map(len, outputs)])):
-            chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in outputs]
-            texts = iter(self._target_tokenizer.decode_batch([each.tokens for each in chosen]))
+        for rank in range(max([1, *map(len, found)])):
+            chosen = [some[min(rank, len(some) - 1)] for some in found]
+            texts = iter(text for text, _ in chosen)
             pieces = [each.before + (next(texts) if each.tokens else "") + each.after for each in query.sentences]
-            results.append(Translated("".join(pieces), math.fsum(each.score for each in chosen)))
+            results.append(Translated("".join(pieces), math.fsum(hypothesis.score for _, hypothesis in chosen)))
         doubtful = any(
-            self._doubtful(hypotheses[0], part.max_tokens)
-            for hypotheses, part in zip(outputs, query.parts(), strict=True)
+            self._doubtful(some[0][1], part.max_tokens) for some, part in zip(found, query.parts(), strict=True)
         )
         language = query.detected_language
         return Translation(query.text, tuple(results), language is not None or doubtful, language)
+
+    def _ranked(self, sentence: Sentence, hypotheses: Sequence[Hypothesis]) -> list[tuple[str, Hypothesis]]:
+        """Return the hypotheses with their texts, best first, those with the numbers of the sentence before others."""
+        texts = self._target_tokenizer.decode_batch([each.tokens for each in hypotheses])
+        found = list(zip(texts, hypotheses, strict=True))
+        return sorted(found, key=lambda each: _numbers(each[0]) != sentence.numbers) if sentence.numbers else found
 
     def _doubtful(self, best: Hypothesis, max_tokens: int) -> bool:
         """Return whether the best translation of a sentence was cut off, or is below the threshold of confidence."""
@@ -360,3 +381,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         if len(best.tokens) >= max_tokens:
             return True
         return threshold is not None and best.mean_log_probability < threshold.log_probability
+
+
+def _numbers(text: str) -> tuple[str, ...]:
+    return tuple(sorted(_DIGITS.findall(text)))

@@ -76,6 +76,7 @@ class Entities:
             "score": lambda generator: _same(f"{generator.randrange(10)}:{generator.randrange(10)}"),
             "date": _date,
             "year": lambda generator: _same(str(generator.randint(1500, 2035))),
+            "digits": lambda generator: _same(_shaped("#" * generator.randint(3, 9), generator, _ZEROS)),
             "code": lambda generator: _same(_shaped(generator.choice(_CODE_SHAPES), generator, _ZEROS)),
             "version": lambda generator: _same(
                 ".".join(str(generator.randrange(20)) for _ in range(generator.choice((2, 3))))

@@ -105,6 +105,21 @@ def test_the_nth_best_of_a_document_joins_the_nth_best_of_its_sentences(translat
     assert [each.score for each in result.translations] == [-211.0, -213.0, -214.0]
 
 
+def test_translations_with_all_numbers_of_a_sentence_go_before_others(translator):
+    texts = ["room 1", "rooms 12 and 70", "70 in 12", "in 12", "12 or 70"]
+    ids = [tuple(each) for each in translator._tokenizer.encode_batch(texts)]
+    assert list(translator._tokenizer.decode_batch(ids)) == texts
+    hypotheses = [Hypothesis(tokens, -1.0, -float(rank)) for rank, tokens in enumerate(ids)]
+    query = translator.query("Um 12 in den 70", 5, options=SearchOptions(n_best=3))
+    assert query.parts()[0].options.n_best == 5, "the whole beam, of which three are returned"
+    found = translator.result(query, [hypotheses]).translations
+    assert [each.text for each in found] == ["rooms 12 and 70", "70 in 12", "12 or 70"]
+    assert [each.score for each in found] == [-1.0, -2.0, -4.0]
+    assert query.result_items == 3 * query.parts()[0].max_tokens
+    sampled = translator.query("Um 12", 5, options=SearchOptions(temperature=1.0))
+    assert sampled.parts()[0].options.n_best == 1, "samples are not chosen from"
+
+
 def with_threshold(translator, log_probability):
     content = translator.manifest.model_dump(mode="json")
     found = {"log_probability": log_probability, "poor_chrf": 30.0, "precision": 0.5, "recall": 0.2}
