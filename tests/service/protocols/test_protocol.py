@@ -1,5 +1,7 @@
 """Tests of what holds for every protocol: keys, errors in its own form, and that it can be left out."""
 
+import re
+
 import pytest
 from fastapi.testclient import TestClient
 from starlette.responses import PlainTextResponse
@@ -10,15 +12,24 @@ from service.protocols.table import ALL_PROTOCOLS, PROTOCOLS
 from service.settings import Settings
 
 KEY = "key-of-the-tests-0123456789"
+VALUES = {"{model}": "intents", "{version}": "2"}
 ROUTES = [
-    (name, method, route.path.replace("{model}", "intents"))
+    (name, method, re.sub(r"{\w+(:path)?}", lambda part: VALUES.get(part[0], "status"), route.path))
     for name in PROTOCOLS
     for protocol in load_protocols([name])
     for route in protocol.router.routes
     for method in sorted(route.methods - {"HEAD"})
 ]
-MEMBERS = {"deepl": {"message", "detail"}, "libretranslate": {"error"}, "tei": {"error", "error_type"}, "hf": {"error"}}
-REFUSALS = {"deepl": 403, "libretranslate": 403, "tei": 401, "hf": 401}
+OPEN = [re.compile(path) for protocol in load_protocols(PROTOCOLS) for path in protocol.open_paths]
+MEMBERS = {
+    "oip": {"error"},
+    "deepl": {"message", "detail"},
+    "libretranslate": {"error"},
+    "tei": {"error", "error_type"},
+    "hf": {"error"},
+}
+REFUSALS = {"oip": 401, "deepl": 403, "libretranslate": 403, "tei": 401, "hf": 401}
+WITHOUT_BODY = re.compile(r"/v2/(repository/index|.*(logging|trace|sharedmemory).*)")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +52,7 @@ def test_longer_prefixes_are_before_shorter_ones():
 
 @pytest.mark.parametrize(("name", "method", "path"), ROUTES)
 def test_every_route_needs_a_key(closed, name, method, path):
-    if path.endswith("/health"):
+    if path.endswith("/health") or any(each.fullmatch(path) for each in OPEN):
         assert closed.request(method, path).status_code == 200
         return
     for body in ({}, {"api_key": "wrong"}, {"api_key": None}):
@@ -49,14 +60,15 @@ def test_every_route_needs_a_key(closed, name, method, path):
             answer = closed.request(method, path, json=body, headers=headers)
             assert answer.status_code == REFUSALS[name], answer.text
             assert set(answer.json()) == MEMBERS[name]
-    assert closed.request(method, path, headers={"Authorization": f"Bearer {KEY}"}).status_code not in (401, 403)
+    refused = (401,) if "/repository/models/" in path else (401, 403)  # which take an administrator's key
+    assert closed.request(method, path, headers={"Authorization": f"Bearer {KEY}"}).status_code not in refused
 
 
 @pytest.mark.parametrize(("name", "method", "path"), ROUTES)
 def test_errors_are_in_its_form(closed, name, method, path):
     key = {"Authorization": f"Bearer {KEY}"}
     wrong = [closed.request("PUT", path, headers=key)]
-    if method == "POST":
+    if method == "POST" and not WITHOUT_BODY.fullmatch(path):
         wrong.append(closed.request(method, path, content=b"x" * 2000, headers=key))
         wrong.append(closed.request(method, path, content=b"{", headers=key | {"Content-Type": "application/json"}))
         wrong.append(closed.request(method, path, content=b"{}", headers=key | {"Content-Encoding": "gzip"}))
@@ -79,7 +91,6 @@ def test_each_can_be_left_out(name):
         if each == name:
             answer = client.request(method, path)
             assert answer.status_code == 404
-            assert answer.json()["title"] == "Not Found"
 
 
 def test_native_endpoints_can_be_left_out():
