@@ -134,8 +134,13 @@ def test_exported_names_exist(path):
     assert [name for name in names if not hasattr(module, name)] == []
 
 
-TASK_DIRECTORIES = ("models/tasks/", "service/api/v1/", "service/protocols/open_inference/operations.py")
-"""Directories whose files describe one task each, and the table of the operations' tensors."""
+TASK_DIRECTORIES = (
+    "models/tasks/",
+    "service/api/v1/",
+    "service/protocols/open_inference/operations.py",
+    "service/protocols/openai/",
+)
+"""Directories whose files describe one task each, the table of the operations' tensors, and a protocol for one task."""
 NEUTRAL = [path for path in MODULES if not path.as_posix().startswith(TASK_DIRECTORIES)]
 """Modules that know no task. Directories of other packages can be added here."""
 

@@ -6,6 +6,7 @@ A text is read after a sentence end, from a zero state. All log-probabilities ar
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,14 +28,15 @@ from models.tasks.language_results import (
     SentenceScore,
     TokenScore,
 )
+from models.tasks.language_sampling import Drawn, DrawQuery, drawn_place
 from models.tasks.language_scoring import Explanation, Scorer
-from models.tasks.model import BatchFunction, Model
+from models.tasks.model import BatchFunction, Model, Part
 from models.tasks.registry import register
 from models.text.config import TextConfig, load_tokenizer
-from models.text.limits import Keep, TextLimit, checked_text, head, several, tail
+from models.text.limits import Keep, TextLimit, checked_ids, checked_text, head, several, tail
 from models.text.padding import padded
 from models.text.prefix_cache import PrefixCache, count, packed, unpacked
-from models.text.tokenization import WordTokenizer
+from models.text.tokenization import END, UNKNOWN, WordTokenizer
 
 __all__ = ["LanguageModel", "LanguageModelConfig", "LstmNetwork"]
 
@@ -44,6 +46,7 @@ _SCORES_SHARE = 4
 """1 / 4 of the prefix cache is for prefixes of scored texts."""
 _CACHE_SHARE = 16
 """A result keeps its words in the prefix cache where they take no more than 1 / 16 of it."""
+_SPECIAL = re.compile(f"({re.escape(END)}|{re.escape(UNKNOWN)})")
 
 
 class LstmNetwork(Contract):
@@ -95,10 +98,17 @@ class LanguageModel(Model[LanguageModelConfig]):
 
     @property
     def operations(self) -> Mapping[str, BatchFunction]:
-        return {"next-word": self.run_next_words, "score": self.run_score, "explain": self.run_explain}
+        return {
+            "next-word": self.run_next_words,
+            "score": self.run_score,
+            "explain": self.run_explain,
+            "draw": self.run_draws,
+        }
 
-    def warm_up_queries(self, operation: str, count: int, length: int) -> list[NextWordsQuery] | list[ScoreQuery]:
+    def warm_up_queries(self, operation: str, count: int, length: int) -> Sequence[Part]:
         tokens = (self._unknown,) * min(length, self._limit.max_tokens)
+        if operation == "draw":
+            return [DrawQuery(tokens, temperature=1.0)] * count
         if operation != "next-word":  # texts without a common prefix, which would be read once
             firsts = [(number % self.vocab_size,) for number in range(count)]
             return [ScoreQuery("", (*first, *tokens[1:]), ("",) * len(tokens), explain=1) for first in firsts]
@@ -206,10 +216,23 @@ class LanguageModel(Model[LanguageModelConfig]):
         tokens, words = self._split(text, head if truncate else None)
         return ScoreQuery(text, tuple(tokens), tuple(words), explain)
 
-    def score_token_query(self, ids: Sequence[int]) -> ScoreQuery:
+    def score_token_query(self, ids: Sequence[int], *, explain: int = 0) -> ScoreQuery:
         """Check a sentence that is given as token ids, without its end; see `score`."""
         ids = self._limit.ids(ids, self.vocab_size)
-        return ScoreQuery("", ids, tuple(map(self._tokenizer.word, ids)))
+        return ScoreQuery("", ids, tuple(self.spelled(ids)), explain)
+
+    def spelled(self, ids: Sequence[int]) -> list[str]:
+        """Return the spelling of tokens in the vocabulary; raises `QueryError` for an id outside of it."""
+        return list(map(self._tokenizer.word, checked_ids(ids, self.vocab_size)))
+
+    def token_ids(self, text: str) -> list[int]:
+        """Return the ids of a text in which `</s>` and `<unk>` spell the sentence end and the unknown word.
+
+        Elsewhere they are text. Raises `TextTooLongError` and `QueryError`.
+        """
+        pieces = _SPECIAL.split(self._limit.characters(text, None))
+        special = {END: [self._end], UNKNOWN: [self._unknown]}
+        return [token for piece in pieces for token in special.get(piece) or self._tokenizer.encode(piece)]
 
     def run_next_words(self, queries: Sequence[NextWordsQuery]) -> list[NextWords]:
         """Return results in the order of the queries, computed as one padded batch."""
@@ -250,6 +273,24 @@ class LanguageModel(Model[LanguageModelConfig]):
             self._sentence_score(query, [self._explained(each, query.explain) for each in found])
             for query, found in zip(queries, explanations, strict=True)
         ]
+
+    def run_draws(self, queries: Sequence[DrawQuery]) -> list[Drawn]:
+        """Draw the next token of each text, in the order of the queries."""
+        most = 2 + max(query.alternatives for query in queries)  # `<unk>` may be among them
+        whole = any(query.temperature > 0 for query in queries)
+        top_k = np.array(self.vocab_size if whole else min(most, self.vocab_size))
+        inputs = {**padded([query.tokens for query in queries]), **self._states([query.after for query in queries])}
+        outputs = ["log_probabilities", "words", "next_hidden", "next_cell"]
+        values, ids, hidden, cell = self.backend.run("next_words", {**inputs, "k": top_k}, outputs)
+        values = np.where(ids == self._unknown, -math.inf, values)
+        drawn = []
+        for row, query in enumerate(queries):
+            place = drawn_place(values[row], query)
+            best = zip(ids[row, :most].tolist(), values[row, :most].tolist(), strict=True)
+            alternatives = tuple(each for each in best if each[1] != -math.inf)[: query.alternatives]
+            prefix = Prefix(hidden[:, row].copy(), cell[:, row].copy())
+            drawn.append(Drawn(int(ids[row, place]), float(values[row, place]), alternatives, prefix))
+        return drawn
 
     def _sequences(self, queries: Sequence[ScoreQuery]) -> list[tuple[int, ...]]:
         return [(self._end, *query.tokens, self._end) for query in queries]

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from models.errors import QueryError, TextTooLongError
 
-__all__ = ["Keep", "TextLimit", "checked_text", "ends", "head", "several", "tail"]
+__all__ = ["Keep", "TextLimit", "checked_ids", "checked_text", "ends", "head", "several", "tail"]
 
 _CHARACTERS_PER_TOKEN = 64
 """Texts of more characters than this times the token limit are refused, or cut, before they are tokenized."""
@@ -66,11 +66,10 @@ class TextLimit:
 
     def ids(self, ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:
         """Return token ids, those that the tokenizer adds included; raises `QueryError`, `TextTooLongError`."""
-        if not all(0 <= each < vocab_size for each in ids):
-            raise QueryError(f"token ids must be from 0 to {vocab_size - 1}")
+        ids = checked_ids(ids, vocab_size)
         if len(ids) > self.max_tokens:
             raise TextTooLongError(len(ids), self.max_tokens, f"tokens{self.noun}")
-        return tuple(ids)
+        return ids
 
     def tokens(self, tokens: Items, keep: Keep | None) -> Items:
         """Return tokens within the limit, those that the tokenizer adds left out; raises `TextTooLongError`."""
@@ -81,6 +80,13 @@ class TextLimit:
             raise TextTooLongError(len(tokens) + self.added_tokens, self.max_tokens, f"tokens{self.noun}")
         kept: Items = keep(tokens, room)
         return kept
+
+
+def checked_ids(ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:
+    """Return token ids; raises `QueryError` for one outside the vocabulary."""
+    if not all(0 <= each < vocab_size for each in ids):
+        raise QueryError(f"token ids must be from 0 to {vocab_size - 1}")
+    return tuple(ids)
 
 
 def checked_text(text: str) -> str:

@@ -1,15 +1,19 @@
 """`GET /v1/models`: the served models."""
 
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from typing import Literal
+
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict
 
 from models import UnknownModelError
 from models.bundle.manifest import Quality
 from service.engine.registry import Registry
-from service.engine.served_model import ServedModel, full_names, names_of
+from service.engine.served_model import Key, ServedModel, full_names, names_of
 from service.errors import PROBLEM_RESPONSES
 
-__all__ = ["router"]
+__all__ = ["openai_models", "router"]
 
 router = APIRouter(prefix="/v1", tags=["native"])
 
@@ -64,27 +68,63 @@ class ModelInfo(BaseModel):
     quality: list[Quality]
 
 
-class ModelList(BaseModel):
-    """All served models."""
+class OpenaiModel(BaseModel):
+    """A model as OpenAI's clients read it."""
+
+    id: str
+    """Name, or name and version where it is not the newest one."""
+    object: Literal["model"] = "model"
+    created: int
+    """The day of its export, in seconds since 1970."""
+    owned_by: str = "softserve"
+
+
+class ModelVersions(OpenaiModel):
+    """The served versions of a model."""
 
     models: list[ModelInfo]
+
+
+class ModelList(BaseModel):
+    """All served models; `object` and `data` are for OpenAI's clients."""
+
+    models: list[ModelInfo]
+    object: Literal["list"] = "list"
+    data: list[OpenaiModel]
 
 
 @router.get("/models")
 async def list_models(request: Request) -> ModelList:
     """Return every served model."""
     registry: Registry = request.app.state.registry
-    return ModelList(models=[_model_info(served) for _, served in sorted(registry.served.items())])
+    models = [_model_info(served) for _, served in sorted(registry.served.items())]
+    return ModelList(models=models, data=openai_models(registry.served))
 
 
 @router.get("/models/{name}", responses={404: PROBLEM_RESPONSES[404]})
-async def get_models(name: str, request: Request) -> ModelList:
+async def get_models(name: str, request: Request) -> ModelVersions:
     """Return every served version of one model; `name:version` for one of them."""
     registry: Registry = request.app.state.registry
     found = {key: served for key, served in registry.served.items() if name in names_of(key)}
     if not found:
         raise UnknownModelError(name, full_names(registry.served))
-    return ModelList(models=[_model_info(served) for _, served in sorted(found.items())])
+    newest = found[max(found)]
+    models = [_model_info(served) for _, served in sorted(found.items())]
+    return ModelVersions(models=models, id=name, created=_created(newest))
+
+
+def openai_models(served: Mapping[Key, ServedModel]) -> list[OpenaiModel]:
+    """Return the served models as OpenAI's clients read them: each by its name, older versions by name and version."""
+    newest = dict(sorted(served))
+    return [
+        OpenaiModel(id=key[0] if newest[key[0]] == key[1] else names_of(key)[1], created=_created(served[key]))
+        for key in sorted(served)
+    ]
+
+
+def _created(served: ServedModel) -> int:
+    day = date.fromisoformat(served.manifest.provenance.date)
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
 
 
 def _model_info(served: ServedModel) -> ModelInfo:

@@ -8,7 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
 
 from fastapi import Header, Request
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, WithJsonSchema
+from fastapi.exceptions import RequestValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from models import QueryError
 from models.text.limits import checked_text
@@ -29,7 +40,6 @@ __all__ = [
     "Priority",
     "Text",
     "Texts",
-    "Timeout",
     "Truncate",
     "deadline_of",
     "find",
@@ -38,6 +48,7 @@ __all__ = [
     "reserve_results",
     "resources_of",
     "server_timing",
+    "timeout_of",
     "urgency_of",
 ]
 
@@ -81,7 +92,9 @@ ModelName = Annotated[
 ]
 Truncate = Annotated[bool, Field(description="Cut a text that is too long instead of refusing it.")]
 TIMEOUT_HEADER = "X-Request-Timeout-Ms"
+_TIMEOUT_NAME = TIMEOUT_HEADER.lower().encode()
 Timeout = Annotated[int, Field(ge=1)]
+_TIMEOUT: TypeAdapter[int] = TypeAdapter(Timeout)
 Deadline = Annotated[Timeout | None, Header(alias=TIMEOUT_HEADER, description="Deadline in milliseconds.")]
 
 Priority = Annotated[
@@ -170,6 +183,18 @@ def deadline_of(request: Request, timeout_ms: int | None) -> float:
     """Return the deadline on the clock of `time.monotonic`: that of the request, or the default."""
     settings: Settings = request.app.state.settings
     return time.monotonic() + min(timeout_ms or settings.request_timeout_ms, settings.max_request_timeout_ms) / 1000
+
+
+def timeout_of(request: Request) -> int | None:
+    """Return the deadline that a header states, in milliseconds; raises `RequestValidationError`."""
+    header = dict(request.scope["headers"]).get(_TIMEOUT_NAME)
+    if header is None:
+        return None
+    try:
+        return _TIMEOUT.validate_python(header.decode("latin-1"))
+    except ValidationError as error:
+        wrong = [{**each, "loc": ("header", TIMEOUT_HEADER)} for each in error.errors()]
+        raise RequestValidationError(wrong) from None
 
 
 def urgency_of(priority: str | None) -> int:

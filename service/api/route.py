@@ -10,17 +10,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol, get_type_hints
 
 from fastapi import Request, Response, Security, params
-from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute, iter_route_contexts
 from fastapi.security import HTTPBearer
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api.answer import Answer, ChunkedResponse, encoded
 from service.api.body import checked_body, read_body
-from service.api.requests import TIMEOUT_HEADER, Timeout, server_timing
+from service.api.requests import server_timing, timeout_of
 from service.errors import error_response, failure_of
 from service.routes import route_path
 
@@ -74,7 +73,7 @@ class ModelRoute(APIRoute):
             raise HTTPException(415, "compressed bodies are not accepted", {"Accept-Encoding": "identity"})
         content = await read_body(request)
         body = checked_body(self._body_model, content, headers.get(b"content-type", b"").decode("latin-1"))
-        timeout = _timeout_of(headers.get(TIMEOUT_HEADER.lower().encode()))
+        timeout = timeout_of(request)
         priority = headers.get(b"priority", b"").decode("latin-1")
         answer = await endpoint(body, request, timeout, priority)
         chunks = await encoded(request, answer, exclude_none=self.response_model_exclude_none)
@@ -122,16 +121,3 @@ def check_dependencies(routes: Sequence[BaseRoute]) -> None:
 def _refuse_dependencies(path: str, dependencies: Iterable[params.Depends]) -> None:
     if any(dependency is not SHOWN_KEY for dependency in dependencies):
         raise TypeError(f"{path} has dependencies, which a ModelRoute does not resolve; use a middleware or APIRoute")
-
-
-_TIMEOUT = TypeAdapter(Timeout)
-
-
-def _timeout_of(header: bytes | None) -> int | None:
-    if header is None:
-        return None
-    try:
-        return _TIMEOUT.validate_python(header.decode("latin-1"))
-    except ValidationError as error:
-        wrong = [{**each, "loc": ("header", TIMEOUT_HEADER)} for each in error.errors()]
-        raise RequestValidationError(wrong) from None

@@ -8,6 +8,7 @@ from fastapi import Request
 from models.tasks.text_classification import Classification, Classifier, ClassifyQuery
 from service.api.answer import Answer
 from service.api.endpoint import answer
+from service.api.requests import timeout_of
 
 __all__ = ["class_scores", "classified"]
 
@@ -38,8 +39,8 @@ async def classified(
         query,
         as_it_is,
         model=model,
-        timeout_ms=None,
-        priority=None,
+        timeout_ms=timeout_of(request),
+        priority=request.headers.get("priority"),
         items_per_input=most,
     )
 

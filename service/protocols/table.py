@@ -9,6 +9,7 @@ NATIVE = "native"
 
 PROTOCOLS: Mapping[str, str] = {
     "oip": "service.protocols.open_inference",
+    "openai": "service.protocols.openai",
     "deepl": "service.protocols.deepl",
     "libretranslate": "service.protocols.libretranslate",
     "tei": "service.protocols.tei",

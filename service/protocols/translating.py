@@ -10,6 +10,7 @@ from models.decoding.beam_search import SearchOptions
 from models.tasks.translation import Translation, TranslationQuery, Translator
 from service.api.answer import Answer
 from service.api.endpoint import answer
+from service.api.requests import timeout_of
 from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel, names_of
 from service.protocols.languages import same_language, two_letters
@@ -68,7 +69,8 @@ def find_pair(request: Request, source: str | None, target: str | None, *, model
 async def translated(
     request: Request, texts: Sequence[str], pair: LanguagePair, *, n_best: int = 1, seconds: float | None = None
 ) -> Answer[Translation]:
-    """Translate each text by beam search; `seconds` is a deadline. Raises the errors of `answer`."""
+    """Translate each text by beam search; `seconds` is a deadline
+    instead of the one in the header. Raises the errors of `answer`."""
     options = SearchOptions(n_best=n_best)
 
     def query(model: Translator, text: str) -> TranslationQuery:
@@ -83,7 +85,14 @@ async def translated(
     def as_it_is(translation: Translation) -> Translation:
         return translation
 
-    timeout_ms = None if seconds is None else round(1000 * seconds)
+    timeout_ms = timeout_of(request) if seconds is None else round(1000 * seconds)
     return await answer(
-        request, "translate", texts, query, as_it_is, model=pair.model, timeout_ms=timeout_ms, priority=None
+        request,
+        "translate",
+        texts,
+        query,
+        as_it_is,
+        model=pair.model,
+        timeout_ms=timeout_ms,
+        priority=request.headers.get("priority"),
     )

@@ -52,7 +52,7 @@ def test_settings_come_from_the_environment_without_others(monkeypatch):
 def test_a_directory_without_models_is_ready_and_knows_none(tmp_path, detail_of):
     with TestClient(create_app(Settings(model_dirs=(tmp_path,)))) as client:
         assert client.get("/readyz").status_code == 200
-        assert client.get("/v1/models").json() == {"models": []}
+        assert client.get("/v1/models").json() == {"models": [], "object": "list", "data": []}
         assert "none" in detail_of(client.post("/v1/next-word", json={"context": "a"}), 404)
 
 

@@ -14,7 +14,7 @@ from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
 from models.tasks.text_generation import Generation, GenerationQuery, Generator
 from service.api.answer import Answer
 from service.api.endpoint import answer
-from service.api.requests import Text
+from service.api.requests import Text, timeout_of
 from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel, full_names, names_of
 from service.errors import Failure
@@ -125,7 +125,14 @@ async def _generate(request: Request, model: str, fields: InferenceFields) -> tu
         return outputs[0] if count == 1 else outputs
 
     found: Answer[Generation] = await answer(
-        request, "generate", fields.texts(), query, _as_it_is, model=model, timeout_ms=None, priority=None
+        request,
+        "generate",
+        fields.texts(),
+        query,
+        _as_it_is,
+        model=model,
+        timeout_ms=timeout_of(request),
+        priority=request.headers.get("priority"),
     )
     return found, shown
 

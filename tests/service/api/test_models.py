@@ -1,3 +1,4 @@
+from datetime import UTC, datetime
 from hashlib import sha256
 
 import pytest
@@ -25,9 +26,16 @@ def test_models_are_listed_with_what_they_are(client, library):
         "limits": {"max_tokens": manifest.config.limits.max_tokens, "max_output_tokens": None, "max_pixels": None},
         "quality": [quality.model_dump() for quality in manifest.quality],
     }
-    assert client.get("/v1/models").json() == {"models": [expected]}
+    listed, day = client.get("/v1/models").json(), datetime.fromisoformat(manifest.provenance.date)
+    openai = {
+        "id": manifest.name,
+        "object": "model",
+        "created": day.replace(tzinfo=UTC).timestamp(),
+        "owned_by": "softserve",
+    }
+    assert listed == {"models": [expected], "object": "list", "data": [openai]}
     for name in (manifest.name, f"{manifest.name}:{manifest.version}"):
-        assert client.get(f"/v1/models/{name}").json() == {"models": [expected]}
+        assert client.get(f"/v1/models/{name}").json() == {**openai, "id": name, "models": [expected]}
 
 
 @pytest.mark.parametrize("name", ["nope", "next-word:99", "next-word:", ":1", "..", "next-word:x", "%ff", "%00"])

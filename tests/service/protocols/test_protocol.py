@@ -12,6 +12,8 @@ from service.protocols.table import ALL_PROTOCOLS, PROTOCOLS
 from service.settings import Settings
 
 KEY = "key-of-the-tests-0123456789"
+SHARED = {"/v1/models"}
+"""Paths of the native endpoints, too, which come first."""
 VALUES = {"{model}": "intents", "{version}": "2"}
 ROUTES = [
     (name, method, re.sub(r"{\w+(:path)?}", lambda part: VALUES.get(part[0], "status"), route.path))
@@ -19,17 +21,21 @@ ROUTES = [
     for protocol in load_protocols([name])
     for route in protocol.router.routes
     for method in sorted(route.methods - {"HEAD"})
+    if route.path not in SHARED
 ]
 OPEN = [re.compile(path) for protocol in load_protocols(PROTOCOLS) for path in protocol.open_paths]
 MEMBERS = {
     "oip": {"error"},
+    "openai": {"error"},
     "deepl": {"message", "detail"},
     "libretranslate": {"error"},
     "tei": {"error", "error_type"},
     "hf": {"error"},
 }
-REFUSALS = {"oip": 401, "deepl": 403, "libretranslate": 403, "tei": 401, "hf": 401}
-WITHOUT_BODY = re.compile(r"/v2/(repository/index|.*(logging|trace|sharedmemory).*)")
+REFUSALS = {"oip": 401, "openai": 401, "deepl": 403, "libretranslate": 403, "tei": 401, "hf": 401}
+WITHOUT_BODY = re.compile(
+    r"/v2/(repository/index|.*(logging|trace|sharedmemory).*)|/v1/(chat/completions|embeddings|responses)"
+)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +103,9 @@ def test_native_endpoints_can_be_left_out():
     client = TestClient(create_app(Settings(models=("next-word",), protocols="deepl")))
     assert client.post("/v1/next-word", json={"context": "a"}).status_code == 404
     assert client.get("/livez").status_code == 200
+    assert client.get("/v1/models").status_code == 404
+    client = TestClient(create_app(Settings(models=("next-word",), protocols="openai")))
+    assert client.get("/v1/models").json() == {"object": "list", "data": []}
 
 
 def test_pages_of_other_origins_may_call_where_they_are_allowed():

@@ -18,7 +18,9 @@ def test_names_are_separated_by_commas():
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(ValidationError, match=r"unknown protocol 'soap'; known protocols: native, oip, deepl, .*"):
+    with pytest.raises(
+        ValidationError, match=r"unknown protocol 'soap'; known protocols: native, oip, openai, deepl, .*"
+    ):
         Settings(protocols="native,soap")
 
 

@@ -1,0 +1,73 @@
+"""Drawing the next token of a text from a language model. All log-probabilities are base e.
+
+Shapes: `K` most probable tokens of a distribution, in descending order.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.backend import Array
+from models.tasks.language_results import Prefix
+from models.tasks.model import SinglePart
+
+__all__ = ["DrawQuery", "Drawn", "drawn_place"]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawQuery(SinglePart):
+    """A text that goes on by one token."""
+
+    tokens: tuple[int, ...]
+    """What the network reads; never empty."""
+    after: Prefix | None = None
+    """What it has read before."""
+    temperature: float = 0.0
+    """0 for the most probable token."""
+    top_p: float = 1.0
+    """The token is drawn from the fewest most probable ones whose probabilities sum to this."""
+    uniform: float = 0.0
+    """The random number in [0, 1) that the token follows from."""
+    alternatives: int = 0
+    """So many most probable tokens are told, too."""
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def result_items(self) -> int:
+        """Number of tokens of the result."""
+        return 1 + self.alternatives
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The token that was drawn: never the unknown word, perhaps the sentence end."""
+
+    token: int
+    log_probability: float
+    """Of the model's distribution, whatever the temperature."""
+    alternatives: tuple[tuple[int, float], ...]
+    """The most probable tokens and their log-probabilities; fewer where others have probability 0."""
+    prefix: Prefix
+    """To continue from without reading the text again. The token itself is still to be read."""
+
+
+def drawn_place(log_probabilities: Array, query: DrawQuery) -> int:
+    """Return the place in `log_probabilities` (`[K]`) of the token that a query draws.
+
+    What is left out of the distribution has minus infinity. `temperature` and `top_p` are those of Holtzman et al.
+    2020, "The Curious Case of Neural Text Degeneration", section 3.
+    """
+    if query.temperature == 0:
+        return int(np.argmax(log_probabilities))
+    scaled = log_probabilities.astype(np.float64)
+    scaled = (scaled - scaled.max()) / query.temperature
+    order = np.argsort(-scaled, kind="stable")
+    sums = np.cumsum(np.exp(scaled[order]))
+    most = sums[-1] * query.top_p
+    kept = 1 + int(np.searchsorted(sums[:-1], most if query.top_p < 1 else math.inf))
+    place = int(np.searchsorted(sums[:kept], query.uniform * sums[kept - 1], side="right"))
+    return int(order[min(place, kept - 1)])

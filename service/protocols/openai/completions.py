@@ -1,0 +1,231 @@
+"""`POST /v1/completions`: prompts are scored where that is asked for, and go on token by token."""
+
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from fastapi import Request, Response
+from starlette.responses import StreamingResponse
+
+from models import QueryError
+from models.tasks.language_model import LanguageModel
+from models.tasks.language_results import ScoreQuery
+from service.api.requests import deadline_of, find, note_timing, queries_of, reserve_results, timeout_of, urgency_of
+from service.engine.batcher import Timing
+from service.engine.served_model import ServedModel
+from service.errors import failure_of
+from service.protocols.fields import json_response, read_fields
+from service.protocols.openai.continuation import Continuation, LoggedToken, log_probabilities, logged_prompt
+from service.protocols.openai.failures import failure_content
+from service.protocols.openai.fields import CompletionFields, Prompt
+
+__all__ = ["completions"]
+
+
+@dataclass(slots=True)
+class _Job:
+    """A request: its prompts, their completions, and what of the prompts is answered."""
+
+    request: Request
+    fields: CompletionFields
+    served: ServedModel
+    deadline: float
+    urgency: int
+    prepared: float
+    """Seconds that the texts took to be tokenized."""
+    prompts: Sequence[ScoreQuery]
+    continuations: list[Continuation]
+    echoes: Sequence[Sequence[LoggedToken]] = ()
+    queue: float = 0.0
+    inference: float = 0.0
+
+    @property
+    def model(self) -> LanguageModel:
+        model = self.served.model
+        assert isinstance(model, LanguageModel)
+        return model
+
+    async def submit(self, operation: str, queries: Sequence[Any]) -> list[Any]:
+        """Return the outputs of an operation; raises the errors of `Batcher.submit`."""
+        outputs, timing = await self.served.batcher.submit(operation, queries, self.deadline, self.urgency)
+        self.queue, self.inference = self.queue + timing.queue, self.inference + timing.inference
+        note_timing(self.request, self.prepared, Timing(self.queue, self.inference, timing.batch))
+        return outputs
+
+    async def grow(self) -> AsyncIterator[list[Continuation]]:
+        """Add a token to each completion that has not ended, and yield them, until all have ended."""
+        live = [each for each in self.continuations if each.finish_reason is None]
+        while live:
+            drawn = await self.submit("draw", [each.query() for each in live])
+            self.served.observer.generated(len(live))
+            for each, token in zip(live, drawn, strict=True):
+                each.add(token, self.model)
+            yield live
+            live = [each for each in live if each.finish_reason is None]
+
+    def usage(self) -> dict[str, int]:
+        read = sum(len(prompt.tokens) for prompt in self.prompts)
+        made = sum(len(each.tokens) for each in self.continuations)
+        return {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}
+
+
+async def completions(request: Request) -> Response:
+    """Answer `POST /v1/completions`.
+
+    Raises the errors of `read_fields`, `find`, `queries_of`, `reserve_results` and `Batcher.submit`.
+    """
+    job = await _job(request)
+    fields = job.fields
+    if fields.echo:
+        job.echoes = await _echoes(job)
+    head = {
+        "id": f"cmpl-{secrets.token_hex(12)}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": fields.model or job.served.manifest.name,
+    }
+    if fields.stream:
+        growing = job.grow()
+        first: list[Continuation] = await anext(
+            growing, []
+        )  # what is wrong with a request shows before its answer begins
+        events = _events(job, head, first, growing)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+    async for _ in job.grow():
+        pass
+
+    def content() -> dict[str, Any]:
+        choices = [_choice(job, each) for each in job.continuations]
+        return {**head, "choices": choices, "usage": job.usage()}
+
+    return await json_response(request, content, sum(len(each.tokens) for each in job.continuations))
+
+
+async def _job(request: Request) -> _Job:
+    fields = await read_fields(request, CompletionFields)
+    fields.check()
+    served = find(request, fields.model, "next-word", "text")
+    deadline = deadline_of(request, timeout_of(request))
+    model: Any = served.model
+    served.batcher.admit(len(fields.prompt) * fields.n, deadline)
+
+    def query(prompt: Prompt) -> ScoreQuery:
+        alternatives = (fields.logprobs or 0) if fields.echo else 0
+        if isinstance(prompt, str):
+            found: ScoreQuery = model.score_query(prompt, explain=alternatives)
+        else:
+            found = model.score_token_query(prompt, explain=alternatives)
+        if len(found.tokens) + fields.max_tokens > model.longest_input:
+            raise QueryError(
+                f"a prompt of {len(found.tokens)} tokens and max_tokens={fields.max_tokens} are more than the "
+                f"{model.longest_input} tokens of the model's longest text"
+            )
+        return found
+
+    prompts, prepared = await queries_of(request, served, "score", query, fields.prompt, deadline)
+    items = len(prompts) * fields.n * fields.max_tokens * (1 + (fields.logprobs or 0))
+    if fields.echo:
+        items += fields.n * sum(each.result_items for each in prompts)
+    await reserve_results(request, items, deadline)
+    end = model.config.special_tokens.end
+    seeds = fields.seeds()
+    continuations = [
+        Continuation(
+            index=index,
+            fields=fields,
+            generator=np.random.default_rng(seeds[index]),
+            unread=_read(prompts[index // fields.n].tokens, end),
+            prompt_tokens=len(prompts[index // fields.n].tokens),
+            finish_reason=None if fields.max_tokens else "length",
+        )
+        for index in range(len(seeds))
+    ]
+    urgency = urgency_of(request.headers.get("priority"))
+    return _Job(request, fields, served, deadline, urgency, prepared, prompts, continuations)
+
+
+def _read(tokens: Sequence[int], end: int) -> tuple[int, ...]:
+    """Return what the network reads: a text follows a sentence end, which it may begin with itself."""
+    return tuple(tokens) if tokens and tokens[0] == end else (end, *tokens)
+
+
+async def _echoes(job: _Job) -> list[list[LoggedToken]]:
+    """Return the tokens of each prompt, with their log-probabilities where these are asked for."""
+    logprobs, end = job.fields.logprobs, job.model.config.special_tokens.end
+    words = [job.model.spelled(each.tokens) if not each.text else list(each.words) for each in job.prompts]
+    if logprobs is None:
+        return [logged_prompt(each, None) for each in words]
+    read = [_without_end(each, end) for each in job.prompts]
+    scores = await job.submit("explain" if logprobs else "score", read)
+    return [logged_prompt(*each) for each in zip(words, scores, strict=True)]
+
+
+def _without_end(query: ScoreQuery, end: int) -> ScoreQuery:
+    """Return a query without a first sentence end, after which every text is read anyway."""
+    if query.tokens[:1] != (end,):
+        return query
+    return ScoreQuery(query.text, query.tokens[1:], query.words[1:], query.explain)
+
+
+def _choice(job: _Job, found: Continuation) -> dict[str, Any]:
+    echo = job.echoes[found.index // job.fields.n] if job.echoes else ()
+    return {
+        "index": found.index,
+        "text": _text(echo) + found.text,
+        "finish_reason": found.finish_reason,
+        "logprobs": _logged(job, [*echo, *found.tokens], 0),
+    }
+
+
+def _text(tokens: Sequence[LoggedToken]) -> str:
+    return "".join(token.text for token in tokens)
+
+
+def _logged(job: _Job, tokens: Sequence[LoggedToken], offset: int) -> dict[str, Any] | None:
+    if job.fields.logprobs is None:
+        return None
+    return log_probabilities(tokens, offset, alternatives=job.fields.logprobs > 0)
+
+
+async def _events(
+    job: _Job, head: dict[str, Any], first: list[Continuation], growing: AsyncIterator[list[Continuation]]
+) -> AsyncIterator[bytes]:
+    """Yield server-sent events: the prompts where they are asked for, pieces of the completions, the end."""
+    lengths = [0] * len(job.continuations)
+
+    def event(each: Continuation, text: str, tokens: Sequence[LoggedToken], offset: int) -> bytes:
+        logged = _logged(job, tokens, offset)
+        choice = {"index": each.index, "text": text, "logprobs": logged, "finish_reason": each.finish_reason}
+        return _event({**head, "choices": [choice]})
+
+    try:
+        for each in job.continuations if job.echoes else ():
+            echo = job.echoes[each.index // job.fields.n]
+            lengths[each.index] = len(_text(echo))
+            reason, each.finish_reason = each.finish_reason, None if job.fields.max_tokens else each.finish_reason
+            yield event(each, _text(echo), echo, 0)
+            each.finish_reason = reason
+        live = first
+        while live:
+            for each in live:
+                text, new = each.fresh(), each.tokens[-1:]
+                if text or each.finish_reason or job.fields.logprobs is not None:
+                    yield event(each, text, new, lengths[each.index])
+                lengths[each.index] += len(_text(new))
+            live = await anext(growing, [])
+        if job.fields.stream_options is not None and job.fields.stream_options.include_usage:
+            yield _event({**head, "choices": [], "usage": job.usage()})
+    except Exception as error:
+        failure = failure_of(job.request, error)
+        if failure is None:
+            raise
+        yield _event(failure_content(failure))
+    yield b"data: [DONE]\n\n"
+
+
+def _event(content: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(content, ensure_ascii=False, allow_nan=False)}\n\n".encode()

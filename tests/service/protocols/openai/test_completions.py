@@ -1,0 +1,142 @@
+"""Completions over HTTP: scores, sampling, streams, limits."""
+
+import json
+import math
+
+import pytest
+
+
+def complete(client, **fields):
+    answer = client.post("/v1/completions", json={"model": "next-word", **fields})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def refused(client, status, headers=None, **fields):
+    answer = client.post("/v1/completions", json=fields, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    return answer.json()["error"]["message"]
+
+
+def ids_of(client, text):
+    return client.post("/tokenize", json={"prompt": text}).json()["tokens"]
+
+
+def streamed(client, **fields):
+    answer = client.post("/v1/completions", json={"stream": True, **fields})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line]
+    assert events[-1] == "[DONE]"
+    return [json.loads(event) for event in events[:-1]]
+
+
+def test_echoed_log_probabilities_are_those_of_score(client):
+    text = "we had a very good time ."
+    expected = [
+        each["log_probability"] for each in client.post("/v1/score", json={"text": text}).json()["results"][0]["tokens"]
+    ]
+    for logprobs in (0, 1, 5):
+        for prompt in (text, ids_of(client, text)):
+            found = complete(client, prompt=prompt, echo=True, logprobs=logprobs, max_tokens=0)["choices"][0]
+            values = found["logprobs"]["token_logprobs"]
+            assert values[0] is None
+            assert values[1:] == pytest.approx(expected[1:-1], rel=1e-4, abs=1e-5)
+            assert found["text"] == text
+    with_end = complete(client, prompt=ids_of(client, f"</s>{text}</s>"), echo=True, logprobs=0, max_tokens=0)
+    values = with_end["choices"][0]["logprobs"]["token_logprobs"]
+    assert values[1:] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_there_is_an_entry_for_every_token_and_the_same_number_among_the_best(client):
+    prompt = ids_of(client, "</s> i do not know what xyzzyx")
+    found = complete(client, prompt=[prompt, prompt], echo=True, logprobs=1, max_tokens=1, temperature=0, seed=1234)
+    for choice in found["choices"]:
+        logged = choice["logprobs"]
+        assert len(logged["token_logprobs"]) == len(logged["tokens"]) == len(prompt) + 1
+        for value, best in list(zip(logged["token_logprobs"], logged["top_logprobs"], strict=True))[1:]:
+            assert value in best.values()
+            assert value <= max(best.values())
+        for token, start in zip(logged["tokens"], logged["text_offset"], strict=True):
+            if token != " </s>":
+                assert choice["text"][start : start + len(token)] == token
+    assert found["usage"] == {
+        "prompt_tokens": 2 * len(prompt),
+        "completion_tokens": 2,
+        "total_tokens": 2 * len(prompt) + 2,
+    }
+
+
+def test_greedy_completions_are_the_most_probable_words(client):
+    text = "we had a very"
+    for _ in range(4):
+        (best, *_) = client.post("/v1/next-word", json={"context": text}).json()["results"][0]["words"]
+        found = complete(client, prompt=text, max_tokens=1, temperature=0)["choices"][0]
+        if best["sentence_end"]:
+            assert (found["text"], found["finish_reason"]) == ("", "stop")
+            return
+        assert found["text"] == f" {best['word']}"
+        text += found["text"]
+
+
+def test_a_seed_makes_a_text_whatever_else_is_asked(client):
+    alone = complete(client, prompt="we had a", seed=5, max_tokens=8)["choices"][0]["text"]
+    several = complete(client, prompt=["we had a", "i"], seed=5, max_tokens=8, n=3)["choices"]
+    assert [each["index"] for each in several] == list(range(6))
+    assert several[0]["text"] == alone
+    assert len({each["text"] for each in several}) > 3
+    assert complete(client, prompt="we had a", seed=6, max_tokens=8)["choices"][0]["text"] != alone
+
+
+def test_a_stream_has_the_same_text(client):
+    fields = {"prompt": ["we had a", "i"], "seed": 5, "max_tokens": 8, "echo": True, "logprobs": 2, "stop": [" to"]}
+    whole = complete(client, **fields)
+    events = streamed(client, **fields, stream_options={"include_usage": True})
+    assert events[-1]["choices"] == []
+    assert events[-1]["usage"] == whole["usage"]
+    for choice in whole["choices"]:
+        own = [event["choices"][0] for event in events[:-1] if event["choices"][0]["index"] == choice["index"]]
+        assert "".join(each["text"] for each in own) == choice["text"]
+        assert [each["finish_reason"] for each in own if each["finish_reason"]] == [choice["finish_reason"]]
+        for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+            assert [value for each in own for value in each["logprobs"][name]] == choice["logprobs"][name]
+    assert {event["id"] for event in events} == {events[0]["id"]}
+
+
+def test_a_stream_of_nothing_ends(client):
+    (event,) = streamed(client, prompt="we had", max_tokens=0, echo=True)
+    assert (event["choices"][0]["text"], event["choices"][0]["finish_reason"]) == ("we had", "length")
+    assert streamed(client, prompt="we had", max_tokens=0) == []
+
+
+def test_what_is_refused(client):
+    assert "unknown model 'nope'" in refused(client, 404, model="nope", prompt="a")
+    assert "best_of" in refused(client, 400, prompt="a", best_of=3)
+    assert "token ids must be from 0" in refused(client, 400, prompt=[10**6])
+    assert "max_tokens=999" in refused(client, 400, prompt="a b", max_tokens=999)
+    answer = client.post(
+        "/v1/completions", content=b'{"prompt": "\\ud800"}', headers={"Content-Type": "application/json"}
+    )
+    assert "surrogate" in answer.json()["error"]["message"]
+    assert "result items" in refused(client, 400, prompt=["a"] * 500, n=2, max_tokens=900, logprobs=20)
+    assert refused(client, 504, {"X-Request-Timeout-Ms": "1"}, prompt=["we had"] * 50, max_tokens=500)
+    assert "X-Request-Timeout-Ms" in refused(client, 400, {"X-Request-Timeout-Ms": "x"}, prompt="a")
+    for path in ("/v1/chat/completions", "/v1/embeddings", "/v1/responses"):
+        answer = client.post(path, json={})
+        assert answer.status_code == 404
+        assert "/v1/completions" in answer.json()["error"]["message"]
+
+
+def test_generated_tokens_are_counted(client, metric):
+    name = "softserve_generated_tokens_total"
+    before = metric(client, name, model="next-word")
+    found = complete(client, prompt="we had", max_tokens=5, seed=1)
+    assert metric(client, name, model="next-word") - before == found["usage"]["completion_tokens"]
+
+
+def test_models_are_listed_with_and_without_the_native_endpoints(client):
+    listed = client.get("/v1/models").json()
+    assert listed["object"] == "list"
+    assert {"id": "next-word", "object": "model", "owned_by": "softserve"}.items() <= listed["data"][-1].items()
+    assert client.get("/v1/models/next-word").json()["id"] == "next-word"
+    assert math.isfinite(listed["data"][0]["created"])

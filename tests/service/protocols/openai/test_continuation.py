@@ -1,0 +1,85 @@
+"""Completions stop where they should, and no part of a stop sequence is streamed."""
+
+import math
+
+import numpy as np
+import pytest
+
+from models.tasks.language_sampling import Drawn
+from service.protocols.openai.continuation import Continuation, LoggedToken, log_probabilities, logged_prompt
+from service.protocols.openai.fields import CompletionFields
+
+WORDS = ["<unk>", "</s>", "one", "two", "three", "four"]
+
+
+class Model:
+    def spelled(self, ids):
+        return [WORDS[each] for each in ids]
+
+
+def grown(tokens, prompt_tokens=1, **fields):
+    found = Continuation(0, CompletionFields(prompt="a", **fields), np.random.default_rng(1), (1,), prompt_tokens)
+    pieces = []
+    for token in tokens:
+        if found.finish_reason is None:
+            found.add(Drawn(token, -0.5, ((token, -0.5), (1, -2.0)), None), Model())
+            pieces.append(found.fresh())
+    return found, pieces
+
+
+def test_a_sentence_end_stops_and_is_no_text():
+    found, pieces = grown([2, 3, 1, 4])
+    assert (found.text, found.finish_reason, pieces) == (" one two", "stop", [" one", " two", ""])
+    assert [each.text for each in found.tokens] == [" one", " two", " </s>"]
+
+
+def test_the_last_token_is_the_end():
+    found, _ = grown([2, 3, 4], max_tokens=2)
+    assert (found.text, found.finish_reason) == (" one two", "length")
+
+
+def test_the_first_word_of_a_text_has_no_space():
+    assert grown([2, 3], prompt_tokens=0)[0].text == "one two"
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "pieces"),
+    [
+        (["two"], " one ", [" one", " "]),
+        (["e tw", "o"], " ", [" "]),
+        ([" two three"], " one", [" one", "", ""]),
+        (["two four"], " one two three four", [" one", " ", "two three", " four"]),
+        (["xyz"], " one two three four", [" one", " two", " three", " four"]),
+    ],
+)
+def test_stop_sequences(stop, text, pieces):
+    found, streamed = grown([2, 3, 4, 5], stop=stop, max_tokens=4)
+    assert (found.text, streamed) == (text, pieces)
+    assert "".join(streamed) == text
+    assert found.finish_reason == ("length" if text.endswith("four") else "stop")
+
+
+def test_the_query_goes_on_from_what_was_read():
+    found, _ = grown([2], temperature=0.7, top_p=0.9, logprobs=3)
+    query = found.query()
+    assert (query.tokens, query.temperature, query.top_p, query.alternatives) == ((2,), 0.7, 0.9, 3)
+    assert query.uniform != found.query().uniform
+
+
+def test_log_probabilities_have_no_infinity_and_the_token_itself_among_the_best():
+    tokens = [
+        LoggedToken("a", None),
+        LoggedToken(" b", -math.inf, [(" c", -0.1)]),
+        LoggedToken(" c", -0.1, [(" c", -0.1)]),
+    ]
+    found = log_probabilities(tokens, 5, alternatives=True)
+    assert found["token_logprobs"] == [None, -9999.0, -0.1]
+    assert found["top_logprobs"] == [None, {" c": -0.1, " b": -9999.0}, {" c": -0.1}]
+    assert found["text_offset"] == [5, 6, 8]
+    assert log_probabilities(tokens, 0, alternatives=False)["top_logprobs"] is None
+
+
+def test_only_the_first_token_of_a_prompt_has_no_log_probability():
+    words = ["we", "had", "a"]
+    assert [each.text for each in logged_prompt(words, None)] == ["we", " had", " a"]
+    assert logged_prompt([], None) == []
