@@ -5,6 +5,7 @@ PORT ?= 8000
 DATA ?= data
 # Tests that bound delays of a server, for which nothing else may run.
 ALONE := tests/service/hostile tests/benchmarks/test_hostile.py
+CLIENTS := tests/clients/packages
 TEST_PROCESSES ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 1) + 1)))
 
 BIN := .venv/bin
@@ -13,7 +14,7 @@ PIP := $(BIN)/pip install --disable-pip-version-check --quiet --constraint const
 LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock' \
 	--constraints constraints.txt --python-version 3.11 --python-platform linux --excludes docker/not-installed.txt
 
-.PHONY: serve test test-gpu test-containers check bench lock clean
+.PHONY: serve test test-clients test-gpu test-containers check bench lock clean
 
 serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 	@exec $(BIN)/softserve serve --host $(HOST) --port $(PORT)
@@ -23,6 +24,10 @@ test: .venv/.test  ## Run every test, with one more process than processors.
 	@TEST_SHARED=$$(mktemp -d) && export TEST_SHARED && trap 'rm -rf "$$TEST_SHARED"' EXIT && set -x && \
 	$(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore %) && \
 	$(BIN)/pytest $(ALONE)
+
+test-clients: .venv/.test .venv-clients/.test  ## Run the tests of clients that need an environment of their own.
+	SERVER_PYTHON=$(abspath $(BIN)/python) .venv-clients/bin/pytest -c $(CLIENTS)/pytest.ini --rootdir $(CLIENTS) \
+		--confcutdir $(CLIENTS) $(CLIENTS)
 
 test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail without one.
 	SOFTSERVE_REQUIRE_GPU=1 .venv-gpu/bin/pytest tests/models/test_devices.py tests/training/test_devices.py
@@ -51,7 +56,7 @@ lock: .venv/.containers  ## Update the locked requirements of the images after a
 	$(LOCK) docker/requirements-build.in --output-file docker/requirements-build.txt
 
 clean:  ## Remove the virtual environment and caches.
-	rm -rf .venv .venv-gpu .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-clients .venv-gpu .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -65,6 +70,12 @@ clean:  ## Remove the virtual environment and caches.
 	@echo "Installing the test requirements into .venv, once; torch is the largest ..."
 	$(PIP) --editable '.[test]'
 	@touch $@ .venv/.serve
+
+.venv-clients/.test: $(CLIENTS)/requirements.txt
+	@echo "Installing the clients into .venv-clients, once; 1 GB ..."
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/pip install --disable-pip-version-check --quiet --requirement $<
+	@touch $@
 
 # onnxruntime and onnxruntime-gpu install the same module and exclude each other.
 .venv-gpu/.test: pyproject.toml constraints.txt

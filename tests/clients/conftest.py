@@ -6,6 +6,8 @@ import pytest
 
 from tests.service.process import Process
 
+collect_ignore = ["packages"]  # `make test-clients`
+
 KEY = "key-of-the-tests-0123456789"
 
 

@@ -16,9 +16,11 @@ ROOT = Path(__file__).parents[2]
 class Process:
     """`softserve serve` on a free port of this machine."""
 
-    def __init__(self, log, *arguments):
-        self.log = log
-        command = [sys.executable, "-m", "service.cli", "serve", "--port", "0", "--threads", "1", *map(str, arguments)]
+    root = ROOT
+
+    def __init__(self, log, *arguments, python=sys.executable):
+        self.log, self.python = log, python
+        command = [python, "-m", "service.cli", "serve", "--port", "0", "--threads", "1", *map(str, arguments)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SOFTSERVE_")}
         with log.open("wb") as output:
             self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
