@@ -16,7 +16,7 @@ from service.access_log import AccessLog
 from service.api import admin, health, models
 from service.api.endpoint import ENDPOINTS
 from service.api.route import SHOWN_KEY, RouterBypass, check_dependencies
-from service.auth import AuthMiddleware, KeyRing, read_keys, require_administrator
+from service.auth import AuthMiddleware, Guard, KeyRing, read_keys, require_administrator
 from service.engine.registry import Registry
 from service.engine.resources import Resources
 from service.engine.watching import DirectoryWatcher
@@ -61,16 +61,17 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     names = protocol_names(settings.protocols)
     protocols = load_protocols(names)
     setattr(app.state, ERROR_FORMS, error_forms(protocols))
+    app.state.protocols = protocols
     routers = [*ENDPOINTS.values(), models.router] if NATIVE in names else []
     if not settings.tracing:  # FastAPI's spans learn their route from its router
         app.add_middleware(RouterBypass, routes=[route for router in routers for route in router.routes])
-    app.add_middleware(
-        AuthMiddleware,
+    app.state.guard = Guard(
         users=_keys(settings.api_keys),
         administrators=_keys(settings.admin_keys),
         key_in_body=[path for each in protocols if each.key_in_body for path in each.prefixes],
         open_paths=[re.compile(path) for each in protocols for path in each.open_paths],
     )
+    app.add_middleware(AuthMiddleware, guard=app.state.guard)
     app.add_middleware(
         RequestMiddleware,
         metrics=metrics,
@@ -110,7 +111,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         running = asyncio.create_task(_run(registry, settings.watch_seconds))
         running.add_done_callback(_log_failure)
         try:
-            yield
+            async with contextlib.AsyncExitStack() as servers:
+                for protocol in app.state.protocols:
+                    await servers.enter_async_context(protocol.run(app))
+                yield
         finally:
             running.cancel()
             await asyncio.wait([running])

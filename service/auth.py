@@ -16,6 +16,7 @@ from service.routes import route_path
 __all__ = [
     "ADMIN_PREFIX",
     "AuthMiddleware",
+    "Guard",
     "KeyFileError",
     "KeyRing",
     "check_body_key",
@@ -83,8 +84,8 @@ _DETAIL = "a valid key is needed: Authorization: Bearer KEY, or X-API-Key: KEY"
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 
-class AuthMiddleware:
-    """Answers 401 to requests without a key that opens their path, before anything of their body is read.
+class Guard:
+    """Decides which requests are allowed: those on open paths, and those with a key that opens their path.
 
     A key comes as `Authorization: Bearer KEY` (RFC 6750), as `Authorization: DeepL-Auth-Key KEY`, or as
     `X-API-Key: KEY`; on the paths of a protocol whose clients put it into the body, `check_body_key` checks it.
@@ -95,7 +96,6 @@ class AuthMiddleware:
 
     def __init__(
         self,
-        app: ASGIApp,
         *,
         users: KeyRing | None,
         administrators: KeyRing | None,
@@ -103,21 +103,12 @@ class AuthMiddleware:
         open_paths: Iterable[re.Pattern[str]] = (),
     ) -> None:
         """`key_in_body` are paths whose endpoints call `check_body_key`, `open_paths` more paths that need no key."""
-        self._app = app
         self._key_in_body, self._more_open = frozenset(key_in_body), tuple(open_paths)
         self._users = users
         self._administrators = administrators
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or self._is_allowed(scope):
-            await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            response = error_response(scope, Failure(401, _DETAIL, _CHALLENGE))
-            await response(scope, receive, send)
-        else:  # refuses the handshake of a WebSocket (ASGI specification, "Close - send event")
-            await send({"type": "websocket.close", "code": 1008})
-
-    def _is_allowed(self, scope: Scope) -> bool:
+    def allows(self, scope: Scope) -> bool:
+        """Return whether a request is allowed; its state says what its key is, for the functions below."""
         state = scope.setdefault("state", {})
         for name in (_ADMINISTRATOR, _UNKNOWN_KEY):  # an application around this one may have set them
             state.pop(name, None)
@@ -138,6 +129,22 @@ class AuthMiddleware:
             state[_UNKNOWN_KEY] = self._users
             return True
         return any(pattern.fullmatch(path) for pattern in self._more_open)
+
+
+class AuthMiddleware:
+    """Answers 401 to requests that are not allowed, before anything of their body is read."""
+
+    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+        self._app, self._guard = app, guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or self._guard.allows(scope):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            response = error_response(scope, Failure(401, _DETAIL, _CHALLENGE))
+            await response(scope, receive, send)
+        else:  # refuses the handshake of a WebSocket (ASGI specification, "Close - send event")
+            await send({"type": "websocket.close", "code": 1008})
 
 
 def needs_body_key(request: Request) -> bool:

@@ -1,5 +1,6 @@
 """Settings of the service: flags of `softserve serve`, each with an environment twin `SOFTSERVE_<NAME>`."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -117,6 +118,8 @@ class Settings(BaseSettings):
     """Seconds in which accepted requests must finish after SIGTERM."""
     protocols: str = ALL_PROTOCOLS
     """APIs to serve, separated by commas: native is /v1, the others are those of other services (docs/clients.md)."""
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """Port of the Open Inference Protocol over gRPC, by default none. Needs pip install 'softserve[grpc]'."""
     cors_origins: str = ""
     """Origins whose web pages may call the service from a browser, separated by commas; * for all, none by default."""
     access_log: bool = False
@@ -136,6 +139,15 @@ class Settings(BaseSettings):
     def _torchscript_is_allowed(self) -> Self:
         if self.backend == "torchscript" and not self.allow_torchscript:
             raise ValueError("backend torchscript runs code that a bundle may hold: allow it with --allow-torchscript")
+        return self
+
+    @model_validator(mode="after")
+    def _grpc_is_installed(self) -> Self:
+        if self.grpc_port is not None:
+            if "oip" not in protocol_names(self.protocols):
+                raise ValueError("grpc_port is that of the protocol oip, which is not among the protocols")
+            if find_spec("grpc") is None:
+                raise ValueError("grpc_port needs pip install 'softserve[grpc]'")
         return self
 
     @model_validator(mode="after")

@@ -12,7 +12,12 @@ import pytest
 from models.tasks.registry import TASKS
 
 ROOT = Path(__file__).parents[1]
-MODULES = sorted(path.relative_to(ROOT) for name in ("models", "service") for path in (ROOT / name).rglob("*.py"))
+MODULES = sorted(
+    path.relative_to(ROOT)
+    for name in ("models", "service")
+    for path in (ROOT / name).rglob("*.py")
+    if not path.name.endswith("_pb2.py")  # made by the compiler of protocol buffers
+)
 TRAINING = sorted(path.relative_to(ROOT) for path in (ROOT / "training").rglob("*.py"))
 TORCHSCRIPT = Path("models/backend/torchscript.py")
 

@@ -7,11 +7,13 @@ from service.engine.budget import Budget, ResultBudget
 from service.engine.preparation import Preparation
 from service.settings import Settings
 
-__all__ = ["Resources", "memory_bounds"]
+__all__ = ["GRPC_CALLS", "Resources", "memory_bounds"]
 
 _MEGABYTE = 1 << 20
 _BODIES = 16
 """Largest request bodies that are held at a time; bodies of up to 64 KiB do not count, for connections are bounded."""
+GRPC_CALLS = 128
+"""Calls over gRPC at a time, each of which may hold a message of the largest size before it is admitted."""
 _COPIES_OF_BODY = 4
 """A body as bytes, as texts, as tokens, and as the texts of its answer."""
 _ITEM_BYTES = 400
@@ -29,7 +31,9 @@ def memory_bounds(settings: Settings) -> Mapping[str, int]:
 
     This is the one budget of memory, which docs/serving.md (Memory) states for the default settings.
     """
+    over_grpc = {} if settings.grpc_port is None else {"messages over gRPC": GRPC_CALLS * settings.max_body_bytes}
     return {
+        **over_grpc,
         "request bodies": _BODIES * _COPIES_OF_BODY * settings.max_body_bytes,
         "texts and images that are prepared": _PREPARATION,
         "batches": _BATCHES,

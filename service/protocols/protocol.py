@@ -1,15 +1,22 @@
 """The interface of protocols: routes, the form of its errors, and where its clients put their key."""
 
+import contextlib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
 
 from service.errors import ErrorForm
 from service.protocols.table import PROTOCOLS
 
 __all__ = ["Protocol", "error_forms", "load_protocols"]
+
+
+def _nothing(app: FastAPI) -> AbstractAsyncContextManager[None]:
+    del app
+    return contextlib.nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +32,8 @@ class Protocol:
     """Whether a key may be in the body: `read_fields` then checks it."""
     open_paths: tuple[str, ...] = ()
     """Regular expressions of whole paths that need no key."""
+    run: Callable[[FastAPI], AbstractAsyncContextManager[None]] = _nothing
+    """What runs besides the routes while the application does."""
 
 
 def load_protocols(names: Iterable[str]) -> list[Protocol]:

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/clients.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```(python|sh)\n(.*?)```", DOCUMENT, re.DOTALL)
+EXAMPLES = [
+    found
+    for found in re.findall(r"```(python|sh)\n(.*?)```", DOCUMENT, re.DOTALL)
+    if not any(name in found[1] for name in ("tritonclient.grpc", "lm_eval", "mcp"))
+]
+"""Those of the clients of this environment; `tests/clients/packages` has the others."""
 
 
 @pytest.mark.parametrize(("kind", "code"), EXAMPLES, ids=[code.split()[1] for _, code in EXAMPLES])

@@ -34,6 +34,11 @@ class Process:
         found = re.search(r"running on (http://127\.0\.0\.1:\d+)", self.text)
         return found and found[1]
 
+    @property
+    def grpc_address(self):
+        found = re.search(r"gRPC \(Open Inference\) on (127\.0\.0\.1:\d+)", self.text)
+        return found and found[1]
+
     def get(self, path):
         with urllib.request.urlopen(self.address + path, timeout=30) as response:
             return response.read().decode()

@@ -1,10 +1,12 @@
 """The Open Inference Protocol, version 2, over HTTP (clients: `tritonclient.http`, KServe)."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
@@ -12,38 +14,27 @@ from service.api import admin
 from service.api.answer import INLINE_ITEMS, ChunkedResponse
 from service.api.body import read_body, reserve_body
 from service.api.requests import server_timing
-from service.auth import require_administrator
 from service.engine.registry import Registry
 from service.engine.resources import Resources
 from service.errors import Failure
 from service.protocols.fields import json_response
+from service.protocols.open_inference import descriptions
 from service.protocols.open_inference.compression import chosen_encoding, compressed, decompressed
-from service.protocols.open_inference.operations import Spec
-from service.protocols.open_inference.served import InferenceModel, find_model, inference_models
-from service.protocols.open_inference.statistics import statistics
+from service.protocols.open_inference.served import InferenceModel, check_administrator, find_model
 from service.protocols.open_inference.tensors import encode_answer, parse_request
 from service.protocols.protocol import Protocol
+from service.settings import Settings
 
 __all__ = ["PROTOCOL"]
 
-_EXTENSIONS = (
-    "binary_tensor_data",
-    "classification",
-    "model_configuration",
-    "model_repository",
-    "schedule_policy",
-    "statistics",
-)
 _JSON_LENGTH = "Inference-Header-Content-Length"
-_CONFIG_TYPES = {"BYTES": "TYPE_STRING"}
 
 router = APIRouter()
 
 
 async def server(request: Request) -> Response:
     """Answer `GET /v2`."""
-    content = {"name": "softserve", "version": request.app.version, "extensions": _EXTENSIONS}
-    return await json_response(request, lambda: content)
+    return await json_response(request, lambda: descriptions.server(request.app))
 
 
 async def live(request: Request) -> Response:
@@ -61,70 +52,38 @@ async def ready(request: Request) -> Response:
 
 async def models(request: Request) -> Response:
     """Answer `GET /v2/models`."""
-    names = sorted({model.name for model in _models(request)})
+    names = sorted({model.name for model in descriptions.served_models(request.app)})
     return await json_response(request, lambda: {"models": names})
 
 
-def _models(request: Request) -> list[InferenceModel]:
-    registry: Registry = request.app.state.registry
-    return inference_models(registry.served.values())
-
-
 def _found(request: Request) -> InferenceModel:
-    return find_model(request, request.path_params["model"], request.path_params.get("version"))
+    return find_model(request.app, request.path_params["model"], request.path_params.get("version"))
 
 
 async def metadata(request: Request) -> Response:
     """Answer `GET /v2/models/{model}`: name, versions and tensors."""
-    model = _found(request)
-    content = {
-        "name": model.name,
-        "versions": [each.version for each in _models(request) if each.name == model.name],
-        "platform": f"softserve_{model.served.manifest.task}",
-        "inputs": [_described(spec) for spec in model.inputs],
-        "outputs": [_described(spec) for spec in model.outputs],
-    }
+    content = descriptions.metadata(request.app, _found(request))
     return await json_response(request, lambda: content)
-
-
-def _described(spec: Spec) -> dict[str, Any]:
-    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.shape}
 
 
 async def model_ready(request: Request) -> Response:
     """Answer `GET /v2/models/{model}/ready`: 200 where requests to the model are answered."""
     model = _found(request)
-    if model.served.batcher.failure is not None:
+    if not model.ready:
         raise HTTPException(503, "the model's engine has failed")
     return await json_response(request, lambda: {"name": model.name, "ready": True})
 
 
 async def config(request: Request) -> Response:
     """Answer `GET /v2/models/{model}/config` as far as it says how requests are made."""
-    model = _found(request)
-    content = {
-        "name": model.name,
-        "platform": f"softserve_{model.served.manifest.task}",
-        "backend": "softserve",
-        "version_policy": {"latest": {"num_versions": 1}},
-        "max_batch_size": 0,
-        "input": [_configured(spec) for spec in model.inputs],
-        "output": [_configured(spec) for spec in model.outputs],
-        "dynamic_batching": {},
-    }
+    content = descriptions.config(_found(request))
     return await json_response(request, lambda: content)
-
-
-def _configured(spec: Spec) -> dict[str, Any]:
-    kind = _CONFIG_TYPES.get(spec.datatype, f"TYPE_{spec.datatype}")
-    return {"name": spec.name, "data_type": kind, "dims": spec.shape}
 
 
 async def stats(request: Request) -> Response:
     """Answer `GET /v2/models/stats` and `GET /v2/models/{model}/stats`."""
-    chosen = [_found(request)] if "model" in request.path_params else _models(request)
-    shown = [{**statistics(request.app.state.metrics, model.served), "name": model.name} for model in chosen]
-    return await json_response(request, lambda: {"model_stats": shown})
+    chosen = [_found(request)] if "model" in request.path_params else descriptions.served_models(request.app)
+    return await json_response(request, lambda: descriptions.model_statistics(request.app, chosen))
 
 
 async def infer(request: Request) -> Response:
@@ -169,33 +128,23 @@ async def _content(request: Request) -> bytes:
 async def index(request: Request) -> Response:
     """Answer `POST /v2/repository/index`: the models that are served."""
     await read_body(request)
-    shown = [
-        {"name": model.name, "version": model.version, "state": "READY", "reason": ""} for model in _models(request)
-    ]
-    return await json_response(request, lambda: shown)
+    return await json_response(request, lambda: descriptions.index(request.app))
 
 
 async def load(request: Request) -> Response:
     """Answer `POST /v2/repository/models/{model}/load`; needs an administrator's key."""
-    await _administrator(request)
+    await check_administrator(request)
+    await read_body(request)
     await admin.load(request.path_params["model"], request)
     return await json_response(request, dict)
 
 
 async def unload(request: Request) -> Response:
     """Answer `POST /v2/repository/models/{model}/unload`; needs an administrator's key."""
-    await _administrator(request)
+    await check_administrator(request)
+    await read_body(request)
     await admin.unload(request.path_params["model"], request)
     return await json_response(request, dict)
-
-
-async def _administrator(request: Request) -> None:
-    if request.app.state.settings.admin_keys is None:
-        raise HTTPException(
-            403, "models are loaded and unloaded by administrators: --admin-keys, with one process only"
-        )
-    await require_administrator(request)
-    await read_body(request)
 
 
 async def unsupported(request: Request) -> Response:
@@ -205,6 +154,16 @@ async def unsupported(request: Request) -> Response:
 
 def _error(failure: Failure) -> Response:
     return JSONResponse({"error": failure.detail}, failure.status, failure.headers)
+
+
+def _run(app: FastAPI) -> AbstractAsyncContextManager[None]:
+    """Serve over gRPC, too, where the settings have a port."""
+    settings: Settings = app.state.settings
+    if settings.grpc_port is None:
+        return contextlib.nullcontext()
+    from service.protocols.open_inference.grpc import server as grpc_server  # an extra of its own
+
+    return grpc_server.run(app, settings)
 
 
 _MODEL = "/v2/models/{model}"
@@ -237,5 +196,6 @@ PROTOCOL = Protocol(
     router=router,
     prefixes=("/v2",),
     error=_error,
+    run=_run,
     open_paths=(r"/v2/health/(live|ready)", r"/v2/models/[^/]+(/versions/[^/]+)?/ready"),
 )

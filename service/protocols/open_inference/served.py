@@ -4,16 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import Request
+from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 
 from models import UnknownModelError
+from service.api.requests import timeout_of
+from service.auth import require_administrator
 from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel
 from service.protocols.open_inference.operations import OPERATIONS, TOKEN_OPERATIONS, Call, Operation, Spec
 from service.protocols.open_inference.tensors import InferRequest, RequestedOutput, Tensor
 
-__all__ = ["InferenceModel", "find_model", "inference_models"]
+__all__ = ["InferenceModel", "check_administrator", "find_model", "inference_models"]
 
 _TOKENS = ".tokens"
 """Ending of the names of models that read token ids."""
@@ -39,6 +41,11 @@ class InferenceModel:
         return str(self.served.manifest.version)
 
     @property
+    def ready(self) -> bool:
+        """Whether requests to the model are answered."""
+        return self.served.batcher.failure is None
+
+    @property
     def outputs(self) -> list[Spec]:
         """The outputs of all operations, each name once."""
         specs = {spec.name: spec for operation in self.operations.values() for spec in operation.outputs}
@@ -58,19 +65,20 @@ class InferenceModel:
         if unknown := sorted(call.parameters.keys() - known):
             raise HTTPException(400, f"unknown parameter {unknown[0]!r}; known: {', '.join(sorted(known))}")
         wanted = {each.name: each for each in call.outputs}
+        timeout_ms, priority = _timing(call.parameters)
+        timeouts = [each for each in (timeout_ms, timeout_of(request)) if each is not None]
         found: dict[str, Tensor] = {}
         for operation in chosen:
             parameters = dict(call.parameters)
             if classes := max((wanted[name].classes for name in wanted if name == operation.classes), default=0):
                 parameters["top_k"] = classes
-            timeout_ms, priority = _timing(call.parameters)
             tensors = await operation.run(
                 Call(
                     request=request,
                     served=self.served,
                     inputs=call.inputs,
                     parameters=parameters,
-                    timeout_ms=timeout_ms,
+                    timeout_ms=min(timeouts, default=None),
                     priority=priority,
                 )
             )
@@ -150,9 +158,18 @@ def _reads_ids(served: ServedModel) -> bool:
     return any(hasattr(served.model, name) for name in ("token_query", "score_token_query"))
 
 
-def find_model(request: Request, name: str, version: str | None = None) -> InferenceModel:
+async def check_administrator(request: Request) -> None:
+    """Raise `HTTPException` for a request that may not load or unload models."""
+    if request.app.state.settings.admin_keys is None:
+        raise HTTPException(
+            403, "models are loaded and unloaded by administrators: --admin-keys, with one process only"
+        )
+    await require_administrator(request)
+
+
+def find_model(app: FastAPI, name: str, version: str | None = None) -> InferenceModel:
     """Return a model by its name and version, by default its newest; raises `UnknownModelError`, `NotReady`."""
-    registry: Registry = request.app.state.registry
+    registry: Registry = app.state.registry
     names = (name, name.removesuffix(_TOKENS))
     models = inference_models(served for key, served in registry.served.items() if key[0] in names)
     fitting = [model for model in models if name == model.name and version in (None, "", model.version)]

@@ -20,7 +20,16 @@ from models.backend import Array
 from service.api.body import checked_body
 from service.api.requests import Text
 
-__all__ = ["InferRequest", "RequestedOutput", "Tensor", "encode_answer", "parse_request"]
+__all__ = [
+    "InferRequest",
+    "RequestedOutput",
+    "Tensor",
+    "encode_answer",
+    "parse_request",
+    "tensor_of_bytes",
+    "tensor_of_elements",
+    "to_bytes",
+]
 
 _NUMPY: Mapping[str, str] = {
     "BOOL": "?",
@@ -181,43 +190,65 @@ def _flag(parameters: Mapping[str, Any], name: str) -> bool:
 
 def _tensor(given: _Input, rest: memoryview) -> tuple[Tensor, memoryview]:
     """Return a tensor, and the bytes after it."""
-    if given.datatype != _BYTES and given.datatype not in _NUMPY:
-        raise _malformed(f"input {given.name!r}: unknown datatype {given.datatype!r}")
-    if len(given.shape) > _MOST_DIMENSIONS:
-        raise _malformed(f"input {given.name!r} has more than {_MOST_DIMENSIONS} dimensions")
-    count, size = math.prod(given.shape), given.parameters.get(_BINARY_SIZE)
+    size = given.parameters.get(_BINARY_SIZE)
     if (given.data is None) == (size is None):
         raise _malformed(f"input {given.name!r} must have either data or binary_data_size")
-    values: Array | Sequence[bytes]
     if given.data is not None:
-        values = _from_json(given)
-    else:
-        if type(size) is not int or not 0 <= size <= len(rest):
-            raise _malformed(f"input {given.name!r}: binary_data_size {size!r} does not fit the body")
-        values, rest = _from_bytes(given, rest[:size]), rest[size:]
-    if len(values) != count:
-        raise _malformed(f"input {given.name!r} has {len(values)} elements, and its shape says {count}")
-    return Tensor(given.name, given.datatype, tuple(given.shape), values), rest
+        return tensor_of_elements(given.name, given.datatype, given.shape, _from_json(given)), rest
+    if type(size) is not int or not 0 <= size <= len(rest):
+        raise _malformed(f"input {given.name!r}: binary_data_size {size!r} does not fit the body")
+    return tensor_of_bytes(given.name, given.datatype, given.shape, rest[:size]), rest[size:]
 
 
-def _from_json(given: _Input) -> Array | list[bytes]:
-    elements = list(_flattened(given.data or [], 0))
-    if given.datatype == _BYTES:
-        if not all(isinstance(each, str) for each in elements):
-            raise _malformed(f"input {given.name!r}: elements of BYTES must be strings")
-        try:
-            return [each.encode() for each in elements]
-        except UnicodeEncodeError:
-            raise _malformed(f"input {given.name!r}: half of a surrogate pair is no character") from None
-    kind = np.dtype(_NUMPY[given.datatype])
+def tensor_of_bytes(name: str, datatype: str, shape: Sequence[int], content: memoryview) -> Tensor:
+    """Return a tensor of its bytes; raises `HTTPException` where they do not fit its datatype and shape."""
+    _check(name, datatype, shape)
+    return _counted(name, datatype, shape, _from_bytes(name, datatype, content))
+
+
+def tensor_of_elements(name: str, datatype: str, shape: Sequence[int], elements: Sequence[Any]) -> Tensor:
+    """Return a tensor of its elements, texts as bytes; raises `HTTPException` where they do not fit."""
+    _check(name, datatype, shape)
+    if datatype == _BYTES:
+        if not all(isinstance(each, bytes) for each in elements):
+            raise _malformed(f"input {name!r}: elements of BYTES must be strings")
+        return _counted(name, datatype, shape, list(elements))
+    kind = np.dtype(_NUMPY[datatype])
     allowed: tuple[type, ...] = {"b": (bool,), "f": (int, float)}.get(kind.kind, (int,))
     if not all(type(each) in allowed for each in elements):
-        raise _malformed(f"input {given.name!r}: elements do not fit datatype {given.datatype}")
+        raise _malformed(f"input {name!r}: elements do not fit datatype {datatype}")
     try:
         with np.errstate(over="ignore"):
-            return np.array(elements, kind)
+            values = np.array(elements, kind)
     except OverflowError:
-        raise _malformed(f"input {given.name!r}: a number does not fit datatype {given.datatype}") from None
+        raise _malformed(f"input {name!r}: a number does not fit datatype {datatype}") from None
+    return _counted(name, datatype, shape, values)
+
+
+def _check(name: str, datatype: str, shape: Sequence[int]) -> None:
+    if datatype != _BYTES and datatype not in _NUMPY:
+        raise _malformed(f"input {name!r}: unknown datatype {datatype!r}")
+    if len(shape) > _MOST_DIMENSIONS:
+        raise _malformed(f"input {name!r} has more than {_MOST_DIMENSIONS} dimensions")
+    if any(size < 0 for size in shape):
+        raise _malformed(f"input {name!r} has a negative dimension")
+
+
+def _counted(name: str, datatype: str, shape: Sequence[int], values: Array | Sequence[bytes]) -> Tensor:
+    if len(values) != math.prod(shape):
+        raise _malformed(f"input {name!r} has {len(values)} elements, and its shape says {math.prod(shape)}")
+    return Tensor(name, datatype, tuple(shape), values)
+
+
+def _from_json(given: _Input) -> list[Any]:
+    """Return the elements of nested lists, texts as bytes."""
+    elements = list(_flattened(given.data or [], 0))
+    if given.datatype != _BYTES:
+        return elements
+    try:
+        return [each.encode() if isinstance(each, str) else each for each in elements]
+    except UnicodeEncodeError:
+        raise _malformed(f"input {given.name!r}: half of a surrogate pair is no character") from None
 
 
 def _flattened(data: Sequence[Any], depth: int) -> Iterable[Any]:
@@ -230,12 +261,12 @@ def _flattened(data: Sequence[Any], depth: int) -> Iterable[Any]:
             yield each
 
 
-def _from_bytes(given: _Input, content: memoryview) -> Array | list[bytes]:
-    if given.datatype == _BYTES:
-        return _elements(given.name, content)
-    kind = np.dtype(_NUMPY[given.datatype])
+def _from_bytes(name: str, datatype: str, content: memoryview) -> Array | list[bytes]:
+    if datatype == _BYTES:
+        return _elements(name, content)
+    kind = np.dtype(_NUMPY[datatype])
     if len(content) % kind.itemsize:
-        raise _malformed(f"input {given.name!r}: {len(content)} bytes are no whole elements of {given.datatype}")
+        raise _malformed(f"input {name!r}: {len(content)} bytes are no whole elements of {datatype}")
     return np.frombuffer(content, kind)
 
 
@@ -258,7 +289,7 @@ def encode_answer(
     for tensor in tensors:
         shown: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
         if request.is_binary(tensor.name):
-            parts.append(_to_bytes(tensor))
+            parts.append(to_bytes(tensor))
             shown["parameters"] = {_BINARY_SIZE: len(parts[-1])}
         else:
             shown["data"] = _to_json(tensor)
@@ -274,7 +305,8 @@ def _to_json(tensor: Tensor) -> list[Any]:
     return list(np.nan_to_num(tensor.values).tolist())
 
 
-def _to_bytes(tensor: Tensor) -> bytes:
+def to_bytes(tensor: Tensor) -> bytes:
+    """Return the elements in the binary form."""
     if isinstance(tensor.values, np.ndarray):
         return bytes(tensor.values.astype(_NUMPY[tensor.datatype]).tobytes())
     return b"".join(part for each in tensor.values for part in (len(each).to_bytes(_LENGTH_BYTES, "little"), each))

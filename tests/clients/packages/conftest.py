@@ -30,12 +30,31 @@ def _served(log, *arguments):
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """A server of all protocols that needs no key."""
-    yield from _served(tmp_path_factory.mktemp("open") / "log.txt")
+    yield from _served(tmp_path_factory.mktemp("open") / "log.txt", "--grpc-port", 0)
 
 
 @pytest.fixture(scope="session")
 def address(server):
     return server.address
+
+
+@pytest.fixture(scope="session")
+def grpc_address(server):
+    return server.grpc_address
+
+
+@pytest.fixture(scope="session")
+def key():
+    return KEY
+
+
+@pytest.fixture(scope="session")
+def closed_grpc_address(tmp_path_factory):
+    """The address of a server that needs `KEY`."""
+    directory = tmp_path_factory.mktemp("closed")
+    (directory / "keys.txt").write_text(KEY)
+    for server in _served(directory / "log.txt", "--grpc-port", 0, "--api-keys", directory / "keys.txt"):
+        yield server.grpc_address
 
 
 @pytest.fixture(scope="session")

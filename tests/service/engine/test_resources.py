@@ -29,6 +29,7 @@ def test_the_default_settings_and_the_bundled_models_fit_into_the_default_contai
 
 
 def test_the_settings_bound_what_they_say():
+    assert memory_bounds(Settings(grpc_port=1))["messages over gRPC"] == 128 << 20
     changed = memory_bounds(
         Settings(max_body_bytes=2 << 20, decoding_cache_mb=7, max_result_items=1000, prefix_cache_mb=3)
     )

@@ -1,0 +1,81 @@
+"""What Open Inference tells of the server and its models, as JSON has it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from fastapi import FastAPI
+
+from service.engine.registry import Registry
+from service.protocols.open_inference.operations import Spec
+from service.protocols.open_inference.served import InferenceModel, inference_models
+from service.protocols.open_inference.statistics import statistics
+
+__all__ = ["EXTENSIONS", "config", "index", "metadata", "model_statistics", "served_models", "server"]
+
+EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "schedule_policy",
+    "statistics",
+)
+_CONFIG_TYPES = {"BYTES": "TYPE_STRING"}
+
+
+def server(app: FastAPI) -> dict[str, Any]:
+    """Return the server's name, version and extensions."""
+    return {"name": "softserve", "version": app.version, "extensions": list(EXTENSIONS)}
+
+
+def served_models(app: FastAPI) -> list[InferenceModel]:
+    """Return the models that clients see."""
+    registry: Registry = app.state.registry
+    return inference_models(registry.served.values())
+
+
+def metadata(app: FastAPI, model: InferenceModel) -> dict[str, Any]:
+    """Return a model's name, versions and tensors."""
+    return {
+        "name": model.name,
+        "versions": [each.version for each in served_models(app) if each.name == model.name],
+        "platform": f"softserve_{model.served.manifest.task}",
+        "inputs": [_described(spec) for spec in model.inputs],
+        "outputs": [_described(spec) for spec in model.outputs],
+    }
+
+
+def _described(spec: Spec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
+
+
+def config(model: InferenceModel) -> dict[str, Any]:
+    """Return a model's configuration as far as it says how requests are made."""
+    return {
+        "name": model.name,
+        "platform": f"softserve_{model.served.manifest.task}",
+        "backend": "softserve",
+        "version_policy": {"latest": {"num_versions": 1}},
+        "max_batch_size": 0,
+        "input": [_configured(spec) for spec in model.inputs],
+        "output": [_configured(spec) for spec in model.outputs],
+        "dynamic_batching": {},
+    }
+
+
+def _configured(spec: Spec) -> dict[str, Any]:
+    kind = _CONFIG_TYPES.get(spec.datatype, f"TYPE_{spec.datatype}")
+    return {"name": spec.name, "data_type": kind, "dims": list(spec.shape)}
+
+
+def model_statistics(app: FastAPI, models: Iterable[InferenceModel]) -> dict[str, Any]:
+    """Return the statistics of models."""
+    shown = [{**statistics(app.state.metrics, model.served), "name": model.name} for model in models]
+    return {"model_stats": shown}
+
+
+def index(app: FastAPI) -> list[dict[str, str]]:
+    """Return the repository's models: those that are served."""
+    return [
+        {"name": model.name, "version": model.version, "state": "READY", "reason": ""} for model in served_models(app)
+    ]

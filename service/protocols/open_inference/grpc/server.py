@@ -1,0 +1,251 @@
+"""The gRPC server: methods, keys, deadlines, metrics, and errors as status codes."""
+
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import grpc
+from fastapi import FastAPI, Request
+from google.protobuf.json_format import ParseDict
+from starlette.exceptions import HTTPException
+
+from models import UnknownModelError
+from service.api import admin
+from service.api.body import reserve_body
+from service.api.requests import TIMEOUT_HEADER
+from service.auth import Guard
+from service.engine.registry import NotReady, Registry
+from service.engine.resources import GRPC_CALLS
+from service.errors import Failure, failure_of
+from service.protocols.open_inference import descriptions
+from service.protocols.open_inference.grpc import open_inference_pb2 as messages
+from service.protocols.open_inference.grpc.messages import infer_request, infer_response
+from service.protocols.open_inference.served import InferenceModel, check_administrator, find_model
+from service.settings import Settings
+
+__all__ = ["run"]
+
+logger = logging.getLogger("softserve")
+
+_SERVICE = "inference.GRPCInferenceService"
+_IDLE_MILLISECONDS = 300_000
+"""Time after which a connection without calls is closed."""
+_CODES: Mapping[int, grpc.StatusCode] = {
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    500: grpc.StatusCode.INTERNAL,
+    501: grpc.StatusCode.UNIMPLEMENTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+"""The code of each HTTP status; others are invalid arguments."""
+
+Method = Callable[[Any, Request], Awaitable[Any]]
+"""Answers a message; the request holds application, state and metadata, as those over HTTP do."""
+
+
+@contextlib.asynccontextmanager
+async def run(app: FastAPI, settings: Settings) -> AsyncIterator[None]:
+    """Serve on the port of the settings while the application runs; raises `RuntimeError` where it is taken."""
+    limit = settings.max_body_bytes
+    options = {
+        "grpc.max_receive_message_length": limit,
+        "grpc.max_concurrent_streams": GRPC_CALLS,
+        "grpc.max_connection_idle_ms": _IDLE_MILLISECONDS,
+        "grpc.so_reuseport": int(settings.workers > 1),
+    }
+    server = grpc.aio.server(options=tuple(options.items()), maximum_concurrent_rpcs=GRPC_CALLS)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, _handlers(app)),))
+    port = server.add_insecure_port(f"{settings.host}:{settings.grpc_port}")
+    await server.start()
+    logger.info("gRPC (Open Inference) on %s:%d", settings.host, port)
+    try:
+        yield
+    finally:
+        await server.stop(settings.shutdown_timeout)
+
+
+def _handlers(app: FastAPI) -> dict[str, grpc.RpcMethodHandler]:
+    found = {}
+    for name, method in _METHODS.items():
+        request_type = getattr(messages, f"{name}Request")
+        found[name] = grpc.unary_unary_rpc_method_handler(
+            _Unary(app, name, method).respond, request_type.FromString, lambda message: message.SerializeToString()
+        )
+    found["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
+        _Stream(app, "ModelStreamInfer", _infer).stream,
+        messages.ModelInferRequest.FromString,
+        lambda message: message.SerializeToString(),
+    )
+    return found
+
+
+class _Call:
+    """Runs the messages of one method: key, resources, metrics."""
+
+    def __init__(self, app: FastAPI, name: str, method: Method) -> None:
+        self._app, self._name, self._method = app, name, method
+
+    async def answer(self, message: Any, context: Any) -> Any:
+        """Return the answer to a message; raises `_Refused`."""
+        started, status = time.monotonic(), 200
+        request = self._request(context)
+        try:
+            if not self._is_allowed(request):
+                raise HTTPException(401, "a valid key is needed in the metadata: authorization, Bearer KEY")
+            await reserve_body(request, message.ByteSize())
+            return await self._method(message, request)
+        except Exception as error:
+            failure = failure_of(request, error)
+            status = 500 if failure is None else failure.status
+            if failure is None:
+                logger.exception("an error in %s", self._name)
+                failure = Failure(500, "an error in the service; its log has the details")
+            raise _Refused(failure) from error
+        except BaseException:  # the client has gone
+            status = 499
+            raise
+        finally:
+            request.scope["state"].pop("release", lambda: None)()
+            self._count(request, status, time.monotonic() - started)
+
+    def _request(self, context: Any) -> Request:
+        metadata = context.invocation_metadata() or ()
+        headers = [(name.encode(), value.encode() if isinstance(value, str) else value) for name, value in metadata]
+        if (left := context.time_remaining()) is not None:
+            headers.append((TIMEOUT_HEADER.lower().encode(), b"%d" % max(1, 1000 * left)))
+        path = f"/{_SERVICE}/{self._name}"
+        return Request(
+            {"type": "http", "method": "POST", "path": path, "headers": headers, "app": self._app, "state": {}}
+        )
+
+    def _is_allowed(self, request: Request) -> bool:
+        guard: Guard = self._app.state.guard
+        return guard.allows(request.scope) or self._name in _OPEN
+
+    def _count(self, request: Request, status: int, seconds: float) -> None:
+        metrics, endpoint = self._app.state.metrics, request.scope["path"]
+        model = request.scope["state"].get("model", "")
+        metrics.requests.labels(model, endpoint, str(status)).inc()
+        metrics.request_duration.labels(model, endpoint).observe(seconds)
+
+
+class _Refused(Exception):
+    """A call that was not answered."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.detail)
+        self.failure = failure
+
+
+class _Unary(_Call):
+    async def respond(self, message: Any, context: Any) -> Any:
+        """Answer a message, or abort the call."""
+        try:
+            return await self.answer(message, context)
+        except _Refused as error:
+            failure = error.failure
+        code = _CODES.get(failure.status, grpc.StatusCode.INVALID_ARGUMENT)
+        headers = tuple((name.lower(), value) for name, value in failure.headers.items())
+        return await context.abort(code, failure.detail, headers)
+
+
+class _Stream(_Call):
+    async def stream(self, given: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        """Answer each message in its turn; an error ends no stream."""
+        async for message in given:
+            try:
+                found = await self.answer(message, context)
+                yield messages.ModelStreamInferResponse(infer_response=found)
+            except _Refused as error:
+                identified = messages.ModelInferResponse(id=message.id)
+                yield messages.ModelStreamInferResponse(error_message=str(error), infer_response=identified)
+
+
+async def _server_live(message: Any, request: Request) -> Any:
+    del message, request
+    return messages.ServerLiveResponse(live=True)
+
+
+async def _server_ready(message: Any, request: Request) -> Any:
+    del message
+    registry: Registry = request.app.state.registry
+    return messages.ServerReadyResponse(ready=registry.ready)
+
+
+async def _server_metadata(message: Any, request: Request) -> Any:
+    del message
+    return ParseDict(descriptions.server(request.app), messages.ServerMetadataResponse())
+
+
+def _found(message: Any, request: Request) -> InferenceModel:
+    return find_model(request.app, message.name, message.version)
+
+
+async def _model_ready(message: Any, request: Request) -> Any:
+    try:
+        return messages.ModelReadyResponse(ready=_found(message, request).ready)
+    except (UnknownModelError, NotReady):
+        return messages.ModelReadyResponse(ready=False)
+
+
+async def _model_metadata(message: Any, request: Request) -> Any:
+    content = descriptions.metadata(request.app, _found(message, request))
+    return ParseDict(content, messages.ModelMetadataResponse())
+
+
+async def _model_config(message: Any, request: Request) -> Any:
+    content = {"config": descriptions.config(_found(message, request))}
+    return ParseDict(content, messages.ModelConfigResponse(), ignore_unknown_fields=True)
+
+
+async def _model_statistics(message: Any, request: Request) -> Any:
+    chosen = [_found(message, request)] if message.name else descriptions.served_models(request.app)
+    content = descriptions.model_statistics(request.app, chosen)
+    return ParseDict(content, messages.ModelStatisticsResponse(), ignore_unknown_fields=True)
+
+
+async def _infer(message: Any, request: Request) -> Any:
+    model = find_model(request.app, message.model_name, message.model_version)
+    call = infer_request(message)
+    tensors = await model.infer(request, call)
+    return infer_response(model.name, model.version, call, tensors)
+
+
+async def _index(message: Any, request: Request) -> Any:
+    del message
+    return ParseDict({"models": descriptions.index(request.app)}, messages.RepositoryIndexResponse())
+
+
+async def _load(message: Any, request: Request) -> Any:
+    await check_administrator(request)
+    await admin.load(message.model_name, request)
+    return messages.RepositoryModelLoadResponse()
+
+
+async def _unload(message: Any, request: Request) -> Any:
+    await check_administrator(request)
+    await admin.unload(message.model_name, request)
+    return messages.RepositoryModelUnloadResponse()
+
+
+_METHODS: Mapping[str, Method] = {
+    "ServerLive": _server_live,
+    "ServerReady": _server_ready,
+    "ServerMetadata": _server_metadata,
+    "ModelReady": _model_ready,
+    "ModelMetadata": _model_metadata,
+    "ModelConfig": _model_config,
+    "ModelStatistics": _model_statistics,
+    "ModelInfer": _infer,
+    "RepositoryIndex": _index,
+    "RepositoryModelLoad": _load,
+    "RepositoryModelUnload": _unload,
+}
+_OPEN = frozenset({"ServerLive", "ServerReady", "ModelReady"})
+"""Methods that need no key."""

@@ -1,0 +1,107 @@
+"""The gRPC server of an application: methods, metrics, errors. The official clients are in tests/clients/packages."""
+
+import logging
+import re
+import socket
+
+import grpc
+import pytest
+from fastapi.testclient import TestClient
+from pydantic import ValidationError
+
+from service.app import create_app
+from service.protocols.open_inference.grpc import open_inference_pb2 as messages
+from service.settings import Settings
+
+METHOD = "/inference.GRPCInferenceService/"
+
+
+@pytest.fixture(scope="module")
+def served(wait_until):
+    """A client of a service over HTTP, and the port of gRPC."""
+    log = logging.getLogger("softserve")
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    log.addHandler(handler)
+    level = log.level
+    log.setLevel(logging.INFO)
+    try:
+        with TestClient(create_app(Settings(threads=1, models=("intents",), grpc_port=0))) as client:
+            wait_until(lambda: client.get("/readyz").status_code == 200)
+            yield client, next(int(found[1]) for line in lines if (found := re.search(r"gRPC .*:(\d+)$", line)))
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+@pytest.fixture
+def call(served):
+    channel = grpc.insecure_channel(f"127.0.0.1:{served[1]}")
+
+    def answer(name, message, **options):
+        found = getattr(messages, f"{name}Response")
+        method = channel.unary_unary(METHOD + name, lambda each: each.SerializeToString(), found.FromString)
+        return method(message, timeout=30, **options)
+
+    yield answer
+    channel.close()
+
+
+def texts(*values):
+    found = messages.ModelInferRequest(model_name="intents")
+    found.inputs.add(name="text", datatype="BYTES", shape=[len(values)]).contents.bytes_contents.extend(
+        value.encode() for value in values
+    )
+    return found
+
+
+def test_calls_are_counted_under_their_method(served, call, metric):
+    name = "softserve_requests_total"
+    labels = {"model": "intents", "endpoint": METHOD + "ModelInfer", "status": "200"}
+    before = metric(served[0], name, **labels)
+    assert call("ModelInfer", texts("play some music")).raw_output_contents
+    assert metric(served[0], name, **labels) == before + 1
+
+
+def test_errors_have_codes_and_are_counted(served, call, metric):
+    labels = {"endpoint": METHOD + "ModelInfer", "status": "404"}
+    with pytest.raises(grpc.RpcError) as found:
+        call("ModelInfer", messages.ModelInferRequest(model_name="nope"))
+    assert found.value.code() is grpc.StatusCode.NOT_FOUND
+    assert metric(served[0], "softserve_requests_total", model="", **labels) == 1
+    with pytest.raises(grpc.RpcError, match="input 'text' is missing"):
+        call("ModelInfer", messages.ModelInferRequest(model_name="intents"))
+
+
+def test_a_bug_is_logged_and_not_shown(call, monkeypatch, caplog):
+    monkeypatch.setattr("service.protocols.open_inference.descriptions.index", lambda app: 1 / 0)
+    with pytest.raises(grpc.RpcError) as found:
+        call("RepositoryIndex", messages.RepositoryIndexRequest())
+    assert (found.value.code(), "division" in found.value.details()) == (grpc.StatusCode.INTERNAL, False)
+    assert "an error in RepositoryIndex" in caplog.text
+
+
+def test_the_model_is_free_after_every_call(served, call):
+    call("ModelInfer", texts("play some music"))
+    with pytest.raises(grpc.RpcError):
+        call("ModelInfer", texts(*["a"] * 2000))
+    registry = served[0].app.state.registry
+    assert all(each._users == 0 for each in registry.served.values())
+
+
+def test_a_port_that_is_taken_ends_the_start():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        settings = Settings(threads=1, models=("intents",), grpc_port=taken.getsockname()[1])
+        with pytest.raises(RuntimeError, match="bind"), TestClient(create_app(settings)):
+            pass
+
+
+def test_the_port_needs_the_protocol_and_the_extra(monkeypatch):
+    with pytest.raises(ValidationError, match="oip"):
+        Settings(grpc_port=1, protocols="native")
+    monkeypatch.setattr("service.settings.find_spec", lambda name: None)
+    with pytest.raises(ValidationError, match=r"softserve\[grpc\]"):
+        Settings(grpc_port=1)
