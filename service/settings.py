@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 import models
-from service.protocols.table import ALL_PROTOCOLS, protocol_names
+from service.protocols.table import DEFAULT_PROTOCOLS, EXTRAS, protocol_names
 
 __all__ = ["BUNDLED", "Settings"]
 
@@ -116,10 +116,14 @@ class Settings(BaseSettings):
     """Seconds without a heartbeat of its event loop after which one of several processes is replaced."""
     shutdown_timeout: Annotated[int, Field(ge=1)] = 30
     """Seconds in which accepted requests must finish after SIGTERM."""
-    protocols: str = ALL_PROTOCOLS
-    """APIs to serve, separated by commas: native is /v1, the others are those of other services (docs/clients.md)."""
+    protocols: str = DEFAULT_PROTOCOLS
+    """APIs to serve, separated by commas: native is /v1, the others are those of other services (docs/clients.md).
+    By default all but mcp, which needs pip install 'softserve[mcp]'."""
     grpc_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     """Port of the Open Inference Protocol over gRPC, by default none. Needs pip install 'softserve[grpc]'."""
+    mcp_hosts: str = ""
+    """Names by which MCP clients reach the service, separated by commas, besides localhost: others are refused, as
+    pages of other sites could use them (DNS rebinding)."""
     cors_origins: str = ""
     """Origins whose web pages may call the service from a browser, separated by commas; * for all, none by default."""
     access_log: bool = False
@@ -132,7 +136,9 @@ class Settings(BaseSettings):
     @field_validator("protocols")
     @classmethod
     def _known_protocols(cls, value: str) -> str:
-        protocol_names(value)
+        for name in EXTRAS.intersection(protocol_names(value)):
+            if find_spec(name) is None:
+                raise ValueError(f"the protocol {name} needs pip install 'softserve[{name}]'")
         return value
 
     @model_validator(mode="after")

@@ -144,8 +144,9 @@ TASK_DIRECTORIES = (
     "service/api/v1/",
     "service/protocols/open_inference/operations.py",
     "service/protocols/openai/",
+    "service/protocols/mcp/tools.py",
 )
-"""Directories whose files describe one task each, the table of the operations' tensors, and a protocol for one task."""
+"""Directories whose files describe one task each, tables of operations, and a protocol for one task."""
 NEUTRAL = [path for path in MODULES if not path.as_posix().startswith(TASK_DIRECTORIES)]
 """Modules that know no task. Directories of other packages can be added here."""
 

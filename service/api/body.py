@@ -19,7 +19,7 @@ from service.engine.queue import QueueFull
 from service.errors import MAX_ERRORS
 from service.settings import Settings
 
-__all__ = ["checked_body", "read_body", "reserve_body"]
+__all__ = ["checked_body", "read_body", "reserve_body", "reserve_declared_body"]
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
 
@@ -34,7 +34,7 @@ async def read_body(request: Request) -> bytes:
 
     Raises `QueueFull` where others take the room for too long, `HTTPException` where the client disconnects.
     """
-    await _reserve(request)
+    await reserve_declared_body(request)
     parts, more = [], True
     while more:
         message = await request.receive()
@@ -45,7 +45,8 @@ async def read_body(request: Request) -> bytes:
     return b"".join(parts)
 
 
-async def _reserve(request: Request) -> None:
+async def reserve_declared_body(request: Request) -> None:
+    """Wait until there is room for the body of a request, as long as it says to be; raises `QueueFull`."""
     most = request.app.state.settings.max_body_bytes
     declared = dict(request.scope["headers"]).get(b"content-length", b"")
     await reserve_body(request, min(int(declared) if declared.isdigit() else most, most))

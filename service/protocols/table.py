@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-__all__ = ["ALL_PROTOCOLS", "NATIVE", "PROTOCOLS", "protocol_names"]
+__all__ = ["DEFAULT_PROTOCOLS", "EXTRAS", "NATIVE", "PROTOCOLS", "protocol_names"]
 
 NATIVE = "native"
 """The name of the service's own endpoints, `/v1/...`."""
@@ -14,11 +14,14 @@ PROTOCOLS: Mapping[str, str] = {
     "libretranslate": "service.protocols.libretranslate",
     "tei": "service.protocols.tei",
     "hf": "service.protocols.huggingface",
+    "mcp": "service.protocols.mcp",
 }
 """The package of each protocol, which has a `PROTOCOL`; it is imported where the protocol is served."""
 
 
-ALL_PROTOCOLS = ",".join((NATIVE, *PROTOCOLS))
+EXTRAS = frozenset({"mcp"})
+"""Protocols that need the extra of their name."""
+DEFAULT_PROTOCOLS = ",".join((NATIVE, *(name for name in PROTOCOLS if name not in EXTRAS)))
 
 
 def protocol_names(names: str) -> tuple[str, ...]:

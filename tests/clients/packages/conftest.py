@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.service.process import Process  # noqa: E402
 
+PROTOCOLS = "native,oip,openai,deepl,libretranslate,tei,hf,mcp"
 KEY = "key-of-the-tests-0123456789"
 
 
@@ -30,7 +31,7 @@ def _served(log, *arguments):
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """A server of all protocols that needs no key."""
-    yield from _served(tmp_path_factory.mktemp("open") / "log.txt", "--grpc-port", 0)
+    yield from _served(tmp_path_factory.mktemp("open") / "log.txt", "--grpc-port", 0, "--protocols", PROTOCOLS)
 
 
 @pytest.fixture(scope="session")
@@ -49,12 +50,12 @@ def key():
 
 
 @pytest.fixture(scope="session")
-def closed_grpc_address(tmp_path_factory):
-    """The address of a server that needs `KEY`."""
+def closed(tmp_path_factory):
+    """A server that needs `KEY`."""
     directory = tmp_path_factory.mktemp("closed")
-    (directory / "keys.txt").write_text(KEY)
-    for server in _served(directory / "log.txt", "--grpc-port", 0, "--api-keys", directory / "keys.txt"):
-        yield server.grpc_address
+    keys = directory / "keys.txt"
+    keys.write_text(KEY)
+    yield from _served(directory / "log.txt", "--grpc-port", 0, "--protocols", PROTOCOLS, "--api-keys", keys)
 
 
 @pytest.fixture(scope="session")

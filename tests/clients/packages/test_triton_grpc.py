@@ -147,8 +147,8 @@ def test_a_stream_goes_on_after_an_error(triton):
     assert "unknown model 'nope'" in str(found[1][1])
 
 
-def test_keys(closed_grpc_address, key):
-    with contextlib.closing(client.InferenceServerClient(closed_grpc_address)) as triton:
+def test_keys(closed, key):
+    with contextlib.closing(client.InferenceServerClient(closed.grpc_address)) as triton:
         assert triton.is_server_ready()
         assert triton.is_model_ready("intents")
         for headers in (None, {"authorization": "Bearer wrong"}):

@@ -7,13 +7,13 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from service.protocols.table import ALL_PROTOCOLS, NATIVE, PROTOCOLS, protocol_names
+from service.protocols.table import DEFAULT_PROTOCOLS, EXTRAS, NATIVE, PROTOCOLS, protocol_names
 from service.settings import Settings
 
 
 def test_names_are_separated_by_commas():
     assert protocol_names("native, deepl,") == ("native", "deepl")
-    assert protocol_names(ALL_PROTOCOLS) == (NATIVE, *PROTOCOLS)
+    assert protocol_names(DEFAULT_PROTOCOLS) == (NATIVE, *(name for name in PROTOCOLS if name not in EXTRAS))
     assert protocol_names("") == ()
 
 
@@ -22,6 +22,12 @@ def test_an_unknown_name_is_refused():
         ValidationError, match=r"unknown protocol 'soap'; known protocols: native, oip, openai, deepl, .*"
     ):
         Settings(protocols="native,soap")
+
+
+def test_a_protocol_needs_its_extra(monkeypatch):
+    monkeypatch.setattr("service.settings.find_spec", lambda name: None)
+    with pytest.raises(ValidationError, match=r"softserve\[mcp\]"):
+        Settings(protocols="native,mcp")
 
 
 def test_a_protocol_that_is_off_is_not_imported():
