@@ -20,6 +20,7 @@ from benchmarks.hostile.bodies import BODIES
 from benchmarks.hostile.connections import CONNECTIONS, SLOW
 from benchmarks.hostile.deadlines import DEADLINES
 from benchmarks.hostile.images import IMAGES
+from benchmarks.hostile.protocols import PROTOCOLS
 from benchmarks.hostile.results import RESULTS
 from benchmarks.hostile.texts import TEXTS
 from benchmarks.hostile.translations import TRANSLATIONS
@@ -48,6 +49,7 @@ FAMILIES: dict[str, Sequence[Attack]] = {
     "results": RESULTS,
     "translations": TRANSLATIONS,
     "images": IMAGES,
+    "protocols": PROTOCOLS,
 }
 
 
