@@ -19,7 +19,7 @@ from service.api.endpoint import answer
 from service.engine.served_model import ServedModel, names_of
 from service.protocols.open_inference.tensors import Tensor
 
-__all__ = ["OPERATIONS", "TOKEN_OPERATIONS", "Call", "Operation", "Spec"]
+__all__ = ["IMAGE_OPERATIONS", "OPERATIONS", "TOKEN_OPERATIONS", "Call", "Operation", "Spec"]
 
 _BEAM_SIZE = 5
 
@@ -180,6 +180,28 @@ async def _generate(call: Call) -> list[Tensor]:
         _numbers("score", "FP32", "f4", [each.score for each in best]),
     ]
 
+
+async def _classify_images(call: Call) -> list[Tensor]:
+    top_k = call.whole("top_k", 5)
+    results = await call.answered(
+        "classify",
+        call.inputs["image"].contents(),
+        lambda model, image: model.query(image, top_k),
+        items_per_input=lambda model: min(top_k or 1, len(model.labels)),
+        reads="image",
+    )
+    return _ranked("label", "probability", [[(each.label, each.probability) for each in one.labels] for one in results])
+
+
+IMAGE_OPERATIONS: Mapping[str, Operation] = {
+    "classify": Operation(
+        outputs=(Spec("label", "BYTES", (-1, -1)), Spec("probability", "FP32", (-1, -1))),
+        parameters=frozenset({"top_k"}),
+        run=_classify_images,
+        classes="probability",
+    ),
+}
+"""The operations of models that read images: PNG or JPEG files."""
 
 OPERATIONS: Mapping[str, Operation] = {
     "classify": Operation(

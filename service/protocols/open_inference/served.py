@@ -12,7 +12,14 @@ from service.api.requests import timeout_of
 from service.auth import require_administrator
 from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel
-from service.protocols.open_inference.operations import OPERATIONS, TOKEN_OPERATIONS, Call, Operation, Spec
+from service.protocols.open_inference.operations import (
+    IMAGE_OPERATIONS,
+    OPERATIONS,
+    TOKEN_OPERATIONS,
+    Call,
+    Operation,
+    Spec,
+)
 from service.protocols.open_inference.tensors import InferRequest, RequestedOutput, Tensor
 
 __all__ = ["InferenceModel", "check_administrator", "find_model", "inference_models"]
@@ -21,6 +28,13 @@ _TOKENS = ".tokens"
 """Ending of the names of models that read token ids."""
 _TEXT = (Spec("text", "BYTES", (-1,)),)
 _IDS = (Spec("input_ids", "INT64", (-1, -1)), Spec("lengths", "INT64", (-1,)))
+_IMAGE = (Spec("image", "BYTES", (-1,)),)
+_FORMS: Sequence[tuple[str, str, Sequence[Spec], Mapping[str, Operation]]] = (
+    ("", "text", _TEXT, OPERATIONS),
+    ("", "image", _IMAGE, IMAGE_OPERATIONS),
+    (_TOKENS, "text", _IDS, TOKEN_OPERATIONS),
+)
+"""What clients see of a model: the ending of its name, what it reads, its inputs, its operations."""
 _OPTIONAL = frozenset({"lengths"})
 _IGNORED = frozenset({"timeout", "priority", "binary_data_output"})
 """Parameters of every request."""
@@ -97,8 +111,8 @@ class InferenceModel:
                 raise HTTPException(400, f"input {spec.name!r} is missing")
         if any(0 in tensor.shape for tensor in inputs.values()):
             raise HTTPException(400, "an input is empty")
-        if self.inputs is _TEXT and sum(size > 1 for size in inputs["text"].shape) > 1:
-            raise HTTPException(400, "input 'text' must have one dimension: texts")
+        if self.inputs is not _IDS and sum(size > 1 for size in next(iter(inputs.values())).shape) > 1:
+            raise HTTPException(400, f"input {self.inputs[0].name!r} must have one dimension")
 
     def _chosen(self, outputs: Sequence[RequestedOutput]) -> list[Operation]:
         """Return the operations that have the outputs, as few as possible."""
@@ -143,12 +157,12 @@ def _timing(parameters: Mapping[str, Any]) -> tuple[int | None, str | None]:
 
 def inference_models(served: Iterable[ServedModel]) -> list[InferenceModel]:
     """Return the models that clients see."""
-    texts = [each for each in served if each.model.reads == "text"]
+    models = list(served)
     found: dict[tuple[str, int], InferenceModel] = {}
-    for ending, inputs, known in (("", _TEXT, OPERATIONS), (_TOKENS, _IDS, TOKEN_OPERATIONS)):
-        for each in texts:
+    for ending, reads, inputs, known in _FORMS:
+        for each in models:
             operations = {name: known[name] for name in each.model.offers if name in known}
-            if operations and (not ending or _reads_ids(each)):
+            if operations and each.model.reads == reads and (not ending or _reads_ids(each)):
                 model = InferenceModel(each.manifest.name + ending, each, inputs, operations)
                 found.setdefault((model.name, each.manifest.version), model)
     return [found[key] for key in sorted(found)]

@@ -95,12 +95,16 @@ class Tensor:
     shape: tuple[int, ...]
     values: Array | Sequence[bytes]
 
-    def texts(self) -> list[str]:
-        """Return the elements of a tensor of texts; raises `HTTPException` where they are none."""
+    def contents(self) -> list[bytes]:
+        """Return the elements of a tensor of BYTES; raises `HTTPException` where it is another."""
         if isinstance(self.values, np.ndarray):
             raise _malformed(f"input {self.name!r} must be of datatype BYTES, not {self.datatype}")
+        return list(self.values)
+
+    def texts(self) -> list[str]:
+        """Return the elements of a tensor of texts; raises `HTTPException` where they are none."""
         try:
-            return [each.decode() for each in self.values]
+            return [each.decode() for each in self.contents()]
         except UnicodeDecodeError:
             raise _malformed(f"input {self.name!r}: a text is not UTF-8") from None
 
