@@ -75,7 +75,7 @@ def _completions() -> Iterator[Attack]:
         return eight(lambda client: server.post(path, bodies[client], _DEADLINE))
 
     yield attack("eight clients x 20 texts of 100 tokens", clients, *_LEGAL, **(legal | {"max_stall": None}))
-    yield attack("50 streams that nobody reads", _unread_streams, SILENT, **legal)
+    yield attack("50 streams that no client reads", _unread_streams, SILENT, **legal)
     yield attack("50 streams whose clients leave", _left_streams, SILENT, **legal)
     yield attack("tokenize 1 MB", _post("/tokenize", lambda: {"prompt": "a " * 500_000}), 400)
     yield attack("detokenize token ids", _post("/detokenize", lambda: {"tokens": [2] * _IDS}), 400)

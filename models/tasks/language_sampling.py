@@ -20,9 +20,9 @@ class DrawQuery(SinglePart):
     """A text that goes on by one token."""
 
     tokens: tuple[int, ...]
-    """What the network reads; never empty."""
+    """The tokens that the network reads; never empty."""
     after: Prefix | None = None
-    """What it has read before."""
+    """The state after the text that the network has read before."""
     temperature: float = 0.0
     """0 for the most probable token."""
     top_p: float = 1.0
@@ -48,7 +48,7 @@ class Drawn:
 
     token: int
     log_probability: float
-    """Of the model's distribution, whatever the temperature."""
+    """The token's log-probability in the model's distribution, at temperature 1."""
     alternatives: tuple[tuple[int, float], ...]
     """The most probable tokens and their log-probabilities; fewer where others have probability 0."""
     prefix: Prefix
@@ -58,7 +58,7 @@ class Drawn:
 def drawn_place(log_probabilities: Array, query: DrawQuery) -> int:
     """Return the place in `log_probabilities` (`[K]`) of the token that a query draws.
 
-    What is left out of the distribution has minus infinity. `temperature` and `top_p` are those of Holtzman et al.
+    Excluded tokens have minus infinity. `temperature` and `top_p` are those of Holtzman et al.
     2020, "The Curious Case of Neural Text Degeneration", section 3.
     """
     if query.temperature == 0:

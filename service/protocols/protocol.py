@@ -33,7 +33,7 @@ class Protocol:
     open_paths: tuple[str, ...] = ()
     """Regular expressions of whole paths that need no key."""
     run: Callable[[FastAPI], AbstractAsyncContextManager[None]] = _nothing
-    """What runs besides the routes while the application does."""
+    """A server or task that runs while the application does."""
 
 
 def load_protocols(names: Iterable[str]) -> list[Protocol]:

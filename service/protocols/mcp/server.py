@@ -62,7 +62,7 @@ async def _list(context: Any, params: Any) -> ListToolsResult:
 
 
 async def _call(context: Any, params: CallToolRequestParams) -> CallToolResult:
-    """Answer a call; what is wrong with it is said in the result, where the calling model reads it."""
+    """Answer a call; errors are in the result, where the calling model reads them."""
     request: Request = context.request
     tool = TOOLS.get(params.name)
     if tool is None:

@@ -131,7 +131,7 @@ async def _content(request: Request) -> bytes:
     if encoding == "identity":
         return content
     most = request.app.state.settings.max_body_bytes
-    await reserve_body(request, most)  # what it becomes is known only once it is decompressed
+    await reserve_body(request, most)  # the decompressed length is not known yet
     resources: Resources = request.app.state.resources
     return await asyncio.get_running_loop().run_in_executor(resources.encoder, decompressed, content, encoding, most)
 

@@ -1,4 +1,4 @@
-"""Compressed bodies: gzip and deflate, each bounded by what it may become."""
+"""Compressed bodies: gzip and deflate, each with a bound on its decompressed length."""
 
 import zlib
 from collections.abc import Mapping

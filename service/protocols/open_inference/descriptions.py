@@ -1,4 +1,4 @@
-"""What Open Inference tells of the server and its models, as JSON has it."""
+"""Open Inference's descriptions of the server and its models, as JSON."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -34,7 +34,7 @@ _FORMS: Sequence[tuple[str, str, Sequence[Spec], Mapping[str, Operation]]] = (
     ("", "image", _IMAGE, IMAGE_OPERATIONS),
     (_TOKENS, "text", _IDS, TOKEN_OPERATIONS),
 )
-"""What clients see of a model: the ending of its name, what it reads, its inputs, its operations."""
+"""The forms in which clients see a model: ending of its name, kind of input, inputs, operations."""
 _OPTIONAL = frozenset({"lengths"})
 _IGNORED = frozenset({"timeout", "priority", "binary_data_output"})
 """Parameters of every request."""

@@ -90,9 +90,7 @@ async def completions(request: Request) -> Response:
     }
     if fields.stream:
         growing = job.grow()
-        first: list[Continuation] = await anext(
-            growing, []
-        )  # what is wrong with a request shows before its answer begins
+        first: list[Continuation] = await anext(growing, [])  # an invalid request is refused before its answer begins
         events = _events(job, head, first, growing)
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
     async for _ in job.grow():

@@ -1,4 +1,4 @@
-"""Tools answer as the native endpoints do, and say what is wrong with a call."""
+"""Tools answer as the native endpoints do; errors are in their results."""
 
 import pytest
 from fastapi.testclient import TestClient

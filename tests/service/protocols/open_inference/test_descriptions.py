@@ -1,4 +1,4 @@
-"""What Open Inference tells of the server and its models."""
+"""Open Inference's descriptions of the server and its models."""
 
 from service.protocols.open_inference import descriptions
 from service.protocols.open_inference.served import find_model
