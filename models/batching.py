@@ -43,7 +43,7 @@ def _starts(lengths: Sequence[int], fixed: float, max_items: int, max_tokens: in
     following = 0  # index in the queue of the start that takes over from the cheapest one
     for start, length in enumerate(lengths):
         if length != previous:
-            room, previous = min(max_items, max_tokens // (length or 1)) or 1, length
+            room, previous = (min(max_items, max_tokens // length) or 1) if length else max_items, length
         own, end = cost + fixed - length * start, start + 1
         takes_over = end
         while queue:

@@ -49,6 +49,10 @@ class ModelStore:
         """Return the manifest of a model, its files unchecked."""
         return read_manifest(self.path(name, version))
 
+    def offers(self, name: str) -> tuple[str, ...]:
+        """Return the operations that a model offers, such as `classify`."""
+        return TASKS[self.manifest(name).task].offers
+
     def path(self, name: str, version: int | None = None) -> Path:
         """Return the directory of a bundle: `"name"` is the newest version, `"name:1"` version 1.
 

@@ -1,5 +1,9 @@
-"""`softserve`: serve models, inspect bundles, measure them."""
+"""`softserve`: serve models, use them without a server, inspect bundles, measure them.
 
+Exit status: 0, 1 where something failed, 2 for wrong usage, 130 where it was interrupted.
+"""
+
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,11 +13,13 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from models import ModelError
-from models.reading import read_manifest, validate
 from service.auth import KeyFileError
 from service.bench.command import bench
 from service.bench.options import UsageError
 from service.multiprocess import serve_multiprocess
+from service.offline import options as offline
+from service.offline.command import classify, next_word, score, translate
+from service.offline.model_list import models, print_bundle
 from service.server import serve
 from service.settings import Settings
 
@@ -22,28 +28,7 @@ __all__ = ["main"]
 
 def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:
     """Check a bundle directory against its manifest and print its contents; exit status 1 where anything is wrong."""
-    problems = validate(bundle.resolve())
-    for problem in problems:
-        print(f"wrong: {problem}")
-    if problems:
-        return 1
-    manifest = read_manifest(bundle.resolve())
-    layer = ", ".join(kernel.name for kernel in manifest.softmax.kernels)
-    if manifest.softmax.sparse_k is not None:
-        layer += f"; sparse-softmax over the {manifest.softmax.sparse_k} best"
-    size = sum((bundle / name).stat().st_size for name in manifest.files)
-    print(f"{manifest.name}:{manifest.version}  {manifest.task}  {manifest.description}")
-    print(f"output layer   {layer}")
-    for name, value in manifest.config.description().items():
-        print(f"{name:<14} {value}")
-    print(f"licence        {manifest.licence}")
-    print(f"files          {len(manifest.files)}, {size / 1e6:.1f} MB, all checksums match")
-    for_devices = sorted({(kind, file) for graph in manifest.graphs.values() for kind, file in graph.devices.items()})
-    for kind, file in for_devices:
-        print(f"graph for {kind} {file}")
-    for quality in manifest.quality:
-        print(f"{quality.metric:<14} {quality.value:.2f} on {quality.dataset}, {quality.split}")
-    return 0
+    return print_bundle(bundle.resolve())
 
 
 def main() -> None:
@@ -51,9 +36,15 @@ def main() -> None:
     try:
         environment = Settings()
         sys.exit(_run(environment))
-    except UsageError as error:
+    except (UsageError, offline.UsageError) as error:
         print(f"softserve: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("softserve: interrupted; complete lines were written", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # what reads the output has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         sys.exit("softserve: " + "; ".join(wrong))
@@ -72,8 +63,8 @@ def _run(environment: Settings) -> int:
         """
         return serve(settings) if settings.workers == 1 else serve_multiprocess(settings)
 
-    app.command(inspect)
-    app.command(bench)
+    for command in (next_word, score, translate, classify, models, inspect, bench):
+        app.command(command)
     return int(app.cli(prog="softserve", description=__doc__))
 
 

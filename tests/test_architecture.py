@@ -145,6 +145,7 @@ TASK_DIRECTORIES = (
     "service/protocols/open_inference/operations.py",
     "service/protocols/openai/",
     "service/protocols/mcp/tools.py",
+    "service/offline/operations.py",
 )
 """Directories whose files describe one task each, tables of operations, and a protocol for one task."""
 NEUTRAL = [path for path in MODULES if not path.as_posix().startswith(TASK_DIRECTORIES)]

@@ -41,7 +41,7 @@ def busy(serve, gate, pool, metric, wait_until):
 def test_a_deadline_that_passes_in_the_queue(busy, gate, detail_of, metric):
     service = busy()
     patient = service.queue(context="patient")
-    late = next_word(service.client, context="late", headers={"X-Request-Timeout-Ms": "100"})
+    late = next_word(service.client, context="late", headers={"X-Request-Timeout-Ms": "500"})
     assert "deadline" in detail_of(late, 504)  # while the batch before it still runs
     gate.opened.set()
     assert results(patient.result())[0]["context"] == "patient"

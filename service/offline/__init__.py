@@ -1,0 +1,1 @@
+"""Models on the command line, without a server: files or standard input in, a line for each text out."""

@@ -1,0 +1,81 @@
+"""Results of many texts, in this process: similar lengths together, in several threads."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+from models import QueryError
+from models.batching import split
+from models.decoding.sequence_to_sequence import Decoder
+from models.tasks.model import Model
+
+__all__ = ["WINDOW", "Failed", "compute"]
+
+WINDOW = 4096
+"""Texts that are sorted by length together: more hardly make batches more alike."""
+_PART = 512
+"""Texts of one decoding. At its end slots are free, a small part of them in so many texts."""
+_MOST_ITEMS, _MOST_TOKENS = 32, 4096
+_FIXED_COST = 8
+"""The cost of a batch in tokens, besides its own."""
+
+Failed = QueryError
+"""The result of a text that was refused."""
+
+
+def compute(
+    model: Model[Any], operation: str, query: Callable[[str], Any], texts: Sequence[str], threads: int
+) -> Iterator[list[tuple[int, Any]]]:
+    """Yield results as they are computed, each with the place of its text; that of a refused text is its `QueryError`.
+
+    `threads` parts are computed at once; a continuous decoder of the model must be loaded for as many.
+    """
+    queries: dict[int, Any] = {}
+    refused: list[tuple[int, Any]] = []
+    for place, text in enumerate(texts):
+        try:
+            queries[place] = query(text)
+        except QueryError as error:
+            refused.append((place, error))
+    if refused:
+        yield refused
+    lengths = {place: sum(part.length for part in each.parts()) for place, each in queries.items()}
+    order = sorted(queries, key=lambda place: -lengths[place])
+    run = _decoded if model.continuous else _batched
+    pool = ThreadPoolExecutor(threads)
+    try:
+        groups = _groups(model, order, lengths)
+        yield from pool.map(lambda group: run(model, operation, [(place, queries[place]) for place in group]), groups)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _groups(model: Model[Any], order: Sequence[int], lengths: dict[int, int]) -> Iterator[list[int]]:
+    """Yield the places of texts that are computed together, in descending order of length."""
+    if model.continuous:
+        left = iter(order)
+        while group := list(islice(left, _PART)):
+            yield group
+        return
+    start = 0
+    ends = split([lengths[place] for place in order], fixed=_FIXED_COST, max_items=_MOST_ITEMS, max_tokens=_MOST_TOKENS)
+    for end in ends:
+        yield list(order[start:end])
+        start = end
+
+
+def _batched(model: Model[Any], operation: str, queries: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    parts = [part for _, query in queries for part in query.parts()]
+    return _results(model, queries, model.operations[operation](parts) if parts else [])
+
+
+def _decoded(model: Model[Any], operation: str, queries: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    del operation  # a decoder has one
+    decoder: Decoder = model.decoder  # type: ignore[attr-defined]
+    return _results(model, queries, decoder.search([part for _, query in queries for part in query.parts()]))
+
+
+def _results(model: Model[Any], queries: Sequence[tuple[int, Any]], outputs: Sequence[Any]) -> list[tuple[int, Any]]:
+    left = iter(outputs)
+    return [(place, model.result(query, list(islice(left, len(query.parts()))))) for place, query in queries]

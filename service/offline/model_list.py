@@ -1,0 +1,87 @@
+"""`softserve models`: which models there are, what they are, and whether their files are whole."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from models import ModelStore
+from models.reading import read_manifest, validate
+from service.offline.options import UsageError
+from service.settings import BUNDLED
+
+__all__ = ["models", "print_bundle"]
+
+
+def models(
+    action: Annotated[Literal["list", "show", "verify"], tyro.conf.Positional] = "list",
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME[:VERSION]...]")] = (),
+    model_dirs: tuple[Path, ...] = (BUNDLED,),
+) -> int:
+    """List the models in directories, show one, or verify the checksums of their files.
+
+    Exit status 1 where a bundle is damaged.
+
+    Args:
+        action: list prints a line for each; show all of a bundle's facts; verify reads every file.
+        names: Models to show or verify, by default all.
+        model_dirs: Directories of bundles, as in `softserve serve`.
+    """
+    store = ModelStore(*model_dirs)
+    if action == "list":
+        if names:
+            raise UsageError("list takes no names; show and verify do")
+        _print_list(store)
+        return 0
+    paths = [store.path(name) for name in names] or sorted(store.paths())
+    if action == "show":
+        return max((print_bundle(path) for path in paths), default=0)
+    return max((_verify(path) for path in paths), default=0)
+
+
+def _print_list(store: ModelStore) -> None:
+    rows = [("model", "task", "commands", "description")]
+    for path in sorted(store.paths()):
+        manifest = read_manifest(path)
+        offers = ", ".join(store.offers(f"{manifest.name}:{manifest.version}"))
+        rows.append((f"{manifest.name}:{manifest.version}", manifest.task, offers, manifest.description))
+    _print_columns(rows)
+
+
+def _print_columns(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _verify(path: Path) -> int:
+    problems = validate(path)
+    print(f"{path.parent.name}:{path.name}  {'; '.join(problems) if problems else 'all checksums match'}")
+    return 1 if problems else 0
+
+
+def print_bundle(path: Path) -> int:
+    """Print what a bundle holds, or what is wrong with it; return the exit status."""
+    problems = validate(path)
+    for problem in problems:
+        print(f"wrong: {problem}")
+    if problems:
+        return 1
+    manifest = read_manifest(path)
+    layer = ", ".join(kernel.name for kernel in manifest.softmax.kernels)
+    if manifest.softmax.sparse_k is not None:
+        layer += f"; sparse-softmax over the {manifest.softmax.sparse_k} best"
+    size = sum((path / name).stat().st_size for name in manifest.files)
+    print(f"{manifest.name}:{manifest.version}  {manifest.task}  {manifest.description}")
+    print(f"output layer   {layer}")
+    for name, value in manifest.config.description().items():
+        print(f"{name:<14} {value}")
+    print(f"licence        {manifest.licence}")
+    print(f"files          {len(manifest.files)}, {size / 1e6:.1f} MB, all checksums match")
+    for_devices = sorted({(kind, file) for graph in manifest.graphs.values() for kind, file in graph.devices.items()})
+    for kind, file in for_devices:
+        print(f"graph for {kind} {file}")
+    for quality in manifest.quality:
+        print(f"{quality.metric:<14} {quality.value:.2f} on {quality.dataset}, {quality.split}")
+    return 0

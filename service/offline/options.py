@@ -1,0 +1,52 @@
+"""Options that the commands of `service.offline` share."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from service.settings import BUNDLED
+
+__all__ = ["FileOptions", "ModelOptions", "UsageError"]
+
+OutputFormat = Literal["auto", "table", "tsv", "jsonl"]
+
+
+class UsageError(Exception):
+    """Options or inputs that do not fit; the command's exit status is 2."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelOptions:
+    """The model and the device that it runs on."""
+
+    model: Annotated[str | None, tyro.conf.arg(metavar="NAME[:VERSION]")] = None
+    """Such as next-word or next-word:2; optional where one model is made for the command."""
+    model_dirs: tuple[Path, ...] = (BUNDLED,)
+    """Directories of bundles, as in `softserve serve`; the first one that has a model wins."""
+    device: str = "cpu"
+    """cpu, or a GPU: cuda or cuda:1."""
+    threads: int | None = None
+    """Threads that compute, by default one for each processor."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileOptions:
+    """Inputs and outputs."""
+
+    input_format: Literal["auto", "text", "tsv", "jsonl"] = "auto"
+    """Format of the input, by default that of the file's ending: .tsv, .jsonl; others, and standard input, have a text
+    on each line."""
+    column: int = 1
+    """Column of the texts in tab-separated values."""
+    field: str = "text"
+    """Field of the texts in JSON lines."""
+    output: Path | None = None
+    """File to write, by default standard output."""
+    format: OutputFormat = "auto"
+    """Format of the output: by default a table on a terminal, elsewhere tab-separated values, a line for each text."""
+    resume: bool = False
+    """Go on after the complete lines that --output has."""
+    truncate: bool = False
+    """Cut texts that are too long, which are errors otherwise."""

@@ -1,0 +1,68 @@
+"""A line for each result: tab-separated values, JSON, or columns that a person reads."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from service.offline.options import FileOptions, UsageError
+
+__all__ = ["Shown", "line_of", "opened_output"]
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+class Shown:
+    """A result: its cells, and the same as a JSON object."""
+
+    def __init__(self, cells: Sequence[object], record: Mapping[str, Any]) -> None:
+        self.cells, self.record = cells, record
+
+
+def line_of(shown: Shown, form: str) -> str:
+    """Return a result as a line without its end; tabs and line ends within it are escaped."""
+    if form == "jsonl":
+        return json.dumps(shown.record, ensure_ascii=False)
+    cells = [f"{cell:.4f}" if isinstance(cell, float) else str(cell).translate(_ESCAPES) for cell in shown.cells]
+    return ("  " if form == "table" else "\t").join(cells)
+
+
+@contextmanager
+def opened_output(options: FileOptions) -> Iterator[tuple[TextIO, int, str]]:
+    """Yield the output, the number of lines that it has already, and the format.
+
+    Raises `UsageError` for `resume` without a file, and for a file that is there without `resume`.
+    """
+    form = options.format
+    if options.output is None:
+        if options.resume:
+            raise UsageError("--resume needs --output")
+        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+        yield sys.stdout, 0, ("table" if sys.stdout.isatty() else "tsv") if form == "auto" else form
+        return
+    done = _complete_lines(options.output, resume=options.resume)
+    with options.output.open("a", encoding="utf-8", newline="\n") as file:
+        yield file, done, _by_ending(options.output) if form == "auto" else form
+
+
+def _by_ending(file: Path) -> str:
+    return "jsonl" if file.suffix.lower() in (".jsonl", ".ndjson") else "tsv"
+
+
+def _complete_lines(file: Path, *, resume: bool) -> int:
+    """Return the number of complete lines of an output, of which a part of a line is cut off."""
+    if not file.exists():
+        return 0
+    if not resume:
+        raise UsageError(f"{file} is there already: --resume goes on with it")
+    with file.open("r+b") as content:
+        count = end = 0
+        for line in content:
+            if not line.endswith(b"\n"):
+                break
+            count, end = count + 1, end + len(line)
+        os.ftruncate(content.fileno(), end)
+    return count

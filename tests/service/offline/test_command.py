@@ -1,0 +1,82 @@
+"""The commands as processes: streams, exit statuses, interruption."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "service.cli", *map(str, arguments)]
+
+
+def run(*arguments, given=""):
+    environment = {**os.environ, "PYTHONUTF8": "0", "LC_ALL": "C"}
+    return subprocess.run(
+        command(*arguments), input=given, capture_output=True, encoding="utf-8", env=environment, check=False
+    )
+
+
+def test_texts_and_standard_input():
+    found = run("next-word", "we had a very", "--top-k", "1")
+    assert (found.returncode, found.stdout.split()[0]) == (0, "good")
+    found = run("translate", given="Guten Morgen!\nSchöne Grüße\n")
+    assert (found.returncode, found.stdout.splitlines()[0], len(found.stdout.splitlines())) == (0, "Good morning!", 2)
+    found = run("classify", "--format", "jsonl", given='{"body": "play some music"}\n')
+    assert found.stdout.startswith('{"text": "{')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["next-word"], 2, "give a text"),
+        (["score", "nothing.txt"], 2, "nothing.txt is no file"),
+        (["score", "--text", "a", "--model", "intents"], 2, "not for score"),
+        (["score", "--text", "a", "--model", "nope"], 1, "unknown model 'nope'"),
+        (["score", "--text", "a", "--output", "x"], 2, "give texts on the command line, or files"),
+        (["score", "--text", "a " * 5000], 1, "line 1"),
+        (["score", "--wrong"], 2, "--wrong"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(arguments, status, words):
+    found = run(*arguments)
+    assert found.returncode == status
+    assert words in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_a_reader_that_ends_is_no_error(tmp_path):
+    (tmp_path / "in.txt").write_text("a\n" * 20_000)
+    score = command("score", tmp_path / "in.txt")
+    with subprocess.Popen(score, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_an_interrupted_run_loses_and_doubles_no_line(tmp_path):
+    texts = [f"Ich habe {number} Bücher und {'sehr ' * (number % 5)}viel Zeit." for number in range(2500)]
+    (tmp_path / "in.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    output = tmp_path / "out.jsonl"
+    arguments = command("translate", tmp_path / "in.txt", "--output", output, "--beam-size", "1", "--resume")
+    interrupted = 0
+    for _ in range(20):
+        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
+        before = output.stat().st_size if output.exists() else 0
+        while process.poll() is None and (not output.exists() or output.stat().st_size == before):
+            time.sleep(0.01)
+        if interrupted < 2:
+            process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=300)[1]
+        if process.returncode == 0:
+            break
+        interrupted += 1
+        assert process.returncode == 130
+        assert "interrupted" in errors
+    lines = output.read_text(encoding="utf-8").splitlines()
+    assert interrupted > 0
+    assert [line.split('"')[3] for line in lines] == texts

@@ -1,0 +1,35 @@
+"""`softserve models`."""
+
+import shutil
+
+import pytest
+
+from service.offline.model_list import models
+from service.offline.options import UsageError
+from service.settings import BUNDLED
+
+
+def test_models_are_listed(capsys):
+    assert models("list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["model", "task", "commands", "description"]
+    assert {line.split(":")[0] for line in lines[1:]} == {"next-word", "de-en", "intents"}
+    with pytest.raises(UsageError, match="list takes no names"):
+        models("list", ("intents",))
+
+
+def test_one_is_shown(capsys):
+    assert models("show", ("intents",)) == 0
+    assert "output layer" in capsys.readouterr().out
+
+
+def test_damage_is_found(tmp_path, capsys):
+    shutil.copytree(BUNDLED / "intents", tmp_path / "intents")
+    assert models("verify", model_dirs=(tmp_path,)) == 0
+    assert "all checksums match" in capsys.readouterr().out
+    (version,) = (tmp_path / "intents").iterdir()
+    with (version / "weights.bin").open("r+b") as file:
+        file.write(b"\xff\x00")
+    assert models("verify", ("intents",), (tmp_path,)) == 1
+    assert models("show", ("intents",), (tmp_path,)) == 1
+    assert "weights.bin" in capsys.readouterr().out

@@ -1,0 +1,36 @@
+"""Lines of results, and files that are gone on with."""
+
+import json
+
+import pytest
+
+from service.offline.options import FileOptions, UsageError
+from service.offline.outputs import Shown, line_of, opened_output
+
+SHOWN = Shown(("a\tb\nc\\", 0.123456, ""), {"text": "ü", "value": 0.5})
+
+
+def test_a_result_is_one_line():
+    assert line_of(SHOWN, "tsv") == "a\\tb\\nc\\\\\t0.1235\t"
+    assert json.loads(line_of(SHOWN, "jsonl")) == {"text": "ü", "value": 0.5}
+    assert "\n" not in line_of(SHOWN, "table")
+
+
+def test_an_output_goes_on_after_its_complete_lines(tmp_path):
+    path = tmp_path / "out.jsonl"
+    path.write_bytes(b"one\ntwo\nthr")
+    with opened_output(FileOptions(output=path, resume=True)) as (file, done, form):
+        file.write("three\n")
+    assert (done, form, path.read_text()) == (2, "jsonl", "one\ntwo\nthree\n")
+
+
+def test_a_new_output_is_empty_and_an_old_one_kept(tmp_path):
+    path = tmp_path / "out.txt"
+    with opened_output(FileOptions(output=path, resume=True)) as (file, done, form):
+        file.write("one\n")
+    assert (done, form) == (0, "tsv")
+    with pytest.raises(UsageError, match="--resume goes on with it"), opened_output(FileOptions(output=path)):
+        pass
+    assert path.read_text() == "one\n"
+    with pytest.raises(UsageError, match="--resume needs --output"), opened_output(FileOptions(resume=True)):
+        pass
