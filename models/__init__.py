@@ -11,6 +11,7 @@ from models.errors import (
     QueryError,
     TextTooLongError,
     UnknownModelError,
+    UnsuitableModelError,
     UnsupportedDeviceError,
 )
 from models.store import ModelStore
@@ -33,5 +34,6 @@ __all__ = [
     "TextTooLongError",
     "Translator",
     "UnknownModelError",
+    "UnsuitableModelError",
     "UnsupportedDeviceError",
 ]

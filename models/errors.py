@@ -8,6 +8,7 @@ __all__ = [
     "QueryError",
     "TextTooLongError",
     "UnknownModelError",
+    "UnsuitableModelError",
     "UnsupportedDeviceError",
 ]
 
@@ -34,6 +35,25 @@ class UnknownModelError(ModelError, LookupError):
         self.known = tuple(known)
         shown = name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…"
         super().__init__(f"unknown model {shown!r}; known models: {', '.join(self.known) or 'none'}")
+
+
+class UnsuitableModelError(UnknownModelError):
+    """No model, or not the named one, offers an operation; `known` lists those that do."""
+
+    def __init__(
+        self, operation: str, known: Iterable[str], name: str | None = None, offers: Iterable[str] = ()
+    ) -> None:
+        """`name` is that of a model which `offers` other operations; none where no model was named."""
+        self.known = tuple(known)
+        suitable = ", ".join(self.known) or "none"
+        if name is not None:
+            offered = ", ".join(offers)
+            text = f"the model {name!r} is for {offered}, not for {operation}; models for {operation}: {suitable}"
+        elif self.known:
+            text = f"there are several models for {operation}, name one: {suitable}"
+        else:
+            text = f"there is no model for {operation}"
+        ModelError.__init__(self, text)
 
 
 class QueryError(ModelError, ValueError):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from models import UnknownModelError
+from models import UnknownModelError, UnsuitableModelError
 from service.engine.loading import Loader, key_of
 from service.engine.resources import Resources
 from service.engine.served_model import Key, ServedModel, full_names, names_of
@@ -37,10 +37,16 @@ class Registry:
         resources: Resources | None = None,
         loader: Loader | None = None,
     ) -> None:
-        """Select the configured models; raises `FileNotFoundError` for a missing directory, `UnknownModelError`."""
+        """Select the configured models; raises `UnknownModelError`, `FileNotFoundError` for a missing directory, and
+        for one without models that could not get any later."""
         self.loader = loader or Loader(settings, metrics, resources or Resources(settings))
         self._metrics = metrics
         self._paths = self.loader.configured()
+        if not self._paths and not settings.watch_seconds and settings.admin_keys is None:
+            directories = ", ".join(map(str, settings.model_dirs))
+            raise FileNotFoundError(
+                f"no model in {directories}: bundles are directories NAME/VERSION with a manifest.json"
+            )
         self._expected = {key_of(path) for path in self._paths}
         self.pinned: set[Key] = set()
         """Models that an administrator loaded, which stay although a newer version appears."""
@@ -112,8 +118,12 @@ class Registry:
             return offering[found]
         if not self._loaded:
             raise NotReady("a model failed to load") if self.failure else NotReady
-        unnamed = f"(none named, and {len(offering)} offer {operation} of {reads}s)"
-        raise UnknownModelError(name or unnamed, full_names(offering))
+        wanted = operation if reads == "text" else f"{operation} ({reads}s)"
+        named = next((served for key, served in self._served.items() if name in names_of(key)), None)
+        if name is None or named is not None:
+            offers = () if named is None else named.model.offers
+            raise UnsuitableModelError(wanted, full_names(offering), name, offers)
+        raise UnknownModelError(name, full_names(offering))
 
     async def add(self, name: str) -> ServedModel:
         """Load a model from disk, `"name"` (its newest version) or `"name:version"`; a served one is loaded again.

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from models import ModelStore, QueryError, UnknownModelError
+from models import ModelStore, QueryError, UnsuitableModelError
 from models.backend.cpus import usable_cpus
 from models.tasks.model import Model
 from service.offline.computing import WINDOW, compute
@@ -99,7 +99,7 @@ def _loaded(operation: Operation, options: ModelOptions) -> tuple[Model[Any], in
     store = ModelStore(*options.model_dirs)
     name = options.model or _only_model(store, operation.name)
     if operation.name not in (offers := store.offers(name)):
-        raise UsageError(f"{name} is a model for {', '.join(offers)}, not for {operation.name}")
+        raise UnsuitableModelError(operation.name, _offering(store, operation.name), name, offers)
     cpus = options.threads or usable_cpus()
     at_once = cpus if options.device == "cpu" else 1
     model: Model[Any] = store.load(name, device=options.device, threads=cpus, parallel=at_once)
@@ -107,7 +107,12 @@ def _loaded(operation: Operation, options: ModelOptions) -> tuple[Model[Any], in
 
 
 def _only_model(store: ModelStore, operation: str) -> str:
-    offering = [name for name in store.versions() if operation in store.offers(name)]
+    offering = _offering(store, operation)
     if len(offering) == 1:
         return offering[0]
-    raise UnknownModelError(f"(none named, and {len(offering)} offer {operation})", offering)
+    raise UnsuitableModelError(operation, offering)
+
+
+def _offering(store: ModelStore, operation: str) -> list[str]:
+    """Return the names of the models that offer an operation."""
+    return [name for name in store.versions() if operation in store.offers(name)]

@@ -3,7 +3,7 @@ import inspect
 import pytest
 
 from models import errors
-from models.errors import BundleError, ModelError, QueryError, TextTooLongError, UnknownModelError
+from models.errors import BundleError, ModelError, QueryError, TextTooLongError, UnknownModelError, UnsuitableModelError
 
 
 def test_bundle_error_lists_its_problems():
@@ -17,6 +17,13 @@ def test_unknown_model_names_the_known_ones(known, text):
     error = UnknownModelError("x", iter(known))
     assert error.known == tuple(known)
     assert str(error) == f"unknown model 'x'; known models: {text}"
+
+
+def test_an_unsuitable_model_names_the_suitable_ones():
+    error = UnsuitableModelError("translate", ["de-en:2"], "intents", ("classify",))
+    assert str(error) == "the model 'intents' is for classify, not for translate; models for translate: de-en:2"
+    assert "several models for score, name one: a:1, b:1" in str(UnsuitableModelError("score", ["a:1", "b:1"]))
+    assert str(UnsuitableModelError("score", [])) == "there is no model for score"
 
 
 def test_too_long_a_text_names_length_limit_and_unit():

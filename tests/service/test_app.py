@@ -37,7 +37,7 @@ def test_an_unknown_model_is_refused_at_once():
 
 
 def test_the_openapi_schema_is_made_before_the_first_request(tmp_path):
-    app = create_app(Settings(model_dirs=(tmp_path,)))
+    app = create_app(Settings(model_dirs=(tmp_path,), watch_seconds=60))
     with TestClient(app) as client:
         made = app.openapi_schema
         assert made is not None
@@ -50,10 +50,12 @@ def test_settings_come_from_the_environment_without_others(monkeypatch):
 
 
 def test_a_directory_without_models_is_ready_and_knows_none(tmp_path, detail_of):
-    with TestClient(create_app(Settings(model_dirs=(tmp_path,)))) as client:
+    with TestClient(create_app(Settings(model_dirs=(tmp_path,), watch_seconds=60))) as client:
         assert client.get("/readyz").status_code == 200
         assert client.get("/v1/models").json() == {"models": [], "object": "list", "data": []}
-        assert "none" in detail_of(client.post("/v1/next-word", json={"context": "a"}), 404)
+        assert "there is no model for next-word" in detail_of(client.post("/v1/next-word", json={"context": "a"}), 404)
+    with pytest.raises(FileNotFoundError, match=r"no model in .*NAME/VERSION"):
+        create_app(Settings(model_dirs=(tmp_path,)))
 
 
 def test_the_root_leads_to_the_documentation(client):

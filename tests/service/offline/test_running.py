@@ -56,9 +56,11 @@ def test_a_run_goes_on_where_it_was(tmp_path):
 def test_a_model_is_found_by_what_it_offers(tmp_path, capsys):
     assert run_texts(operations.classify(1, truncate=False), ["play some music"], ONE, "tsv") == 0
     assert capsys.readouterr().out.startswith("play_music\t")
-    with pytest.raises(UsageError, match="intents is a model for classify, not for score"):
+    with pytest.raises(
+        UnknownModelError, match="'intents' is for classify, not for score; models for score: next-word"
+    ):
         run_texts(operations.score(truncate=False), ["a"], ModelOptions(model="intents"), "tsv")
-    with pytest.raises(UnknownModelError, match="none named, and 0 offer score"):
+    with pytest.raises(UnknownModelError, match="there is no model for score"):
         run_texts(operations.score(truncate=False), ["a"], ModelOptions(model_dirs=(tmp_path,)), "tsv")
     with pytest.raises(UsageError, match="is no file"):
         run_file(operations.score(truncate=False), tmp_path / "none.txt", ONE, FileOptions())

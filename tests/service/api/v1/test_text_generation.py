@@ -89,7 +89,7 @@ def test_too_long_a_text_can_be_cut(client):
 
 
 def test_other_tasks_are_not_served_by_it(client, detail_of):
-    assert "known models: none" in detail_of(client.post("/v1/translate", json={"text": "a"}), 404)
+    assert "there is no model for translate" in detail_of(client.post("/v1/translate", json={"text": "a"}), 404)
     assert "unknown model 'x'; known models: notes:1" in detail_of(generate(client, text="a", model="x"), 404)
 
 

@@ -228,7 +228,10 @@ def test_the_model_may_be_named(babbling, name):
 
 @pytest.mark.parametrize("name", [None, "next-word"])
 def test_a_service_without_translator_says_so(client, detail_of, name):
-    assert "known models: none" in detail_of(translate(client, text="a", model=name), 404)
+    detail = detail_of(translate(client, text="a", model=name), 404)
+    assert detail == f"the model {name!r} is for next-word, score, not for translate; models for translate: none" or (
+        name is None and detail == "there is no model for translate"
+    )
 
 
 def test_a_translator_has_no_next_words(babbling, detail_of):
