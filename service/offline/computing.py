@@ -12,9 +12,9 @@ from models.tasks.model import Model
 
 __all__ = ["WINDOW", "Failed", "compute"]
 
-WINDOW = 1024
+WINDOW = 4096
 """Texts that are sorted by length together, and written when all are there."""
-_PART = 256
+_PART = 512
 """Texts of one decoding. At its end slots are free, a small part of them in so many texts."""
 _MOST_ITEMS, _MOST_TOKENS = 32, 4096
 _FIXED_COST = 8

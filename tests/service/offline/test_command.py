@@ -59,10 +59,10 @@ def test_a_reader_that_ends_is_no_error(tmp_path):
 
 
 def test_an_interrupted_run_loses_and_doubles_no_line(tmp_path):
-    texts = [f"Ich habe {number} Bücher und {'sehr ' * (number % 5)}viel Zeit." for number in range(2500)]
+    texts = [f"i have {number} books and {'very ' * (number % 5)}much time" for number in range(12_500)]
     (tmp_path / "in.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     output = tmp_path / "out.jsonl"
-    arguments = command("translate", tmp_path / "in.txt", "--output", output, "--beam-size", "1", "--resume")
+    arguments = command("score", tmp_path / "in.txt", "--output", output, "--resume")
     interrupted = 0
     for _ in range(20):
         process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
