@@ -6,7 +6,7 @@ Exit status: 0, 1 where something failed, 2 for wrong usage, 130 where it was in
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import tyro
 from pydantic import ValidationError
@@ -23,7 +23,7 @@ from service.offline.model_list import models, print_bundle
 from service.server import serve
 from service.settings import Settings
 
-__all__ = ["main"]
+__all__ = ["caused_by_interrupt", "main"]
 
 
 def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:
@@ -40,8 +40,7 @@ def main() -> None:
         print(f"softserve: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("softserve: interrupted; complete lines were written", file=sys.stderr)
-        sys.exit(130)
+        _end_interrupted()
     except BrokenPipeError:  # what reads the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
@@ -50,6 +49,22 @@ def main() -> None:
         sys.exit("softserve: " + "; ".join(wrong))
     except (ModelError, KeyFileError, OSError, SettingsError) as error:
         sys.exit(f"softserve: {error}")
+    except Exception as error:
+        if not caused_by_interrupt(error):
+            raise
+        _end_interrupted()
+
+
+def caused_by_interrupt(error: BaseException | None) -> bool:
+    """Return whether a library made an error of its own of a `KeyboardInterrupt`, as pydantic does."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _end_interrupted() -> NoReturn:
+    print("softserve: interrupted; complete lines were written", file=sys.stderr)
+    sys.exit(130)
 
 
 def _run(environment: Settings) -> int:

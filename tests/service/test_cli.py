@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from service.cli import main
+from service.cli import caused_by_interrupt, main
 from service.settings import BUNDLED, Settings
 
 
@@ -170,3 +170,10 @@ def test_bench_of_an_unknown_model(run):
 def known_models():
     paths = sorted(path.parent for path in BUNDLED.glob("*/*/manifest.json"))
     return ", ".join(f"{path.parent.name}:{path.name}" for path in paths)
+
+
+def test_an_interruption_is_known_behind_the_error_of_a_library():
+    wrapped = ValueError("serialization failed")
+    wrapped.__cause__ = KeyboardInterrupt()
+    assert caused_by_interrupt(wrapped)
+    assert not caused_by_interrupt(ValueError("other"))
