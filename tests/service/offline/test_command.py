@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from service.offline.computing import WINDOW
+
 
 def command(*arguments):
     return [sys.executable, "-m", "service.cli", *map(str, arguments)]
@@ -59,24 +61,19 @@ def test_a_reader_that_ends_is_no_error(tmp_path):
 
 
 def test_an_interrupted_run_loses_and_doubles_no_line(tmp_path):
-    texts = [f"i have {number} books and {'very ' * (number % 5)}much time" for number in range(12_500)]
-    (tmp_path / "in.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
-    output = tmp_path / "out.jsonl"
-    arguments = command("score", tmp_path / "in.txt", "--output", output, "--resume")
-    interrupted = 0
-    for _ in range(20):
-        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
-        before = output.stat().st_size if output.exists() else 0
-        while process.poll() is None and (not output.exists() or output.stat().st_size == before):
-            time.sleep(0.01)
-        if interrupted < 2 and process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        errors = process.communicate(timeout=300)[1]
-        if process.returncode == 0:
-            break
-        interrupted += 1
-        assert process.returncode == 130, errors
-        assert "interrupted" in errors
-    lines = output.read_text(encoding="utf-8").splitlines()
-    assert interrupted > 0
-    assert [line.split('"')[3] for line in lines] == texts
+    texts = [f"i have {number} books and {'very ' * (number % 5)}much time" for number in range(WINDOW + 1000)]
+    lines, output = "".join(f"{text}\n" for text in texts), tmp_path / "out.jsonl"
+    arguments = ("score", "-", "--output", output, "--resume")
+    with subprocess.Popen(command(*arguments), stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdin.write(lines)
+        process.stdin.flush()  # one window is complete, the next one waits for more
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not (output.exists() and output.read_bytes().count(b"\n") == WINDOW):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert "interrupted" in process.stderr.read()
+    assert process.returncode == 130
+    with output.open("ab") as file:
+        file.write(b'{"text": "i ha')
+    assert run(*arguments, given=lines).returncode == 0
+    assert [line.split('"')[3] for line in output.read_text(encoding="utf-8").splitlines()] == texts
