@@ -151,8 +151,8 @@ class LanguageModel(Model[LanguageModelConfig]):
     ) -> list[NextWords]:
         """Return the `top_k` most probable words after each context, `1 <= top_k <= vocab_size`.
 
-        Words of probability 0 are left out: a model with a sparse-softmax may have fewer than `top_k`. What is outside
-        the vocabulary is no word, but has a probability of its own (`unknown_probability`).
+        Words of probability 0 are left out: a model with a sparse-softmax may have fewer than `top_k`. Words
+        outside the vocabulary are never among them; they have a probability of its own (`unknown_probability`).
         With `after`, each context goes on from a prefix of an earlier result and holds only the words since then
         (at least one), so that a longer prefix costs nothing. `truncate` keeps the last words of too long a context.
 

@@ -10,7 +10,7 @@ from models.batching import split
 from models.decoding.sequence_to_sequence import Decoder
 from models.tasks.model import Model
 
-__all__ = ["WINDOW", "Failed", "compute"]
+__all__ = ["WINDOW", "compute"]
 
 WINDOW = 4096
 """Texts that are sorted by length together, and written when all are there."""
@@ -19,9 +19,6 @@ _PART = 512
 _MOST_ITEMS, _MOST_TOKENS = 32, 4096
 _FIXED_COST = 8
 """The cost of a batch in tokens, besides its own."""
-
-Failed = QueryError
-"""The result of a text that was refused."""
 
 
 def compute(

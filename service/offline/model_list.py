@@ -62,7 +62,7 @@ def _verify(path: Path) -> int:
 
 
 def print_bundle(path: Path) -> int:
-    """Print what a bundle holds, or what is wrong with it; return the exit status."""
+    """Print the contents of a bundle, or its problems; return the exit status."""
     problems = validate(path)
     for problem in problems:
         print(f"wrong: {problem}")

@@ -18,8 +18,6 @@ class Operation:
     """An operation that models offer."""
 
     name: str
-    columns: tuple[str, ...]
-    """Names of the cells, for people."""
     query: Callable[[Any, str], Any]
     """Makes a query of a model and a text; raises `QueryError`."""
     shown: Callable[[Any], Shown]
@@ -38,7 +36,7 @@ def classify(top_k: int, *, truncate: bool) -> Operation:
     def query(model: Any, text: str) -> Any:
         return model.query(text, top_k, truncate=truncate)
 
-    return Operation("classify", ("label", "probability", "", "text"), query, shown)
+    return Operation("classify", query, shown)
 
 
 def score(*, truncate: bool) -> Operation:
@@ -51,7 +49,7 @@ def score(*, truncate: bool) -> Operation:
     def query(model: Any, text: str) -> Any:
         return model.score_query(text, truncate=truncate)
 
-    return Operation("score", ("log-probability", "perplexity", "text"), query, shown)
+    return Operation("score", query, shown)
 
 
 def next_word(top_k: int, *, truncate: bool) -> Operation:
@@ -65,7 +63,7 @@ def next_word(top_k: int, *, truncate: bool) -> Operation:
     def query(model: Any, text: str) -> Any:
         return model.next_words_query(text, min(top_k, model.vocab_size), truncate=truncate)
 
-    return Operation("next-word", ("next words", "context"), query, shown)
+    return Operation("next-word", query, shown)
 
 
 def translate(beam_size: int, target_language: str | None, *, truncate: bool) -> Operation:
@@ -79,4 +77,4 @@ def translate(beam_size: int, target_language: str | None, *, truncate: bool) ->
     def query(model: Any, text: str) -> Any:
         return model.query(text, beam_size, options=options, truncate=truncate, target_language=target_language)
 
-    return Operation("translate", ("translation",), query, shown)
+    return Operation("translate", query, shown)

@@ -26,7 +26,10 @@ def run_texts(operation: Operation, texts: Sequence[str], options: ModelOptions,
     """Print the results of a few texts; return the exit status."""
     form = ("table" if sys.stdout.isatty() else "tsv") if form == "auto" else form
     model, threads = _loaded(operation, options)
-    return _finish(_write(model, operation, texts, threads, sys.stdout, form, Progress(len(texts)), first=1))
+    progress = Progress(len(texts))
+    failed = _write(model, operation, texts, threads, sys.stdout, form, progress, first=1)
+    progress.end()
+    return _finish(failed)
 
 
 def run_file(operation: Operation, file: Path | None, options: ModelOptions, files: FileOptions) -> int:

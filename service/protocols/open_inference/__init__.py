@@ -21,14 +21,12 @@ from service.protocols.fields import json_response
 from service.protocols.open_inference import descriptions
 from service.protocols.open_inference.compression import chosen_encoding, compressed, decompressed
 from service.protocols.open_inference.served import InferenceModel, check_administrator, find_model
-from service.protocols.open_inference.tensors import InferRequest, encode_answer, parse_request
+from service.protocols.open_inference.tensors import INLINE_BYTES, InferRequest, encode_answer, parse_request
 from service.protocols.protocol import Protocol
 from service.settings import Settings
 
 __all__ = ["PROTOCOL"]
 
-_INLINE_BYTES = 1 << 16
-"""Larger bodies have elements for a tenth of a second."""
 _JSON_LENGTH = "Inference-Header-Content-Length"
 
 router = APIRouter()
@@ -118,7 +116,7 @@ async def infer(request: Request) -> Response:
 async def _parsed(request: Request, content: bytes) -> InferRequest:
     """Return the checked request; a large body is parsed on another thread. Raises the errors of `parse_request`."""
     json_length = request.headers.get(_JSON_LENGTH)
-    if len(content) <= _INLINE_BYTES:
+    if len(content) <= INLINE_BYTES:
         return parse_request(content, json_length)
     resources: Resources = request.app.state.resources
     return await asyncio.get_running_loop().run_in_executor(resources.encoder, parse_request, content, json_length)

@@ -21,6 +21,7 @@ from service.api.body import checked_body
 from service.api.requests import Text
 
 __all__ = [
+    "INLINE_BYTES",
     "InferRequest",
     "RequestedOutput",
     "Tensor",
@@ -49,6 +50,8 @@ _NUMPY: Mapping[str, str] = {
 _BYTES = "BYTES"
 _BINARY_SIZE, _BINARY, _ALL_BINARY = "binary_data_size", "binary_data", "binary_data_output"
 _LENGTH_BYTES = 4
+INLINE_BYTES = 1 << 16
+"""Larger requests are parsed on another thread: their elements take up to a fifth of a second."""
 _MOST_DIMENSIONS = 8
 
 

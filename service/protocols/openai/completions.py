@@ -100,7 +100,8 @@ async def completions(request: Request) -> Response:
         choices = [_choice(job, each) for each in job.continuations]
         return {**head, "choices": choices, "usage": job.usage()}
 
-    return await json_response(request, content, sum(len(each.tokens) for each in job.continuations))
+    tokens = sum(len(each.tokens) for each in job.continuations) + fields.n * sum(map(len, job.echoes))
+    return await json_response(request, content, tokens * (1 + (fields.logprobs or 0)))
 
 
 async def _job(request: Request) -> _Job:

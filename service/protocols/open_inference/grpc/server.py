@@ -1,5 +1,6 @@
 """The gRPC server: methods, keys, deadlines, metrics, and errors as status codes."""
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -13,16 +14,18 @@ from starlette.exceptions import HTTPException
 
 from models import UnknownModelError
 from service.api import admin
+from service.api.answer import INLINE_ITEMS
 from service.api.body import reserve_body
 from service.api.requests import TIMEOUT_HEADER
 from service.auth import Guard
 from service.engine.registry import NotReady, Registry
-from service.engine.resources import GRPC_CALLS
+from service.engine.resources import GRPC_CALLS, Resources
 from service.errors import Failure, failure_of
 from service.protocols.open_inference import descriptions
 from service.protocols.open_inference.grpc import open_inference_pb2 as messages
 from service.protocols.open_inference.grpc.messages import infer_request, infer_response
 from service.protocols.open_inference.served import InferenceModel, check_administrator, find_model
+from service.protocols.open_inference.tensors import INLINE_BYTES
 from service.settings import Settings
 
 __all__ = ["run"]
@@ -212,9 +215,19 @@ async def _model_statistics(message: Any, request: Request) -> Any:
 
 async def _infer(message: Any, request: Request) -> Any:
     model = find_model(request.app, message.model_name, message.model_version)
-    call = infer_request(message)
+    large = message.ByteSize() > INLINE_BYTES
+    call = await _apart(request, large, lambda: infer_request(message))
     tensors = await model.infer(request, call)
-    return infer_response(model.name, model.version, call, tensors)
+    large = sum(len(tensor.values) for tensor in tensors) > INLINE_ITEMS
+    return await _apart(request, large, lambda: infer_response(model.name, model.version, call, tensors))
+
+
+async def _apart(request: Request, large: bool, function: Callable[[], Any]) -> Any:
+    """Return the result of a function, which runs on another thread where its input is large."""
+    if not large:
+        return function()
+    resources: Resources = request.app.state.resources
+    return await asyncio.get_running_loop().run_in_executor(resources.encoder, function)
 
 
 async def _index(message: Any, request: Request) -> Any:
