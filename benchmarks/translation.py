@@ -25,8 +25,8 @@ import onnxruntime
 import sacrebleu
 import tyro
 
-from benchmarks.bundle_weights import bundle_model, export_float32
 from benchmarks.ctranslate2_model import END, convert, spelled
+from benchmarks.float32_bundle import export_float32
 from benchmarks.sides import Side, interleaved, side
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceQuery
@@ -36,6 +36,7 @@ from models.tasks.translation import TranslationConfig, Translator
 from models.text.tokenization import SubwordTokenizer
 from training.export.task_export import TOKENIZER
 from training.recipe import parse_recipe
+from training.tasks.translation.bundle_weights import bundle_model
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import TranslationRecipe
 

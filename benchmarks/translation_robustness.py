@@ -4,7 +4,8 @@
 
 Several bundles can be given. Texts of the corpus Tatoeba are translated as they are, without final punctuation, in
 lower case, and joined two by two; 200 generated sentences must copy every digit; translations of 100 everyday phrases
-must match the patterns in `everyday_phrases.tsv`. Texts that the model is not made for should have `low_confidence`.
+must match the patterns in `everyday_phrases.tsv`; names in 200 sentences must be copied. Texts that the model is not
+made for should have `low_confidence`.
 """
 
 import random
@@ -19,6 +20,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.name_sentences import NAMES_NOT_LISTED, listed_names, name_sentences, names_copied
 from models import Translator
 from models.store import load_bundle
 from models.tasks.translation import Translation
@@ -77,6 +79,9 @@ def main(
     for name, some in careless_pairs(pairs).items():
         rows.add(f"BLEU, {split}, {name}", [source for source, _ in some], _bleu(some), "{:.2f}")
     rows.add("numbers: sentences that copy every digit, %", numerical_sentences(), _copied)
+    for name, names in {"listed for training": listed_names(), "others": NAMES_NOT_LISTED}.items():
+        sentences = name_sentences(names)
+        rows.add(f"names, {name}: sentences that copy all, %", [text for text, _ in sentences], _named(sentences))
     phrases = read_phrases()
     patterns = list(phrases.values())
     rows.add("phrases: acceptable translations of 100", list(phrases), lambda found: _matched(found, patterns))
@@ -183,6 +188,14 @@ def _bleu(pairs: Pairs) -> Callable[[list[Translation]], float]:
 
 def _copied(found: list[Translation]) -> float:
     return 100 * sum(digits_copied(each.text, each.translations[0].text) for each in found) / len(found)
+
+
+def _named(sentences: Sequence[tuple[str, tuple[str, ...]]]) -> Callable[[list[Translation]], float]:
+    return lambda found: (
+        100
+        * sum(names_copied(names, each.translations[0].text) for (_, names), each in zip(sentences, found, strict=True))
+        / len(found)
+    )
 
 
 def _matched(found: list[Translation], patterns: Sequence[str]) -> float:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.bundle_weights import bundle_model
 from benchmarks.ctranslate2_model import convert
 from benchmarks.translation import Sentences, _best, _ctranslate2, _groups, _sentences, _softserve, main
 from service.settings import BUNDLED
+from training.tasks.translation.bundle_weights import bundle_model
 
 DE_EN = BUNDLED / "de-en" / "2"
 TEXTS = ["Guten Morgen!", "Wo ist der Bahnhof?", "Ich habe keine Zeit.", "Das Haus ist alt."]

@@ -3,26 +3,30 @@
 A slot such as `{time}` in both texts of a pair stands for one value, written as each language writes it.
 """
 
+import functools
 import random
 import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from training.data.names import NAME_KINDS, Names
+from training.data.names import Spelling as Value
+
 __all__ = ["Entities", "TextPair"]
 
 TextPair = tuple[str, str]
 """Source and target text."""
-Value = tuple[str, str]
-"""How the source and the target spell a value."""
 
 _SLOT = re.compile(r"\{(\w+)\}")
 _NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*")
 _NAME = re.compile(r"\b[A-ZÄÖÜ][a-zäöüß]{2,}\b")
 _FEWEST = 3
 """Pairs in which a word must be the same on both sides to count as a name."""
-_FROM_CORPUS, _CODES = 0.6, 0.15
-"""Fractions of the names that are taken from the corpus, and that are codes; the others are random syllables."""
+_LISTED, _FROM_CORPUS, _CODES = 0.6, 0.15, 0.1
+"""Fractions of the names that are listed, taken from the corpus, and codes; the others are random syllables."""
+_FOR_PRONOUN = 0.5
+"""Fraction of the exchanges in which a name stands for the pronoun that a pair begins with."""
 
 _DECIMAL_COMMA = frozenset({"cs", "da", "de", "es", "fi", "fr", "it", "nb", "nl", "pl", "pt", "ru", "sv", "tr", "uk"})
 """Languages that write 1.234,5 where others write 1,234.5."""
@@ -62,7 +66,7 @@ class Entities:
 
     def __init__(self, languages: tuple[str, str], pairs: Iterable[TextPair]) -> None:
         """`pairs` are those of which names are collected: capitalized words that are the same on both sides."""
-        self._languages = languages
+        self._languages, self._listed = languages, Names(languages)
         counts = Counter(name for source, target in pairs for name in set(_NAME.findall(source)) & set(_words(target)))
         self._names = [name for name, count in sorted(counts.items()) if count >= _FEWEST]
         self._known = frozenset(self._names)
@@ -86,8 +90,8 @@ class Entities:
             "url": _url,
             "emoji": lambda generator: _same(generator.choice(_EMOJIS)),
             "postcode": lambda generator: _same(_shaped("#####", generator)),
-            "city": self._name,
             "name": self._name,
+            **{kind: functools.partial(self._listed.draw, kind) for kind in NAME_KINDS},
         }
 
     def filled(self, pair: TextPair, generator: random.Random) -> TextPair:
@@ -114,10 +118,12 @@ class Entities:
                 source = source.replace(number, _regrouped(number, groups))
                 target = target.replace(same[0], _regrouped(same[0], groups))
         source, target = self._without_number_word((source, target), generator)
+        if generator.random() < _FOR_PRONOUN:
+            source, target = self._listed.for_pronoun((source, target), generator)
         for name in sorted(set(_NAME.findall(source)) & self._known):
             if source.count(name) == 1 == len(re.findall(rf"\b{name}\b", target)):
-                other, _ = self._name(generator)
-                source, target = source.replace(name, other), re.sub(rf"\b{name}\b", other, target)
+                ours, theirs = self._name(generator)
+                source, target = source.replace(name, ours), re.sub(rf"\b{name}\b", theirs, target)
         return source, target
 
     def extended(self, pair: TextPair, generator: random.Random) -> TextPair:
@@ -147,10 +153,12 @@ class Entities:
         return re.sub(rf"\b{ours}\b", digits, pair[0]), re.sub(rf"\b{theirs}\b", digits, pair[1])
 
     def _name(self, generator: random.Random) -> Value:
-        kind = generator.random()
-        if kind < _FROM_CORPUS and self._names:
+        share = generator.random()
+        if share < _LISTED:
+            return self._listed.any(generator)
+        if share < _LISTED + _FROM_CORPUS and self._names:
             return _same(generator.choice(self._names))
-        if kind > 1 - _CODES:
+        if share > 1 - _CODES:
             return _same(_shaped(generator.choice(_CODE_SHAPES), generator, _ZEROS))
         return _same(_word(generator).capitalize())
 

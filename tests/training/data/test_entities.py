@@ -7,6 +7,7 @@ import re
 import pytest
 
 from training.data.entities import Entities
+from training.data.names import Names
 
 NAMES = [("Maria sieht Boston.", "Maria sees Boston.")] * 3 + [("Die Kobolde", "Die Kobolde")] * 2
 
@@ -87,10 +88,20 @@ def test_a_number_word_becomes_the_same_digits(entities):
 def test_names_are_exchanged_where_both_sides_have_them(entities):
     found = [entities.exchanged(("Maria fragt die Kobolde.", "Maria's asking Die Kobolde."), each_) for each_ in each()]
     names = [re.fullmatch(r"(.+) fragt die Kobolde\.", ours)[1] for ours, _ in found]
-    assert [theirs for _, theirs in found] == [f"{name}'s asking Die Kobolde." for name in names]
+    english = dict(Names(("de", "en")).all("city"))
+    assert [theirs for _, theirs in found] == [f"{english.get(name, name)}'s asking Die Kobolde." for name in names]
     assert {"Maria", "Boston"} < set(names), "names of the corpus"
     assert any(re.search(r"\d", name) for name in names), "codes"
     assert len(set(names)) > 50, "random names"
+
+
+def test_a_name_may_stand_for_a_pronoun(entities):
+    found = {entities.exchanged(("Er ist krank.", "He is sick."), generator) for generator in each()}
+    assert ("Er ist krank.", "He is sick.") in found
+    assert len(found) > 20
+    assert all(
+        ours.replace(" ist krank.", "") == theirs.replace(" is sick.", "") for ours, theirs in found if "Er" not in ours
+    )
 
 
 def test_both_sides_are_extended_alike(entities):

@@ -1,17 +1,16 @@
 """The recipe of a translation model."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from training.checkpoint import RunDirectory
 from training.data.augmentation import Augmentation
 from training.data.corpora import get_corpus
 from training.data.settings import CorpusOrFiles, source
 from training.recipe import Recipe
 from training.settings import Fraction, PositiveInt, Settings
+from training.tasks.translation.initial import initial_sources
 
 __all__ = ["PairSettings", "TransformerSettings", "TranslationRecipe"]
 
@@ -91,13 +90,11 @@ class TranslationRecipe(Recipe):
     data: PairSettings
     network: TransformerSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
     initial: str | None = None
-    """Run directory to start from: its tokenizer, and its best weights; network and output layer must be the same."""
+    """Run directory or bundle to start from: its tokenizer and its best weights. Network and output layer must be the
+    same; the int8 weights of a bundle are dequantized."""
 
     def sources(self) -> list[dict[str, str]]:
-        """Return the data of this run, and of the run that it starts from.
-
-        Raises the errors of `RunDirectory.recipe` for that run.
-        """
+        """Return the data of this run, and of the model that it starts from; raises the errors of `initial_sources`."""
         own = super().sources()
-        earlier = [] if self.initial is None else RunDirectory(Path(self.initial)).recipe().sources()
+        earlier = [] if self.initial is None else initial_sources(self.initial)
         return [*own, *(each for each in earlier if each not in own)]

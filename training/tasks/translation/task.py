@@ -9,7 +9,6 @@ import sacrebleu
 import torch
 
 from models.text.tokenization import SubwordTokenizer
-from training import checkpoint
 from training.checkpoint import RunDirectory
 from training.data.batching import Batches, RedrawnBatches
 from training.data.entities import TextPair
@@ -20,6 +19,7 @@ from training.networks.translation_model import TranslationModel
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
+from training.tasks.translation.initial import initial_tokenizer, initial_weights
 from training.tasks.translation.reading import TrainingPairs, split_pairs
 from training.tasks.translation.settings import TranslationRecipe
 
@@ -48,13 +48,6 @@ def build_model(recipe: TranslationRecipe, vocab_size: int) -> TranslationModel:
     return TranslationModel(transformer, recipe.output_layer.build(vocab_size, recipe.network.hidden_size))
 
 
-def _initial_run(path: str) -> RunDirectory:
-    run = RunDirectory(Path(path))
-    if not run.best.is_file():
-        raise FileNotFoundError(f"initial: {path} is no run directory with a finished epoch (no best.pt)")
-    return run
-
-
 @register("translation")
 class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     """Translates one column of a parallel corpus into another; selected by BLEU of greedy translations."""
@@ -73,10 +66,10 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
 
     @staticmethod
     def build_tokenizer(recipe: TranslationRecipe, data_dir: Path) -> SubwordTokenizer:
-        """Return the tokenizer of the initial run, or a joint byte-pair encoding of the training split."""
+        """Return the tokenizer of the initial model, or a joint byte-pair encoding of the training split."""
         data = recipe.data
         if recipe.initial is not None:
-            path = _initial_run(recipe.initial).tokenizer
+            path = initial_tokenizer(recipe.initial)
             return read_subword_tokenizer(path, separate_digits=data.separate_digits)
         texts = (text for pair in TrainingPairs(data, data_dir, recipe.seed).epoch(0) for text in pair)
         return build_subword_tokenizer(texts, vocab_size=data.vocab_size, separate_digits=data.separate_digits)
@@ -90,18 +83,17 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         return cls(recipe, SubwordTokenizer.from_file(run.tokenizer), data_dir, device)
 
     def initialize(self) -> None:
-        """Load the weights of the initial run, if there is one.
+        """Load the weights of the initial model, if there is one.
 
-        Raises `FileNotFoundError` where it is no run or has not ended an epoch, and `ValueError` where its network,
-        output layer or vocabulary is another.
+        Raises the errors of `initial_weights`, and `ValueError` where network, output layer or vocabulary differ.
         """
-        if self.recipe.initial is None:
+        initial = self.recipe.initial
+        if initial is None:
             return
-        run = _initial_run(self.recipe.initial)
         try:
-            self.model.load_state_dict(checkpoint.load(run.best, self.device)["model"])
+            self.model.load_state_dict(initial_weights(initial, self.device))
         except RuntimeError as error:
-            raise ValueError(f"initial: {run.path} has another network or output layer: {error}") from error
+            raise ValueError(f"initial: {initial} has another network or output layer: {error}") from error
 
     def batches(self, split: str) -> Batches[PairBatch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed, without too long pairs."""

@@ -239,6 +239,18 @@ def test_a_run_can_start_from_another(
     assert task.evaluate(task.batches("dev")).bleu > 90
 
 
+def test_a_run_can_start_from_a_bundle(
+    pairs_run: RunDirectory, pairs_export: Exported, pairs_recipe: TranslationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    recipe, run = _starting_from(pairs_export.path, pairs_recipe), RunDirectory(tmp_path / "second")
+    start_run(recipe, run, tiny_data_dir)
+    task = TranslationTask.open(recipe, run, tiny_data_dir, CPU)
+    assert run.tokenizer.read_text() == pairs_run.tokenizer.read_text()
+    task.initialize()
+    assert task.evaluate(task.batches("dev")).bleu > 90
+    assert recipe.sources() == pairs_recipe.sources()
+
+
 def test_a_run_that_starts_from_another_names_its_data_too(
     pairs_run: RunDirectory, pairs_recipe: TranslationRecipe
 ) -> None:
@@ -251,7 +263,7 @@ def test_a_run_that_starts_from_another_names_its_data_too(
 def test_what_a_run_cannot_start_from(
     pairs_run: RunDirectory, pairs_recipe: TranslationRecipe, tiny_data_dir: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(FileNotFoundError, match=r"initial: .*nowhere is no run directory"):
+    with pytest.raises(FileNotFoundError, match=r"initial: .*nowhere is no bundle .* and no run directory"):
         start_run(_starting_from(tmp_path / "nowhere", pairs_recipe), RunDirectory(tmp_path / "second"), tiny_data_dir)
     other = _starting_from(pairs_run.path, pairs_recipe, kernels="lin, pow")
     task = TranslationTask.open(other, pairs_run, tiny_data_dir, CPU)

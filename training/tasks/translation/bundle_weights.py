@@ -3,9 +3,7 @@
 Shapes: `K` inputs and `N` outputs of a matrix product, `V` tokens, `d` hidden size.
 """
 
-import json
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,16 +13,14 @@ import torch
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from models.bundle.manifest import MANIFEST, Manifest
-from models.reading import load_manifest, sha256_of
+from models.bundle.manifest import Manifest
+from models.reading import load_manifest
 from models.tasks.translation import TranslationConfig
-from training.export.onnx import save_graphs, to_onnx
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 from training.softmax import GeneralizedSoftmax
-from training.tasks.translation.graphs import translation_graphs
 
-__all__ = ["bundle_model", "export_float32"]
+__all__ = ["bundle_model"]
 
 Weights = dict[str, NDArray[np.float32]]
 
@@ -140,18 +136,3 @@ def _with_key_values(weights: Weights) -> Weights:
             parts = [result.pop(f"{both}.{part}.{kind}") for part in ("key", "value")]
             result[f"{both}.{kind}"] = np.concatenate(parts)
     return result
-
-
-def export_float32(model: TranslationModel, bundle: Path, target: Path) -> Path:
-    """Write a float32 bundle of a model to `target`, with the tokenizer and the manifest of the model's bundle."""
-    graphs = translation_graphs(model)
-    target.mkdir(parents=True)
-    files = save_graphs({name: to_onnx(graph) for name, graph in graphs.items()}, target)
-    content = load_manifest(bundle).model_dump(mode="json")
-    shutil.copy(bundle / content["config"]["tokenizer"], target)
-    files.append(content["config"]["tokenizer"])
-    for name, graph in graphs.items():
-        content["graphs"][name] = {**graph.contract.model_dump(mode="json"), "onnx": f"{name}.onnx"}
-    content |= {"quantization": None, "files": {file: sha256_of(target / file) for file in files}}
-    (target / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return target

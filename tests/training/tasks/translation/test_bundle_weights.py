@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.bundle_weights import bundle_model, export_float32
+from benchmarks.float32_bundle import export_float32
 from benchmarks.translation_bundle import randomize
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import SourceQuery
@@ -17,6 +17,7 @@ from models.tasks.translation import Translator
 from service.settings import BUNDLED
 from training.data.pair_batching import pad
 from training.networks.translation_model import TranslationModel
+from training.tasks.translation.bundle_weights import bundle_model
 
 DE_EN = BUNDLED / "de-en" / "2"
 TEXTS = ["Guten Morgen!", "Wo ist der Bahnhof?", "Ich habe keine Zeit.", "Das Haus ist alt.", "Er liest ein Buch."]

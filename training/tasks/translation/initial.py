@@ -1,0 +1,53 @@
+"""The model that a translation run starts from: an earlier run, or a bundle."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from models.bundle.manifest import MANIFEST
+from models.reading import load_manifest, read_manifest
+from training import checkpoint
+from training.checkpoint import RunDirectory
+from training.tasks.translation.bundle_weights import bundle_model
+
+__all__ = ["initial_sources", "initial_tokenizer", "initial_weights"]
+
+
+def _is_bundle(path: str) -> bool:
+    return (Path(path) / MANIFEST).is_file()
+
+
+def _run(path: str) -> RunDirectory:
+    run = RunDirectory(Path(path))
+    if not run.best.is_file():
+        raise FileNotFoundError(
+            f"initial: {path} is no bundle (no {MANIFEST}), and no run directory with a finished epoch (no best.pt)"
+        )
+    return run
+
+
+def initial_tokenizer(path: str) -> Path:
+    """Return the tokenizer file of a run or bundle; raises `FileNotFoundError`, and `BundleError` for a bundle."""
+    if _is_bundle(path):
+        tokenizer: str = load_manifest(Path(path)).config.tokenizer  # type: ignore[attr-defined]
+        return Path(path) / tokenizer
+    return _run(path).tokenizer
+
+
+def initial_weights(path: str, device: torch.device) -> Mapping[str, torch.Tensor]:
+    """Return the best weights of a run, or those of a bundle, dequantized where they are int8.
+
+    Raises `FileNotFoundError`, and the errors of `bundle_model` for a bundle.
+    """
+    if _is_bundle(path):
+        return bundle_model(Path(path)).state_dict()
+    weights: Mapping[str, torch.Tensor] = checkpoint.load(_run(path).best, device)["model"]
+    return weights
+
+
+def initial_sources(path: str) -> list[dict[str, str]]:
+    """Return name, homepage and licence of the data that a run or bundle was trained on."""
+    if _is_bundle(path):
+        return [each.model_dump() for each in read_manifest(Path(path)).provenance.data]
+    return RunDirectory(Path(path)).recipe().sources()
