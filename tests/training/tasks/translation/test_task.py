@@ -13,6 +13,7 @@ from training import checkpoint
 from training.checkpoint import Progress, RunDirectory
 from training.data.batching import IGNORED
 from training.data.pair_batching import PairBatches
+from training.export.bundle import Exported
 from training.loop import Trainer
 from training.tasks.translation import TranslationTask
 from training.tasks.translation.reading import split_pairs
@@ -240,7 +241,11 @@ def test_a_run_can_start_from_another(
 
 
 def test_a_run_can_start_from_a_bundle(
-    pairs_run: RunDirectory, pairs_export: Exported, pairs_recipe: TranslationRecipe, tiny_data_dir: Path, tmp_path: Path
+    pairs_run: RunDirectory,
+    pairs_export: Exported,
+    pairs_recipe: TranslationRecipe,
+    tiny_data_dir: Path,
+    tmp_path: Path,
 ) -> None:
     recipe, run = _starting_from(pairs_export.path, pairs_recipe), RunDirectory(tmp_path / "second")
     start_run(recipe, run, tiny_data_dir)
