@@ -13,4 +13,4 @@ console = Console(soft_wrap=True, markup=False, highlight=False)
 def print_lines(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print tab-separated lines; a tab or a line break inside a cell becomes a space."""
     for row in (header, *rows):
-        console.print("\t".join(" ".join(cell.split()) for cell in row))
+        print("\t".join(" ".join(cell.split()) for cell in row))  # the console makes spaces of tabs

@@ -18,7 +18,8 @@ from training.interruption import Interrupted, SignalHold, received
 
 ROOT = Path(__file__).parents[2]
 LAUNCHER = """
-import json, os, sys, traceback
+import json, os, signal, sys, traceback
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs ignore
 import torch
 from torch.utils import tensorboard
 from training import cli, commands
@@ -194,7 +195,10 @@ def test_an_interrupted_search_continues(launcher: Launcher) -> None:
 
 def test_an_interruption_while_modules_are_imported(tmp_path: Path) -> None:
     """In a process from its start."""
-    before = WITHOUT_TORCH.replace("raise", "print('importing', flush=True); import time; time.sleep(60); raise")
+    reset = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    before = reset + WITHOUT_TORCH.replace(
+        "raise", "print('importing', flush=True); import time; time.sleep(60); raise"
+    )
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{before}{MAIN}", "corpora"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True) as process:
         assert process.stdout is not None
@@ -208,11 +212,14 @@ def test_an_interruption_while_modules_are_imported(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def none_received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The list of signals that this process got, for one test."""
+def none_received(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The list of signals that this process got, for one test, in which it ignores none."""
     numbers: list[int] = []
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setattr("training.interruption._received", numbers)
-    return numbers
+    yield numbers
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_a_signal_is_held_back_and_another_one_is_not(
