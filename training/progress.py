@@ -39,29 +39,40 @@ class RunProgress:
     def step(self, epoch: int, batch: int, loss: float, rate: float) -> None:
         """Note a finished step: `batch` is how many batches of the epoch are done."""
         self._epoch, self._done = epoch, epoch * self._epoch_steps + min(batch, self._epoch_steps)
-        self._now = f"loss {loss:.3f}, learning rate {rate:.2e}"
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=self._done, text=self.text())
+        self._now = f"loss {loss:.3f}, lr {rate:.2e}"
+        self._renew()
 
     def evaluating(self) -> None:
         """Note that the model is being evaluated."""
         self._now = "evaluating"
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], text=self.text())
+        self._renew()
 
     def text(self) -> str:
-        """Return the line that is shown."""
+        """Return the line that is printed."""
+        return f"epoch {self._epoch_of(' of ')}, step {self._done:,} of {self._total:,}: {self._now}, {self._left()}"
+
+    def short_text(self) -> str:
+        """Return the text behind the bar, for terminals of 80 columns."""
+        return f"epoch {self._epoch_of('/')}, {self._now}, {self._left()}"
+
+    def _epoch_of(self, separator: str) -> str:
+        return f"{min(self._epoch + 1, self._epochs)}{separator}{self._epochs}"
+
+    def _left(self) -> str:
         elapsed, done = time.monotonic() - self._started, self._done - self._first
         left = timedelta(seconds=round(elapsed / done * (self._total - self._done))) if done else "unknown time"
-        where = f"epoch {min(self._epoch + 1, self._epochs)} of {self._epochs}, step {self._done:,} of {self._total:,}"
-        return f"{where}: {self._now}, at most {left} left"
+        return f"at most {left} left"
+
+    def _renew(self) -> None:
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=self._done, text=self.short_text())
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
         """Show the progress within the block."""
         if sys.stdout.isatty():
-            with Bar(BarColumn(20), TextColumn("{task.fields[text]}"), transient=True) as self._bar:
-                self._bar.add_task("", total=self._total, completed=self._done, text=self.text())
+            with Bar(BarColumn(15), TextColumn("{task.fields[text]}"), transient=True) as self._bar:
+                self._bar.add_task("", total=self._total, completed=self._done, text=self.short_text())
                 yield
             self._bar = None
             return

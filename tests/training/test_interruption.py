@@ -112,7 +112,7 @@ class Launcher:
         return code, said
 
     def _wait_for(self, at: str) -> None:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 300
         while not (self._output.is_file() and f"\n{at}" in "\n" + self._output.read_text(encoding="utf-8")):
             assert time.monotonic() < until, self._output.read_text(encoding="utf-8")
             time.sleep(0.01)

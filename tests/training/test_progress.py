@@ -22,7 +22,7 @@ def test_the_time_left_is_that_of_all_epochs(monkeypatch: pytest.MonkeyPatch) ->
     assert shown.text() == "epoch 1 of 4, step 0 of 4,000: reading data, at most unknown time left"
     now = 130.0
     shown.step(0, 400, 2.5, 1e-3)
-    assert shown.text() == "epoch 1 of 4, step 400 of 4,000: loss 2.500, learning rate 1.00e-03, at most 0:04:30 left"
+    assert shown.text() == "epoch 1 of 4, step 400 of 4,000: loss 2.500, lr 1.00e-03, at most 0:04:30 left"
     shown.evaluating()
     assert shown.text() == "epoch 1 of 4, step 400 of 4,000: evaluating, at most 0:04:30 left"
 
@@ -53,7 +53,7 @@ def test_lines_are_printed_where_there_is_no_terminal(monkeypatch: pytest.Monkey
     assert len(lines) == printed
 
 
-def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     lines: list[str] = []
     shown = _progress(lines)
@@ -62,5 +62,7 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         assert shown._bar is not None
         (task,) = shown._bar.tasks
         assert (task.completed, task.total) == (1010, 4000)
-        assert task.fields["text"] == shown.text()
+        assert task.fields["text"] == shown.short_text()
+        assert shown.short_text().startswith("epoch 2/4, loss 3.000, lr 1.00e-03, at most ")
+        assert 15 + 1 + len(shown.short_text()) <= 80
     assert lines == []
