@@ -1,10 +1,11 @@
-"""`softserve`: serve models, use them without a server, inspect bundles, measure them.
+"""`softserve`: serve models, use them without a server, inspect bundles, measure them. `--version` prints the version.
 
 Exit status: 0, 1 where something failed, 2 for wrong usage, 130 where it was interrupted.
 """
 
 import os
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from models import ModelError
+from models.bundle.manifest import MANIFEST
 from service.auth import KeyFileError
 from service.bench.command import bench
 from service.bench.options import UsageError
@@ -21,18 +23,34 @@ from service.offline import options as offline
 from service.offline.command import classify, next_word, score, translate
 from service.offline.model_list import models, print_bundle
 from service.server import serve
-from service.settings import Settings
+from service.settings import BUNDLED, Settings
 
 __all__ = ["caused_by_interrupt", "main"]
 
 
 def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:
     """Check a bundle directory against its manifest and print its contents; exit status 1 where anything is wrong."""
-    return print_bundle(bundle.resolve())
+    if (bundle / MANIFEST).is_file():
+        return print_bundle(bundle.resolve())
+    wrong = f"{bundle} has no {MANIFEST}" if bundle.is_dir() else f"{bundle} does not exist"
+    print(f"wrong: {wrong}; {_bundles_near(bundle)}")
+    return 1
+
+
+def _bundles_near(path: Path) -> str:
+    """Return a line that names the bundles below a directory, or below the first of its parents that exists."""
+    root = next(each for each in (path, *path.parents) if each.is_dir())
+    found = sorted(file.parent for depth in ("*", "*/*") for file in root.glob(f"{depth}/{MANIFEST}"))
+    if not found:
+        return f"there are no bundles in {root}; those of this installation are in {BUNDLED}"
+    return f"bundles in {root}: {', '.join(map(str, found))}"
 
 
 def main() -> None:
     """Run the `softserve` command."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"softserve {metadata.version('softserve')}")
+        sys.exit(0)
     try:
         environment = Settings()
         sys.exit(_run(environment))

@@ -127,7 +127,7 @@ def test_resuming_is_exact(context: str, make_trainer: MakeTrainer) -> None:
     last = make_trainer("parts", seed=99, **settings)
     lines: list[str] = []
     last.fit(lines.append)
-    assert lines[0] == f"resuming at epoch 3, step {2 * steps + 1}"
+    assert lines[0] == f"resuming at epoch 3 of 3, step {2 * steps + 1}"
     _assert_same_end(last, whole)
 
 

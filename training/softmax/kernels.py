@@ -25,9 +25,27 @@ import torch
 from torch import Tensor
 
 from training.softmax import elementwise
-from training.softmax.kernel import Block, Kernel, Statistics, at_least_float32, squared_distance, squared_norm
+from training.softmax.kernel import (
+    Block,
+    Kernel,
+    Statistics,
+    as_rows,
+    at_least_float32,
+    from_rows,
+    squared_distance,
+    squared_norm,
+)
 
-__all__ = ["KERNELS", "Kernel", "at_least_float32", "build_kernel", "squared_distance", "squared_norm"]
+__all__ = [
+    "KERNELS",
+    "Kernel",
+    "as_rows",
+    "at_least_float32",
+    "build_kernel",
+    "from_rows",
+    "squared_distance",
+    "squared_norm",
+]
 
 
 class Linear(Kernel, fused=True):
