@@ -261,7 +261,7 @@ class GeneralizedSoftmax(nn.Module):
         return torch.cat(means)
 
     def _finite_log_prob(self, hidden: Tensor) -> Tensor:
-        """Return the loss's log-probabilities, finite outside the k best (sparse paper, eq. 5): `[N, d]` -> `[N, V]`."""
+        """Return the loss's log-probabilities, finite for all classes (sparse paper, eq. 5): `[N, d]` -> `[N, V]`."""
         if self.sparse_k is None:
             return self.log_prob(hidden)
         log_prior = self.log_mixture_weights(hidden).t()[:, :, None]
