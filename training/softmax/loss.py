@@ -24,7 +24,7 @@ CHUNK_SCORES = 1 << 21
 """Scores of one chunk: 8 MB of float32, which stays in a shared cache (measured on 2 cores)."""
 _GATHERED = 1 << 20
 """Elements of the class vectors that are gathered at a time."""
-_FEW = 32
+_FEW = 128
 """A layer with so many times more classes than have a gradient computes the gradient of these alone."""
 
 
