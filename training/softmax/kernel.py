@@ -124,7 +124,8 @@ class Kernel(nn.Module):
     def differentiates_fast(self) -> bool:
         """Return whether `score` takes a function of `training.softmax.elementwise` instead of the plain formula."""
         wanted = torch.is_grad_enabled() or elementwise.overwrites()
-        return wanted and self.fused and not self.learnable and not torch.compiler.is_exporting()
+        excluded = self.learnable or elementwise.takes_plain_formulas() or torch.compiler.is_exporting()
+        return wanted and self.fused and not excluded
 
     @property
     def hyperparameters(self) -> dict[str, float]:
@@ -171,6 +172,12 @@ class Kernel(nn.Module):
         classes = self.class_statistics(at_least_float32(weight))
         positions = self.position_statistics(at_least_float32(rows))
         return from_rows(at_least_float32(self.score(products, classes, positions, size)), hidden)
+
+    def pair_scores(self, weight: Tensor, hidden: Tensor) -> Tensor:
+        """Return the scores of some classes for each position: weight `[N, C, d]`, hidden `[N, d]` -> `[N, C]`."""
+        with elementwise.plain_formulas():
+            scores: Tensor = torch.vmap(lambda rows, vector: self(rows, vector[None])[0])(weight, hidden)
+        return scores
 
     def extra_repr(self) -> str:
         return ", ".join(f"{key}={value:g}" for key, value in self.hyperparameters.items())

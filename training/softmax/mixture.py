@@ -96,7 +96,8 @@ class GeneralizedSoftmax(nn.Module):
         """`variance_penalty` is rho of eq. 14: `loss` adds rho times the variance of pi over the components.
 
         `label_smoothing` as in `torch.nn.functional.cross_entropy`: targets are mixed with the uniform distribution
-        over all classes. Raises `ValueError` naming the argument that is out of range.
+        over all classes; with `sparse_k` on the scores of all classes, normalized over the k best, as the target's is
+        (sparse paper, eq. 5), so that it is finite. Raises `ValueError` naming the argument that is out of range.
         """
         super().__init__()
         if num_classes < 1 or hidden_size < 1:
@@ -107,8 +108,6 @@ class GeneralizedSoftmax(nn.Module):
             raise ValueError(f"label_smoothing must lie in [0, 1): {label_smoothing!r}")
         if sparse_k is not None and (isinstance(sparse_k, bool) or not isinstance(sparse_k, int) or sparse_k < 1):
             raise ValueError(f"sparse_k must be a positive integer: {sparse_k!r}")
-        if label_smoothing and sparse_k is not None:
-            raise ValueError("label_smoothing and sparse_k exclude each other: classes of probability 0 have no log")
         if untied not in (None, "full") and (isinstance(untied, bool) or not isinstance(untied, int) or untied < 1):
             raise ValueError(f"untied must be None, 'full' or a positive rank: {untied!r}")
         self.variance_penalty = variance_penalty
@@ -271,10 +270,18 @@ class GeneralizedSoftmax(nn.Module):
     def _mean_log_prob(self, hidden: Tensor) -> Tensor:
         """Return the mean log-probability over classes, recomputed in the backward pass: `[N, d]` -> `[N]`."""
         means = [
-            checkpoint(lambda part: self.log_prob(part).mean(-1), part, use_reentrant=False)
+            checkpoint(lambda part: self._finite_log_prob(part).mean(-1), part, use_reentrant=False)
             for part in hidden.split(self._rows_held())
         ]
         return torch.cat(means)
+
+    def _finite_log_prob(self, hidden: Tensor) -> Tensor:
+        """Return the loss's log-probabilities, finite for all classes (sparse paper, eq. 5): `[N, d]` -> `[N, V]`."""
+        if self.sparse_k is None:
+            return self.log_prob(hidden)
+        log_prior = self.log_mixture_weights(hidden).t()[:, :, None]
+        joint = [scores - self.log_normalizer(scores)[:, None] for scores in self.scores(hidden)]
+        return torch.logsumexp(log_prior + torch.stack(joint), dim=0)
 
     def _rows_held(self) -> int:
         """Return the number of positions whose distributions fit in cache."""

@@ -106,17 +106,29 @@ def sparse_softmax_loss(scores: Tensor, target: Tensor, k: int) -> Tensor:
 
 
 def sparse_softmax_cross_entropy(
-    scores: Tensor, target: Tensor, k: int, *, ignore_index: int = -100, reduction: Reduction = "mean"
+    scores: Tensor,
+    target: Tensor,
+    k: int,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """Return `sparse_softmax_loss` with the conventions of `torch.nn.functional.cross_entropy`, but classes come last.
 
-    Ignored examples count for nothing; if all are, the mean is 0. With reduction `none` their loss is 0. There is no
-    label smoothing: it would ask for the log-probability of classes whose probability is 0.
+    Ignored examples count for nothing; if all are, the mean is 0. With reduction `none` their loss is 0. Label
+    smoothing mixes the target's score with the mean score of all classes, which is finite. Raises the errors of
+    `sparse_softmax_loss`, and `ValueError` for a `label_smoothing` outside [0, 1).
     """
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing must lie in [0, 1): {label_smoothing!r}")
     check_target_shape(scores, target)
     kept = target != ignore_index
     scores_kept, target_kept = (scores, target) if bool(kept.all()) else (scores[kept], target[kept])
     losses = sparse_softmax_loss(scores_kept, target_kept, k)
+    if label_smoothing:
+        chosen = scores_kept.gather(-1, target_kept[..., None])[..., 0]
+        losses = losses + label_smoothing * (chosen - scores_kept.mean(-1))
     if reduction == "none":
         return losses.new_zeros(target.shape).masked_scatter(kept, losses)
     if reduction not in ("mean", "sum"):
