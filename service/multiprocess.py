@@ -108,7 +108,7 @@ class _Worker:
         return self._heartbeat_timeout if self.ready else max(self._heartbeat_timeout, _LOADING_HEARTBEAT_TIMEOUT)
 
     def drain(self, number: int) -> None:
-        """Let the process finish its requests and end; told by SIGTERM, it accepts more until the drain delay is over."""
+        """Let the process finish its requests and end; told by SIGTERM, it accepts more for the drain delay."""
         self.draining, self._last_heartbeat = True, time.monotonic()
         if self.process.pid is not None and self.process.is_alive():
             os.kill(self.process.pid, number)
