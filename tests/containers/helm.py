@@ -2,9 +2,11 @@
 
 import functools
 import itertools
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.containers.files import DOCKER
@@ -53,17 +55,19 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def validate(found: Mapping[str, Any]) -> None:
     """Check an object by the strict schemas of Kubernetes, which refuse unknown fields."""
-    from kubernetes_validate import utils
-
-    if found["kind"] in OTHERS:
-        return
-    contents = utils.schema_contents
-    utils.schema_contents = functools.cache(contents)
-    try:
+    if found["kind"] not in OTHERS:
         for version in VERSIONS:
-            assert utils.validate(found, version, strict=True) == version
-    finally:
-        utils.schema_contents = contents
+            assert _kubernetes_validate().validate(found, version, strict=True) == version
+
+
+@functools.cache
+def _kubernetes_validate() -> Any:
+    """The module, which reads the same large files for each object, and without formats that take seconds to import."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "rfc3987_syntax", None)
+        from kubernetes_validate import utils
+    utils.schema_contents = functools.cache(utils.schema_contents)
+    return utils
 
 
 def combinations() -> Iterator[dict[str, bool]]:
