@@ -1,4 +1,4 @@
-"""The queries by which KEDA scales, asked of Prometheus' own evaluation."""
+"""The queries by which KEDA scales, evaluated by Prometheus."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""The Helm chart: what it renders, which values it refuses, and whether it agrees with the code."""
+"""The Helm chart: rendered objects, refused values, and agreement with the code."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def test_helm_lint_finds_nothing_but_the_missing_icon(name):
 
 
 def test_every_combination_of_switches_is_valid_for_three_versions_of_kubernetes_or_refused(tmp_path):
-    """`rendered` validates what it returns. Helm compiles the schema anew for each release, which is too slow here."""
+    """`rendered` validates the objects. Helm compiles the schema anew for each release, which is too slow here."""
     import helm_python
     import jsonschema_rs
 
