@@ -29,8 +29,8 @@ test: .venv/.test  ## Run every test, with one more process than processors.
 # kserve and tritonclient.grpc define the same protocol buffers, and exclude each other in a process.
 test-clients: .venv/.test .venv-clients/.test  ## Run the tests of clients that need an environment of their own.
 	@export SERVER_PYTHON=$(abspath $(BIN)/python) && set -x && \
-	$(CLIENTS_PYTEST) $(CLIENTS) --ignore $(CLIENTS)/test_kserve.py && \
-	$(CLIENTS_PYTEST) $(CLIENTS)/test_kserve.py
+	$(CLIENTS_PYTEST) $(CLIENTS) --ignore-glob '$(abspath $(CLIENTS))/test_kserve*.py' && \
+	$(CLIENTS_PYTEST) $(CLIENTS)/test_kserve*.py
 
 test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail without one.
 	SOFTSERVE_REQUIRE_GPU=1 .venv-gpu/bin/pytest tests/models/test_devices.py tests/training/test_devices.py
@@ -38,11 +38,12 @@ test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail w
 test-containers: .venv/.containers  ## Build the image and run compose.yaml with podman; needs root, takes minutes.
 	$(BIN)/pytest -m containers -s
 
-check: .venv/.test  ## Lint, formatting, types, Dockerfile, compose.yaml; Prometheus rules if promtool is installed.
+check: .venv/.test  ## Lint, formatting, types, Dockerfile, compose.yaml, chart; Prometheus rules if promtool is installed.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/import_graph.py --check
+	$(BIN)/python docker/helm/describe.py --check
 	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec compose.yaml
 	@command -v promtool >/dev/null || { echo "promtool is not installed: rules are not checked"; exit 0; }; \
