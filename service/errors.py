@@ -5,7 +5,7 @@ form.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -23,6 +23,7 @@ from service.engine.budget import OverBudget
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
 from service.routes import route_path
+from service.validation import named_sentence
 
 __all__ = [
     "ERROR_FORMS",
@@ -43,8 +44,8 @@ _LONGEST_RETRY = 60
 """Seconds; the largest `Retry-After`."""
 MAX_ERRORS = 10
 """Fields that a 422 names at most."""
-_MAX_DETAIL, _MAX_NAME = 1000, 80
-"""Characters of a problem's detail and of one name in it, which may be a client's."""
+_MAX_DETAIL = 1000
+"""Characters of a problem's detail."""
 
 
 class Problem(BaseModel):
@@ -158,13 +159,7 @@ def _invalid(request: Request, error: Exception) -> Failure:
     malformed = [e for e in errors if e["type"] == "json_invalid" or e["loc"] == ("body",)]
     if malformed:
         return Failure(400, _malformed(request, malformed[0]))
-    wrong = [f"{_place(each['loc'])}: {each['msg'].removeprefix('Value error, ')}" for each in errors[:MAX_ERRORS]]
-    return Failure(422, "; ".join(wrong))
-
-
-def _place(location: Sequence[str | int]) -> str:
-    """Return where an error is; names that are a client's are shortened, and lone surrogates are replaced."""
-    return ".".join(_shortened(str(part), _MAX_NAME) for part in location[1:]).encode("utf-8", "replace").decode()
+    return Failure(422, "; ".join(named_sentence(each, each["loc"][1:]) for each in errors[:MAX_ERRORS]))
 
 
 def _shortened(text: str, most: int) -> str:

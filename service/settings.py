@@ -133,6 +133,11 @@ class Settings(BaseSettings):
     log_level: Literal["critical", "error", "warning", "info", "debug"] = "info"
     """Lowest level that is logged."""
 
+    @property
+    def max_body_values(self) -> int:
+        """Texts, numbers, lists and fields of one request body: as many as texts and tokens may wait for a model."""
+        return self.max_queue_items + self.max_queue_tokens
+
     @field_validator("protocols")
     @classmethod
     def _known_protocols(cls, value: str) -> str:

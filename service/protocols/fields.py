@@ -43,20 +43,20 @@ async def read_fields(request: Request, model: type[FieldsT], *, lists: frozense
     headers = dict(request.scope["headers"])
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise HTTPException(415, "compressed bodies are not accepted", {"Accept-Encoding": "identity"})
-    content = await read_body(request)
+    content, most = await read_body(request), request.app.state.settings.max_body_values
     kind = headers.get(b"content-type", b"").decode("latin-1")
     if not content:
         content, kind = b"{}", "application/json"
     if kind.partition(";")[0].strip().lower() == _FORM:
         content, kind = json.dumps(_form(content, lists)).encode(), "application/json"
     if needs_body_key(request):  # before anything else of the body is checked
-        check_body_key(request, _key(content, kind))
-    return checked_body(model, content, kind)
+        check_body_key(request, _key(content, kind, most))
+    return checked_body(model, content, kind, most)
 
 
-def _key(content: bytes, content_type: str) -> str | None:
+def _key(content: bytes, content_type: str, max_values: int) -> str | None:
     try:
-        return checked_body(Fields, content, content_type).api_key
+        return checked_body(Fields, content, content_type, max_values).api_key
     except (RequestValidationError, HTTPException):
         return None
 

@@ -14,7 +14,7 @@ from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
 from models.tasks.text_generation import Generation, GenerationQuery, Generator
 from service.api.answer import Answer
 from service.api.endpoint import answer
-from service.api.requests import Text, timeout_of
+from service.api.requests import OneOrSeveralTexts, timeout_of
 from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel, full_names, names_of
 from service.errors import Failure
@@ -22,6 +22,7 @@ from service.protocols.classifying import class_scores, classified
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.protocol import Protocol
 from service.protocols.translating import find_pair, translated
+from service.validation import errors_of
 
 __all__ = ["PROTOCOL"]
 
@@ -55,7 +56,7 @@ class GenerationParameters(Parameters):
 
 
 class InferenceFields(Fields):
-    inputs: Annotated[list[Text], Field(min_length=1)] | Text
+    inputs: OneOrSeveralTexts
     parameters: dict[str, Any] = Field(default_factory=dict)
     stream: Literal[False] = False
 
@@ -68,9 +69,7 @@ class InferenceFields(Fields):
         try:
             return model.model_validate(given)
         except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False, include_input=False)
-            wrong = [{**each, "loc": ("body", "parameters", *each["loc"])} for each in found]
-            raise RequestValidationError(wrong) from None
+            raise RequestValidationError(errors_of(error, "body", "parameters")) from None
 
 
 async def infer(request: Request) -> Response:
