@@ -17,13 +17,13 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import Scope
 
-from models import QueryError, TextTooLongError, UnknownModelError
+from models import QueryError, TextTooLongError, UnknownModelError, UnsuitableModelError
 from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.budget import OverBudget
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
-from service.routes import route_path
-from service.validation import named_sentence
+from service.routes import allowed_methods, endpoint_of, nearest_paths, route_path, serving_path
+from service.validation import named_sentence, shown_name
 
 __all__ = [
     "ERROR_FORMS",
@@ -140,15 +140,19 @@ def _queue_full(request: Request, error: Exception) -> Failure:
     del request
     assert isinstance(error, QueueFull)
     if error.never:
-        return Failure(413, "the request holds more texts or tokens than the queue; send fewer at a time")
+        most = error.limits and f": {error.limits.max_queue_items} texts, {error.limits.max_queue_tokens} tokens"
+        return Failure(413, f"the request holds more texts or tokens than the queue{most or ''}; send fewer at a time")
     seconds = math.ceil(min(max(error.retry_after, 1), _LONGEST_RETRY))
     return Failure(429, "the model's queue is full", {"Retry-After": str(seconds)})
 
 
 def _too_long(request: Request, error: Exception) -> Failure:
     assert isinstance(error, TextTooLongError)
+    del request
     if error.unit == "sentences":  # more than the queue has room for
-        return _queue_full(request, QueueFull(never=True))
+        return Failure(
+            413, f"the text has {error.length} sentences; the queue holds {error.limit}; send fewer at a time"
+        )
     return Failure(422, str(error))
 
 
@@ -177,10 +181,29 @@ def _malformed(request: Request, error: dict[str, Any]) -> str:
     return "the body must be a JSON object"
 
 
+def _unsuitable(request: Request, error: Exception) -> Failure:
+    """Say also where the operations are that the named model offers."""
+    assert isinstance(error, UnsuitableModelError)
+    paths = [path for each in error.offers if (path := serving_path(request.scope, each))]
+    return Failure(404, f"{error}; it is served by POST {' and POST '.join(paths)}" if paths else str(error))
+
+
 def _http(request: Request, error: Exception) -> Failure:
-    del request
     assert isinstance(error, HTTPException)
-    return Failure(error.status_code, str(error.detail), error.headers or {})
+    status, detail = error.status_code, str(error.detail)
+    if "app" in request.scope and detail == HTTPStatus(status).phrase:  # of the router
+        if status == HTTPStatus.NOT_FOUND:
+            return Failure(status, _no_path(request.scope))
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            methods = ", ".join(allowed_methods(request.scope))
+            detail = f"{endpoint_of(request.scope)} is served with {methods}, not with {shown_name(request.method)}"
+            return Failure(status, detail, {"Allow": methods})
+    return Failure(status, detail, error.headers or {})
+
+
+def _no_path(scope: Scope) -> str:
+    similar = ", ".join(nearest_paths(scope)) or "none; GET /openapi.json describes the native ones"
+    return f"there is no such path; similar: {similar}"
 
 
 def _bug(request: Request, error: Exception) -> Failure:
@@ -192,6 +215,7 @@ def _bug(request: Request, error: Exception) -> Failure:
 
 _FAILURES: Mapping[type[Exception], Maker] = {
     UnknownModelError: _failure(404),
+    UnsuitableModelError: _unsuitable,
     QueryError: _failure(422),
     TextTooLongError: _too_long,
     DeadlineExceeded: _failure(504, "the deadline passed before the request was computed"),

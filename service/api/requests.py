@@ -5,7 +5,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Header, Request
 from fastapi.exceptions import RequestValidationError
@@ -45,6 +45,7 @@ __all__ = [
     "Texts",
     "Truncate",
     "deadline_of",
+    "examples",
     "find",
     "note_timing",
     "queries_of",
@@ -126,6 +127,11 @@ class Body(BaseModel):
     """A request; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def examples(*bodies: dict[str, Any]) -> ConfigDict:
+    """Return the configuration of a request model with example bodies, which the OpenAPI document shows."""
+    return ConfigDict(json_schema_extra={"examples": list(bodies)})
 
 
 def resources_of(request: Request) -> contextlib.ExitStack:

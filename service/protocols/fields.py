@@ -16,6 +16,7 @@ from service.api.body import checked_body, read_body
 from service.api.requests import server_timing
 from service.auth import check_body_key, needs_body_key
 from service.engine.resources import Resources
+from service.validation import shown_name
 
 __all__ = ["Fields", "json_response", "read_fields"]
 
@@ -68,7 +69,9 @@ def _form(content: bytes, lists: frozenset[str]) -> Mapping[str, object]:
         )
     except ValueError as error:
         raise HTTPException(400, "the body is not a form of UTF-8 text") from error
-    return {name: values if name in lists and len(values) > 1 else values[-1] for name, values in found.items()}
+    if twice := [name for name, values in found.items() if len(values) > 1 and name not in lists]:
+        raise HTTPException(400, f"the form has the field {shown_name(twice[0])} twice")
+    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
 
 
 async def json_response(request: Request, content: Callable[[], Any], items: int = 0) -> Response:

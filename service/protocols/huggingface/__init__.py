@@ -8,7 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse
 
-from models import UnknownModelError
+from models import UnknownModelError, UnsuitableModelError
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
 from models.tasks.text_generation import Generation, GenerationQuery, Generator
@@ -91,7 +91,11 @@ def _find(request: Request) -> ServedModel:
     if key is None:
         if not registry.served and not registry.ready:
             raise NotReady
-        raise UnknownModelError(name, full_names(fitting))
+        other = next((each for key, each in registry.served.items() if name in names_of(key)), None)
+        if other is None:
+            raise UnknownModelError(name, full_names(fitting))
+        offers, task = other.model.offers, other.manifest.task
+        raise UnsuitableModelError("this API", full_names(fitting), name, offers, task)
     return fitting[key]
 
 
