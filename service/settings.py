@@ -8,13 +8,10 @@ import tyro
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-import models
+from models.store import BUNDLED
 from service.protocols.table import DEFAULT_PROTOCOLS, EXTRAS, protocol_names
 
 __all__ = ["BUNDLED", "Settings"]
-
-BUNDLED = Path(models.__file__).parent / "bundled"
-"""The models that ship with the project."""
 
 _DEVICE = "(auto|cpu|(cuda|tensorrt)(:[0-9]{1,3})?)"
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
@@ -86,7 +87,8 @@ def _write(
                 failed += 1
                 if failed <= _MOST_ERRORS:
                     print(f"softserve: line {first + place}: {result}", file=sys.stderr)
-                lines[place] = line_of(Shown(("",), {"text": texts[place], "error": str(result)}), form)
+                record = {"text": texts[place], "error": str(result)}
+                lines[place] = line_of(Shown(("",), partial(dict, record)), form)
             else:
                 lines[place] = line_of(operation.shown(result), form)
         while written in lines:  # in order, as soon as they are there
