@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _message_of(error: Exception) -> str | None:
-    """Return what to say of an error; None for a bug. Imports what only errors of some commands need."""
+    """Return the message of an error; None for a bug. Imports what only errors of some commands need."""
     from pydantic_settings import SettingsError
 
     from service.auth import KeyFileError

@@ -191,14 +191,14 @@ def _unsuitable(request: Request, error: Exception) -> Failure:
 def _http(request: Request, error: Exception) -> Failure:
     assert isinstance(error, HTTPException)
     status, detail = error.status_code, str(error.detail)
-    if "app" in request.scope and detail == HTTPStatus(status).phrase:  # of the router
-        if status == HTTPStatus.NOT_FOUND:
-            return Failure(status, _no_path(request.scope))
-        if status == HTTPStatus.METHOD_NOT_ALLOWED:
-            methods = ", ".join(allowed_methods(request.scope))
-            detail = f"{endpoint_of(request.scope)} is served with {methods}, not with {shown_name(request.method)}"
-            return Failure(status, detail, {"Allow": methods})
-    return Failure(status, detail, error.headers or {})
+    by_router = "app" in request.scope and status in (404, 405) and detail == HTTPStatus(status).phrase
+    if not by_router:
+        return Failure(status, detail, error.headers or {})
+    if status == HTTPStatus.NOT_FOUND:
+        return Failure(status, _no_path(request.scope))
+    methods = ", ".join(allowed_methods(request.scope))
+    detail = f"{endpoint_of(request.scope)} is served with {methods}, not with {shown_name(request.method)}"
+    return Failure(status, detail, {"Allow": methods})
 
 
 def _no_path(scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""Sentences that say what is wrong with a field of a request, instead of those of pydantic."""
+"""Sentences of this project about wrong fields of a request, in place of those of pydantic."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,7 +60,7 @@ def errors_of(error: ValidationError, *place: str) -> list[dict[str, Any]]:
 
 
 def sentence(error: Mapping[str, Any]) -> str:
-    """Return what is wrong with a field, to follow its name."""
+    """Return the sentence of an error, to follow the name of its field."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in _OWN:
         return str(error["msg"]).removeprefix(_OWN[kind])
@@ -81,6 +81,6 @@ def shown_name(name: str) -> str:
 
 
 def named_sentence(error: Mapping[str, Any], location: Sequence[str | int]) -> str:
-    """Return where and what is wrong."""
+    """Return the place of an error and its sentence."""
     place = ".".join(shown_name(str(part)) for part in location)
     return f"{place}: {sentence(error)}" if place else sentence(error)

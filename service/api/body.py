@@ -147,7 +147,7 @@ def _has_more_values(content: bytes, most: int) -> bool:
     bare = content.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHERS)
     if bare.count(b'"') > 2 * most:
         return True
-    return _weight(b"".join(bare.split(b'"')[::2])) > most  # without what is within texts
+    return _weight(b"".join(bare.split(b'"')[::2])) > most  # without the contents of texts
 
 
 def _weight(content: bytes) -> int:

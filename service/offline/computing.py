@@ -32,7 +32,7 @@ class Prepared:
     queries: Mapping[int, Any]
     """The query of each text by its place."""
     refused: Sequence[tuple[int, QueryError]]
-    """The places of the other texts, and what is wrong with them."""
+    """The places of the other texts, and their errors."""
 
 
 def prepare(query: Callable[[str], Any], texts: Sequence[str]) -> Prepared:

@@ -65,7 +65,7 @@ def test_outputs_say_whether_they_are_binary():
     [
         (b"{", None, "Expecting property name"),
         (b"[]", None, "body"),
-        (b"{}", None, "inputs: Field required"),
+        (b"{}", None, "inputs: is missing"),
         (b"{}", "3", "is 3, but the body has 2 bytes"),
         (b"{}", "-1", "must be a number of bytes"),
         (b"{}", "²", "must be a number of bytes"),
