@@ -233,8 +233,8 @@ def test_a_service_without_translator_says_so(client, detail_of, name):
         assert detail == "there is no model for translate"
         return
     assert detail == (
-        "the model 'next-word' (language-model) is for next-word, score, not for translate; models for translate: none; "
-        "it is served by POST /v1/next-word and POST /v1/score"
+        "the model 'next-word' (language-model) is for next-word, score, not for translate; models for translate: "
+        "none; it is served by POST /v1/next-word and POST /v1/score"
     )
 
 
