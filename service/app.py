@@ -22,6 +22,7 @@ from service.engine.resources import Resources
 from service.engine.watching import DirectoryWatcher
 from service.errors import ERROR_FORMS, Problem, install_error_handlers
 from service.exposition import Exposition
+from service.head import HeadMiddleware
 from service.loop_lag import measure_loop_lag
 from service.metrics import Metrics
 from service.middleware import RequestMiddleware
@@ -63,6 +64,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     setattr(app.state, ERROR_FORMS, error_forms(protocols))
     app.state.protocols = protocols
     routers = [*ENDPOINTS.values(), models.router] if NATIVE in names else []
+    app.add_middleware(HeadMiddleware)
     if not settings.tracing:  # FastAPI's spans learn their route from its router
         app.add_middleware(RouterBypass, routes=[route for router in routers for route in router.routes])
     app.state.guard = Guard(

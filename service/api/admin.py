@@ -6,6 +6,7 @@ from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel
 
 from models import BundleError, UnsupportedDeviceError
+from service.api.models import Name
 from service.auth import ADMIN_PREFIX
 from service.engine.registry import Registry
 from service.errors import PROBLEM_RESPONSES, problem_schema
@@ -34,7 +35,7 @@ class Unloaded(BaseModel):
 
 
 @router.post("/models/{name}/load", responses={**_REFUSALS, 409: problem_schema("It does not load")})
-async def load(name: str, request: Request) -> Loaded:
+async def load(name: Name, request: Request) -> Loaded:
     """Load the newest version of a model, or `name:version`, and switch to it once it is warm.
 
     A served one is loaded again. Where that fails, the model that was served before goes on serving.
@@ -48,7 +49,7 @@ async def load(name: str, request: Request) -> Loaded:
 
 
 @router.post("/models/{name}/unload", responses=_REFUSALS)
-async def unload(name: str, request: Request) -> Unloaded:
+async def unload(name: Name, request: Request) -> Unloaded:
     """Stop serving all versions of a model, or `name:version`."""
     registry: Registry = request.app.state.registry
     removed = await registry.remove(name)

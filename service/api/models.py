@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict
 
 from models import UnknownModelError
@@ -13,9 +13,12 @@ from service.engine.registry import Registry
 from service.engine.served_model import Key, ServedModel, full_names, names_of
 from service.errors import PROBLEM_RESPONSES
 
-__all__ = ["openai_models", "router"]
+__all__ = ["Name", "openai_models", "router"]
 
 router = APIRouter(prefix="/v1", tags=["native"])
+
+Name = Annotated[str, Path(examples=["next-word", "next-word:2"])]
+"""The name of a model in a path, with or without its version."""
 
 
 class Languages(BaseModel):
@@ -102,7 +105,7 @@ async def list_models(request: Request) -> ModelList:
 
 
 @router.get("/models/{name}", responses={404: PROBLEM_RESPONSES[404]})
-async def get_models(name: str, request: Request) -> ModelVersions:
+async def get_models(name: Name, request: Request) -> ModelVersions:
     """Return every served version of one model; `name:version` for one of them."""
     registry: Registry = request.app.state.registry
     found = {key: served for key, served in registry.served.items() if name in names_of(key)}

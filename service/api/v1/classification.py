@@ -11,7 +11,7 @@ from models.tasks.image_classification import ImageClassifier, ImageQuery
 from models.tasks.text_classification import Classifier, ClassifyQuery
 from service.api.answer import Answer, Result, Results
 from service.api.endpoint import answer, register
-from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate
+from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate, examples
 from service.api.route import ModelRoute
 from service.errors import PROBLEM_RESPONSES
 
@@ -23,6 +23,11 @@ register("classification")(router)
 
 class ClassifyRequest(Body):
     """Texts or images to classify."""
+
+    model_config = examples(
+        {"text": "book a table for two", "top_k": 3},
+        {"text": ["play some music", "what is the weather"], "truncate": True},
+    )
 
     text: Texts | None = None
     image: Annotated[Texts | None, Field(description="PNG or JPEG files in base64, instead of texts.")] = None

@@ -11,7 +11,7 @@ from models.tasks.language_model import LanguageModel
 from models.tasks.language_results import NextWords, NextWordsQuery, ScoreQuery
 from service.api.answer import Answer, Result, Results
 from service.api.endpoint import answer, register
-from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate
+from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate, examples
 from service.api.route import ModelRoute
 from service.errors import PROBLEM_RESPONSES
 
@@ -24,6 +24,10 @@ register("language-model")(router)
 class NextWordRequest(Body):
     """Contexts to continue."""
 
+    model_config = examples(
+        {"context": "we had a very", "top_k": 5}, {"context": ["we had a", "I am"], "explain": True}
+    )
+
     context: Texts
     top_k: Annotated[int, Field(ge=1, description="Words to return, at most the vocabulary's size.")] = 10
     explain: Annotated[bool, Field(description="Return the weight of each mixture component.")] = False
@@ -33,6 +37,11 @@ class NextWordRequest(Body):
 
 class ScoreRequest(Body):
     """Sentences to score."""
+
+    model_config = examples(
+        {"text": ["books can be outdated", "he goed home"]},
+        {"text": "we had a very good time", "explain": True, "top_k": 3},
+    )
 
     text: Texts
     explain: Annotated[

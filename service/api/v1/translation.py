@@ -8,7 +8,7 @@ from pydantic import Field
 from models.tasks.translation import TranslationQuery, Translator
 from service.api.answer import Answer, Result, Results
 from service.api.endpoint import answer, register
-from service.api.requests import Deadline, Priority
+from service.api.requests import Deadline, Priority, examples
 from service.api.route import ModelRoute
 from service.api.search import ScoredText, SearchBody
 from service.errors import PROBLEM_RESPONSES
@@ -21,6 +21,10 @@ register("translation")(router)
 
 class TranslateRequest(SearchBody):
     """Texts to translate, sentence by sentence."""
+
+    model_config = examples(
+        {"text": "Guten Morgen!"}, {"text": ["Wo ist der Bahnhof?", "Ich habe Hunger."], "beam_size": 4, "n_best": 2}
+    )
 
     target_language: Annotated[
         str | None,
