@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 __all__ = ["OPEN_PATHS", "web_router"]
 
-OPEN_PATHS = re.compile(r"/web/[a-z0-9/.-]+")
+OPEN_PATHS = re.compile(r"/web(/[a-z0-9][a-z0-9.-]*)+")
 """Paths of the files, which need no API key."""
 
 _STATIC = Path(__file__).parent / "static"

@@ -23,8 +23,9 @@ function useAddress() {
     return Object.fromEntries(names.map((name) => [name, name === found.view ? found.fields : VIEWS[name].defaults]));
   });
   useEffect(() => {
-    const read = () => {
-      const found = readAddress(location.hash, VIEWS);
+    // The address may have changed again since: by the timer below.
+    const read = (event) => {
+      const found = readAddress(new URL(event.newURL).hash, VIEWS);
       setView(found.view);
       setStates((old) => ({ ...old, [found.view]: found.fields }));
     };
