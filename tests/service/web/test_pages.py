@@ -72,7 +72,9 @@ def test_head_is_answered_without_a_body(client, path):
     assert head.headers["content-length"] == get.headers["content-length"]
 
 
-@pytest.mark.parametrize("name", ["nope.js", "../pages.py", "%2e%2e/pages.py", "vendor/LICENSE-htm.txt", "", "/etc/passwd"])
+@pytest.mark.parametrize(
+    "name", ["nope.js", "../pages.py", "%2e%2e/pages.py", "vendor/LICENSE-htm.txt", "", "/etc/passwd"]
+)
 def test_nothing_else_is_served(client, detail_of, name):
     assert detail_of(client.get(f"/web/{name}"), 404)
 
@@ -93,7 +95,9 @@ def test_without_the_native_endpoints_the_root_is_the_reference():
 
 def test_the_page_asks_for_every_module_at_once():
     named = re.findall(r'(?:href|src)="web/(.*?)"', (STATIC / "index.html").read_text(encoding="utf-8"))
-    modules = [name for name in FILES if name.endswith(".js") and name not in ("docs.js", "vendor/swagger-ui-bundle.js")]
+    modules = [
+        name for name in FILES if name.endswith(".js") and name not in ("docs.js", "vendor/swagger-ui-bundle.js")
+    ]
     assert sorted(named) == sorted([*modules, "icon.svg", "style.css"])
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from urllib.parse import unquote_plus
@@ -106,7 +107,7 @@ def test_a_click_appends_a_word(playground):
     opened.settle()
     opened.page.get_by_role("button", name="good", exact=True).click()
     expect(opened.page.get_by_label("Beginning of a sentence")).to_have_value("we had a very good")
-    opened.page.wait_for_function("location.hash.includes('very+good')")
+    expect(opened.page).to_have_url(re.compile(r"very\+good"))
     opened.settle()
     assert opened.posts[-1]["context"][-1] == "we had a very good"
     assert len(opened.posts) == 2
@@ -120,7 +121,9 @@ def test_a_view_is_used_by_keyboard_alone(playground):
     def tab_to(name):
         for _ in range(40):
             page.keyboard.press("Tab")
-            found = page.evaluate("[document.activeElement.textContent, document.activeElement.labels?.[0]?.textContent]")
+            found = page.evaluate(
+                "[document.activeElement.textContent, document.activeElement.labels?.[0]?.textContent]"
+            )
             if name in [each and each.strip() for each in found]:
                 return
         raise AssertionError(f"{name} is not in the tab order")
@@ -176,7 +179,7 @@ def test_words_are_coloured_by_rank_with_thresholds_of_the_reader(playground, se
 
 
 def test_two_models_are_compared_word_by_word(playground, server):
-    opened = playground("#score?text=Two+cats+draw+one+fox+now.")
+    opened = playground("#score?text=One+cow+now+likes+two.")
     opened.settle("Perplexity")
     opened.page.get_by_label("Difference to").select_option("toy:1")
     opened.settle("two models")
@@ -189,12 +192,14 @@ def test_two_models_are_compared_word_by_word(playground, server):
     assert {"token more", "token less"} <= set(signs)
     opened.page.get_by_text("As a table").click()
     rows = opened.rows(opened.page.locator("figure table"))
-    assert [row[0] for row in rows] == ["Two", "cats", "draw", "one", "fox", "now", ".", "end"]
+    assert [row[0] for row in rows] == ["One", "cow", "now", "likes", "two", ".", "end"]
     assert rows[0][1:3] == [number(first[0]["log_probability"]), number(second[0]["log_probability"])]
 
 
 def test_sentences_are_translated_one_by_one(playground, server):
-    opened = playground("#translate?text=Guten+Morgen!%0A%0ADr.+Müller+trinkt+Kaffee.+Hello+my+friend,+how+are+you%3F&n_best=3")
+    opened = playground(
+        "#translate?text=Guten+Morgen!%0A%0ADr.+Müller+trinkt+Kaffee.+Hello+my+friend,+how+are+you%3F&n_best=3"
+    )
     assert opened.settle() == "3 sentences translated, 1 with low confidence."
     page = opened.page
     (body,) = opened.posts
@@ -238,7 +243,9 @@ def test_classes_of_probability_zero_and_the_threshold_are_said(playground, serv
     rows = opened.rows(page.locator("figure table"))
     assert rows[: len(labels)] == [[each["label"], "", percent(each["probability"])] for each in labels]
     assert rows[-1] == [f"{zeros} other classes", "", "exactly 0"]
-    rule = next(each for each in page.evaluate("fetch('v1/models').then(each => each.json())")["models"] if each["classes"])
+    rule = next(
+        each for each in page.evaluate("fetch('v1/models').then(each => each.json())")["models"] if each["classes"]
+    )
     threshold = rule["out_of_scope"]["threshold"]
     mark = page.locator(".mark").first.evaluate("each => each.style.insetInlineStart")
     assert math.isclose(float(mark.removesuffix("%")) / 100, threshold, abs_tol=1e-6)
@@ -262,7 +269,7 @@ def test_the_address_holds_the_state(playground, view, field, value):
     opened.settle()
     page = opened.page
     page.locator("textarea:not([readonly])").fill(value)
-    page.wait_for_function("() => location.hash.includes('?')")
+    expect(page).to_have_url(re.compile(r"\?"))
     hash_ = page.evaluate("location.hash")
     assert hash_.startswith(f"#{view}?{field}=")
     assert unquote_plus(hash_.partition("=")[2]) == value
@@ -302,7 +309,9 @@ def test_text_never_becomes_markup(playground, view, field):
     assert opened.page.title().endswith("Softserve")
     assert opened.posts[-1][field][-1] in MARKUP or opened.posts[-1][field] == MARKUP
     forbidden = "document.body.innerHTML = '<b>x</b>'"
-    assert "TrustedHTML" in opened.page.evaluate(f"() => {{ try {{ {forbidden} }} catch (error) {{ return error.message }} }}")
+    assert "TrustedHTML" in opened.page.evaluate(
+        f"() => {{ try {{ {forbidden} }} catch (error) {{ return error.message }} }}"
+    )
     opened.console.clear()  # of the attempt
 
 
@@ -318,7 +327,7 @@ def test_the_request_is_shown_as_curl_and_python_that_run(playground, server):
         finished = subprocess.run([*command, text], capture_output=True, text=True, timeout=60, check=True)
         answers.append(finished.stdout)
     expected = server.post("/v1/score", opened.posts[0])
-    assert json.loads(answers[0])["results"][0]["text"] == "it's a \"test\" of $HOME \\ `."
+    assert json.loads(answers[0])["results"][0]["text"] == 'it\'s a "test" of $HOME \\ `.'
     assert json.loads(answers[0]) == expected
     assert answers[1].strip() == str(expected)
 
@@ -332,4 +341,9 @@ def test_the_timing_of_a_call_is_that_of_the_server(playground):
     infer = float(header.rpartition("infer;dur=")[2])
     opened.settle()
     expect(opened.page.locator(".timing")).to_contain_text(f"inference{infer:.{1 if infer < 10 else 0}f}\u00a0ms")
-    assert opened.page.locator(".timing dt").all_inner_texts() == ["queue", "tokenize", "inference", "in all, from this page"]
+    assert opened.page.locator(".timing dt").all_inner_texts() == [
+        "queue",
+        "tokenize",
+        "inference",
+        "in all, from this page",
+    ]
