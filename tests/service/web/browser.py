@@ -79,7 +79,7 @@ class Running:
 
 
 class Playground:
-    """The page, what it sends, and what the console says."""
+    """The page, its requests and the messages of its console."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Playground:
         assert self._noise or self.console == []
 
     def settle(self, said: str = "") -> str:
-        """Wait for an answer and return what is announced."""
+        """Wait for an answer and return the announcement."""
         page = self.page
         page.wait_for_function(
             "said => { const found = document.querySelector('.results');"

@@ -1,4 +1,4 @@
-"""What the playground says of a server that is loading, overloaded, closed or gone, and of requests it gives up."""
+"""The playground with a server that is loading, overloaded, closed or gone, and requests that it aborts."""
 
 import threading
 
