@@ -126,7 +126,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _run(registry: Registry, watch_seconds: float) -> None:
-    if not registry.ready:
+    if not registry.loaded:
         await registry.load()
     if watch_seconds:
         await DirectoryWatcher(registry, registry.loader).run(watch_seconds)

@@ -77,7 +77,7 @@ class _Worker:
         self.index = index
         self.ready = self.draining = False
         self._last_heartbeat = time.monotonic()
-        self._drain_timeout = settings.shutdown_timeout + _GRACE
+        self._drain_timeout = settings.drain_delay + settings.shutdown_timeout + _GRACE
         self._heartbeat_timeout = settings.heartbeat_timeout
         self._pipe, theirs = _SPAWN.Pipe(duplex=False)
         os.set_blocking(self._pipe.fileno(), False)
@@ -107,10 +107,11 @@ class _Worker:
             return self._drain_timeout
         return self._heartbeat_timeout if self.ready else max(self._heartbeat_timeout, _LOADING_HEARTBEAT_TIMEOUT)
 
-    def drain(self) -> None:
-        """Let the process finish the requests that it accepted, and end."""
+    def drain(self, number: int) -> None:
+        """Let the process finish its requests and end; told by SIGTERM, it accepts more for the drain delay."""
         self.draining, self._last_heartbeat = True, time.monotonic()
-        self.process.terminate()
+        if self.process.pid is not None and self.process.is_alive():
+            os.kill(self.process.pid, number)
 
     def reap(self) -> None:
         """Kill the process if it still runs, and release it; its counters are kept, its gauges removed."""
@@ -197,7 +198,8 @@ class Supervisor:
         elif fresh.ready:
             self._fresh = None
             if len(self._serving) > self._settings.workers:
-                (self._outdated.pop(0) if self._outdated else fresh).drain()
+                # Not SIGTERM: others serve the port, which must not answer that it is not ready.
+                (self._outdated.pop(0) if self._outdated else fresh).drain(signal.SIGINT)
 
     @property
     def _serving(self) -> list[_Worker]:
@@ -240,12 +242,12 @@ class Supervisor:
         draft.replace(self._directory / PROCESSES)
 
     def _stop(self) -> None:
-        """Accept no more connections, and let all processes finish their accepted requests."""
+        """Let all processes finish the requests that they accept, for the drain delay and no longer."""
         for listener in self._sockets:
             listener.close()
         for worker in self._workers:
             if not worker.draining:
-                worker.drain()
+                worker.drain(signal.SIGTERM)
         while not all(worker.over for worker in self._workers):
             time.sleep(_CHECK_INTERVAL)
         for worker in self._workers:

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from functools import partial
+from types import FrameType
 from typing import Any, cast
 
 import uvicorn
@@ -16,6 +17,7 @@ from fastapi import FastAPI
 
 from service.app import create_app
 from service.connections import Connections
+from service.engine.registry import Registry
 from service.http_protocol import BoundedProtocol
 from service.memory import limit_heap
 from service.metrics import Metrics
@@ -37,11 +39,14 @@ _OTHER_FILES = 512
 class Server(uvicorn.Server):
     """uvicorn with bounds on connections, and an orderly stop after SIGTERM and SIGINT, which its own server dies of.
 
-    Connections that are open then get answers to what they still send, each with the advice to close.
+    After SIGTERM it is not ready, and accepts connections until the drain delay is over, so that load balancers notice.
+    From the signal on, answers advise to close the connection; requests on connections that stay open are answered.
     """
 
     def __init__(self, settings: Settings, app: FastAPI) -> None:
         metrics: Metrics = app.state.metrics
+        self._registry: Registry = app.state.registry
+        self._drain_delay, self._drained_at = settings.drain_delay, 0.0
         self._connections = Connections(
             limit=settings.limit_connections,
             header_timeout=settings.header_timeout,
@@ -78,6 +83,20 @@ class Server(uvicorn.Server):
             await super().serve(sockets)
         finally:
             expiring.cancel()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop; after SIGTERM, go on accepting requests for the drain delay, in which the service is not ready."""
+        if sig == signal.SIGTERM and not self.should_exit:
+            self._registry.draining = True
+            self._drained_at = time.monotonic() + self._drain_delay
+        super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to stop now."""
+        if not await super().on_tick(counter):
+            return False
+        self.lifespan.state[DRAINING] = True
+        return self.force_exit or time.monotonic() >= self._drained_at
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:

@@ -1,11 +1,12 @@
 """Settings of the service: flags of `softserve serve`, each with an environment twin `SOFTSERVE_<NAME>`."""
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import tyro
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 import models
@@ -16,6 +17,8 @@ __all__ = ["BUNDLED", "Settings"]
 BUNDLED = Path(models.__file__).parent / "bundled"
 """The models that ship with the project."""
 
+_SERVICE_LINK = re.compile(r"tcp://[0-9a-fA-F.:\[\]]+:[0-9]{1,5}")
+"""The value of `SOFTSERVE_PORT` in pods of Kubernetes where a Service has the name `softserve` (service links)."""
 _DEVICE = "(auto|cpu|(cuda|tensorrt)(:[0-9]{1,3})?)"
 
 
@@ -114,8 +117,11 @@ class Settings(BaseSettings):
     """Seconds in which a client must read its answer; its connection is aborted after them."""
     heartbeat_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
     """Seconds without a heartbeat of its event loop after which one of several processes is replaced."""
+    drain_delay: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 0.0
+    """Seconds after SIGTERM in which requests are still accepted while /readyz answers 503, so that load balancers stop
+    sending requests before the port is closed. At least the time in which they notice: 5 in the images."""
     shutdown_timeout: Annotated[int, Field(ge=1)] = 30
-    """Seconds in which accepted requests must finish after SIGTERM."""
+    """Seconds in which accepted requests must finish once the port is closed, after SIGTERM and drain_delay."""
     protocols: str = DEFAULT_PROTOCOLS
     """APIs to serve, separated by commas: native is /v1, the others are those of other services (docs/clients.md).
     By default all but mcp, which needs pip install 'softserve[mcp]'."""
@@ -132,6 +138,14 @@ class Settings(BaseSettings):
     """OpenTelemetry spans, sent to OTEL_EXPORTER_OTLP_ENDPOINT. Needs pip install 'softserve[otel]'."""
     log_level: Literal["critical", "error", "warning", "info", "debug"] = "info"
     """Lowest level that is logged."""
+
+    @field_validator("port", "grpc_port", mode="before")
+    @classmethod
+    def _no_service_link(cls, value: Any, info: ValidationInfo) -> Any:
+        """Return the default in place of a service link of Kubernetes, which is the address of a Service."""
+        if isinstance(value, str) and _SERVICE_LINK.fullmatch(value):
+            return cls.model_fields[str(info.field_name)].default
+        return value
 
     @field_validator("protocols")
     @classmethod

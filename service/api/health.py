@@ -1,6 +1,6 @@
 """Liveness, readiness and metrics."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
@@ -13,6 +13,10 @@ from service.metrics import CONTENT_TYPE_LATEST
 __all__ = ["router"]
 
 router = APIRouter(tags=["health"])
+
+_NOT_READY: dict[int | str, dict[str, Any]] = {
+    503: {"description": "Models are loading or failed to load, or the service is shutting down"}
+}
 
 
 class Alive(BaseModel):
@@ -39,20 +43,22 @@ class Healthy(BaseModel):
     status: Literal["ok"] = "ok"
 
 
-@router.get("/health", response_model=Healthy, responses={503: {"description": "Models are loading or failed to load"}})
+@router.get("/health", response_model=Healthy, responses=_NOT_READY)
 async def health(request: Request) -> Healthy | Response:
     """Return what `/readyz` does, in the form that clients of LibreTranslate and TEI expect."""
     found = await readyz(request)
     return found if isinstance(found, Response) else Healthy()
 
 
-@router.get("/readyz", response_model=Ready, responses={503: {"description": "Models are loading or failed to load"}})
+@router.get("/readyz", response_model=Ready, responses=_NOT_READY)
 async def readyz(request: Request) -> Ready | Response:
-    """Return 200 once every configured model is loaded and warmed up."""
+    """Return 200 while every configured model is loaded and warmed up, and the service is not shutting down."""
     registry: Registry = request.app.state.registry
     if registry.ready:
         return Ready()
-    if registry.failed_engines:
+    if registry.draining:
+        detail = "the service is shutting down"
+    elif registry.failed_engines:
         detail = f"the engine has failed of {', '.join(registry.failed_engines)}"
     else:
         detail = f"a model failed to load: {registry.failure}" if registry.failure else "models are being loaded"

@@ -58,7 +58,10 @@ class Registry:
         self._draining: set[asyncio.Task[None]] = set()
         self.heap_trimmer = HeapTrimmer()
         """Called where much memory was freed."""
-        self._loaded = False
+        self.loaded = False
+        """Whether every configured model has been loaded and warmed up."""
+        self.draining = False
+        """Whether the service is about to stop: it still answers, and load balancers must send nothing more."""
         self.failure: Exception | None = None
         """The error that kept a configured model from loading."""
         self.on_failure: Callable[[], object] = lambda: None
@@ -80,12 +83,12 @@ class Registry:
             self.failure = error
             self.on_failure()
             raise
-        self._loaded = True
+        self.loaded = True
 
     @property
     def ready(self) -> bool:
-        """Whether every configured model is loaded and warmed up, and none of their engine tasks has failed."""
-        return self._loaded and not self.failed_engines
+        """Whether every configured model is loaded, no engine task has failed, and the service is not about to stop."""
+        return self.loaded and not self.draining and not self.failed_engines
 
     @property
     def failed_engines(self) -> list[str]:
@@ -116,7 +119,7 @@ class Registry:
             found = max((key for key in offering if name in names_of(key)), default=None)
         if found is not None:
             return offering[found]
-        if not self._loaded:
+        if not self.loaded:
             raise NotReady("a model failed to load") if self.failure else NotReady
         wanted = operation if reads == "text" else f"{operation} ({reads}s)"
         named = next((served for key, served in self._served.items() if name in names_of(key)), None)

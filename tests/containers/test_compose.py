@@ -1,6 +1,7 @@
 """compose.yaml and the Dockerfile: who may do what, and whether the tools find fault."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -84,9 +85,10 @@ def test_on_a_gpu_the_other_image_answers_under_the_same_name():
 
 @pytest.mark.parametrize("name", ["softserve", "softserve-gpu"])
 def test_the_service_is_given_the_time_it_may_take_to_stop(name):
-    assert (
-        int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > Settings.model_fields["shutdown_timeout"].default
-    )
+    delay = float(re.search(r" SOFTSERVE_DRAIN_DELAY=(\S+)", DOCKERFILE)[1])
+    needed = delay + Settings.model_fields["shutdown_timeout"].default
+    assert delay == 5
+    assert float(SERVICES[name]["stop_grace_period"].removesuffix("s")) > needed
 
 
 @pytest.mark.parametrize("name", ["softserve", "softserve-gpu"])

@@ -192,6 +192,22 @@ def test_requests_in_flight_at_sigterm_are_answered_by_all_processes_and_no_more
     assert process.process.wait(30) == 0
 
 
+def test_the_drain_delay_applies_to_sigterm_and_not_to_replaced_processes(start, wait_until):
+    process = start("--workers", "2", "--models", "next-word", "--drain-delay", "2")
+    wait_until(lambda: process.ready() and loaded(process) == 2, 120)
+    before = workers(process)
+    process.process.send_signal(signal.SIGHUP)
+    while before & workers(process):
+        assert process.ready(), "a process that another has replaced answers that it is not ready"
+        time.sleep(0.01)
+    process.process.terminate()
+    began = time.monotonic()
+    wait_until(lambda: not process.ready())
+    assert process.post("thank you very") == "much"
+    assert process.process.wait(30) == 0
+    assert time.monotonic() - began > 2
+
+
 def test_a_process_that_hangs_does_not_keep_the_others_from_ending(start, wait_until):
     process = start("--workers", "2", "--models", "next-word", "--shutdown-timeout", "1")
     wait_until(lambda: process.ready() and loaded(process) == 2, 120)

@@ -1,11 +1,22 @@
 """Tests of `softserve serve` as a process of its own."""
 
+import contextlib
 import http.client
 import signal
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
+
+def get(process, path):
+    """Status, header Connection and text of an answer on a connection of its own."""
+    connection = http.client.HTTPConnection(*process.address.removeprefix("http://").split(":"), timeout=30)
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.headers["connection"], response.read().decode()
 
 
 def test_serving_until_sigterm(start, wait_until):
@@ -42,6 +53,34 @@ def test_an_open_connection_is_told_to_close_before_it_is(start, wait_until, wor
         process.process.terminate()
     assert told == "close"
     assert process.process.wait(30) == 0
+
+
+def test_requests_are_accepted_for_the_drain_delay_while_the_service_is_not_ready(start, wait_until):
+    process = start("--models", "next-word", "--drain-delay", "1.5")
+    wait_until(process.ready)
+    host, port = process.address.removeprefix("http://").split(":")
+    process.process.terminate()
+    began = time.monotonic()
+    time.sleep(0.1)  # for the signal to arrive
+    for path in ("/readyz", "/health", "/v2/health/ready"):
+        status, connection, text = get(process, path)
+        assert (status, connection) == (503, "close")
+        assert "shutting down" in text
+    assert process.post("thank you very") == "much"
+    assert time.monotonic() - began < 1.4, "this machine is too slow to see what is answered before the delay is over"
+    time.sleep(1.2 + began - time.monotonic())
+    assert process.post("thank you very") == "much", "a new connection is accepted until the delay is over"
+    wait_until(lambda: process.process.poll() is not None)
+    assert time.monotonic() - began > 1.5
+    assert process.process.returncode == 0
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), timeout=10)
+
+
+def test_sigint_skips_the_drain_delay(start, wait_until):
+    process = start("--models", "next-word", "--drain-delay", "60")
+    wait_until(process.ready)
+    assert process.end(signal.SIGINT) == 0
 
 
 def test_sigint_is_an_orderly_end_too(start, wait_until):

@@ -43,6 +43,30 @@ def test_flags_win_over_the_environment(monkeypatch):
     assert Settings(port=9001).port == 9001
 
 
+@pytest.mark.parametrize("link", ["tcp://10.96.44.7:8000", "tcp://[fd00:10:96::1c]:80"])
+def test_service_links_of_kubernetes_are_no_ports(monkeypatch, link):
+    monkeypatch.setenv("SOFTSERVE_PORT", link)
+    monkeypatch.setenv("SOFTSERVE_GRPC_PORT", link)
+    assert (Settings().port, Settings().grpc_port) == (8000, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tcp://",
+        "tcp://10.96.44.7",
+        "tcp://10.96.44.7:",
+        "udp://10.96.44.7:8000",
+        " tcp://10.96.44.7:8000",
+        "tcp://a/b:80",
+    ],
+)
+def test_other_texts_are_refused_as_ports(monkeypatch, text):
+    monkeypatch.setenv("SOFTSERVE_PORT", text)
+    with pytest.raises(ValidationError, match="port"):
+        Settings()
+
+
 def test_variables_of_others_are_ignored(monkeypatch):
     monkeypatch.setenv("PORT", "9000")
     monkeypatch.setenv("SOFTSERVE_UNHEARD_OF", "1")
@@ -78,6 +102,8 @@ def test_variables_of_others_are_ignored(monkeypatch):
         ("body_timeout", 0),
         ("send_timeout", 0),
         ("heartbeat_timeout", 0),
+        ("drain_delay", -0.1),
+        ("drain_delay", float("inf")),
         ("shutdown_timeout", 0),
         ("log_level", "loud"),
     ],

@@ -46,7 +46,8 @@ async def ready(request: Request) -> Response:
     """Answer `GET /v2/health/ready`: 200 once every configured model is ready."""
     registry: Registry = request.app.state.registry
     if not registry.ready:
-        raise HTTPException(503, "models are being loaded, or one has failed", {"Retry-After": "1"})
+        detail = "models are being loaded, one has failed, or the service is shutting down"
+        raise HTTPException(503, detail, {"Retry-After": "1"})
     return await json_response(request, lambda: {"ready": True})
 
 
