@@ -117,6 +117,10 @@ class Settings(BaseSettings):
     """Seconds in which a client must read its answer; its connection is aborted after them."""
     heartbeat_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
     """Seconds without a heartbeat of its event loop after which one of several processes is replaced."""
+    hang_timeout: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Seconds without progress of its event loop after which the process exits, with the stacks of its threads on
+    standard error, so that a container engine restarts it: 60 in the images. 0 disables it. Longer than the slowest load
+    of a model."""
     drain_delay: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 0.0
     """Seconds after SIGTERM in which requests are still accepted while /readyz answers 503, so that load balancers stop
     sending requests before the port is closed. At least the time in which they notice: 5 in the images."""

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
 PROMETHEUS = DOCKER / "prometheus"
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
 DASHBOARD: dict[str, Any] = json.loads((DOCKER / "grafana/dashboards/softserve.json").read_text(encoding="utf-8"))
 
@@ -40,6 +41,11 @@ def expressions() -> dict[str, str]:
     for number, block in enumerate(re.findall(r"^```promql\n(.*?)^```", OPERATIONS, re.MULTILINE | re.DOTALL)):
         found[f"operations.md {number}"] = block
     return found
+
+
+def environment(dockerfile: str) -> dict[str, str]:
+    """The environment variables that a Dockerfile sets."""
+    return dict(re.findall(r'(?:^ENV|^   ) (\w+)="?([^"\s]*)"?(?: \\)?$', dockerfile, re.MULTILINE))
 
 
 def _without_comparison(expression: str) -> str:
