@@ -35,8 +35,9 @@ class Instances:
         self._directory = directory
         self.ports = [podman.free_port(), podman.free_port()]
         self._running = {port: self._start(port, 0) for port in self.ports}
-        for each in self._running.values():
-            wait_until(each.ready)
+
+    def ready(self):
+        return all(each.ready() for each in self._running.values())
 
     def _start(self, port, number):
         log = self._directory / f"{port}-{number}.log"
@@ -69,8 +70,11 @@ def instances(tmp_path_factory):
     if not any(map(installed, COMMANDS)):
         pytest.skip(missing("haproxy"))
     started = Instances(tmp_path_factory.mktemp("instances"))
-    yield started
-    started.stop()
+    try:
+        wait_until(started.ready)
+        yield started
+    finally:
+        started.stop()
 
 
 @contextlib.contextmanager
