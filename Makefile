@@ -15,6 +15,10 @@ PIP := $(BIN)/pip install --disable-pip-version-check --quiet --constraint const
 LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock' \
 	--constraints constraints.txt --python-version 3.11 --python-platform linux --excludes docker/not-installed.txt
 
+# Wheels of everything locked for arm64 as well, with the C library of the base image.
+WHEELS_ARM64 := $(BIN)/uv pip install --no-config --quiet --dry-run --target /nonexistent --no-deps --require-hashes \
+	--only-binary :all: --python-version 3.11 --python-platform aarch64-manylinux_2_36
+
 .PHONY: serve test test-clients test-gpu test-containers check bench lock clean
 
 serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
@@ -35,8 +39,8 @@ test-clients: .venv/.test .venv-clients/.test  ## Run the tests of clients that 
 test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail without one.
 	SOFTSERVE_REQUIRE_GPU=1 .venv-gpu/bin/pytest tests/models/test_devices.py tests/training/test_devices.py
 
-test-containers: .venv/.containers  ## Build the image and run compose.yaml with podman; needs root, takes minutes.
-	$(BIN)/pytest -m containers -s
+test-containers: .venv/.containers  ## Build the image and run compose.yaml with podman; needs root and tools, takes minutes.
+	SOFTSERVE_REQUIRE_CONTAINERS=1 $(BIN)/pytest -m containers -s
 
 check: .venv/.test  ## Lint, formatting, types, Dockerfile, compose.yaml, chart; Prometheus rules if promtool is installed.
 	$(BIN)/ruff check .
@@ -45,10 +49,15 @@ check: .venv/.test  ## Lint, formatting, types, Dockerfile, compose.yaml, chart;
 	$(BIN)/python docs/import_graph.py --check
 	$(BIN)/python docker/helm/describe.py --check
 	$(BIN)/hadolint docker/Dockerfile
-	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec compose.yaml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec compose.yaml docker/host.yaml
+	$(BIN)/python docker/grafana/dashboards.py --check
 	@command -v promtool >/dev/null || { echo "promtool is not installed: rules are not checked"; exit 0; }; \
 		promtool check config docker/prometheus/prometheus.yml && \
 		promtool test rules docker/prometheus/alerts.test.yml
+	@command -v amtool >/dev/null || { echo "amtool is not installed: alertmanager.yml is not checked"; exit 0; }; \
+		amtool check-config docker/alertmanager/alertmanager.yml
+	@command -v haproxy >/dev/null || { echo "haproxy is not installed: haproxy.cfg is not checked"; exit 0; }; \
+		haproxy -c -f docker/haproxy/haproxy.cfg
 
 bench: .venv/.test  ## Measure next-word latency, in process and over HTTP.
 	$(BIN)/python -m benchmarks.next_word
@@ -58,6 +67,7 @@ lock: .venv/.containers  ## Update the locked requirements of the images after a
 	$(LOCK) pyproject.toml docker/requirements-gpu.in --extra otel --excludes docker/not-installed-gpu.txt \
 		--output-file docker/requirements-gpu.txt
 	$(LOCK) docker/requirements-build.in --output-file docker/requirements-build.txt
+	for image in cpu gpu build; do $(WHEELS_ARM64) --requirement docker/requirements-$$image.txt || exit 1; done
 
 clean:  ## Remove the virtual environment and caches.
 	rm -rf .venv .venv-clients .venv-gpu .mypy_cache .pytest_cache .ruff_cache .hypothesis

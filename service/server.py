@@ -23,6 +23,7 @@ from service.memory import limit_heap
 from service.metrics import Metrics
 from service.middleware import DRAINING
 from service.settings import Settings
+from service.watchdog import exit_on_hang
 
 __all__ = ["Server", "prepare", "serve"]
 
@@ -47,6 +48,7 @@ class Server(uvicorn.Server):
         metrics: Metrics = app.state.metrics
         self._registry: Registry = app.state.registry
         self._drain_delay, self._drained_at = settings.drain_delay, 0.0
+        self._hang_timeout = settings.hang_timeout
         self._connections = Connections(
             limit=settings.limit_connections,
             header_timeout=settings.header_timeout,
@@ -78,11 +80,17 @@ class Server(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         opened = cast("set[Any]", self.server_state.connections)
-        expiring = asyncio.create_task(self._connections.expire(opened))
+        self._tasks = [asyncio.create_task(self._connections.expire(opened))]
         try:
             await super().serve(sockets)
         finally:
-            expiring.cancel()
+            for task in self._tasks:
+                task.cancel()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._hang_timeout:
+            self._tasks.append(asyncio.create_task(exit_on_hang(self._hang_timeout)))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop; after SIGTERM, go on accepting requests for the drain delay, in which the service is not ready."""

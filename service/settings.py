@@ -49,9 +49,9 @@ class Settings(BaseSettings):
     allow_torchscript: bool = False
     """Open TorchScript files, which can run code: only for trusted bundles."""
     device: Annotated[str, Field(pattern=f"^{_DEVICE}(,{_DEVICE})*$")] = "cpu"
-    """cpu, cuda, tensorrt, one of several GPUs: cuda:1, or several that share one queue, each with its copy of the
-    models: cuda:0,cuda:1. An unavailable device is an error, never a silent fallback; auto is cuda where it is
-    available, else cpu."""
+    """cpu, cuda, tensorrt (where libnvinfer is installed), one of several GPUs: cuda:1, or several that share one queue,
+    each with its copy of the models: cuda:0,cuda:1. An unavailable device is an error, never a silent fallback; auto is
+    cuda where it is available, else cpu."""
     allow_cpu_fallback: bool = False
     """Load models for whose operators a GPU has no kernel; the CPU then computes those, with a warning at load."""
     threads: Annotated[int, Field(ge=1)] | None = None
@@ -114,6 +114,9 @@ class Settings(BaseSettings):
     """Seconds in which a client must read its answer; its connection is aborted after them."""
     heartbeat_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
     """Seconds without a heartbeat of its event loop after which one of several processes is replaced."""
+    hang_timeout: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Seconds without progress of the event loop after which the process exits, with the stacks of its threads on
+    standard error, so that a container engine restarts it: 60 in the images. 0 disables it."""
     drain_delay: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 0.0
     """Seconds after SIGTERM in which requests are still accepted while /readyz answers 503, so that load balancers stop
     sending requests before the port is closed. At least the time in which they notice: 5 in the images."""

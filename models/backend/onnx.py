@@ -1,6 +1,7 @@
 """The ONNX Runtime backend."""
 
 import contextlib
+import ctypes
 import functools
 import logging
 import os
@@ -29,6 +30,15 @@ logger = logging.getLogger("softserve")
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 _DEVICE = re.compile(r"(auto|cpu|cuda|tensorrt)|(cuda|tensorrt):(\d{1,3})")
+
+
+def _has_tensorrt() -> bool:
+    """Return whether NVIDIA's TensorRT loads; onnxruntime-gpu lists its provider without it."""
+    for library in ("libnvinfer.so.10", "libnvinfer.so"):
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(library)
+            return True
+    return False
 
 
 def _refuse_two_runtimes() -> None:
@@ -140,6 +150,8 @@ class OnnxBackend:
         provider = _PROVIDERS[self._kind]
         if provider not in onnxruntime.get_available_providers():
             raise UnsupportedDeviceError(f"this onnxruntime has no {provider}, which device {self.device!r} needs")
+        if self._kind == "tensorrt" and not _has_tensorrt():
+            raise UnsupportedDeviceError(f"device {self.device!r} needs TensorRT (libnvinfer); device cuda does not")
         graphs: str = self._graphs or ("cpu" if self._kind == "cpu" else "cuda")
         options = _options(threads, graphs)
         return {
@@ -211,6 +223,6 @@ def _parsed(device: str) -> tuple[str, int]:
     """Return kind and number of a device; raises `UnsupportedDeviceError`."""
     found = _DEVICE.fullmatch(device)
     if found is None:
-        known = "auto, cpu, cuda, tensorrt, and cuda:1 and so on"
+        known = f"auto, cpu, cuda, {'tensorrt, ' if _has_tensorrt() else ''}and cuda:1 and so on"
         raise UnsupportedDeviceError(f"unknown device {device!r}; known devices: {known}")
     return found[1] or found[2], int(found[3] or 0)

@@ -1,7 +1,7 @@
 """Building and running containers where there is no Docker engine: podman, buildah, and stand-ins for images.
 
-Images that cannot be pulled are made from Debian's packages under the name that the Dockerfile or compose.yaml asks
-for, so that those files are tried as they stand. The mirror is the one that this machine's apt uses.
+Images that cannot be pulled are made from Debian's packages, under names of their own. The mirror is the one that this
+machine's apt uses.
 """
 
 import json
@@ -18,8 +18,8 @@ from typing import Any
 from tests.containers.files import COMPOSE, DOCKER, ROOT
 
 BASE = re.search(r"^ARG PYTHON=(\S+)$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)[1]  # type: ignore[index]
-PROMETHEUS = COMPOSE["services"]["prometheus"]["image"]
-IMAGE = "localhost/" + COMPOSE["services"]["softserve"]["image"]
+IMAGE = "localhost/softserve-test/service:cpu"
+_STAND_IN = "localhost/softserve-test/"
 
 # Without systemd and without a bridge between containers.
 CONFIGURATION = """
@@ -41,27 +41,35 @@ _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 def run(*command: str, timeout: float = 60, **options: Any) -> str:
     """Standard output of a command; raises with both outputs where it fails."""
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, **options)
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    finished = subprocess.run(command, cwd=ROOT, text=True, timeout=timeout, **options)
     if finished.returncode:
         raise RuntimeError(f"{' '.join(command)}: {finished.returncode}\n{finished.stdout}\n{finished.stderr}")
     return finished.stdout.strip()
 
 
-def ensure_base(directory: Path) -> None:
-    """The image that the Dockerfile starts from: pulled, or Python and pip of Debian."""
+def ensure_base(directory: Path) -> str:
+    """The image that the Dockerfile starts from, pulled, or Python and pip of Debian; returns its name."""
     packages = "python3,python3-venv,python3-pip,ca-certificates"
-    _ensure(BASE, directory, packages, _BASE_HOOKS, ('CMD ["python3"]',))
+    return _ensure(BASE, "python", directory, packages, _BASE_HOOKS, ('CMD ["python3"]',))
 
 
-def ensure_prometheus(directory: Path) -> None:
-    """The image of Prometheus that compose.yaml names: pulled, or Debian's package."""
-    hook = 'mkdir -p "$1"/prometheus; chown 65534:65534 "$1"/prometheus'
-    _ensure(PROMETHEUS, directory, "prometheus,wget", (hook,), ('ENTRYPOINT ["prometheus"]', "USER 65534"))
+def ensure_monitoring(service: str, directory: Path) -> str:
+    """The image of Prometheus or Alertmanager in compose.yaml, pulled, or Debian's package; returns its name."""
+    program = {"prometheus": "prometheus", "alertmanager": "prometheus-alertmanager"}[service]
+    hook = f'mkdir -p "$1"/{service}; chown 65534:65534 "$1"/{service}'
+    changes = (f'ENTRYPOINT ["{program}"]', "USER 65534")
+    return _ensure(COMPOSE["services"][service]["image"], service, directory, f"{program},wget", (hook,), changes)
 
 
-def _ensure(name: str, directory: Path, packages: str, hooks: Sequence[str], changes: Sequence[str]) -> None:
-    if _succeeds("podman", "image", "exists", name) or _succeeds("podman", "pull", "--quiet", name):
-        return
+def _ensure(
+    image: str, stand_in: str, directory: Path, packages: str, hooks: Sequence[str], changes: Sequence[str]
+) -> str:
+    name = _STAND_IN + stand_in
+    if _succeeds("podman", "image", "exists", image) or _succeeds("podman", "pull", "--quiet", image):
+        return image
+    if _succeeds("podman", "image", "exists", name):
+        return name
     archive = directory / "image.tar"
     without = [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("doc", "locale", "man")]
     hooked = [f"--customize-hook={hook}" for hook in hooks]
@@ -69,6 +77,7 @@ def _ensure(name: str, directory: Path, packages: str, hooks: Sequence[str], cha
     run(*command, "bookworm", str(archive), _mirror(), timeout=600)
     run("podman", "import", "--quiet", *(f"--change={change}" for change in changes), str(archive), name, timeout=300)
     archive.unlink()
+    return name
 
 
 def _succeeds(*command: str) -> bool:
@@ -93,10 +102,11 @@ def _mirror() -> str:
     raise RuntimeError("no Debian mirror among the sources of apt")
 
 
-def build(target: str, tag: str) -> None:
-    """Builds the Dockerfile as it stands."""
+def build(target: str, tag: str, base: str) -> None:
+    """Builds a target of the Dockerfile."""
     certificates = ["--volume", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_file() else []
     options = ["--format", "docker", "--pull-never", "--isolation", "chroot", "--network", "host", "--target", target]
+    options += ["--build-arg", f"PYTHON={base}"]
     run("buildah", "bud", *options, *certificates, "--tag", tag, "--file", "docker/Dockerfile", ".", timeout=900)
 
 

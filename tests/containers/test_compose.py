@@ -1,19 +1,22 @@
 """compose.yaml and the Dockerfile: who may do what, and whether the tools find fault."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from service.settings import Settings
-from tests.containers.files import COMPOSE, DOCKER, ROOT
+from tests.containers.files import COMPOSE, DOCKER, DOCKERFILE, ROOT
 
 SERVICES = COMPOSE["services"]
-DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+HOST = yaml.safe_load((DOCKER / "host.yaml").read_text(encoding="utf-8"))["services"]
 
 
 def tool(name):
@@ -30,19 +33,31 @@ def checked(*command):
 
 
 def test_compose_follows_its_schema():
-    checked("check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml")
+    checked("check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml", "docker/host.yaml")
+
+
+@pytest.mark.parametrize("name", HOST)
+def test_on_the_network_of_the_host_services_differ_in_their_address_alone(name):
+    assert HOST[name]["network_mode"] == "host"
+    addresses = r"(web\.listen-address=)(127\.0\.0\.1)?"
+    commands = [[re.sub(addresses, r"\1", word) for word in each[name].get("command", [])] for each in (SERVICES, HOST)]
+    assert sorted(commands[0]) == sorted(commands[1])
+    assert "127.0.0.1" in json.dumps(HOST[name].get("environment", HOST[name].get("command")))
+
+
+def test_labels_name_the_version_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f'org.opencontainers.image.version="{project["version"]}"' in DOCKERFILE
+    assert f'org.opencontainers.image.licenses="{project["license"]}"' in DOCKERFILE
 
 
 def test_hadolint_finds_no_fault():
     checked("hadolint", "docker/Dockerfile")
 
 
-def test_a_plain_up_starts_the_service_prometheus_and_grafana():
-    assert {name for name, service in SERVICES.items() if "profiles" not in service} == {
-        "softserve",
-        "prometheus",
-        "grafana",
-    }
+def test_a_plain_up_starts_the_service_and_what_monitors_it():
+    started = {name for name, service in SERVICES.items() if "profiles" not in service}
+    assert started == {"softserve", "prometheus", "alertmanager", "grafana"}
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -58,6 +73,7 @@ def test_no_container_may_more_than_it_must(name):
 def test_every_container_is_bounded_checked_and_restarted(name):
     service = SERVICES[name]
     assert {"cpus", "memory", "pids"} == service["deploy"]["resources"]["limits"].keys()
+    assert service["memswap_limit"] == service["deploy"]["resources"]["limits"]["memory"], "memory is not swapped"
     assert service["healthcheck"]["test"][0] == "CMD"
     assert service["restart"] == "unless-stopped"
 
@@ -69,9 +85,13 @@ def test_ports_are_open_to_this_machine_alone(name):
 
 @pytest.mark.parametrize("name", [name for name, service in SERVICES.items() if "build" not in service])
 def test_images_of_others_are_pinned(name):
-    tag = SERVICES[name]["image"].rpartition(":")[2]
-    assert tag.lstrip("v").replace(".", "").isdigit()
-    assert tag.count(".") == 2
+    assert re.fullmatch(r"docker\.io/\w+/\w+:v?\d+\.\d+\.\d+@sha256:[0-9a-f]{64}", SERVICES[name]["image"])
+
+
+def test_the_base_image_is_pinned():
+    assert re.search(
+        r"^ARG PYTHON=docker\.io/library/python:3\.11\.\d+-slim-\w+@sha256:[0-9a-f]{64}$", DOCKERFILE, re.M
+    )
 
 
 def test_on_a_gpu_the_other_image_answers_under_the_same_name():

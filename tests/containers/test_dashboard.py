@@ -1,30 +1,54 @@
 """What watches the service: rules, alerts, their paragraphs, the dashboard."""
 
+import importlib.util
 import json
 import re
 import subprocess
+from collections import Counter
 
+import promql_parser
 import pytest
 import yaml
 
 from service.metrics import Metrics
-from tests.containers.files import COMPOSE, DASHBOARD, DOCKER, OPERATIONS, PROMETHEUS, expressions, panels, rules
+from tests.containers.files import (
+    COMPOSE,
+    DASHBOARD,
+    DOCKER,
+    OPERATIONS,
+    PROMETHEUS,
+    annotations,
+    expressions,
+    panels,
+    rules,
+)
 from tests.fixtures.optional_tools import installed, missing
 
 ALERTS = rules("alerts.yml")
+RUNBOOK = json.loads((DOCKER / "grafana/dashboards/softserve-runbook.json").read_text(encoding="utf-8"))
 DATA_SOURCES = yaml.safe_load((DOCKER / "grafana/provisioning/datasources/prometheus.yaml").read_text())["datasources"]
 
 
-def promtool(*arguments):
-    if not installed("promtool"):
-        pytest.skip(missing("promtool"))
-    finished = subprocess.run(["promtool", *arguments], cwd=PROMETHEUS, capture_output=True, text=True, timeout=60)
+ALERTMANAGER = yaml.safe_load((DOCKER / "alertmanager/alertmanager.yml").read_text())
+CONFIGURATION = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
+
+
+def tool(name, *arguments, directory=PROMETHEUS):
+    if not installed(name):
+        pytest.skip(missing(name))
+    finished = subprocess.run([name, *arguments], cwd=directory, capture_output=True, text=True, timeout=60)
     assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+def promtool(*arguments):
+    return tool("promtool", *arguments)
 
 
 def known_metrics():
     """Names of samples that the service, Prometheus itself and the recording rules make."""
-    made = {rule["record"] for rule in rules("recording.yml")} | {"ALERTS", "up"}
+    recorded = rules("objectives.yml") + rules("recording.yml")
+    made = {rule["record"] for rule in recorded} | {"ALERTS", "up"}
     for family in Metrics().registry.collect():
         kinds = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",), "gauge": ("",)}
         made |= {f"{family.name}{suffix}" for suffix in kinds[family.type]}
@@ -49,7 +73,8 @@ def test_every_alert_is_tested_both_ways():
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
 def test_every_alert_has_its_paragraph(alert):
-    assert alert["annotations"]["runbook"] == f"docs/operations.md#{alert['alert'].lower()}"
+    address = f"{{{{ $externalLabels.runbook }}}}#{alert['alert'].lower()}"
+    assert alert["annotations"]["runbook_url"] == address
     section = OPERATIONS.partition(f"\n### {alert['alert']}\n")[2].partition("\n#")[0]
     assert len(section.split()) > 30
 
@@ -59,15 +84,75 @@ def test_every_paragraph_has_its_alert():
     assert headings == [alert["alert"] for alert in ALERTS]
 
 
-@pytest.mark.parametrize("place", expressions())
-def test_expressions_ask_for_what_is_measured(place):
-    names = set(re.findall(r"\b(?:softserve_\w+|process_\w+|\w+:\w+:\w+|ALERTS)\b", expressions()[place]))
+def test_the_runbook_has_an_absolute_address_that_grafana_serves():
+    address = CONFIGURATION["global"]["external_labels"]["runbook"]
+    assert address == f"http://127.0.0.1:3000/d/{RUNBOOK['uid']}"
+    assert COMPOSE["services"]["grafana"]["ports"] == ["127.0.0.1:3000:3000"]
+    assert {panel["title"] for panel in RUNBOOK["panels"]} == {alert["alert"] for alert in ALERTS}
+    assert all(len(panel["options"]["content"].split()) > 30 for panel in RUNBOOK["panels"])
+
+
+def test_alertmanager_takes_the_configuration_and_is_told_of_alerts():
+    tool("amtool", "check-config", "alertmanager.yml", directory=DOCKER / "alertmanager")
+    (target,) = CONFIGURATION["alerting"]["alertmanagers"][0]["static_configs"]
+    assert target == {"targets": ["alertmanager:9093"]}
+    assert CONFIGURATION["alerting"]["alert_relabel_configs"] == [{"regex": "runbook", "action": "labeldrop"}]
+
+
+@pytest.mark.parametrize(("severity", "receiver"), [("page", "page"), ("ticket", "shown-only")])
+def test_an_alert_goes_to_the_receiver_of_its_severity(severity, receiver):
+    arguments = ["config", "routes", "test", "--config.file=alertmanager.yml", f"severity={severity}"]
+    assert tool("amtool", *arguments, directory=DOCKER / "alertmanager").strip() == receiver
+    assert receiver in {each["name"] for each in ALERTMANAGER["receivers"]}
+    assert severity in {alert["labels"]["severity"] for alert in ALERTS}
+
+
+@pytest.mark.parametrize("place", [*expressions(), *annotations()])
+def test_expressions_parse_and_ask_for_what_is_measured(place):
+    expression = (expressions() | annotations())[place]
+    promql_parser.parse(expression)
+    names = set(re.findall(r"\b(?:softserve_\w+|process_\w+|\w+:\w+:\w+|ALERTS)\b", expression))
     assert names <= known_metrics()
+
+
+def test_the_dashboards_are_those_that_the_script_writes():
+    path = DOCKER / "grafana/dashboards.py"
+    script = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location("dashboards", path))
+    spec.loader.exec_module(script)
+    assert {path: path.read_text(encoding="utf-8") for path in script.written()} == script.written()
+
+
+def test_the_dashboard_has_variables_links_and_annotations():
+    assert [each["name"] for each in DASHBOARD["templating"]["list"]] == ["datasource", "instance", "model", "device"]
+    assert [link["url"] for link in DASHBOARD["links"]] == [f"/d/{RUNBOOK['uid']}"]
+    assert annotations().keys() == {"Models loaded", "Restarts"}
+    assert "alertlist" in {panel["type"] for panel in DASHBOARD["panels"]}
+
+
+def test_no_title_is_repeated():
+    titles = Counter(panel["title"] for panel in DASHBOARD["panels"])
+    assert titles.most_common(1)[0][1] == 1
+
+
+def test_limits_are_those_of_the_alerts_and_objectives():
+    limits = {
+        panel["title"]: panel["fieldConfig"]["defaults"]["thresholds"]["steps"][-1]["value"]
+        for panel in panels()
+        if panel["fieldConfig"]["defaults"].get("custom", {}).get("thresholdsStyle")
+    }
+    conditions = {alert["alert"]: alert["expr"] for alert in ALERTS}
+    assert conditions["SoftserveQueueNearLimit"].endswith(f"> {limits.pop('Queue fill')}")
+    assert conditions["SoftserveRefusesRequests"].endswith(f"> {limits.pop('Refused requests')}")
+    assert f"[1h]) > {limits.pop('Starts')}\n" in conditions["SoftserveRestartLoop"]
+    objective = next(rule for rule in rules("objectives.yml") if "success" in rule["record"])["expr"]
+    assert objective == f"vector({1 - limits.pop('Errors by endpoint')})"
+    assert not limits
 
 
 def test_the_dashboard_answers_its_questions():
     rows = [panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row"]
-    assert rows[:4] == ["Is it healthy?", "How fast?", "How full?", "What is refused, and why?"]
+    assert rows[:5] == ["Health", "Latency", "Endpoints", "Utilization", "Rejections"]
+    assert "GPUs and other devices" in rows
     asked = " ".join(target["expr"] for panel in panels() for target in panel["targets"])
     for stage in ("request", "queue", "tokenize", "inference"):
         for quantile in ("0.5", "0.95", "0.99"):
@@ -90,12 +175,17 @@ def test_the_dashboard_answers_its_questions():
 
 def test_panels_have_a_description_a_unit_and_the_provisioned_source():
     (source,) = DATA_SOURCES
-    assert len(panels()) > 15
+    chosen = DASHBOARD["templating"]["list"][0]
+    assert (chosen["query"], chosen["current"]["value"]) == (source["type"], source["uid"])
+    assert len(panels()) > 25
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
     for panel in panels():
         assert panel["description"]
         assert panel["fieldConfig"]["defaults"]["unit"]
-        assert {target["datasource"]["uid"] for target in panel["targets"]} == {source["uid"]}
+        assert panel["fieldConfig"]["defaults"]["noValue"]
+        assert {target["datasource"]["uid"] for target in panel["targets"]} == {"${datasource}"}
+        if panel["type"] == "timeseries":
+            assert panel["options"]["legend"]["calcs"] == ["lastNotNull", "mean", "max"]
 
 
 def test_panels_do_not_overlap():
@@ -114,4 +204,4 @@ def test_grafana_finds_what_compose_mounts():
     assert provider["options"]["path"] == mounts["./docker/grafana/dashboards"]
     environment = COMPOSE["services"]["grafana"]["environment"]
     assert environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == f"{provider['options']['path']}/softserve.json"
-    assert json.dumps(DASHBOARD).count('"uid": "softserve"') == 1
+    assert (DASHBOARD["uid"], RUNBOOK["uid"]) == ("softserve", "softserve-runbook")

@@ -4,10 +4,12 @@ import json
 import shutil
 import subprocess
 import time
+import tomllib
 
 import pytest
 
 from tests.containers import podman
+from tests.containers.files import normalized
 from tests.containers.load import Load
 
 pytestmark = pytest.mark.containers
@@ -56,11 +58,38 @@ def inspected(name, path):
     return podman.run("podman", "inspect", "--format", path, name)
 
 
-def test_the_image_is_small(image):
+def test_the_image_is_small(image, engine):
     size = int(inspected(image, "{{.Size}}")) / 1e6
-    base = int(inspected(podman.BASE, "{{.Size}}")) / 1e6
+    base = int(inspected(podman.ensure_base(engine), "{{.Size}}")) / 1e6
     print(f"\nimage {size:.0f} MB, {base:.0f} MB of it the base")
     assert size < 400
+
+
+def test_it_is_labelled(image):
+    labels = json.loads(inspected(image, "{{json .Config.Labels}}"))
+    project = tomllib.loads((podman.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = {name.removeprefix("org.opencontainers.image."): value for name, value in labels.items()}
+    assert (found["version"], found["licenses"]) == (project["version"], project["license"])
+    assert {"title", "description", "revision", "created"} <= found.keys()
+
+
+def test_its_list_of_packages_is_complete(container):
+    document = json.loads(podman.run("podman", "exec", container.id, "cat", "/opt/softserve/sbom.cdx.json"))
+    listed = {normalized(each["name"]): each["version"] for each in document["components"]}
+    code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
+    installed = json.loads(podman.run("podman", "exec", container.id, "/opt/softserve/bin/python", "-c", code))
+    installed = {normalized(name): version for name, version in installed.items()}
+    assert document["metadata"]["component"]["version"] == installed.pop("softserve")
+    assert listed == installed
+
+
+def test_a_hung_service_ends(start):
+    hung = start("--env=SOFTSERVE_HANG_TIMEOUT=3")
+    podman.run("podman", "kill", "--signal=STOP", hung.id)
+    time.sleep(4)
+    podman.run("podman", "kill", "--signal=CONT", hung.id)
+    assert podman.run("podman", "wait", hung.id) == "1"
+    assert "Timeout (0:00:03" in podman.run("podman", "logs", hung.id, stderr=subprocess.STDOUT)
 
 
 def test_it_is_ready_within_five_seconds(start):

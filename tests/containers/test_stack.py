@@ -1,7 +1,7 @@
 """compose.yaml, up and under load: Prometheus scrapes the service and knows every number that is asked for.
 
-Containers share the host's network here, where their names mean nothing, so `softserve` is written into Prometheus's
-hosts. Everything else is as compose.yaml says. `SCREENSHOT=docs/figures/prometheus.png` keeps a picture.
+Containers share the host's network here (docker/host.yaml), on the loopback interface. Everything else is as
+compose.yaml says. `SCREENSHOT=docs/figures/prometheus.png` keeps a picture.
 """
 
 import contextlib
@@ -25,12 +25,8 @@ from tests.containers.files import expressions, rules
 pytestmark = pytest.mark.containers
 
 URL = "http://127.0.0.1:9090"
-HOST_NETWORK = {
-    "services": {
-        "softserve": {"network_mode": "host"},
-        "prometheus": {"network_mode": "host", "extra_hosts": ["softserve:127.0.0.1"]},
-    }
-}
+ALERTMANAGER = "http://127.0.0.1:9093"
+SERVICES = ["softserve", "prometheus", "alertmanager"]
 LOADS = [
     "--model next-word --connections 4",
     "--model next-word --endpoint score --connections 2",
@@ -80,21 +76,23 @@ def up(image, engine):
     compose = shutil.which("podman-compose", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if compose is None:
         pytest.skip("podman-compose is not installed")
-    for port in (8000, 9090):
+    for port in (8000, 9090, 9093):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 pytest.skip(f"something else listens on port {port}")
-    podman.ensure_prometheus(engine)
+    images = {name: {"image": podman.ensure_monitoring(name, engine)} for name in SERVICES[1:]}
     override = engine / "compose.override.yaml"
-    override.write_text(yaml.safe_dump(HOST_NETWORK))
-    command = [compose, "--in-pod=0", "-p", "softserve-test", "-f", "compose.yaml", "-f", str(override)]
+    override.write_text(yaml.safe_dump({"services": {"softserve": {"image": image}, **images}}))
+    files = ["-f", "compose.yaml", "-f", "docker/host.yaml", "-f", str(override)]
+    command = [compose, "--in-pod=0", "-p", "softserve-test", *files]
     started = time.monotonic()
     try:
-        podman.run(*command, "up", "-d", "--no-build", "softserve", "prometheus", timeout=120)
+        podman.run(*command, "up", "-d", "--no-build", *SERVICES, timeout=120)
         podman.wait_for("http://127.0.0.1:8000/readyz", 60)
         print(f"\nfrom `up` to ready: {time.monotonic() - started:.1f} s")
         print(podman.ask("http://127.0.0.1:8000/v1/translate", {"text": "Guten Morgen!"})[1])
         podman.wait_for(f"{URL}/-/ready", 60)
+        podman.wait_for(f"{ALERTMANAGER}/-/ready", 60)
         with under_load("http://127.0.0.1:8000"):
             time.sleep(90)
             yield
@@ -105,6 +103,18 @@ def up(image, engine):
 def test_prometheus_scrapes_the_service(up):
     assert value_of('up{job="softserve"}') == [1]
     assert len(value_of("softserve_model_info")) == 3
+
+
+def test_prometheus_sends_alerts_to_alertmanager(up):
+    known = json.loads(podman.ask(f"{URL}/api/v1/alertmanagers")[1])["data"]["activeAlertmanagers"]
+    assert [each["url"] for each in known] == ["http://alertmanager:9093/api/v2/alerts"]
+    assert value_of('up{job="alertmanager"}') == [1]
+
+
+def test_ports_are_on_the_loopback_interface_alone(up):
+    listening = podman.run("ss", "-Hltn").splitlines()
+    addresses = {line.split()[3] for line in listening if line.split()[3].endswith((":8000", ":9090", ":9093"))}
+    assert addresses == {"127.0.0.1:8000", "127.0.0.1:9090", "127.0.0.1:9093"}
 
 
 @pytest.mark.parametrize("place", expressions())
@@ -123,7 +133,7 @@ def test_a_broken_expression_is_noticed(up, expression):
 def test_no_rule_fails(up):
     groups = json.loads(podman.ask(f"{URL}/api/v1/rules")[1])["data"]["groups"]
     states = [(rule["health"], rule.get("lastError", "")) for group in groups for rule in group["rules"]]
-    assert len(states) == len(rules("recording.yml")) + len(rules("alerts.yml"))
+    assert len(states) == sum(len(rules(f"{name}.yml")) for name in ("objectives", "recording", "alerts"))
     assert set(states) == {("ok", "")}
 
 

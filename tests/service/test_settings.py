@@ -103,6 +103,7 @@ def test_variables_of_others_are_ignored(monkeypatch):
         ("send_timeout", 0),
         ("heartbeat_timeout", 0),
         ("drain_delay", -0.1),
+        ("hang_timeout", -1),
         ("drain_delay", float("inf")),
         ("shutdown_timeout", 0),
         ("log_level", "loud"),

@@ -1,3 +1,4 @@
+import ctypes
 import os
 import subprocess
 import sys
@@ -84,6 +85,19 @@ def test_a_gpu_that_is_not_there_is_never_replaced(bundled, monkeypatch):
         OnnxBackend(bundled, read_manifest(bundled), device="cuda")
 
 
+def test_tensorrt_is_not_offered_where_its_library_is_not_installed(bundled, monkeypatch):
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["TensorrtExecutionProvider"])
+    monkeypatch.setattr(ctypes, "CDLL", _no_library)
+    with pytest.raises(UnsupportedDeviceError, match=r"device 'tensorrt:1' needs TensorRT \(libnvinfer\)"):
+        OnnxBackend(bundled, read_manifest(bundled), device="tensorrt:1")
+    with pytest.raises(UnsupportedDeviceError, match="known devices: auto, cpu, cuda, and cuda:1 and so on"):
+        OnnxBackend(bundled, read_manifest(bundled), device="tpu")
+
+
+def _no_library(name):
+    raise OSError(name)
+
+
 def test_a_provider_that_does_not_load_is_never_replaced(bundled, monkeypatch):
     session = SimpleNamespace(get_providers=lambda: ["CPUExecutionProvider"])
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
@@ -121,6 +135,7 @@ def test_a_device_is_its_provider_and_number(bundled, monkeypatch, device, provi
         asked.append(arguments["providers"])
         return session_of([name for name, _ in providers])
 
+    monkeypatch.setattr(onnx, "_has_tensorrt", lambda: True)
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [name for name, _ in providers])
     monkeypatch.setattr(onnxruntime, "InferenceSession", session)
     assert OnnxBackend(bundled, without_signatures(bundled), device=device).device == device

@@ -1,0 +1,145 @@
+"""docker/haproxy and docker/caddy: no request is lost while two instances are restarted one after the other."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.containers import podman
+from tests.containers.files import DOCKER, DOCKERFILE, environment
+from tests.containers.load import Load
+from tests.fixtures.optional_tools import installed, missing
+from tests.service.process import Process
+
+COMMANDS = {
+    "haproxy": ["haproxy", "-db", "-f", str(DOCKER / "haproxy/haproxy.cfg")],
+    "caddy": ["caddy", "run", "--adapter", "caddyfile", "--config", str(DOCKER / "caddy/Caddyfile")],
+}
+DELAY = environment(DOCKERFILE)["SOFTSERVE_DRAIN_DELAY"]
+
+
+def wait_until(condition, seconds=90):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+class Instances:
+    """Two instances of the service, each on a port of its own."""
+
+    def __init__(self, directory):
+        self._directory = directory
+        self.ports = [podman.free_port(), podman.free_port()]
+        self._running = {port: self._start(port, 0) for port in self.ports}
+
+    def ready(self):
+        return all(each.ready() for each in self._running.values())
+
+    def _start(self, port, number):
+        log = self._directory / f"{port}-{number}.log"
+        return Process(log, "--port", port, "--drain-delay", DELAY)
+
+    def restart(self, number):
+        """Restart each instance once the other is ready."""
+        for port in self.ports:
+            assert self._running[port].end() == 0
+            self._running[port] = self._start(port, number)
+            wait_until(self._running[port].ready)
+            time.sleep(2)  # in which proxies notice, as between two updates
+
+    def kill(self):
+        """Kill the first instance, and start it again."""
+        port = self.ports[0]
+        self._running[port].end(signal.SIGKILL)
+        time.sleep(3)
+        self._running[port] = self._start(port, "killed")
+        wait_until(self._running[port].ready)
+
+    def stop(self):
+        for each in self._running.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                each.end(signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def instances(tmp_path_factory):
+    if not any(map(installed, COMMANDS)):
+        pytest.skip(missing("haproxy"))
+    started = Instances(tmp_path_factory.mktemp("instances"))
+    try:
+        wait_until(started.ready)
+        yield started
+    finally:
+        started.stop()
+
+
+@contextlib.contextmanager
+def proxy(name, ports, directory):
+    """Run a proxy with the shipped configuration, and yield its port."""
+    port = podman.free_port()
+    addresses = dict(zip(("SOFTSERVE_ONE", "SOFTSERVE_TWO"), (f"127.0.0.1:{each}" for each in ports), strict=True))
+    bind = f"127.0.0.1:{port}" if name == "haproxy" else f"http://127.0.0.1:{port}"
+    homes = dict.fromkeys(("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"), str(directory))
+    with (directory / f"{name}.log").open("wb") as log:
+        running = subprocess.Popen(
+            COMMANDS[name],
+            env=os.environ | addresses | homes | {"SOFTSERVE_BIND": bind},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        podman.wait_for(f"http://127.0.0.1:{port}/readyz", 30)
+        yield port
+    finally:
+        running.terminate()
+        running.wait(30)
+
+
+@pytest.fixture(scope="module")
+def restarted(instances, tmp_path_factory):
+    """What each proxy lost in one rolling restart under a load through all of them."""
+    with contextlib.ExitStack() as stack:
+        loads = {}
+        for name in filter(installed, COMMANDS):
+            port = stack.enter_context(proxy(name, instances.ports, tmp_path_factory.mktemp(name)))
+            loads[name] = stack.enter_context(Load(port, clients=3))
+        time.sleep(2)
+        instances.restart(1)
+    return loads
+
+
+def assert_nothing_lost(load):
+    statuses = {status: load.answered.count(status) for status in set(load.answered)}
+    print(f"\n{len(load.answered)} answers by status {statuses}, {len(load.lost)} lost")
+    assert load.lost == []
+    assert statuses.keys() <= {200, 404, 422, 429}
+    assert statuses[200] > 50
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_rolling_restart_loses_no_request(request, name):
+    if not installed(name):
+        pytest.skip(missing(name))
+    assert_nothing_lost(request.getfixturevalue("restarted")[name])
+
+
+def test_haproxy_loses_no_prediction_of_an_instance_that_is_killed(request, tmp_path):
+    if not installed("haproxy"):
+        pytest.skip(missing("haproxy"))
+    instances = request.getfixturevalue("instances")
+    with proxy("haproxy", instances.ports, tmp_path) as port, Load(port, clients=3) as load:
+        time.sleep(1)
+        instances.kill()
+    assert_nothing_lost(load)
+
+
+def test_a_load_notices_requests_that_are_lost(instances):
+    """Without a proxy, a killed instance loses some: the tests above can fail."""
+    with Load(instances.ports[0], clients=3) as load:
+        time.sleep(1)
+        instances.kill()
+    assert load.lost
