@@ -15,7 +15,7 @@ PIP := $(BIN)/pip install --disable-pip-version-check --quiet --constraint const
 LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock' \
 	--constraints constraints.txt --python-version 3.11 --python-platform linux --excludes docker/not-installed.txt
 
-.PHONY: serve test test-clients test-gpu test-containers check bench lock clean
+.PHONY: serve test test-clients test-gpu test-containers check docs bench lock clean
 
 serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 	@exec $(BIN)/softserve serve --host $(HOST) --port $(PORT)
@@ -38,16 +38,22 @@ test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail w
 test-containers: .venv/.containers  ## Build the image and run compose.yaml with podman; needs root, takes minutes.
 	$(BIN)/pytest -m containers -s
 
-check: .venv/.test  ## Lint, formatting, types, Dockerfile, compose.yaml; Prometheus rules if promtool is installed.
+check: .venv/.test  ## Lint, formatting, types, docs, Dockerfile, compose.yaml; Prometheus rules if promtool is installed.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/import_graph.py --check
+	$(BIN)/python -m docs.generators --check
+	$(BIN)/python docs/build_site.py
 	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec compose.yaml
 	@command -v promtool >/dev/null || { echo "promtool is not installed: rules are not checked"; exit 0; }; \
 		promtool check config docker/prometheus/prometheus.yml && \
 		promtool test rules docker/prometheus/alerts.test.yml
+
+docs: .venv/.test  ## Update the reference pages, and build the site into build/docs/site.
+	$(BIN)/python -m docs.generators
+	$(BIN)/python docs/build_site.py
 
 bench: .venv/.test  ## Measure next-word latency, in process and over HTTP.
 	$(BIN)/python -m benchmarks.next_word
@@ -59,7 +65,7 @@ lock: .venv/.containers  ## Update the locked requirements of the images after a
 	$(LOCK) docker/requirements-build.in --output-file docker/requirements-build.txt
 
 clean:  ## Remove the virtual environment and caches.
-	rm -rf .venv .venv-clients .venv-gpu .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build .venv .venv-clients .venv-gpu .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -36,11 +36,17 @@ class BertNetwork(Contract):
     """The sizes of a BERT-like text encoder."""
 
     kind: Literal["bert"]
+    """Kind of network."""
     hidden_size: PositiveInt
+    """Size of the hidden states."""
     inner_size: PositiveInt
+    """Width of the feed-forward networks."""
     heads: PositiveInt
+    """Attention heads."""
     layers: PositiveInt
+    """Transformer layers."""
     pooling: Literal["mean", "cls"]
+    """Pooled representation: the mean of the hidden states, or that of `[CLS]`."""
     positions: PositiveInt
     """Tokens that a text may have, the special ones included."""
 
@@ -49,12 +55,17 @@ class ImportedEncoder(Contract):
     """An encoder of another program, as far as its sizes are known."""
 
     kind: Literal["imported"]
+    """Kind of network."""
     architecture: str
     """Name of its class in the program that made it, or the format of its file."""
     hidden_size: PositiveInt | None = None
+    """Size of the hidden states."""
     inner_size: PositiveInt | None = None
+    """Width of the feed-forward networks."""
     heads: PositiveInt | None = None
+    """Attention heads."""
     layers: PositiveInt | None = None
+    """Transformer layers."""
     positions: PositiveInt
     """Tokens that a text may have, the special ones included."""
 
@@ -63,6 +74,7 @@ class ClassifierConfig(ClassesConfig, TextConfig):
     """The section of a text classifier."""
 
     network: Annotated[BertNetwork | ImportedEncoder, Field(discriminator="kind")]
+    """The encoder."""
 
     @model_validator(mode="after")
     def _texts_fit_the_network(self) -> Self:
@@ -76,6 +88,7 @@ class Classification:
     """A text and its classes, most probable first."""
 
     text: str
+    """The text as it was given."""
     labels: tuple[Label, ...]
     """Fewer than asked for where a sparse-softmax gives fewer a probability; without those of texts of no class."""
     out_of_scope: bool | None

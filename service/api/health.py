@@ -3,7 +3,7 @@
 from typing import Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from service.engine.registry import Registry
 from service.errors import Failure, error_response
@@ -18,13 +18,19 @@ router = APIRouter(tags=["health"])
 class Alive(BaseModel):
     """The process answers."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     status: Literal["alive"] = "alive"
+    """Always this text; the status of the response is what counts."""
 
 
 class Ready(BaseModel):
     """Every configured model is loaded and warmed up."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     status: Literal["ready"] = "ready"
+    """Always this text; the status of the response is what counts."""
 
 
 @router.get("/livez")
@@ -36,7 +42,10 @@ async def livez() -> Alive:
 class Healthy(BaseModel):
     """The service answers requests."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     status: Literal["ok"] = "ok"
+    """Always this text; the status of the response is what counts."""
 
 
 @router.get("/health", response_model=Healthy, responses={503: {"description": "Models are loading or failed to load"}})
