@@ -10,7 +10,7 @@ __all__ = ["recipes_page"]
 _INTRODUCTION = """
 A recipe is a YAML file that describes a run of `softserve-train run`. Unknown fields and values out of range are errors
 that name the field. `--set FIELD=VALUE` overrides a field, such as `--set loop.epochs=3`. `training/recipes` has a
-commented recipe for each experiment of the project; [Train your own](../train-your-own.md) begins with them.
+commented recipe for each experiment of the project. [Softmax layers](../softmax-layers.md) describes `output_layer`.
 """
 
 
