@@ -69,10 +69,22 @@ def stage() -> None:
     shutil.copyfile(ROOT / "docs" / "mkdocs.yml", BUILD / "mkdocs.yml")
 
 
+def loaded(html: str) -> list[str]:
+    """Return the addresses of other hosts that a page loads when it is opened; links are not loaded."""
+    tags = re.findall(r"<(?:script|link|img|iframe|source|video|audio)\b[^>]*>", html)
+    return [url for tag in tags for url in re.findall(r"(?:src|href)=[\"']?((?:https?:)?//[^\"'\s>]+)", tag)]
+
+
 def main() -> int:
+    """Return 0 where the site was built without a warning and loads nothing from another host."""
     stage()
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(BUILD / "mkdocs.yml")]
-    return subprocess.run(command, cwd=BUILD).returncode
+    status = subprocess.run(command, cwd=BUILD).returncode
+    for page in sorted((BUILD / "site").rglob("*.html")) if status == 0 else ():
+        for url in loaded(page.read_text(encoding="utf-8")):
+            print(f"{page.relative_to(BUILD)} loads {url}", file=sys.stderr)
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class Problem(BaseModel):
     status: int
     """HTTP status of the response."""
     detail: str
-    """What is wrong with this request, and which values are allowed."""
+    """Reason why this request was refused, with the allowed values."""
     request_id: str
     """The request's id, as in the header `X-Request-Id`."""
 

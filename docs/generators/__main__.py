@@ -1,11 +1,26 @@
 """Write the reference pages of `docs/reference`, or check with `--check` that they are up to date."""
 
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from docs.generators import PAGES
+from docs.generators.http import http_page
+from docs.generators.manifest import manifest_page
+from docs.generators.metrics import metrics_page
+from docs.generators.python_api import python_page
+from docs.generators.recipes import recipes_page
+from docs.generators.settings import settings_page
 
 DIRECTORY = Path(__file__).parents[1] / "reference"
+PAGES: Mapping[str, Callable[[], str]] = {
+    "http.md": http_page,
+    "manifest.md": manifest_page,
+    "metrics.md": metrics_page,
+    "python.md": python_page,
+    "recipes.md": recipes_page,
+    "settings.md": settings_page,
+}
+"""File of `docs/reference`, and the function that makes its content."""
 
 
 def main() -> int:
