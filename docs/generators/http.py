@@ -21,7 +21,6 @@ services, such as Open Inference and OpenAI completions: [Clients of other servi
 * With `--api-keys`, requests carry `Authorization: Bearer KEY` or `X-API-Key: KEY`. Health, metrics and the API
   documentation need no key. The endpoints of `/v1/admin/` exist with `--admin-keys` only, and need a key of that file.
 * Every response has an `X-Request-Id`, that of the request or a new one. Responses of models have `Server-Timing`.
-* `HEAD` works wherever `GET` does.
 """
 
 STATUSES = {

@@ -142,7 +142,7 @@ class Classifier(Model[ClassifierConfig]):
         """Return the `top_k` most probable classes of each text, all where there are fewer; none of probability 0.
 
         `truncate` keeps head and tail of a text that is too long. Raises `QueryError` for `top_k` below 1, and for a
-        text of white space alone if the model cannot tell what is out of scope, and its `TextTooLongError`.
+        text of white space alone if the model has no rule for texts out of scope, and its `TextTooLongError`.
         """
         return self.run([self.query(text, top_k, truncate=truncate) for text in several(texts)])
 

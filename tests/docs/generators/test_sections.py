@@ -26,7 +26,7 @@ class File(Documented):
     """Its name."""
     graphs: dict[str, Graph]
     seed: int = 1
-    """Of everything random."""
+    """Seed of everything random."""
 
 
 def test_sections_have_the_path_of_their_first_field():
@@ -34,7 +34,7 @@ def test_sections_have_the_path_of_their_first_field():
     assert sections.paths == {"Graph": "graphs.*", "Tensor": "graphs.*.inputs[]"}
     assert sections.fields(frozenset({"graphs"})).splitlines()[2:] == [
         "| `name` | string | required | Its name. |",
-        "| `seed` | integer | `1` | Of everything random. |",
+        "| `seed` | integer | `1` | Seed of everything random. |",
     ]
     graph, tensor = sections.parts("###")
     assert graph.startswith("### `graphs.*`\n\nA computation.\n")
