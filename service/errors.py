@@ -12,7 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import Scope
@@ -51,11 +51,18 @@ _MAX_DETAIL = 1000
 class Problem(BaseModel):
     """Problem details, RFC 9457 section 3.1, with the request's id."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     type: str = "about:blank"
+    """Always the same: the status says what kind of problem it is."""
     title: str
+    """Phrase of the status."""
     status: int
+    """HTTP status of the response."""
     detail: str
+    """Reason why this request was refused, with the allowed values."""
     request_id: str
+    """The request's id, as in the header `X-Request-Id`."""
 
 
 def problem_schema(description: str) -> dict[str, Any]:

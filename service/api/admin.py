@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from models import BundleError, UnsupportedDeviceError
 from service.api.models import Name
@@ -22,8 +22,12 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {status: PROBLEM_RESPONSES[status] 
 class Loaded(BaseModel):
     """A model that is served from now on."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     name: str
+    """Name of the model."""
     version: int
+    """Its version."""
     digest: str
     """sha256 of its manifest."""
 
@@ -31,7 +35,10 @@ class Loaded(BaseModel):
 class Unloaded(BaseModel):
     """Models that are no longer served; requests that hold them are still answered."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     unloaded: list[str]
+    """The versions that were served, as `name:version`."""
 
 
 @router.post("/models/{name}/load", responses={**_REFUSALS, 409: problem_schema("It does not load")})

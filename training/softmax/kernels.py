@@ -314,6 +314,7 @@ class MixtureOfGaussians(_Gaussians, fused=True):
 _ALL = (Linear, Logarithm, Power, Polynomial, RadialBasis, Gaussian, MixtureOfGaussians, Hyperbolic, Wavelet)
 
 KERNELS: Mapping[str, type[Kernel]] = {kernel.name: kernel for kernel in _ALL}
+"""The kernels of the kernel paper by name."""
 
 
 def build_kernel(name: str, **hyperparameters: Any) -> Kernel:

@@ -34,7 +34,9 @@ class GenerateResult(Result):
     """The outputs for one text, best first."""
 
     text: str
+    """The text as it was sent."""
     outputs: list[ScoredText]
+    """The `n_best` outputs, best first."""
 
 
 class GenerateResponse(Results[GenerateResult]):

@@ -36,7 +36,9 @@ class TranslateResult(Result):
     """The translations of one text, best first."""
 
     text: str
+    """The text as it was sent."""
     translations: list[ScoredText]
+    """The `n_best` translations, best first."""
     low_confidence: Annotated[
         bool,
         Field(description="The best translation is likely to be poor: another language, or the model is not sure."),
