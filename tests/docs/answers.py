@@ -17,6 +17,8 @@ def main(pages: list[str]) -> None:
     """Write the answers of each page."""
     for page in pages:
         with tempfile.TemporaryDirectory() as directory, workplace(Path(directory)) as place:
+            if not page.startswith("docs/tutorials/"):
+                place.serve("make serve")
             found = [(block, place.run(block, compared=False)) for block in blocks(page)]
             lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
             for block, came in reversed(found):

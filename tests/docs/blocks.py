@@ -1,11 +1,10 @@
 """Code blocks of pages in Markdown, and how an HTML comment before a block says that it is run.
 
-A comment on the line before a block is visible to readers of the source only, and says the same as the text of the page:
+Comments are on the line before a block. Readers of the page do not see them; the text tells them the same.
 
-* `<!-- run: no, REASON -->`: the block is not run;
 * `<!-- run: with OPTIONS -->`: `OPTIONS`, which the page shows to readers, are appended to `softserve-train run`;
 * `<!-- file: NAME -->`: the block is the content of a file that the reader saves;
-* `<!-- answer: within N -->`: before the JSON that a call answers, how far numbers may differ, also `answer: any numbers`.
+* `<!-- answer: within N -->`: before the JSON of an answer, how far its numbers may differ; also `any numbers`.
 """
 
 import json
@@ -17,7 +16,9 @@ from pathlib import Path
 __all__ = ["Block", "blocks", "different"]
 
 ROOT = Path(__file__).parents[2]
-_BLOCK = re.compile(r"(?:^<!-- (?P<comment>[^\n]+) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(
+    r"(?:^<!-- (?P<comment>[^\n]+) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE
+)
 _NUMBER = r"\d+(?:\.\d+)?(?:e-?\d+)?"
 
 
@@ -80,7 +81,7 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def different(shown: str, found: str, tolerance: float) -> str | None:
-    """Return what differs between the JSON that a page shows and that which came, one value or several; None if nothing.
+    """Return what differs between the JSON that a page shows and the JSON found, one value or several; None if nothing.
 
     Numbers with a fraction may differ by `tolerance`, relatively or absolutely; everything else is equal.
     """

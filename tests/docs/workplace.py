@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -74,6 +73,12 @@ class Workplace:
             self.server.stop()
             self.server = None
 
+    def serve(self, command: str) -> None:
+        """Start a server in place of the one that runs, unless that is of the same command."""
+        if self.server is None or self.server.command != command:
+            self.close()
+            self.server = _Server(command, self.directory, self.environment)
+
     def run(self, block: Block, *, compared: bool = True) -> str | None:
         """Run a block and compare its answer with that of the page; return what came, None where it is not run."""
         run, file = block.option("run") or "", block.option("file")
@@ -81,7 +86,7 @@ class Workplace:
             (self.directory / file).parent.mkdir(parents=True, exist_ok=True)
             (self.directory / file).write_text(block.code, encoding="utf-8")
             return None
-        if run.startswith("no, ") or block.language not in ("sh", "python"):
+        if block.language not in ("sh", "python"):
             return None
         if block.language == "sh":
             found = self._shell(block, run)
@@ -106,9 +111,7 @@ class Workplace:
             self._install(shlex.split(command))
             return ""
         if command.startswith(_SERVERS):
-            if self.server is None or self.server.command != command:
-                self.close()
-                self.server = _Server(command, self.directory, self.environment)
+            self.serve(command)
             return ""
         if command.startswith(f"{_TRAIN}run "):
             command = f"{command} {options}"
@@ -138,7 +141,11 @@ class Workplace:
         from training.cli import main  # torch, which not every page needs
 
         output = io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output), contextlib.chdir(self.directory):
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            contextlib.redirect_stdout(output),
+            contextlib.chdir(self.directory),
+        ):
             patch.setattr(sys, "argv", ["softserve-train", *arguments])
             with pytest.raises(SystemExit) as ended:
                 main()
