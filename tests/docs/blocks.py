@@ -2,7 +2,8 @@
 
 Comments are on the line before a block. Readers of the page do not see them; the text tells them the same.
 
-* `<!-- run: with OPTIONS -->`: `OPTIONS`, which the page shows to readers, are appended to `softserve-train run`;
+* `<!-- run: with the options of the quick try -->`: those of the block `<!-- quick try -->`, by which the page tells
+  readers to try the commands on little data, are appended to `softserve-train run`;
 * `<!-- file: NAME -->`: the block is the content of a file that the reader saves;
 * `<!-- answer: within N -->`: before the JSON of an answer, how far its numbers may differ; also `any numbers`.
 """
@@ -10,7 +11,7 @@ Comments are on the line before a block. Readers of the page do not see them; th
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 __all__ = ["Block", "blocks", "different"]
@@ -34,6 +35,8 @@ class Block:
     code: str
     comment: str = ""
     answer: "Block | None" = None
+    options: str = ""
+    """What is appended to `softserve-train run`."""
 
     @property
     def tolerance(self) -> float:
@@ -74,10 +77,12 @@ def blocks(page: str) -> Iterator[Block]:
     for match in _BLOCK.finditer(text):
         line = text.count("\n", 0, match.start("code")) + 1
         block = Block(page, line, match["language"], match["code"], match["comment"] or "")
-        if found and block.language in ("json", "text") and not text[found[-1][1] : match.start()].strip():
-            block = Block(**{**vars(found.pop()[0]), "answer": block})
+        follows = block.language in ("json", "text") and block.comment != "quick try"
+        if found and follows and not text[found[-1][1] : match.start()].strip():
+            block = replace(found.pop()[0], answer=block)
         found.append((block, match.end()))
-    yield from (block for block, _ in found)
+    quick = " ".join(block.code for block, _ in found if block.comment == "quick try").replace("\\\n", " ")
+    yield from (replace(block, options=quick) if "quick try" in block.comment else block for block, _ in found)
 
 
 def different(shown: str, found: str, tolerance: float) -> str | None:

@@ -31,19 +31,16 @@ def test_no_command_escapes_its_test(page: str) -> None:
     assert {block.language for block in blocks(page)} <= {"sh", "python", "toml", "yaml", "text", "json"}
 
 
-def commented() -> list[Block]:
-    return [block for page in ALL for block in blocks(page) if block.comment]
+COMMENTED = [block for page in RUN for block in blocks(page) if block.comment]
 
 
-@pytest.mark.parametrize("block", commented(), ids=lambda block: block.place)
+@pytest.mark.parametrize("block", COMMENTED, ids=lambda block: block.place)
 def test_readers_see_what_a_comment_says(block: Block) -> None:
     visible = re.sub(r"<!--.*?-->", "", text_of(block.page))
-    run, file = block.option("run") or "", block.option("file")
-    assert run or file, f"a comment that is not known: {block.comment}"
-    if run.startswith("with "):
-        assert f"`{run.removeprefix('with ')}`" in visible
-    if file is not None:
-        assert f"`{file}`" in visible
+    file = block.option("file")
+    assert file or block.comment in ("quick try", "run: with the options of the quick try")
+    assert file is None or f"`{file}`" in visible
+    assert "quick try" not in block.comment or "append this to `run`:" in visible
 
 
 def test_a_tutorial_has_each_part() -> None:

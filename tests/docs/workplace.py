@@ -81,15 +81,15 @@ class Workplace:
 
     def run(self, block: Block, *, compared: bool = True) -> str | None:
         """Run a block and compare its answer with that of the page; return what came, None where it is not run."""
-        run, file = block.option("run") or "", block.option("file")
+        file = block.option("file")
         if file is not None:
             (self.directory / file).parent.mkdir(parents=True, exist_ok=True)
-            (self.directory / file).write_text(block.code, encoding="utf-8")
+            (self.directory / file).write_text(self._addressed(block.code), encoding="utf-8")
             return None
         if block.language not in ("sh", "python"):
             return None
         if block.language == "sh":
-            found = self._shell(block, run)
+            found = self._shell(block)
         else:
             found = self._finished([str(self.directory / ".venv/bin/python"), "-c", self._addressed(block.code)])
         if compared and block.answer is not None:
@@ -97,14 +97,13 @@ class Workplace:
             assert problem is None, f"{block.answer.place}: {problem}"
         return found
 
-    def _shell(self, block: Block, run: str) -> str:
+    def _shell(self, block: Block) -> str:
         """Run a block of shell commands: a server in the background, training in this process, others by bash."""
-        options = run.removeprefix("with ")
         lines = block.code.replace("\\\n", " ").splitlines()
         special = (*_SERVERS, *_NOT_RUN, _TRAIN)
         if not any(line.startswith(special) for line in lines):
             return self._finished(["bash", "-euo", "pipefail", "-c", self._addressed(block.code)])
-        return "".join(self._command(line.partition(" # ")[0].strip(), options) for line in lines)
+        return "".join(self._command(line.partition(" # ")[0].strip(), block.options) for line in lines)
 
     def _command(self, command: str, options: str) -> str:
         if command.startswith(_NOT_RUN):
