@@ -36,7 +36,7 @@ class Block:
     comment: str = ""
     answer: "Block | None" = None
     options: str = ""
-    """What is appended to `softserve-train run`."""
+    """Options that are appended to `softserve-train run`."""
 
     @property
     def tolerance(self) -> float:

@@ -1,4 +1,4 @@
-"""What pages say beside their blocks, and how blocks are written."""
+"""Links of pages, what their text says about comments, and how blocks are written."""
 
 import re
 from pathlib import Path

@@ -63,7 +63,7 @@ class Workplace:
                 (virtual / path.name).symlink_to(path)
         for done in (".serve", ".test"):
             (virtual / done).touch()  # newer than the requirements: make installs nothing
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SOFTSERVE_", "PYTEST_"))}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SOFTSERVE_", "PYTEST_", "MAKE"))}
         self.environment = {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
         self._packages = False
 
@@ -80,7 +80,7 @@ class Workplace:
             self.server = _Server(command, self.directory, self.environment)
 
     def run(self, block: Block, *, compared: bool = True) -> str | None:
-        """Run a block and compare its answer with that of the page; return what came, None where it is not run."""
+        """Run a block and compare its answer with that of the page; return the output, None where it is not run."""
         file = block.option("file")
         if file is not None:
             (self.directory / file).parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ class Workplace:
             patch.setattr(sys, "argv", ["softserve-train", *arguments])
             with pytest.raises(SystemExit) as ended:
                 main()
-        assert ended.value.code == 0, f"{arguments}: {ended.value.code}\n{output.getvalue()}"
+        assert not ended.value.code, f"{arguments}: {ended.value.code}\n{output.getvalue()}"
         return output.getvalue()
 
     def _finished(self, command: list[str]) -> str:
