@@ -12,6 +12,7 @@ _LONGEST = (
     "service/test_multiprocess.py",
     "extension/test_package.py",
     "docs/test_tutorials.py",
+    "docs/test_tutorials_own.py",
     "training/tasks/translation/test_task.py",
     "training/test_distributed.py",
     "service/api/test_admin.py",

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT, Block
+from tests.docs.blocks import ROOT, Block, blocks
 from tests.service.process import Process
 
-__all__ = ["Workplace", "workplace"]
+__all__ = ["Workplace", "run_page", "workplace"]
 
 _NOT_RUN = ("make test", "python3 -m venv .venv", ".venv/bin/pip install ")
 """The tests, which run this, and installations: everything is installed, but for packages of the reader's own."""
@@ -63,7 +63,9 @@ class Workplace:
                 (virtual / path.name).symlink_to(path)
         for done in (".serve", ".test"):
             (virtual / done).touch()  # newer than the requirements: make installs nothing
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SOFTSERVE_", "PYTEST_", "MAKE"))}
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("SOFTSERVE_", "PYTEST_", "MAKE"))
+        }
         self.environment = {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
         self._packages = False
 
@@ -174,3 +176,10 @@ def workplace(directory: Path) -> Iterator[Workplace]:
         yield place
     finally:
         place.close()
+
+
+def run_page(page: str, directory: Path) -> None:
+    """Run the blocks of a page in a workplace of their own, and compare their answers."""
+    with workplace(directory) as place:
+        for block in blocks(page):
+            place.run(block)
