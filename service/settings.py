@@ -50,8 +50,8 @@ class Settings(BaseSettings):
     """Open TorchScript files, which can run code: only for trusted bundles."""
     device: Annotated[str, Field(pattern=f"^{_DEVICE}(,{_DEVICE})*$")] = "cpu"
     """cpu, cuda, tensorrt (where libnvinfer is installed), one of several GPUs: cuda:1, or several that share one
-    queue, each with its copy of the models: cuda:0,cuda:1. An unavailable device is an error, never a silent fallback; auto is
-    cuda where it is available, else cpu."""
+    queue, each with its copy of the models: cuda:0,cuda:1. An unavailable device is an error, never a silent fallback;
+    auto is cuda where it is available, else cpu."""
     allow_cpu_fallback: bool = False
     """Load models for whose operators a GPU has no kernel; the CPU then computes those, with a warning at load."""
     threads: Annotated[int, Field(ge=1)] | None = None

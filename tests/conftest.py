@@ -11,6 +11,8 @@ _TESTS = Path(__file__).parent
 _LONGEST = (
     "service/test_multiprocess.py",
     "extension/test_package.py",
+    "docs/test_tutorials.py",
+    "docs/test_tutorials_own.py",
     "training/tasks/translation/test_task.py",
     "training/test_distributed.py",
     "service/api/test_admin.py",
@@ -28,6 +30,7 @@ _LONGEST = (
     "benchmarks/peers/test_environments.py",
     "benchmarks/test_memory_sweep.py",
     "service/bench/test_load.py",
+    "docs/test_bundled.py",
     "service/test_http_protocol.py",
     "containers/test_helm.py",
 )
