@@ -145,8 +145,8 @@ def sparse_layer(
     for count in classes:
         target = torch.randint(count, (positions,))
         calls: dict[str, Call] = {}
-        for name, options in {"lin": {}, f"lin, sparse_k = {k}": {"sparse_k": k}}.items():
-            layer = GeneralizedSoftmax(count, hidden_size, **options)
+        for name, sparse_k in {"lin": None, f"lin, sparse_k = {k}": k}.items():
+            layer = GeneralizedSoftmax(count, hidden_size, sparse_k=sparse_k)
             calls[name] = forward_backward(functools.partial(layer.loss, hidden, target), hidden, layer.weight)
         print(f"V = {count:,}")
         medians = interleaved(calls, rounds)

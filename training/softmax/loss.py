@@ -48,7 +48,7 @@ class _TargetScores(torch.autograd.Function):
     def forward(ctx: Any, parts: Components, target: Tensor, hidden: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         shape = (target.shape[0], len(parts.kernels))
         chosen, normalizers = (at_least_float32(hidden).new_empty(shape) for _ in range(2))
-        kept = parts.sparse_k if _is_gathered(parts) else 0
+        kept = _gathered(parts)
         best = chosen.new_empty((*shape, kept))
         classes = target.new_empty((*shape, kept))
         for k, component in enumerate(passes(parts, hidden, tensors, None)):
@@ -71,7 +71,7 @@ class _TargetScores(torch.autograd.Function):
         target, normalizers, best, classes, hidden, *tensors = ctx.saved_tensors
         gradients = [torch.zeros_like(tensor) for tensor in (hidden, *tensors)]
         for k, component in enumerate(passes(ctx.parts, hidden, tensors, gradients)):
-            if _is_gathered(ctx.parts):
+            if _gathered(ctx.parts):
                 probabilities = torch.exp(best[:, k] - normalizers[:, k, None])
                 grad = torch.cat([probabilities * grad_normalizers[:, k, None], grad_chosen[:, k, None]], dim=1)
                 _backpropagate_chosen(component, torch.cat([classes[:, k], target[:, None]], dim=1), grad)
@@ -96,8 +96,8 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
         gradients = [torch.zeros_like(tensor) for tensor in (hidden, *tensors)] if differentiate else None
         total = at_least_float32(hidden).new_zeros(())
         (component,) = passes(parts, hidden, tensors, gradients)
-        if _is_gathered(parts) and len(target) and not smoothing:
-            total = _sparse_cross_entropy(component, target, parts.sparse_k, differentiate)
+        if (kept := _gathered(parts)) and len(target) and not smoothing:
+            total = _sparse_cross_entropy(component, target, kept, differentiate)
             ctx.save_for_backward(*(gradients or ()))
             return total
         for part in component.chunks(CHUNK_SCORES):
@@ -125,9 +125,10 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
         return None, None, None, *(gradient * grad.to(gradient.dtype) for gradient in ctx.saved_tensors)
 
 
-def _is_gathered(parts: Components) -> bool:
-    """Return whether the gradient is computed for the classes that have one, instead of for all."""
-    return parts.sparse_k is not None and _FEW * (parts.sparse_k + 1) <= parts.weights[0].shape[0]
+def _gathered(parts: Components) -> int:
+    """Return `sparse_k` where the gradient is computed for the classes that have one alone, 0 where for all."""
+    kept = parts.sparse_k or 0
+    return kept if _FEW * (kept + 1) <= parts.weights[0].shape[0] else 0
 
 
 def _sparse_cross_entropy(component: ComponentPass, target: Tensor, sparse_k: int, differentiate: bool) -> Tensor:
