@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     allow_torchscript: bool = False
     """Open TorchScript files, which can run code: only for trusted bundles."""
     device: Annotated[str, Field(pattern=f"^{_DEVICE}(,{_DEVICE})*$")] = "cpu"
-    """cpu, cuda, tensorrt (where libnvinfer is installed), one of several GPUs: cuda:1, or several that share one queue,
+    """cpu, cuda, tensorrt (where libnvinfer is installed), one of several GPUs: cuda:1, or several that share a queue,
     each with its copy of the models: cuda:0,cuda:1. An unavailable device is an error, never a silent fallback; auto is
     cuda where it is available, else cpu."""
     allow_cpu_fallback: bool = False
