@@ -194,7 +194,7 @@ def _numbered(built: Dashboard) -> Dashboard:
 
 
 def main() -> None:
-    """Write what is out of date, or fail where something is."""
+    """Write the files that are out of date, or fail where one is."""
     outdated = {path: content for path, content in written().items() if not _is(path, content)}
     if "--check" in sys.argv[1:] and outdated:
         names = ", ".join(path.name for path in outdated)

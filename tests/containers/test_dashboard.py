@@ -36,7 +36,7 @@ CONFIGURATION = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
 def tool(name, *arguments, directory=PROMETHEUS):
     if not installed(name):
         pytest.skip(missing(name))
-    finished = subprocess.run([name, *arguments], cwd=directory, capture_output=True, text=True, timeout=60)
+    finished = subprocess.run([name, *arguments], cwd=directory, capture_output=True, text=True, timeout=120)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return finished.stdout
 
