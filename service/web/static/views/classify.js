@@ -21,7 +21,7 @@ export function View({ fields, update, models }) {
   const top_k = Math.min(model.classes, MOST);
   const input = images ? image && { image } : fields.text.trim() && { text: fields.text };
   const calls = input ? [{ path: "v1/classify", body: { ...input, top_k, model: modelId(model) } }] : [];
-  const answers = useAnswers(calls);
+  const answers = useAnswers(calls, fields.text);
   return html`<div class="input">
       ${images
         ? html`<${ImageFile} onChange=${setImage} />`

@@ -25,7 +25,7 @@ export const appended = (context, word) => `${context.trimEnd()}${/^[.,!?;:]$/.t
 export function View({ fields, update, models }) {
   const model = chosen(models, fields.model);
   const body = { context: beginnings(fields.context), top_k: fields.words, explain: true, model: modelId(model) };
-  const answers = useAnswers([{ path: "v1/next-word", body }]);
+  const answers = useAnswers([{ path: "v1/next-word", body }], fields.context);
   const append = (word) => update({ context: appended(fields.context, word) });
   return html`<div class="input">
       <${TextArea} label="Beginning of a sentence" value=${fields.context} rows=${2}

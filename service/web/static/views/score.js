@@ -35,7 +35,8 @@ export function View({ fields, update, models }) {
     path: "v1/score",
     body: { text, explain: true, top_k: fields.expected, model: modelId(each) },
   }));
-  const answers = useAnswers(text.length ? calls : []);
+  const answers = useAnswers(text.length ? calls : [], fields.text);
+  const names = answers.calls.map((each) => each.body.model); // of the answers, which are older than the fields
   return html`<div class="input">
       <${TextArea} label="Sentences, one on each line" value=${fields.text} rows=${4} onInput=${(value) => update({ text: value })}
         hint="Most sentences end with punctuation: compare sentences that end alike." />
@@ -52,8 +53,8 @@ export function View({ fields, update, models }) {
       <div class="cards">${results[0].results.map((result, place) => html`<article class="card" key=${place}>
         ${results.length === 1
           ? html`<${RankedWords} result=${result} thresholds=${[fields.top, fields.middle, fields.tail]} vocabulary=${model.vocab_size} />`
-          : html`<${DifferentWords} first=${result} second=${results[1].results[place]} names=${compared.map(modelId)} />`}
-        <${Total} results=${results.map((each) => each.results[place])} names=${compared.map(modelId)} />
+          : html`<${DifferentWords} first=${result} second=${results[1].results[place]} names=${names} />`}
+        <${Total} results=${results.map((each) => each.results[place])} names=${names} />
       </article>`)}</div>`}<//>`;
 }
 

@@ -1,6 +1,6 @@
 // Translation, sentence by sentence, with the n best of each.
 
-import { html, useEffect, useState } from "../hooks.js";
+import { html, useEffect, useMemo, useState } from "../hooks.js";
 import { useAnswers } from "../answer.js";
 import { fixed, language, plural, whole } from "../format.js";
 import { Frame } from "../frame.js";
@@ -45,11 +45,11 @@ export function View({ fields, update, models }) {
   const beams = Math.max(fields.beam_size, fields.n_best);
   const body = { text: asked.map((part) => part.text), n_best: fields.n_best, beam_size: beams, model: modelId(model) };
   if (target !== model.languages.target) body.target_language = target;
-  const answers = useAnswers(asked.length ? [{ path: "v1/translate", body }] : []);
+  const answers = useAnswers(asked.length ? [{ path: "v1/translate", body }] : [], fields.text);
   const results = answers.results?.[0].results;
   const [picked, setPicked] = useState({});
   useEffect(() => setPicked({}), [results]);
-  const output = results ? joined(parts, results, picked) : "";
+  const output = useMemo(() => (results ? joined(parts, results, picked) : ""), [results, picked]);
   const back = models.find((each) => each.languages.source === target && targetsOf(each).includes(source));
   const swap = () => update({ model: modelId(back), target: source, text: output || fields.text });
   return html`<div class="input">
