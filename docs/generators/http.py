@@ -20,6 +20,7 @@ services, such as Open Inference and OpenAI completions: [Clients of other servi
 * Bodies are JSON in UTF-8. Where a field takes a text or a list of texts, results have the order of the inputs.
 * With `--api-keys`, requests carry `Authorization: Bearer KEY` or `X-API-Key: KEY`. Health, metrics and the API
   documentation need no key. The endpoints of `/v1/admin/` exist with `--admin-keys` only, and need a key of that file.
+* `HEAD` works wherever `GET` does.
 * Every response has an `X-Request-Id`, that of the request or a new one. Responses of models have `Server-Timing`.
 """
 
