@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, settings
 
 _TESTS = Path(__file__).parent
 _LONGEST = (
+    "service/web/test_playground.py",
+    "service/web/test_failures.py",
     "service/test_multiprocess.py",
     "extension/test_package.py",
     "docs/test_tutorials.py",
