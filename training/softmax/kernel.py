@@ -42,7 +42,7 @@ def as_rows(values: Tensor) -> Tensor:
 
 def from_rows(rows: Tensor, like: Tensor) -> Tensor:
     """Return results of `as_rows(like)` with its leading dimensions: `[N, ...]`, `[..., d]` -> `[..., ...]`."""
-    return rows if like.dim() == 2 else rows.reshape(*like.shape[:-1], *rows.shape[1:])
+    return rows if like.dim() == 2 else rows.reshape((*like.shape[:-1], *rows.shape[1:]))
 
 
 def squared_norm(vectors: Tensor) -> Tensor:
