@@ -159,7 +159,7 @@ def test_a_run_in_two_sessions_is_the_run_in_one(train: Train, recipe: Path, tra
     assert first.code == 0
     assert "best" not in first.output
     second = train(recipe)
-    assert "resuming at epoch 1, step 3" in second.output
+    assert "resuming at epoch 1 of 2, step 3" in second.output
     whole = trained[1].output
     assert second.output[second.output.index("best dev") :] == whole[whole.index("best dev") :]
 

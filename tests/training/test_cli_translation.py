@@ -32,7 +32,7 @@ def test_a_translator_is_trained_evaluated_and_exported(
     recipe.write_text(yaml.safe_dump(PAIRS), encoding="utf-8")
     first, second = train(recipe, "--stop-after", 1), train(recipe)
     assert (first.code, second.code) == (0, 0)
-    assert "resuming at epoch 1, step 1" in second.output
+    assert "resuming at epoch 1 of 2, step 1" in second.output
     run = tmp_path / "runs" / "little-pairs"
     history = json.loads((run / "history.json").read_text(encoding="utf-8"))
     assert f"best dev BLEU {max(each['metric'] for each in history):.3f} after epoch" in second.output

@@ -20,7 +20,7 @@ def test_a_run_is_loaded_for_evaluation(tiny_run: RunDirectory, tiny_data_dir: P
 
 
 def test_what_is_no_trained_run_is_said_to_be(tiny_recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="is not a run directory"):
+    with pytest.raises(FileNotFoundError, match="nothing does not exist"):
         load_trained(RunDirectory(tmp_path / "nothing"))
     run = RunDirectory(tmp_path / "begun")
     run.start(tiny_recipe)

@@ -48,3 +48,11 @@ def test_a_file_holds_numbers_in_full(tmp_path: Path) -> None:
     path = rows.write_csv(tmp_path / "new" / "table.csv")
     with path.open(newline="") as file:
         assert list(csv.reader(file)) == [["word", "p"], [",", repr(1 / 3)], ['"', ""]]
+
+
+def test_a_file_gets_whole_tab_separated_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = Rows(["name", "value"])
+    rows.add(["a " * 100 + "b", 0.123456789])
+    rows.add(["tab\there", None])
+    rows.show("[title]", {"value": "v"})
+    assert capsys.readouterr().out == f"[title]\nname\tvalue\n{'a ' * 100}b\t0.123456789\ntab here\t\n"
