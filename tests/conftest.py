@@ -29,6 +29,7 @@ _LONGEST = (
     "benchmarks/test_memory_sweep.py",
     "service/bench/test_load.py",
     "service/test_http_protocol.py",
+    "containers/test_proxies.py",
 )
 """Files of 10 seconds and more; those that mostly wait are among those that compute."""
 _FIXTURES = ("words", "classification", "generation", "images", "marian")
