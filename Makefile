@@ -19,7 +19,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotat
 WHEELS_ARM64 := $(BIN)/uv pip install --no-config --quiet --dry-run --target /nonexistent --no-deps --require-hashes \
 	--only-binary :all: --python-version 3.11 --python-platform aarch64-manylinux_2_36
 
-.PHONY: serve test test-clients test-gpu test-containers check bench lock clean
+.PHONY: serve test test-clients test-gpu test-containers check docs bench lock clean
 
 serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 	@exec $(BIN)/softserve serve --host $(HOST) --port $(PORT)
@@ -33,8 +33,8 @@ test: .venv/.test  ## Run every test, with one more process than processors.
 # kserve and tritonclient.grpc define the same protocol buffers, and exclude each other in a process.
 test-clients: .venv/.test .venv-clients/.test  ## Run the tests of clients that need an environment of their own.
 	@export SERVER_PYTHON=$(abspath $(BIN)/python) && set -x && \
-	$(CLIENTS_PYTEST) $(CLIENTS) --ignore $(CLIENTS)/test_kserve.py && \
-	$(CLIENTS_PYTEST) $(CLIENTS)/test_kserve.py
+	$(CLIENTS_PYTEST) $(CLIENTS) --ignore-glob '$(abspath $(CLIENTS))/test_kserve*.py' && \
+	$(CLIENTS_PYTEST) $(CLIENTS)/test_kserve*.py
 
 test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail without one.
 	SOFTSERVE_REQUIRE_GPU=1 .venv-gpu/bin/pytest tests/models/test_devices.py tests/training/test_devices.py
@@ -42,11 +42,14 @@ test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail w
 test-containers: .venv/.containers  ## Build the image and run compose.yaml with podman; needs root and tools, takes minutes.
 	SOFTSERVE_REQUIRE_CONTAINERS=1 $(BIN)/pytest -m containers -s
 
-check: .venv/.test  ## Lint, formatting, types, Dockerfile, compose.yaml; Prometheus rules if promtool is installed.
+check: .venv/.test  ## Lint, formatting, types, docs, Dockerfile, compose.yaml, chart; Prometheus rules if promtool is installed.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/import_graph.py --check
+	$(BIN)/python docker/helm/describe.py --check
+	$(BIN)/python -m docs.generators --check
+	$(BIN)/python docs/build_site.py
 	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec compose.yaml docker/host.yaml
 	$(BIN)/python docker/grafana/dashboards.py --check
@@ -57,6 +60,10 @@ check: .venv/.test  ## Lint, formatting, types, Dockerfile, compose.yaml; Promet
 		amtool check-config docker/alertmanager/alertmanager.yml
 	@command -v haproxy >/dev/null || { echo "haproxy is not installed: haproxy.cfg is not checked"; exit 0; }; \
 		haproxy -c -f docker/haproxy/haproxy.cfg
+
+docs: .venv/.test  ## Update the reference pages, and build the site into build/docs/site.
+	$(BIN)/python -m docs.generators
+	$(BIN)/python docs/build_site.py
 
 bench: .venv/.test  ## Measure next-word latency, in process and over HTTP.
 	$(BIN)/python -m benchmarks.next_word
@@ -69,7 +76,7 @@ lock: .venv/.containers  ## Update the locked requirements of the images after a
 	for image in cpu gpu build; do $(WHEELS_ARM64) --requirement docker/requirements-$$image.txt || exit 1; done
 
 clean:  ## Remove the virtual environment and caches.
-	rm -rf .venv .venv-clients .venv-gpu .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build .venv .venv-clients .venv-gpu .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -2,6 +2,7 @@
 
     python -m benchmarks.softmax kernels          # forward + backward of each kernel against lin
     python -m benchmarks.softmax sparse           # sparse-softmax loss against cross entropy and entmax15
+    python -m benchmarks.softmax sparse-layer     # a sparse layer against lin and entmax15, by number of classes
     python -m benchmarks.softmax memory           # peak extra memory of losses, each in a process of its own
     python -m benchmarks.softmax inference        # one decoding step of exported models, lin against mixbig
 
@@ -126,6 +127,43 @@ def sparse(examples: int = 1024, classes: int = 32_768, k: int = 20, rounds: int
     else:
         calls["entmax15_loss"] = forward_backward(lambda: entmax15_loss(scores, target).sum(), scores)
     report(interleaved(calls, rounds), "F.cross_entropy")
+
+
+@app.command
+def sparse_layer(
+    positions: int = 2048,
+    hidden_size: int = 512,
+    classes: tuple[int, ...] = (1_000, 4_096, 16_384, 32_768, 131_072, 1_000_000),
+    k: int = 20,
+    rounds: int = 5,
+    figure: Path | None = None,
+) -> None:
+    """Measure forward and backward of a sparse layer against `lin`, by number of classes; `figure` draws the ratios."""
+    torch.manual_seed(0)
+    hidden = torch.randn(positions, hidden_size, requires_grad=True)
+    ratios: dict[int, float] = {}
+    for count in classes:
+        target = torch.randint(count, (positions,))
+        calls: dict[str, Call] = {}
+        for name, sparse_k in {"lin": None, f"lin, sparse_k = {k}": k}.items():
+            layer = GeneralizedSoftmax(count, hidden_size, sparse_k=sparse_k)
+            calls[name] = forward_backward(functools.partial(layer.loss, hidden, target), hidden, layer.weight)
+        print(f"V = {count:,}")
+        medians = interleaved(calls, rounds)
+        report(medians, "lin")
+        ratios[count] = medians[f"lin, sparse_k = {k}"] / medians["lin"]
+    if figure is not None:
+        _draw_ratios(ratios, figure, f"N = {positions:,}, d = {hidden_size}, k = {k}")
+
+
+def _draw_ratios(ratios: Mapping[int, float], figure: Path, title: str) -> None:
+    import matplotlib.pyplot as plt
+
+    plot, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
+    axes.semilogx(list(ratios), list(ratios.values()), "o-")
+    axes.axhline(1.0, color="grey", linewidth=0.8)
+    axes.set(xlabel="classes", ylabel="time relative to softmax", title=title, ylim=(0, 1.2))
+    plot.savefig(figure, metadata={"Date": None})
 
 
 _MEMORY: dict[str, tuple[str, bool]] = {

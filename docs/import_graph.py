@@ -110,7 +110,7 @@ def drawn(graph: Graph, up: Graph) -> str:
     """Return the picture: a band for each package side by side, the layers from the bottom to the top."""
     levels = layers(graph)
     place: dict[str, tuple[float, float]] = {}
-    left = MARGIN
+    left: float = MARGIN
     bands = []
     for package, colour in COLOURS.items():
         rows = [[node for node in level if node.startswith(f"{package}.")] for level in levels]

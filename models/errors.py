@@ -41,14 +41,19 @@ class UnsuitableModelError(UnknownModelError):
     """No model, or not the named one, offers an operation; `known` lists those that do."""
 
     def __init__(
-        self, operation: str, known: Iterable[str], name: str | None = None, offers: Iterable[str] = ()
+        self,
+        operation: str,
+        known: Iterable[str],
+        name: str | None = None,
+        offers: Iterable[str] = (),
+        task: str = "",
     ) -> None:
-        """`name` is that of a model which `offers` other operations; none where no model was named."""
-        self.known = tuple(known)
+        """`name` is that of a model of a `task` which `offers` other operations; none where no model was named."""
+        self.known, self.offers = tuple(known), tuple(offers)
         suitable = ", ".join(self.known) or "none"
         if name is not None:
-            offered = ", ".join(offers)
-            text = f"the model {name!r} is for {offered}, not for {operation}; models for {operation}: {suitable}"
+            kind, offered = f" ({task})" if task else "", ", ".join(self.offers)
+            text = f"the model {name!r}{kind} is for {offered}, not for {operation}; models for {operation}: {suitable}"
         elif self.known:
             text = f"there are several models for {operation}, name one: {suitable}"
         else:

@@ -11,7 +11,10 @@ from models.errors import BundleError, UnknownModelError, UnsupportedDeviceError
 from models.reading import load_manifest, read_manifest
 from models.tasks.registry import TASKS
 
-__all__ = ["ModelStore", "bundle_errors", "load_bundle"]
+__all__ = ["BUNDLED", "ModelStore", "bundle_errors", "load_bundle"]
+
+BUNDLED = Path(__file__).parent / "bundled"
+"""The models that ship with the project."""
 
 
 class LoadOptions(TypedDict, total=False):

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from fastapi import Depends, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import RedirectResponse
 
 from service.access_log import AccessLog
 from service.api import admin, health, models
@@ -22,12 +21,14 @@ from service.engine.resources import Resources
 from service.engine.watching import DirectoryWatcher
 from service.errors import ERROR_FORMS, Problem, install_error_handlers
 from service.exposition import Exposition
+from service.head import HeadMiddleware
 from service.loop_lag import measure_loop_lag
 from service.metrics import Metrics
 from service.middleware import RequestMiddleware
 from service.protocols.protocol import error_forms, load_protocols
 from service.protocols.table import NATIVE, protocol_names
 from service.settings import Settings
+from service.web.pages import OPEN_PATHS, web_router
 
 __all__ = ["create_app"]
 
@@ -49,6 +50,8 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
         title="Softserve",
         summary="Models whose output layer is not a plain softmax: next words, scores, translations, texts, classes",
         version=_version(),
+        docs_url=None,  # of this project, for FastAPI's load their scripts from another server
+        redoc_url=None,
         lifespan=_lifespan,
         responses={500: {"model": Problem}},
         telemetry={"tracing": settings.tracing, "auto_configure": settings.tracing, "metrics": False, "logs": False},
@@ -63,13 +66,14 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     setattr(app.state, ERROR_FORMS, error_forms(protocols))
     app.state.protocols = protocols
     routers = [*ENDPOINTS.values(), models.router] if NATIVE in names else []
+    app.add_middleware(HeadMiddleware)
     if not settings.tracing:  # FastAPI's spans learn their route from its router
         app.add_middleware(RouterBypass, routes=[route for router in routers for route in router.routes])
     app.state.guard = Guard(
         users=_keys(settings.api_keys),
         administrators=_keys(settings.admin_keys),
         key_in_body=[path for each in protocols if each.key_in_body for path in each.prefixes],
-        open_paths=[re.compile(path) for each in protocols for path in each.open_paths],
+        open_paths=[OPEN_PATHS, *(re.compile(path) for each in protocols for path in each.open_paths)],
     )
     app.add_middleware(AuthMiddleware, guard=app.state.guard)
     app.add_middleware(
@@ -91,7 +95,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     for protocol in protocols:
         app.include_router(protocol.router)
     app.include_router(health.router)
-    app.add_api_route("/", _documentation, include_in_schema=False)
+    app.include_router(web_router(playground=NATIVE in names))
     return app
 
 
@@ -135,10 +139,6 @@ async def _run(registry: Registry, watch_seconds: float) -> None:
 def _log_failure(running: "asyncio.Task[None]") -> None:
     if not running.cancelled() and (error := running.exception()) is not None:
         logger.error("a model failed to load: %s", error)
-
-
-async def _documentation() -> RedirectResponse:
-    return RedirectResponse("/docs")
 
 
 def _version() -> str:

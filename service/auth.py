@@ -27,8 +27,8 @@ __all__ = [
 ADMIN_PREFIX = "/v1/admin/"
 """Paths that need an administrator's key."""
 
-_OPEN = {"/", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json", "/livez", "/readyz", "/health", "/metrics"}
-"""Paths that need no key: probes, metrics, which hold no text, and the documentation."""
+_OPEN = {"/", "/docs", "/openapi.json", "/livez", "/readyz", "/health", "/metrics"}
+"""Paths that need no key: probes, metrics, which hold no text, the playground and the API reference."""
 
 _SHORTEST = 16
 """Characters of a key; shorter ones can be guessed."""

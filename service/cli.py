@@ -1,42 +1,56 @@
-"""`softserve`: serve models, use them without a server, inspect bundles, measure them.
+"""`softserve`: serve models, use them without a server, inspect bundles, measure them. `--version` prints the version.
 
 Exit status: 0, 1 where something failed, 2 for wrong usage, 130 where it was interrupted.
 """
 
+import importlib
 import os
 import sys
+from collections.abc import Callable, Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import tyro
 from pydantic import ValidationError
-from pydantic_settings import SettingsError
 
 from models import ModelError
-from service.auth import KeyFileError
-from service.bench.command import bench
-from service.bench.options import UsageError
-from service.multiprocess import serve_multiprocess
-from service.offline import options as offline
-from service.offline.command import classify, next_word, score, translate
+from models.bundle.manifest import MANIFEST
+from models.store import BUNDLED
 from service.offline.model_list import models, print_bundle
-from service.server import serve
-from service.settings import Settings
+from service.offline.options import UsageError
 
 __all__ = ["caused_by_interrupt", "main"]
+
+Command = Callable[..., int]
 
 
 def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:
     """Check a bundle directory against its manifest and print its contents; exit status 1 where anything is wrong."""
-    return print_bundle(bundle.resolve())
+    if (bundle / MANIFEST).is_file():
+        return print_bundle(bundle.resolve())
+    wrong = f"{bundle} has no {MANIFEST}" if bundle.is_dir() else f"{bundle} does not exist"
+    print(f"wrong: {wrong}; {_bundles_near(bundle)}")
+    return 1
+
+
+def _bundles_near(path: Path) -> str:
+    """Return a line that names the bundles below a directory, or below the first of its parents that exists."""
+    root = next(each for each in (path, *path.parents) if each.is_dir())
+    found = sorted(file.parent for depth in ("*", "*/*") for file in root.glob(f"{depth}/{MANIFEST}"))
+    if not found:
+        return f"there are no bundles in {root}; those of this installation are in {BUNDLED}"
+    return f"bundles in {root}: {', '.join(map(str, found))}"
 
 
 def main() -> None:
     """Run the `softserve` command."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"softserve {metadata.version('softserve')}")
+        sys.exit(0)
     try:
-        environment = Settings()
-        sys.exit(_run(environment))
-    except (UsageError, offline.UsageError) as error:
+        sys.exit(_run(sys.argv[1:]))
+    except UsageError as error:
         print(f"softserve: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
@@ -44,15 +58,23 @@ def main() -> None:
     except BrokenPipeError:  # what reads the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-        sys.exit("softserve: " + "; ".join(wrong))
-    except (ModelError, KeyFileError, OSError, SettingsError) as error:
-        sys.exit(f"softserve: {error}")
     except Exception as error:
-        if not caused_by_interrupt(error):
+        if caused_by_interrupt(error):
+            _end_interrupted()
+        if (message := _message_of(error)) is None:
             raise
-        _end_interrupted()
+        sys.exit(f"softserve: {message}")
+
+
+def _message_of(error: Exception) -> str | None:
+    """Return the message of an error; None for a bug. Imports what only errors of some commands need."""
+    from pydantic_settings import SettingsError
+
+    from service.auth import KeyFileError
+
+    if isinstance(error, ValidationError):
+        return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+    return str(error) if isinstance(error, (ModelError, KeyFileError, OSError, SettingsError)) else None
 
 
 def caused_by_interrupt(error: BaseException | None) -> bool:
@@ -67,20 +89,52 @@ def _end_interrupted() -> NoReturn:
     sys.exit(130)
 
 
-def _run(environment: Settings) -> int:
-    app = tyro.extras.SubcommandApp()
+def _serve() -> Command:
+    from service.settings import Settings
 
-    @app.command(name="serve")
-    def _serve(settings: Annotated[Settings, tyro.conf.arg(name="")] = environment) -> int:
+    environment = Settings()
+
+    def serve(settings: Annotated[Settings, tyro.conf.arg(name="")] = environment) -> int:
         """Serve models over HTTP until SIGTERM or SIGINT, then finish the accepted requests.
 
         Every flag has an environment twin: --max-queue-items is SOFTSERVE_MAX_QUEUE_ITEMS. Flags win.
         """
-        return serve(settings) if settings.workers == 1 else serve_multiprocess(settings)
+        from service import multiprocess, server
 
-    for command in (next_word, score, translate, classify, models, inspect, bench):
-        app.command(command)
-    return int(app.cli(prog="softserve", description=__doc__))
+        return server.serve(settings) if settings.workers == 1 else multiprocess.serve_multiprocess(settings)
+
+    return serve
+
+
+def _imported(module: str, name: str) -> Callable[[], Command]:
+    def load() -> Command:
+        command: Command = getattr(importlib.import_module(module), name)
+        return command
+
+    return load
+
+
+_COMMANDS: Mapping[str, Callable[[], Command]] = {
+    "serve": _serve,
+    "next-word": _imported("service.offline.command", "next_word"),
+    "score": _imported("service.offline.command", "score"),
+    "translate": _imported("service.offline.command", "translate"),
+    "classify": _imported("service.offline.command", "classify"),
+    "models": lambda: models,
+    "inspect": lambda: inspect,
+    "bench": _imported("service.bench.command", "bench"),
+}
+"""Loads the function of each command. To import the server takes longer than many a command without one."""
+
+
+def _run(arguments: list[str]) -> int:
+    name = arguments[0].replace("_", "-") if arguments else ""
+    if name in _COMMANDS:
+        return int(tyro.cli(_COMMANDS[name](), prog=f"softserve {name}", args=arguments[1:]))
+    app = tyro.extras.SubcommandApp()
+    for name, load in _COMMANDS.items():
+        app.command(name=name)(load())
+    return int(app.cli(prog="softserve", description=__doc__, args=arguments))
 
 
 if __name__ == "__main__":

@@ -5,24 +5,25 @@ form.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import Scope
 
-from models import QueryError, TextTooLongError, UnknownModelError
+from models import QueryError, TextTooLongError, UnknownModelError, UnsuitableModelError
 from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.budget import OverBudget
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
-from service.routes import route_path
+from service.routes import allowed_methods, endpoint_of, nearest_paths, route_path, serving_path
+from service.validation import named_sentence, shown_name
 
 __all__ = [
     "ERROR_FORMS",
@@ -43,18 +44,25 @@ _LONGEST_RETRY = 60
 """Seconds; the largest `Retry-After`."""
 MAX_ERRORS = 10
 """Fields that a 422 names at most."""
-_MAX_DETAIL, _MAX_NAME = 1000, 80
-"""Characters of a problem's detail and of one name in it, which may be a client's."""
+_MAX_DETAIL = 1000
+"""Characters of a problem's detail."""
 
 
 class Problem(BaseModel):
     """Problem details, RFC 9457 section 3.1, with the request's id."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     type: str = "about:blank"
+    """Always the same: the status says what kind of problem it is."""
     title: str
+    """Phrase of the status."""
     status: int
+    """HTTP status of the response."""
     detail: str
+    """Reason why this request was refused, with the allowed values."""
     request_id: str
+    """The request's id, as in the header `X-Request-Id`."""
 
 
 def problem_schema(description: str) -> dict[str, Any]:
@@ -139,15 +147,19 @@ def _queue_full(request: Request, error: Exception) -> Failure:
     del request
     assert isinstance(error, QueueFull)
     if error.never:
-        return Failure(413, "the request holds more texts or tokens than the queue; send fewer at a time")
+        most = error.limits and f": {error.limits.max_queue_items} texts, {error.limits.max_queue_tokens} tokens"
+        return Failure(413, f"the request holds more texts or tokens than the queue{most or ''}; send fewer at a time")
     seconds = math.ceil(min(max(error.retry_after, 1), _LONGEST_RETRY))
     return Failure(429, "the model's queue is full", {"Retry-After": str(seconds)})
 
 
 def _too_long(request: Request, error: Exception) -> Failure:
     assert isinstance(error, TextTooLongError)
+    del request
     if error.unit == "sentences":  # more than the queue has room for
-        return _queue_full(request, QueueFull(never=True))
+        return Failure(
+            413, f"the text has {error.length} sentences; the queue holds {error.limit}; send fewer at a time"
+        )
     return Failure(422, str(error))
 
 
@@ -158,13 +170,7 @@ def _invalid(request: Request, error: Exception) -> Failure:
     malformed = [e for e in errors if e["type"] == "json_invalid" or e["loc"] == ("body",)]
     if malformed:
         return Failure(400, _malformed(request, malformed[0]))
-    wrong = [f"{_place(each['loc'])}: {each['msg'].removeprefix('Value error, ')}" for each in errors[:MAX_ERRORS]]
-    return Failure(422, "; ".join(wrong))
-
-
-def _place(location: Sequence[str | int]) -> str:
-    """Return where an error is; names that are a client's are shortened, and lone surrogates are replaced."""
-    return ".".join(_shortened(str(part), _MAX_NAME) for part in location[1:]).encode("utf-8", "replace").decode()
+    return Failure(422, "; ".join(named_sentence(each, each["loc"][1:]) for each in errors[:MAX_ERRORS]))
 
 
 def _shortened(text: str, most: int) -> str:
@@ -182,10 +188,29 @@ def _malformed(request: Request, error: dict[str, Any]) -> str:
     return "the body must be a JSON object"
 
 
+def _unsuitable(request: Request, error: Exception) -> Failure:
+    """Say also where the operations are that the named model offers."""
+    assert isinstance(error, UnsuitableModelError)
+    paths = [path for each in error.offers if (path := serving_path(request.scope, each))]
+    return Failure(404, f"{error}; it is served by POST {' and POST '.join(paths)}" if paths else str(error))
+
+
 def _http(request: Request, error: Exception) -> Failure:
-    del request
     assert isinstance(error, HTTPException)
-    return Failure(error.status_code, str(error.detail), error.headers or {})
+    status, detail = error.status_code, str(error.detail)
+    by_router = "app" in request.scope and status in (404, 405) and detail == HTTPStatus(status).phrase
+    if not by_router:
+        return Failure(status, detail, error.headers or {})
+    if status == HTTPStatus.NOT_FOUND:
+        return Failure(status, _no_path(request.scope))
+    methods = ", ".join(allowed_methods(request.scope))
+    detail = f"{endpoint_of(request.scope)} is served with {methods}, not with {shown_name(request.method)}"
+    return Failure(status, detail, {"Allow": methods})
+
+
+def _no_path(scope: Scope) -> str:
+    similar = ", ".join(nearest_paths(scope)) or "none; GET /openapi.json describes the native ones"
+    return f"there is no such path; similar: {similar}"
 
 
 def _bug(request: Request, error: Exception) -> Failure:
@@ -197,6 +222,7 @@ def _bug(request: Request, error: Exception) -> Failure:
 
 _FAILURES: Mapping[type[Exception], Maker] = {
     UnknownModelError: _failure(404),
+    UnsuitableModelError: _unsuitable,
     QueryError: _failure(422),
     TextTooLongError: _too_long,
     DeadlineExceeded: _failure(504, "the deadline passed before the request was computed"),

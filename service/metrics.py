@@ -54,29 +54,36 @@ class Metrics:
             return Counter(f"softserve_{name}", text, labels, registry=registry)
 
         by_endpoint, by_model = ("model", "endpoint"), ("model", "version")
-        self.requests = counter("requests", "Answered requests", (*by_endpoint, "status"))
+        self.requests = counter("requests", "Requests that were answered", (*by_endpoint, "status"))
         self.request_duration = histogram(
-            "request_duration_seconds", "From first byte read to last byte sent", by_endpoint, _SECONDS
+            "request_duration_seconds",
+            "Time from the first byte of a request to the last byte of its response",
+            by_endpoint,
+            _SECONDS,
         )
         self.tokenize_duration = histogram(
-            "tokenize_duration_seconds", "Checking and tokenizing one request", by_model, _SECONDS
+            "tokenize_duration_seconds", "Time to check and tokenize the texts of one request", by_model, _SECONDS
         )
-        self.queue_duration = histogram("queue_duration_seconds", "Waiting time of one text", by_model, _SECONDS)
-        self.inference_duration = histogram("inference_duration_seconds", "One batch", by_model, _SECONDS)
+        self.queue_duration = histogram(
+            "queue_duration_seconds", "Time that one text waited in the queue", by_model, _SECONDS
+        )
+        self.inference_duration = histogram(
+            "inference_duration_seconds", "Time of one batch in the model", by_model, _SECONDS
+        )
         self.batch_items = histogram("batch_items", "Texts in a batch", by_model, _COUNTS)
         self.batch_tokens = histogram("batch_tokens", "Tokens in a batch, without padding", by_model, _COUNTS)
-        self.padding_ratio = histogram("batch_padding_ratio", "Padded share of a batch", by_model, _RATIOS)
-        self.queue_items = gauge("queue_items", "Texts waiting", by_model)
-        self.queue_tokens = gauge("queue_tokens", "Tokens waiting", by_model)
-        self.queue_limit_items = gauge("queue_limit_items", "Texts that may wait", by_model)
-        self.queue_limit_tokens = gauge("queue_limit_tokens", "Tokens that may wait", by_model)
-        self.generated_tokens = counter("generated_tokens", "Tokens of finished translations, ends included", by_model)
-        self.rejected = counter("rejected", "Refused texts", (*by_model, "reason"))
-        self.engine_failures = counter("engine_failures", "Engine tasks that died", by_model)
+        self.padding_ratio = histogram("batch_padding_ratio", "Fraction of a batch that is padding", by_model, _RATIOS)
+        self.queue_items = gauge("queue_items", "Texts in the queue", by_model)
+        self.queue_tokens = gauge("queue_tokens", "Tokens in the queue", by_model)
+        self.queue_limit_items = gauge("queue_limit_items", "Texts that the queue may hold", by_model)
+        self.queue_limit_tokens = gauge("queue_limit_tokens", "Tokens that the queue may hold", by_model)
+        self.generated_tokens = counter("generated_tokens", "Tokens of finished sequences, ends included", by_model)
+        self.rejected = counter("rejected", "Texts that were refused", (*by_model, "reason"))
+        self.engine_failures = counter("engine_failures", "Engine tasks that ended with an error", by_model)
         self.prefix_hits = counter("prefix_cache_hits", "Contexts that continued from a cached prefix", by_model)
         self.prefix_misses = counter("prefix_cache_misses", "Contexts that were read from the start", by_model)
         self.load_duration = histogram(
-            "model_load_duration_seconds", "Loading and warming up", by_model, (*_SECONDS, 30.0, 60.0)
+            "model_load_duration_seconds", "Time to load and warm up a model", by_model, (*_SECONDS, 30.0, 60.0)
         )
         self.batch_cost = gauge(
             "batch_cost_seconds",

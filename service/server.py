@@ -40,7 +40,7 @@ _OTHER_FILES = 512
 class Server(uvicorn.Server):
     """uvicorn with bounds on connections, and an orderly stop after SIGTERM and SIGINT, which its own server dies of.
 
-    After SIGTERM it is not ready, and accepts connections until the drain delay is over, so that load balancers notice.
+    After SIGTERM it is not ready, and accepts connections until the drain delay ends, so that load balancers notice.
     From the signal on, answers advise to close the connection; requests on connections that stay open are answered.
     """
 

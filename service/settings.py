@@ -9,13 +9,10 @@ import tyro
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-import models
+from models.store import BUNDLED
 from service.protocols.table import DEFAULT_PROTOCOLS, EXTRAS, protocol_names
 
 __all__ = ["BUNDLED", "Settings"]
-
-BUNDLED = Path(models.__file__).parent / "bundled"
-"""The models that ship with the project."""
 
 _SERVICE_LINK = re.compile(r"tcp://[0-9a-fA-F.:\[\]]+:[0-9]{1,5}")
 """The value of `SOFTSERVE_PORT` in pods of Kubernetes where a Service has the name `softserve` (service links)."""
@@ -52,9 +49,9 @@ class Settings(BaseSettings):
     allow_torchscript: bool = False
     """Open TorchScript files, which can run code: only for trusted bundles."""
     device: Annotated[str, Field(pattern=f"^{_DEVICE}(,{_DEVICE})*$")] = "cpu"
-    """cpu, cuda, tensorrt (where libnvinfer is installed), one of several GPUs: cuda:1, or several that share a queue,
-    each with its copy of the models: cuda:0,cuda:1. An unavailable device is an error, never a silent fallback; auto is
-    cuda where it is available, else cpu."""
+    """cpu, cuda, tensorrt (where libnvinfer is installed), one of several GPUs: cuda:1, or several that share one
+    queue, each with its copy of the models: cuda:0,cuda:1. An unavailable device is an error, never a silent fallback;
+    auto is cuda where it is available, else cpu."""
     allow_cpu_fallback: bool = False
     """Load models for whose operators a GPU has no kernel; the CPU then computes those, with a warning at load."""
     threads: Annotated[int, Field(ge=1)] | None = None
@@ -149,6 +146,11 @@ class Settings(BaseSettings):
         if isinstance(value, str) and _SERVICE_LINK.fullmatch(value):
             return cls.model_fields[str(info.field_name)].default
         return value
+
+    @property
+    def max_body_values(self) -> int:
+        """Texts, numbers, lists and fields of one request body: as many as texts and tokens may wait for a model."""
+        return self.max_queue_items + self.max_queue_tokens
 
     @field_validator("protocols")
     @classmethod

@@ -9,8 +9,12 @@ from hypothesis import HealthCheck, settings
 
 _TESTS = Path(__file__).parent
 _LONGEST = (
+    "service/web/test_playground.py",
+    "service/web/test_failures.py",
     "service/test_multiprocess.py",
     "extension/test_package.py",
+    "docs/test_tutorials.py",
+    "docs/test_tutorials_own.py",
     "training/tasks/translation/test_task.py",
     "training/test_distributed.py",
     "service/api/test_admin.py",
@@ -28,8 +32,10 @@ _LONGEST = (
     "benchmarks/peers/test_environments.py",
     "benchmarks/test_memory_sweep.py",
     "service/bench/test_load.py",
+    "docs/test_bundled.py",
     "service/test_http_protocol.py",
     "containers/test_proxies.py",
+    "containers/test_helm.py",
 )
 """Files of 10 seconds and more; those that mostly wait are among those that compute."""
 _FIXTURES = ("words", "classification", "generation", "images", "marian")

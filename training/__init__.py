@@ -1,3 +1,36 @@
+"""Train models: recipes, tasks, output layers, export. `training.softmax`, the output layers, needs torch alone."""
+
 import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports its use otherwise, from its import on
+
+
+class _HiddenModels:
+    """A finder that refuses the modules of this package that need `models` where another package hides it."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        package, _, rest = name.partition(".")
+        if package == "training" and rest.partition(".")[0] not in ("softmax", "settings", "cli", "interruption"):
+            raise ImportError(self._message)
+
+
+def _check_models() -> None:
+    own = Path(__file__).resolve().parents[1] / "models" / "__init__.py"
+    found = find_spec("models")
+    if found is None or found.origin is None or Path(found.origin).resolve() == own:
+        return
+    sys.meta_path.insert(
+        0,
+        _HiddenModels(
+            f"{found.origin} hides the package models of Softserve, {own}: rename it, or start Python elsewhere"
+        ),
+    )
+
+
+_check_models()

@@ -65,7 +65,7 @@ class Progress:
 
 
 class RunDirectory:
-    """`runs/<name>/`: recipe, tokenizer, provenance, last.pt, best.pt, history.json, TensorBoard events."""
+    """`runs/<name>/`: recipe, tokenizer, provenance, command, last.pt, best.pt, history.json, TensorBoard events."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,8 +84,24 @@ class RunDirectory:
         """
         file = self.path / "recipe.yaml"
         if not file.is_file():
-            raise FileNotFoundError(f"{self.path} is not a run directory (no recipe.yaml)")
+            wrong = "is not a run directory (no recipe.yaml)" if self.path.is_dir() else "does not exist"
+            others = sorted(each.parent.name for each in self.path.parent.glob("*/recipe.yaml"))
+            there = f"; runs in {self.path.parent}: {', '.join(others)}" if others else ""
+            raise FileNotFoundError(f"{self.path} {wrong}{there}")
         return load_recipe(file, overrides)
+
+    def write_command(self, recipe: Path, overrides: Sequence[str]) -> None:
+        """Note the file of the recipe and the overrides that the run was started or continued with."""
+        content = {"recipe": str(recipe.resolve()), "overrides": list(overrides)}
+        (self.path / "command.json").write_text(json.dumps(content, indent=2), encoding="utf-8")
+
+    def command(self) -> tuple[str, list[str]] | None:
+        """Return what `write_command` noted, None where it did not."""
+        file = self.path / "command.json"
+        if not file.is_file():
+            return None
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return content["recipe"], content["overrides"]
 
     def provenance(self) -> dict[str, str]:
         content: dict[str, str] = json.loads((self.path / "provenance.json").read_text())
@@ -93,8 +109,15 @@ class RunDirectory:
 
     def training_seconds(self) -> float:
         """Return the training time up to the last evaluation."""
-        history = json.loads((self.path / "history.json").read_text())
-        return float(history[-1]["seconds"])
+        return float(self._history()[-1]["seconds"])
+
+    def trained_epochs(self) -> int:
+        """Return the number of epochs that have been evaluated."""
+        return len(self._history()) if (self.path / "history.json").is_file() else 0
+
+    def _history(self) -> list[dict[str, Any]]:
+        content: list[dict[str, Any]] = json.loads((self.path / "history.json").read_text())
+        return content
 
     def clear(self) -> None:
         """Remove the directory of an earlier run."""

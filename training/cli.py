@@ -1,263 +1,64 @@
-"""`softserve-train`: train from recipes, evaluate, export bundles."""
+"""`softserve-train`: train from recipes, evaluate, export bundles. `--version` prints the version.
 
-import contextlib
+Exit status: 0, 1 where something failed, 2 for wrong usage, 130 or 143 where SIGINT or SIGTERM ended it.
+"""
+
 import logging
 import sys
-from pathlib import Path
-from typing import Annotated, Literal
+from importlib import metadata
 
-import torch
-import tyro
-from rich.console import Console
-from rich.table import Table
-
-from models.bundle.manifest import MANIFEST
-from models.errors import ModelError
-from models.store import load_bundle
-from training.analysis.cli import analyze
-from training.analysis.trials import best_as_yaml, short_names, trial_rows
-from training.checkpoint import RunDirectory
-from training.data.corpora import CORPORA, download
-from training.data.image_corpora import IMAGE_CORPORA
-from training.distributed import joined
-from training.dotted_path import differences
-from training.export.bundle import add_device_graphs, export_run
-from training.export.verify import ExportError
-from training.importing.command import import_model
-from training.loop import Trainer
-from training.recipe import Recipe, RecipeError, load_recipe, parse_recipe
-from training.tasks.registry import TASKS
-from training.trained import choose_device, load_trained, open_task, start_run
-from training.tune import Search
+from training.interruption import Interrupted, raise_on_signals, received
 
 __all__ = ["main"]
 
-console = Console()
-app = tyro.extras.SubcommandApp()
-app.command(analyze, name="analyze", help="Analyses kernels and trained runs.")
-app.command(name="import")(import_model)
-
-Overrides = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PATH=VALUE")]
-
-DATA, RUNS = Path("data"), Path("runs")
-
-
-@app.command
-def run(
-    recipe: Annotated[Path, tyro.conf.Positional],
-    data_dir: Path = DATA,
-    runs: Path = RUNS,
-    device: str = "auto",
-    stop_after: int | None = None,
-    restart: bool = False,
-    overrides: Overrides = (),
-) -> int:
-    """Trains the model of a recipe, or resumes where an earlier session stopped.
-
-    On several cores or GPUs: torchrun --nproc-per-node N -m training.cli run ..., with the same loss curve.
-
-    Args:
-        recipe: YAML file, see training/recipes/.
-        data_dir: Directory that holds the corpora (`softserve-train corpora`).
-        runs: Parent of the run's directory, where checkpoints and TensorBoard events go.
-        device: auto, cpu, or a CUDA device such as cuda:0.
-        stop_after: End this session after so many steps; the next one resumes exactly there.
-        restart: Start over where the recipe changed since the run began.
-        overrides: Field of the recipe and its value in YAML, such as loop.epochs=3; can be repeated.
-    """
-    settings = load_recipe(recipe, overrides).model_copy(update={"tune": None})  # `tune` is no part of a run
-    directory = RunDirectory(runs / settings.name)
-    with joined(choose_device(device)) as (group, own_device):
-        if not group.from_first(group.is_first and _prepared(settings, directory, data_dir, restart)):
-            return 1
-        if group.size > 1 and (reason := TASKS[settings.task].single_process) is not None:
-            raise ValueError(f"{settings.name} is trained by one process: {reason}")
-        torch.manual_seed(settings.seed)
-        task = open_task(settings, directory, data_dir, own_device)
-        if not group.is_first:  # the weights are the same, what dropout drops is not
-            torch.manual_seed(settings.seed + group.rank)
-        say = Console(quiet=not group.is_first).print
-        for note in settings.data.held_out_notes():
-            say(note)
-        parameters = sum(parameter.numel() for parameter in task.model.parameters())
-        count = task.model.output_layer.weight.shape[0]
-        say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {count} {task.outputs}")
-        progress = Trainer(task, directory, settings.loop, group).fit(say, stop_after)
-        if progress.best is not None:
-            say(f"best dev {task.metric} {progress.best.metric:.3f} after epoch {progress.best.epoch}")
-    return 0
-
-
-def _prepared(settings: Recipe, directory: RunDirectory, data_dir: Path, restart: bool) -> bool:
-    """Starts a run directory where there is none to go on with; False where there is one of another recipe."""
-    if directory.last.is_file() and not restart:
-        started = directory.recipe()
-        if started.model_copy(update={"export": settings.export}) == settings:
-            directory.write_recipe(settings)
-        else:
-            changed = differences(started.model_dump(), settings.model_dump())
-            fields = "; ".join(f"{path} was {old!r}, is {new!r}" for path, old, new in changed)
-            console.print(f"[red]{directory.path} was started with another recipe[/]; --restart starts it over")
-            console.print(fields, markup=False, highlight=False)
-            return False
-        return True
-    start_run(settings, directory, data_dir)
-    return True
-
-
-@app.command
-def evaluate(
-    what: Annotated[Path, tyro.conf.Positional],
-    data_dir: Path = DATA,
-    split: str = "test",
-    device: str = "auto",
-    graphs: Literal["cpu", "cuda"] = "cpu",
-) -> int:
-    """Measures a run's best checkpoint, or a bundle by the code that serves it: perplexity, BLEU, ROUGE or accuracy.
-
-    With `sparse_k`, the metrics are coverage, the share of tokens whose probability is not 0, and the
-    perplexity of those. A run has that of the plain softmax of the same scores too, to compare with other runs.
-
-    Args:
-        what: A run directory or a bundle directory.
-        data_dir: Directory that holds the corpora.
-        split: train, dev or test.
-        device: auto, cpu, or a CUDA device such as cuda:0.
-        graphs: With cuda, measure the graphs of a bundle that are for GPUs, on the CPU.
-    """
-    if (what / MANIFEST).is_file():
-        model = load_bundle(what.resolve(), graphs=graphs)
-        recipe = parse_recipe(model.manifest.provenance.recipe)
-        lines = TASKS[recipe.task].exporter.report(model, recipe, split, data_dir)
-    else:
-        task = load_trained(RunDirectory(what), data_dir, device)
-        recipe, lines = task.recipe, task.report(split)
-    for line in lines:
-        console.print(f"{recipe.name} on {recipe.data.dataset(split)}, {split}: {line}", soft_wrap=True)
-    return 0
-
-
-@app.command
-def export(
-    run_directory: Annotated[Path, tyro.conf.Positional],
-    output: Path,
-    data_dir: Path = DATA,
-    reference: tuple[str, ...] = (),
-    force: bool = False,
-    overrides: Overrides = (),
-) -> int:
-    """Writes a run's best checkpoint as a bundle: verified graphs, tokenizer, manifest, model card.
-
-    Args:
-        run_directory: A run directory that `run` wrote.
-        output: Model directory; the bundle goes to <output>/<name>/<version>/.
-        data_dir: Directory that holds the corpora, to measure quality on.
-        reference: Other models' values of the first metric for the model card, such as "Kneser-Ney 5-gram=45.2".
-        force: Replace a bundle of the same version.
-        overrides: Field of the recipe's section export and its value, such as export.version=2; can be repeated.
-    """
-    references = dict(map(_reference, reference))
-    run = RunDirectory(run_directory)
-    exported = export_run(run, output, data_dir, references=references, force=force, overrides=overrides)
-    for backend, difference in exported.differences.items():
-        console.print(f"{backend}: largest difference from eager {difference:.1e}")
-    for quality in exported.manifest.quality:
-        console.print(f"{quality.metric} on {quality.dataset}, {quality.split}: {quality.value:.3f}")
-    console.print(f"wrote {exported.path}", soft_wrap=True)
-    if exported.int8 is not None:
-        console.print(exported.int8.advice(), soft_wrap=True)
-    return 0
-
-
-@app.command
-def device_graphs(bundle: Annotated[Path, tyro.conf.Positional], float16: bool = False) -> int:
-    """Adds the graphs for GPUs to a bundle that has none, or replaces them; weights and other graphs stay as they are.
-
-    Args:
-        bundle: A bundle directory.
-        float16: Multiply matrices in float16; measure the result with `evaluate --graphs cuda`.
-    """
-    files = add_device_graphs(bundle, float16=float16)
-    console.print(f"wrote {', '.join(files)}" if files else "GPUs run the graphs as they are", soft_wrap=True)
-    return 0
-
-
-@app.command
-def corpora(fetch: str | None = None, data_dir: Path = DATA) -> int:
-    """Lists the corpora that recipes can name, or downloads one.
-
-    Args:
-        fetch: Name of a corpus to download into the data directory.
-        data_dir: Directory that holds the corpora.
-    """
-    if fetch is not None:
-        console.print(f"wrote {download(fetch, data_dir)}", soft_wrap=True)
-        return 0
-    table = Table("corpus", "columns", "licence", "models may be released", "homepage")
-    for corpus in (*CORPORA.values(), *IMAGE_CORPORA.values()):
-        released = "yes" if corpus.release_allowed else "no"
-        table.add_row(corpus.name, ", ".join(corpus.columns), corpus.licence, released, corpus.homepage)
-    console.print(table)
-    return 0
-
-
-@app.command
-def tune(
-    recipe: Annotated[Path, tyro.conf.Positional],
-    data_dir: Path = DATA,
-    runs: Path = RUNS,
-    device: str = "auto",
-    restart: bool = False,
-    overrides: Overrides = (),
-) -> int:
-    """Searches hyperparameters on the development set, as the recipe's section `tune` says, or goes on with a search.
-
-    Args:
-        recipe: YAML file with a section `tune`, see training/recipes/tune-log.yaml.
-        data_dir: Directory that holds the corpora (`softserve-train corpora`).
-        runs: Parent of the search's directory <name>-tune, where its study, trials, table and plot go.
-        device: auto, cpu, or a CUDA device such as cuda:0.
-        restart: Delete the results of an earlier search.
-        overrides: Field of the recipe and its value in YAML, such as loop.epochs=3; can be repeated.
-    """
-    from training.analysis import plots
-
-    settings = load_recipe(recipe, overrides)
-    directory = runs / f"{settings.name}-tune"
-    if restart:
-        RunDirectory(directory).clear()
-    search = Search(settings, directory, data_dir, choose_device(device))
-    search.run(lambda line: console.print(line, soft_wrap=True, highlight=False))
-    results, paths, metric = search.results(), list(search.settings.parameters), search.metric
-    rows = trial_rows(results, paths, metric)
-    console.print(rows.table(f"{settings.name}: {len(results)} trials", short_names(paths)))
-    table = rows.write_csv(directory / "trials.csv")
-    picture = plots.plot_trials(results, paths, metric, directory / "trials.png", maximize=search.maximize)
-    if results[0].failed or results[0].pruned:
-        console.print("[red]no trial came to its end[/]")
-        return 1
-    console.print(f"best dev {metric} {results[0].metric:.3f} in {directory / f'trial-{results[0].number}'}, with\n")
-    console.print(best_as_yaml(settings, results[0]), markup=False, highlight=False)
-    console.print(f"wrote {table} and {picture}", soft_wrap=True)
-    return 0
-
-
-def _reference(text: str) -> tuple[str, float]:
-    name, _, value = text.rpartition("=")
-    with contextlib.suppress(ValueError):
-        if name:
-            return name, float(value)
-    raise ValueError(f'--reference takes "name=value", not {text!r}')
+_PACKAGES = ("models", "training")
 
 
 def main() -> None:
-    """Entry point of the `softserve-train` command."""
+    """Run the `softserve-train` command."""
+    raise_on_signals()
     logging.basicConfig(level=logging.WARNING)
     sys.path.insert(0, "")  # a recipe's kernel may be in a module of the current directory
     try:
-        sys.exit(app.cli(prog="softserve-train", description=__doc__))
-    except (RecipeError, ModelError, ExportError, FloatingPointError, OSError, ValueError) as error:
-        sys.exit(f"softserve-train: {error}")
+        sys.exit(_run())
+    except KeyboardInterrupt as error:
+        _end(str(error) or "interrupted", error.number if isinstance(error, Interrupted) else 2)
+    except Exception as error:
+        if (number := received()) is None:
+            raise
+        _end(f"interrupted ({type(error).__name__})", number)
+
+
+def _run() -> int | str:
+    if sys.argv[1:] == ["--version"]:
+        print(f"softserve-train {metadata.version('softserve')}")
+        return 0
+    try:
+        from training import commands  # takes seconds, and needs the extra `train`
+    except ModuleNotFoundError as error:
+        return f"softserve-train: {missing_module(error)}"
+    except ImportError as error:
+        return f"softserve-train: {error}"
+    try:
+        return commands.run_command(__doc__ or "")
+    except ModuleNotFoundError as error:
+        return f"softserve-train: {missing_module(error)}"
+    except commands.ERRORS as error:
+        return f"softserve-train: {error}"
+
+
+def missing_module(error: ModuleNotFoundError) -> str:
+    """Return a line about a module that is not installed; raises the error again if it is one of this project."""
+    name = (error.name or "").partition(".")[0]
+    if name in _PACKAGES:
+        raise error
+    extra = "import" if name in ("transformers", "huggingface_hub", "sentencepiece") else "train"
+    return f"{name} is not installed; training needs it: pip install 'softserve[{extra}]'"
+
+
+def _end(message: str, number: int) -> None:
+    print(f"softserve-train: {message}", file=sys.stderr)
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -6,19 +6,19 @@ Several processes may run it together (`training.distributed`); only the first e
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 
 from training import checkpoint
 from training.checkpoint import Evaluation, Progress, RunDirectory
 from training.distributed import Group
+from training.interruption import Interrupted, SignalHold
+from training.progress import RunProgress
 from training.recipe import LoopSettings
 from training.snapshots import Snapshots
 from training.tasks.task import Task
@@ -65,7 +65,7 @@ class Trainer:
         self._snapshots = Snapshots(settings.average)
         self._train = task.batches("train")
         self._dev = task.batches("dev")
-        total = len(self._train) * settings.epochs
+        total = len(self._train) * (settings.schedule_epochs or settings.epochs)
         self._optimizer = torch.optim.AdamW(
             task.model.parameters(),
             lr=settings.learning_rate,
@@ -86,25 +86,57 @@ class Trainer:
         """Train to the last epoch or until patience ends; `stop_after` ends this session after that many steps.
 
         `on_evaluation` is called after each evaluation, once it is saved; an exception of it ends the
-        training.
+        training. SIGINT and SIGTERM save a checkpoint and raise `Interrupted`, which says so.
         """
-        if self.run.last.is_file():
-            self._load()
-            report(f"resuming at epoch {self.progress.epoch + 1}, step {self.progress.step}")
-        else:
-            self.task.initialize()
+        self._start(report)
         stop_at = math.inf if stop_after is None else self.progress.step + stop_after
-        with self._board() as board:
-            epochs, patience = self.settings.epochs, self.settings.patience
-            while self.progress.epoch < epochs and self.progress.evaluations_since_best() < patience:
-                if not self._train_epoch(stop_at, board):
+        shown = self._shown(report, stop_after)
+        quiet = contextlib.nullcontext()
+        with SignalHold() as signals, self._board() as board, shown.shown() if self.group.is_first else quiet:
+            while not self._ended():
+                if not self._train_epoch(stop_at, board, shown, signals):
                     self._save()
                     break
-                self._evaluate(board, report)
+                shown.evaluating()
+                self._evaluate(board, report, signals)
                 self._save()
                 if on_evaluation is not None:
                     on_evaluation(self.progress.history[-1])
+            self._end_if_interrupted(signals)
         return self.progress
+
+    def _start(self, report: Callable[[str], None]) -> None:
+        """Load the last checkpoint, or the parameters that a new run starts from."""
+        if not self.run.last.is_file():
+            self.task.initialize()
+            return
+        self._load()
+        ended = self._ended()
+        epochs = f"{self.progress.epoch} of {self.settings.epochs} epochs are trained"
+        place = f"resuming at epoch {self.progress.epoch + 1} of {self.settings.epochs}, step {self.progress.step}"
+        report(f"nothing to train: {epochs}{ended}" if ended else place)
+
+    def _ended(self) -> str:
+        """Return why training has come to its end, an empty string where it has not."""
+        if self.progress.epoch >= self.settings.epochs:
+            return "; a higher loop.epochs continues"
+        without = self.progress.evaluations_since_best()
+        if without >= self.settings.patience:
+            return f", the last {without} without improvement; a higher loop.patience continues"
+        return ""
+
+    def _shown(self, report: Callable[[str], None], stop_after: int | None) -> RunProgress:
+        progress = self.progress
+        shown = RunProgress(
+            report,
+            epochs=self.settings.epochs,
+            epoch_steps=len(self._train),
+            epoch=progress.epoch,
+            batch=progress.batch,
+        )
+        if stop_after is not None:
+            shown.limit(stop_after)
+        return shown
 
     def _board(self) -> contextlib.AbstractContextManager[SummaryWriter | None]:
         """Return the writer of TensorBoard events; only the first process has one."""
@@ -112,26 +144,37 @@ class Trainer:
             return contextlib.nullcontext()
         return contextlib.closing(SummaryWriter(str(self.run.path), purge_step=self.progress.step))
 
-    def _train_epoch(self, stop_at: float, board: SummaryWriter | None) -> bool:
+    def _train_epoch(
+        self, stop_at: float, board: SummaryWriter | None, shown: RunProgress, signals: SignalHold
+    ) -> bool:
         """Trains to the end of the epoch; False where `stop_at` came first."""
         progress, since_save = self.progress, time.monotonic()
         self.task.model.train()
-        with _bar(progress.epoch, len(self._train), progress.batch, shown=self.group.is_first) as advance:
-            for index, batch in enumerate(self._train.epoch(progress.epoch)):
-                if index < progress.batch:
-                    continue
-                if progress.step >= stop_at:
-                    return False
-                loss = self._step(batch)
-                advance(loss, float(self._schedule.get_last_lr()[0]))
-                if board is not None and progress.step % 50 == 0:
-                    board.add_scalar("train/loss", loss, progress.step)
-                    board.add_scalar("train/learning_rate", self._schedule.get_last_lr()[0], progress.step)
-                # Clocks differ, and all processes take part in saving.
-                if self.group.from_first(time.monotonic() - since_save > 60 * self.settings.checkpoint_minutes):
-                    self._save()
-                    since_save = time.monotonic()
+        for index, batch in enumerate(self._train.epoch(progress.epoch)):
+            if index < progress.batch:
+                continue
+            if progress.step >= stop_at:
+                return False
+            loss, rate = self._step(batch), float(self._schedule.get_last_lr()[0])
+            shown.step(progress.epoch, progress.batch, loss, rate)
+            if board is not None and progress.step % 50 == 0:
+                board.add_scalar("train/loss", loss, progress.step)
+                board.add_scalar("train/learning_rate", rate, progress.step)
+            # Clocks and signals differ, and all processes take part in saving.
+            due = self.group.is_first and time.monotonic() - since_save > 60 * self.settings.checkpoint_minutes
+            if self.group.summed(due or signals.number is not None):
+                self._save()
+                since_save = time.monotonic()
+                self._end_if_interrupted(signals)
         return True
+
+    def _end_if_interrupted(self, signals: SignalHold) -> None:
+        """Raise `Interrupted` if any process got a signal; the state must be saved."""
+        numbers = [number for number in self.group.gathered(signals.number) if number is not None]
+        if numbers:
+            epoch = min(self.progress.epoch + 1, self.settings.epochs)
+            place = f"epoch {epoch} of {self.settings.epochs}, step {self.progress.step}"
+            raise Interrupted(numbers[0], f"interrupted; {place} is saved in {self.run.path}: the same command resumes")
 
     def _step(self, batch: Any) -> float:
         """Make one update, and return the mean loss of a target."""
@@ -164,13 +207,10 @@ class Trainer:
         (total / count).backward()
         return total.detach(), count
 
-    def _evaluate(self, board: SummaryWriter | None, report: Callable[[str], None]) -> None:
+    def _evaluate(self, board: SummaryWriter | None, report: Callable[[str], None], signals: SignalHold) -> None:
         """End an epoch: evaluate on the development set, and keep the model if it is the best so far."""
         progress = self.progress
-        with self._snapshots.averaged(self.task.model):
-            value = self.task.evaluate(self._dev).value if self.group.is_first else math.nan
-            metric = self.group.from_first(value)
-            weights = {name: value.clone() for name, value in self.task.model.state_dict().items()}
+        metric, weights = self._measured(signals)
         evaluation = Evaluation(
             epoch=progress.epoch + 1,
             step=progress.step,
@@ -191,14 +231,41 @@ class Trainer:
             checkpoint.save(self.run.best, {"model": weights})
         self.run.write_history(progress)
 
+    def _measured(self, signals: SignalHold) -> tuple[float, dict[str, Tensor]]:
+        """Return the metric on the development set and the weights that have it, the mean of snapshots with `average`.
+
+        A signal ends the evaluation of a single process at once: it changes nothing, and is repeated when resumed.
+        """
+        own, alone = self._own_state(), self.group.size == 1
+        try:
+            with self._snapshots.averaged(self.task.model):
+                with signals.released() if alone else contextlib.nullcontext():
+                    value = self.task.evaluate(self._dev).value if self.group.is_first else math.nan
+                weights = {name: value.clone() for name, value in self.task.model.state_dict().items()}
+                return self.group.from_first(value), weights
+        except Interrupted as interrupted:
+            if signals.number is None:
+                signals.number = interrupted.number
+                self._restore(own)
+                self._save()
+                self._end_if_interrupted(signals)
+            raise
+
     def _autocast(self) -> contextlib.AbstractContextManager[None]:
         wanted = self.settings.precision
         enabled = wanted == "bfloat16" or (wanted == "auto" and native_bfloat16(self.task.device))
         return torch.autocast(self.task.device.type, dtype=torch.bfloat16, enabled=enabled)
 
+    def _own_state(self) -> dict[str, Any]:
+        """Return what differs between the processes of a group."""
+        return {"task": self.task.state_dict(), "random": checkpoint.random_state(self.task.device)}
+
+    def _restore(self, own: dict[str, Any]) -> None:
+        self.task.load_state_dict(own["task"])
+        checkpoint.set_random_state(own["random"], self.task.device)
+
     def _save(self) -> None:
-        own = {"task": self.task.state_dict(), "random": checkpoint.random_state(self.task.device)}
-        first, *others = self.group.gathered(own)
+        first, *others = self.group.gathered(self._own_state())
         if not self.group.is_first:
             return
         content = {
@@ -218,27 +285,10 @@ class Trainer:
         states = [content, *content.get("others", [])]
         if len(states) != self.group.size:
             raise ValueError(f"{self.run.path} was trained in {len(states)} processes, not {self.group.size}")
-        own = states[self.group.rank]
         self.task.model.load_state_dict(content["model"])
-        self.task.load_state_dict(own["task"])
         self._optimizer.load_state_dict(content["optimizer"])
         self._schedule.load_state_dict(content["schedule"])
         self._snapshots.load(content.get("snapshots", []))
         history = [Evaluation(**evaluation) for evaluation in content["progress"].pop("history")]
         self.progress = Progress(**content["progress"], history=history)
-        checkpoint.set_random_state(own["random"], self.task.device)
-
-
-@contextlib.contextmanager
-def _bar(epoch: int, total: int, completed: int, *, shown: bool) -> Iterator[Callable[[float, float], None]]:
-    """Show a progress bar for one epoch; the yielded function advances it by a batch."""
-    columns = (
-        TextColumn("epoch {task.fields[epoch]}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}  lr {task.fields[rate]:.2e}"),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, transient=True, disable=not shown) as bar:
-        task: TaskID = bar.add_task("", total=total, completed=completed, epoch=epoch + 1, loss=math.nan, rate=0.0)
-        yield lambda loss, rate: bar.update(task, advance=1, loss=loss, rate=rate)
+        self._restore(states[self.group.rank])

@@ -45,6 +45,9 @@ class LoopSettings(Settings):
     """Decay of the second moment; 0.98 is usual for Transformers."""
     schedule: Literal["cosine", "inverse-sqrt"] = "cosine"
     """How the learning rate falls after the warm-up: `inverse-sqrt` does not ask when training will end."""
+    schedule_epochs: PositiveInt | None = None
+    """Epochs over which cosine decay falls, then the learning rate stays; `epochs` without it. A run that is continued
+    with more epochs gets its first number of epochs here."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled weight decay (Loshchilov and Hutter 2019)."""
     warmup_steps: Annotated[int, Field(ge=0)] = 200

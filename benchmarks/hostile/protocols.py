@@ -19,8 +19,8 @@ _LEGAL_STALL = 0.2
 """Longest latency, in seconds, of a normal request concurrent with legal requests for much work."""
 _DEADLINE = 3000
 _LEGAL = frozenset({200, *OVERLOADED})
-_IDS = 300_000
-"""Token ids in a body of nearly 1 MB."""
+_IDS = 130_000
+"""Token ids in a body, nearly as many as a body may hold."""
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -51,10 +51,10 @@ def _completions() -> Iterator[Attack]:
     yield attack("100 prompts x 128 x 900 tokens x 20", _post(path, lambda: over), 400, 413)
     yield attack("1,000 prompts x 128", _post(path, lambda: {"prompt": ["a"] * 1000, "n": 128, "max_tokens": 1}), 413)
     yield attack(f"{_IDS:,} token ids", _post(path, lambda: {"prompt": [2] * _IDS}), 400)
-    lists = {"prompt": [[2]] * 150_000}
-    yield attack("150,000 lists of token ids", _post(path, lambda: lists), 413)
-    mixed = {"prompt": [*(["a"] * 150_000), 1]}
-    yield attack("150,000 texts and a number", _post(path, lambda: mixed), 400)
+    lists = {"prompt": [[2]] * 65_000}
+    yield attack("65,000 lists of token ids", _post(path, lambda: lists), 413)
+    mixed = {"prompt": [*(["a"] * 130_000), 1]}
+    yield attack("130,000 texts and a number", _post(path, lambda: mixed), 400)
     explained = {"prompt": [_words(980, each) for each in range(4)], "echo": True, "logprobs": 20, "max_tokens": 1}
     legal = {"max_stall": _LEGAL_STALL, "memory_back": False}
     yield attack("4 prompts of 980 tokens, each with 20 others", _post(path, lambda: explained), *_LEGAL, **legal)
@@ -134,8 +134,8 @@ def _open_inference() -> Iterator[Attack]:
     huge = {"name": "text", "shape": [2**30, 2**30], "datatype": "BYTES", "data": ["a"]}
     yield attack("a shape of 2^60 texts", _post(path, lambda: {"inputs": [huge]}), 400)
     outputs = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a"]}]}
-    many = {**outputs, "outputs": [{"name": f"x{each}"} for each in range(40_000)]}
-    yield attack("40,000 outputs", _post(path, lambda: many), 400)
+    many = {**outputs, "outputs": [{"name": f"x{each}"} for each in range(18_000)]}
+    yield attack("18,000 outputs", _post(path, lambda: many), 400)
     ids = {"inputs": [{"name": "input_ids", "shape": [1, _IDS], "datatype": "INT64", "data": [2] * _IDS}]}
     yield attack("token ids", _post("/v2/models/next-word.tokens/infer", lambda: ids), *REFUSED)
     rubbish = random.Random(1).randbytes(500_000)
@@ -144,18 +144,34 @@ def _open_inference() -> Iterator[Attack]:
         yield attack(f"rubbish at {name}", run, 400)
 
 
+_LISTS: Sequence[tuple[str, str, Mapping[str, object]]] = (
+    ("/v1/completions", "prompt", {}),
+    ("/detokenize", "tokens", {}),
+    ("/predict", "inputs", {}),
+    ("/hf/de-en", "inputs", {}),
+    ("/translate", "q", {"source": "de", "target": "en"}),
+    ("/v2/translate", "text", {"target_lang": "EN"}),
+)
+"""Paths, the field that takes a list, and the other fields."""
+_ITEMS: Mapping[str, object] = {"130,000 zeros": 0, "130,000 empty texts": "", "65,000 empty lists": []}
+
+
 def _others() -> Iterator[Attack]:
     def attack(name: str, run: Callable[[LimitedServer], Sequence[Answer]], *statuses: int, **bounds: object) -> Attack:
         return Attack(name=name, run=run, statuses=statuses, **bounds)  # type: ignore[arg-type]
 
-    nested = {"inputs": [["a"]] * 150_000}
-    yield attack("predict: 150,000 lists of one text", _post("/predict", lambda: nested), 413, 422, 429)
+    nested = {"inputs": [["a"]] * 65_000}
+    yield attack("predict: 65,000 lists of one text", _post("/predict", lambda: nested), 413, 422, 429)
     form = "&".join(itertools.repeat("text=a", 100_000)).encode()
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     yield attack("deepl: a form of 100,000 texts", _bytes("/v2/translate", lambda: form, headers), 400, 413)
     alternatives = {"q": "Hallo", "source": "de", "target": "en", "alternatives": 10**9}
     yield attack("libretranslate: a billion alternatives", _post("/translate", lambda: alternatives), 400)
     yield attack("libretranslate: detect 1 MB", _post("/detect", lambda: {"q": "a b " * 250_000}), 200, *REFUSED)
+    for path, field, rest in _LISTS:
+        for name, item in _ITEMS.items():
+            items = list(itertools.repeat(item, int(name.partition(",")[0]) * 1000))
+            yield attack(f"{path}: {name}", _post(path, lambda body={**rest, field: items}: body), *REFUSED)  # type: ignore[misc]
     sequences = {"inputs": "Hallo", "parameters": {"num_return_sequences": 10**6}}
     yield attack("hugging face: a million sequences", _post("/hf/de-en", lambda: sequences), *REFUSED)
 

@@ -43,7 +43,17 @@ class Request:
 
 
 _JSON = (b"Content-Type", b"application/json")
-_GETS = ("/", "/docs", "/openapi.json", "/redoc", "/livez", "/readyz", "/metrics", "/v1/models", "/v1/models/intents")
+_GETS = (
+    "/",
+    "/docs",
+    "/openapi.json",
+    "/web/app.js",
+    "/livez",
+    "/readyz",
+    "/metrics",
+    "/v1/models",
+    "/v1/models/intents",
+)
 _PATHS = ("/v1/next-word", "/v1/score", "/v1/translate", "/v1/classify", "/v1/generate-text")
 _MODELS = ("next-word", "de-en", "intents", "shapes", "next-word:2", "intents:2")
 

@@ -34,6 +34,7 @@ class SpecialTokens(Contract):
     unknown: Annotated[int, Field(ge=0)]
     """The end where no text has unknown tokens."""
     end: Annotated[int, Field(ge=0)]
+    """The end of a sentence or output; of an encoder the token after every input."""
     start: Annotated[int, Field(ge=0)] | None = None
     """The token before every input of an encoder, where it is not spelt `[CLS]`; of a model that generates, the token
     that every output starts after, where it is not the end.

@@ -41,7 +41,9 @@ class TensorSpec(Contract):
     """One input or output of a graph."""
 
     name: str
+    """Name of the input or output in the graph."""
     dtype: Literal["bool", "uint8", "int64", "float32"]
+    """Type of its elements."""
     shape: tuple[str | int, ...]
     """A number, or the name of an axis that varies."""
 
@@ -56,7 +58,9 @@ class Graph(Contract):
     torchscript: FileName | None = None
     """File of a TorchScript module that has this graph as a method of the same name."""
     inputs: tuple[TensorSpec, ...]
+    """Inputs, in the order of the graph."""
     outputs: tuple[TensorSpec, ...]
+    """Outputs, in the order of the graph."""
 
     def files(self) -> frozenset[str]:
         """Return the files that hold the graph."""
@@ -67,7 +71,9 @@ class Kernel(Contract):
     """A component of the output layer: one of the nine kernels of the spec, or the path of another one's class."""
 
     name: str
+    """Name of the kernel, or dotted path of its class."""
     hyperparameters: dict[str, float] = Field(default_factory=dict)
+    """Values of its hyperparameters, by name."""
 
 
 class SoftmaxLayer(Contract):
@@ -87,17 +93,24 @@ class Quality(Contract):
     """One number measured on the exported bundle."""
 
     metric: str
+    """Name of the metric."""
     value: float
+    """Its value."""
     dataset: str
+    """Name of the data set."""
     split: str
+    """Split of the data set."""
 
 
 class DataSource(Contract):
     """A corpus the model was trained on."""
 
     name: str
+    """Name of the corpus."""
     homepage: str
+    """Its homepage, or `user's own files`."""
     licence: str
+    """Its licence."""
 
 
 class ImportSource(Contract):
@@ -108,6 +121,7 @@ class ImportSource(Contract):
     revision: str | None = None
     """Commit on the Hub."""
     architecture: str
+    """Class of the model in transformers, or format of the file."""
     files: dict[str, Sha256]
     """sha256 of every file that was read."""
     compared_with: str
@@ -124,22 +138,30 @@ class Provenance(Contract):
     git_revision: str
     """Git revision of the code that trained or imported the model."""
     data: tuple[DataSource, ...]
+    """Corpora of the training data, and of the weights that training started from."""
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    """Day of the export."""
     training_seconds: Annotated[float, Field(ge=0)]
+    """Duration of the training; 0 for an imported model."""
     source: ImportSource | None = None
+    """Files of an imported model."""
 
 
 class Quantization(Contract):
     """How weights were narrowed, and what that cost."""
 
     kind: Literal["int8-dynamic", "int8-static"]
+    """Whether ranges of activations are computed for each batch, or were fixed on samples."""
     metric: str
+    """Name of the metric."""
     value: float
     """The metric after quantization."""
     float32_value: float
     """The metric before."""
     dataset: str
+    """Name of the data set."""
     split: str
+    """Split of the data set."""
 
 
 BundleName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
@@ -149,20 +171,29 @@ class BundleManifest(Contract, Generic[ConfigT]):
     """`manifest.json` of a bundle, with the section of its task."""
 
     format_version: Literal[2]
+    """Format of the manifest."""
     task: str
     """Name of the task, as its package registers it."""
     name: BundleName
+    """Name of the model and of its directory."""
     version: PositiveInt
+    """Version of the model and name of its directory."""
     description: str
+    """One sentence for the model list."""
     licence: str
     """Licence of the trained model."""
     softmax: SoftmaxLayer
+    """The output layer."""
     config: ConfigT
     """The section of the task."""
     graphs: dict[str, Graph]
+    """Computations of the model, by name."""
     quality: tuple[Quality, ...]
+    """Metrics that were measured when the bundle was exported."""
     provenance: Provenance
+    """The origin of the model."""
     quantization: Quantization | None = None
+    """How weights were quantized; none where they are float32."""
     files: dict[FileName, Sha256]
     """sha256 of every file of the bundle except the manifest itself."""
 

@@ -33,7 +33,9 @@ class ImageNetwork(Contract):
     """The sizes of an image encoder."""
 
     kind: Literal["efficientnet-lite0", "densenet"]
+    """Kind of network."""
     hidden_size: PositiveInt
+    """Size of the pooled representation."""
     image_size: PositiveInt
     """Height and width that every image is resized to first."""
 

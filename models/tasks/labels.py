@@ -80,10 +80,13 @@ class Label:
     """A class and its probability."""
 
     label: str
+    """Name of the class."""
     log_probability: float
+    """Natural logarithm of its probability."""
 
     @property
     def probability(self) -> float:
+        """Return the probability of the class."""
         return math.exp(self.log_probability)
 
 

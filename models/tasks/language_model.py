@@ -53,8 +53,11 @@ class LstmNetwork(Contract):
     """The sizes of a recurrent network, which a caller needs to hold its state."""
 
     kind: Literal["lstm"]
+    """Kind of network."""
     hidden_size: PositiveInt
+    """Size of the hidden states."""
     num_layers: PositiveInt
+    """Stacked LSTM layers."""
 
 
 class LanguageModelConfig(TextConfig):

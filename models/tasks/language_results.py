@@ -38,14 +38,18 @@ class NextWord:
     """A candidate: a word of the vocabulary, or the sentence end, which is spelled `</s>`."""
 
     word: str
+    """The word, or `</s>`."""
     log_probability: float
+    """Natural logarithm of its probability."""
 
     @property
     def sentence_end(self) -> bool:
+        """Return whether it is the sentence end."""
         return self.word == END
 
     @property
     def probability(self) -> float:
+        """Return the probability of the word."""
         return math.exp(self.log_probability)
 
 
@@ -54,7 +58,9 @@ class Component:
     """A mixture component and its weight in one context."""
 
     kernel: str
+    """Name of its kernel."""
     weight: float
+    """Its weight, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class NextWords:
     """The next words after a context, most probable first."""
 
     context: str
+    """The context as it was given."""
     words: tuple[NextWord, ...]
     """Fewer than asked for where a sparse-softmax gives fewer a probability."""
     unknown: tuple[str, ...]
@@ -71,6 +78,7 @@ class NextWords:
     entropy: float
     """Entropy of the whole distribution, in nats; words outside the vocabulary are one outcome."""
     components: tuple[Component, ...]
+    """The components of the output layer and their weights; a single one without a mixture."""
     prefix: Prefix
     """To continue from without reading the context again."""
 
@@ -85,9 +93,11 @@ class TokenScore:
     """One word of a scored text, the sentence end being the last."""
 
     word: str
+    """The word as the text spells it, or `</s>`."""
     log_probability: float
     """Minus infinity for a word of probability 0, which a sparse-softmax gives all but the best."""
     unknown: bool
+    """Whether the word is outside the vocabulary."""
     rank: int | None = None
     """Where asked for: 1 for the most probable word; none for a word of probability 0."""
     entropy: float | None = None
@@ -97,6 +107,7 @@ class TokenScore:
 
     @property
     def sentence_end(self) -> bool:
+        """Return whether it is the sentence end."""
         return self.word == END and not self.unknown
 
 
@@ -105,7 +116,9 @@ class SentenceScore:
     """Log-probability of a text with its end."""
 
     text: str
+    """The text as it was given."""
     tokens: tuple[TokenScore, ...]
+    """Its words and the sentence end."""
 
     @property
     def log_probability(self) -> float:

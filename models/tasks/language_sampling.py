@@ -47,6 +47,7 @@ class Drawn:
     """The token that was drawn: never the unknown word, perhaps the sentence end."""
 
     token: int
+    """Its id."""
     log_probability: float
     """The token's log-probability in the model's distribution, at temperature 1."""
     alternatives: tuple[tuple[int, float], ...]

@@ -127,7 +127,8 @@ class Model(abc.ABC, Generic[ConfigT]):
         """Return an estimate of what inputs cost, in tokens, before they are tokenized or decoded."""
         if self.reads == "image":
             return len(inputs)
-        return sum(min(len(text) // _CHARACTERS_PER_TOKEN, self.longest_input) for text in inputs)
+        most = self.longest_input
+        return sum(min(len(text) // _CHARACTERS_PER_TOKEN, most) for text in inputs)
 
     def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
         """Keep intermediate results that speed up later queries; models without such a cache ignore it.

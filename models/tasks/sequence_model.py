@@ -18,8 +18,11 @@ class SequenceNetwork(Contract):
     """The sizes that networks with a decoder have in common."""
 
     hidden_size: PositiveInt
+    """Size of the hidden states."""
     inner_size: PositiveInt
+    """Width of the feed-forward networks."""
     heads: PositiveInt
+    """Attention heads."""
 
 
 class SequenceConfig(TextConfig):

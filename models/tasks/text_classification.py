@@ -36,11 +36,17 @@ class BertNetwork(Contract):
     """The sizes of a BERT-like text encoder."""
 
     kind: Literal["bert"]
+    """Kind of network."""
     hidden_size: PositiveInt
+    """Size of the hidden states."""
     inner_size: PositiveInt
+    """Width of the feed-forward networks."""
     heads: PositiveInt
+    """Attention heads."""
     layers: PositiveInt
+    """Transformer layers."""
     pooling: Literal["mean", "cls"]
+    """Pooled representation: the mean of the hidden states, or that of `[CLS]`."""
     positions: PositiveInt
     """Tokens that a text may have, the special ones included."""
 
@@ -49,12 +55,17 @@ class ImportedEncoder(Contract):
     """An encoder of another program, as far as its sizes are known."""
 
     kind: Literal["imported"]
+    """Kind of network."""
     architecture: str
     """Name of its class in the program that made it, or the format of its file."""
     hidden_size: PositiveInt | None = None
+    """Size of the hidden states."""
     inner_size: PositiveInt | None = None
+    """Width of the feed-forward networks."""
     heads: PositiveInt | None = None
+    """Attention heads."""
     layers: PositiveInt | None = None
+    """Transformer layers."""
     positions: PositiveInt
     """Tokens that a text may have, the special ones included."""
 
@@ -63,6 +74,7 @@ class ClassifierConfig(ClassesConfig, TextConfig):
     """The section of a text classifier."""
 
     network: Annotated[BertNetwork | ImportedEncoder, Field(discriminator="kind")]
+    """The encoder."""
 
     @model_validator(mode="after")
     def _texts_fit_the_network(self) -> Self:
@@ -76,6 +88,7 @@ class Classification:
     """A text and its classes, most probable first."""
 
     text: str
+    """The text as it was given."""
     labels: tuple[Label, ...]
     """Fewer than asked for where a sparse-softmax gives fewer a probability; without those of texts of no class."""
     out_of_scope: bool | None
@@ -129,7 +142,7 @@ class Classifier(Model[ClassifierConfig]):
         """Return the `top_k` most probable classes of each text, all where there are fewer; none of probability 0.
 
         `truncate` keeps head and tail of a text that is too long. Raises `QueryError` for `top_k` below 1, and for a
-        text of white space alone if the model cannot tell what is out of scope, and its `TextTooLongError`.
+        text of white space alone if the model has no rule for texts out of scope, and its `TextTooLongError`.
         """
         return self.run([self.query(text, top_k, truncate=truncate) for text in several(texts)])
 

@@ -26,7 +26,9 @@ class UnilmNetwork(SequenceNetwork):
     """The sizes of an encoder that also generates (UniLM, Dong et al. 2019)."""
 
     kind: Literal["unilm"]
+    """Kind of network."""
     layers: PositiveInt
+    """Transformer layers."""
     positions: PositiveInt
     """Tokens that a text and its output may have together, the special ones included."""
 
@@ -62,6 +64,7 @@ class Generated:
     """An output text."""
 
     text: str
+    """The output."""
     score: float
     """Its log-probability / length^alpha; the end token counts where the length limit did not cut the text off."""
 
@@ -71,7 +74,9 @@ class Generation:
     """A text and its output texts, best first."""
 
     text: str
+    """The text as it was given."""
     outputs: tuple[Generated, ...]
+    """The `n_best` outputs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,9 +52,13 @@ class TransformerNetwork(SequenceNetwork):
     """The sizes of an encoder-decoder Transformer."""
 
     kind: Literal["transformer"]
+    """Kind of network."""
     encoder_layers: PositiveInt
+    """Layers that read the source."""
     decoder_layers: PositiveInt
+    """Layers that write the target."""
     norm: Literal["pre", "post"]
+    """Position of layer normalization: before or after each sublayer."""
     activation: Literal["relu", "gelu", "silu"] = "relu"
     """The function between the two layers of the feed-forward networks."""
     positions: PositiveInt = 1024
@@ -69,6 +73,7 @@ class Languages(Contract):
     """The source and target language, as ISO 639-1 or 639-3 codes."""
 
     source: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+    """Source language."""
     target: LanguageCode
     """Target language, by default where there are several."""
     targets: dict[LanguageCode, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
@@ -166,6 +171,7 @@ class Translated:
     """One translation of a text."""
 
     text: str
+    """The translation."""
     score: float
     """Sum of its sentences' scores: log-probability / length^alpha."""
 
@@ -175,7 +181,9 @@ class Translation:
     """A text and its translations, best first."""
 
     text: str
+    """The text as it was given."""
     translations: tuple[Translated, ...]
+    """The `n_best` translations."""
     low_confidence: bool
     """Whether the best translation is likely to be poor: the text is in another language, the length limit cut a
     sentence's translation off, or the model's confidence is below the threshold of its manifest."""

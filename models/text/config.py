@@ -22,9 +22,13 @@ class TextConfig(TaskConfig):
     """The section of a model that reads texts."""
 
     tokenizer: FileName
+    """File of the tokenizer."""
     vocab_size: PositiveInt
+    """Tokens of the vocabulary."""
     special_tokens: SpecialTokens
+    """Ids of special tokens."""
     limits: TextLimits
+    """The longest texts."""
 
     def files(self) -> frozenset[str]:
         return frozenset({self.tokenizer})

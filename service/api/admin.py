@@ -3,9 +3,10 @@
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from models import BundleError, UnsupportedDeviceError
+from service.api.models import Name
 from service.auth import ADMIN_PREFIX
 from service.engine.registry import Registry
 from service.errors import PROBLEM_RESPONSES, problem_schema
@@ -21,8 +22,12 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {status: PROBLEM_RESPONSES[status] 
 class Loaded(BaseModel):
     """A model that is served from now on."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     name: str
+    """Name of the model."""
     version: int
+    """Its version."""
     digest: str
     """sha256 of its manifest."""
 
@@ -30,11 +35,14 @@ class Loaded(BaseModel):
 class Unloaded(BaseModel):
     """Models that are no longer served; requests that hold them are still answered."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     unloaded: list[str]
+    """The versions that were served, as `name:version`."""
 
 
 @router.post("/models/{name}/load", responses={**_REFUSALS, 409: problem_schema("It does not load")})
-async def load(name: str, request: Request) -> Loaded:
+async def load(name: Name, request: Request) -> Loaded:
     """Load the newest version of a model, or `name:version`, and switch to it once it is warm.
 
     A served one is loaded again. Where that fails, the model that was served before goes on serving.
@@ -48,7 +56,7 @@ async def load(name: str, request: Request) -> Loaded:
 
 
 @router.post("/models/{name}/unload", responses=_REFUSALS)
-async def unload(name: str, request: Request) -> Unloaded:
+async def unload(name: Name, request: Request) -> Unloaded:
     """Stop serving all versions of a model, or `name:version`."""
     registry: Registry = request.app.state.registry
     removed = await registry.remove(name)

@@ -24,7 +24,7 @@ _CHUNK = 1 << 16
 class Result(BaseModel):
     """A part of a response, made from the attributes of the same names that a model's result has."""
 
-    model_config = ConfigDict(from_attributes=True)
+    model_config = ConfigDict(from_attributes=True, use_attribute_docstrings=True)
 
     @classmethod
     def of(cls, result: object) -> Self:
@@ -38,9 +38,14 @@ ResultT = TypeVar("ResultT", bound=Result)
 class Results(BaseModel, Generic[ResultT]):
     """One result per input, in order."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     model: str
+    """Name of the model that answered."""
     version: int
+    """Its version."""
     results: list[ResultT]
+    """One for each input, in order."""
 
 
 PartT = TypeVar("PartT")

@@ -1,11 +1,13 @@
 """Request bodies of model endpoints: read within a budget, parsed and checked in bounded time."""
 
 import asyncio
+import codecs
 import contextlib
 import gc
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -18,6 +20,7 @@ from service.engine.budget import Budget
 from service.engine.queue import QueueFull
 from service.errors import MAX_ERRORS
 from service.settings import Settings
+from service.validation import errors_of, shown_name
 
 __all__ = ["checked_body", "read_body", "reserve_body", "reserve_declared_body"]
 
@@ -26,7 +29,10 @@ BodyT = TypeVar("BodyT", bound=BaseModel)
 _SMALL_BODY = 1 << 16
 """Bytes up to which bodies do not count: a connection buffers as many."""
 
-_UNKNOWN_FIELD: Mapping[str, Any] = {"type": "extra_forbidden", "msg": "Extra inputs are not permitted"}
+_STRUCTURE = b'"[{:,'
+_OTHERS = bytes(set(range(256)).difference(_STRUCTURE))
+_WEIGHTS = {b",": 1, b"[": 1, b":": 2, b"{": 4}
+"""How long a value takes to be parsed that this character goes before, about 0.15 us for each unit."""
 
 
 async def read_body(request: Request) -> bytes:
@@ -67,42 +73,85 @@ async def reserve_body(request: Request, length: int) -> None:
     resources_of(request).callback(request.app.state.registry.heap_trimmer.request)
 
 
-def checked_body(model: type[BodyT], content: bytes, content_type: str) -> BodyT:
-    """Parse a body and validate it; raises `RequestValidationError`, `HTTPException`."""
+def checked_body(model: type[BodyT], content: bytes, content_type: str, max_values: int) -> BodyT:
+    """Parse a body and validate it; a large one has at most about `max_values` values.
+
+    Raises `RequestValidationError`, `HTTPException`.
+    """
     with _paused_collection():
-        body, wrong = _parsed(content, content_type), []
+        body, wrong = _parsed(content, content_type, max_values), []
         if isinstance(body, dict) and model.model_config.get("extra") == "forbid":
             # pydantic would make an error of every unknown field.
-            unknown = (name for name in body if name not in model.model_fields)
-            wrong = [{**_UNKNOWN_FIELD, "loc": ("body", name)} for name in itertools.islice(unknown, MAX_ERRORS)]
+            wrong = _unknown(body, list(model.model_fields))
             if wrong:
                 body = {name: body[name] for name in model.model_fields if name in body}
         try:
             checked = model.model_validate(body)
         except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False, include_input=False)
-            wrong += [{**each, "loc": ("body", *each["loc"])} for each in found]
+            wrong += errors_of(error, "body")
         del body  # or the error's traceback would hold it until the answer is sent
     if wrong:
         raise RequestValidationError(wrong)
     return checked
 
 
-def _parsed(content: bytes, content_type: str) -> object:
+def _unknown(body: dict[str, Any], known: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the errors of unknown fields, the first of which names the known ones."""
+    names = itertools.islice((name for name in body if name not in known), MAX_ERRORS)
+    wrong: list[dict[str, Any]] = [{"type": "extra_forbidden", "loc": ("body", name), "ctx": {}} for name in names]
+    for first in wrong[:1]:
+        first["ctx"]["known"] = known
+    return wrong
+
+
+def _parsed(content: bytes, content_type: str, max_values: int) -> object:
     """Return a body as JSON if it says that it is, else as it came, which no model accepts; None for no body."""
     if not content:
         return None
     kind = content_type.partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         return content
+    if len(content) > _SMALL_BODY and _has_more_values(content, max_values):
+        raise HTTPException(
+            413, f"the body holds more than the {max_values} texts, numbers, lists and fields that this service accepts"
+        )
     try:
-        return json.loads(content)
+        return _DECODER.decode(content.removeprefix(codecs.BOM_UTF8).decode())
     except json.JSONDecodeError as error:
-        context = {"error": error.msg}
-        found = {"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error", "ctx": context}
-        raise RequestValidationError([found]) from None
-    except (ValueError, RecursionError) as error:
-        raise HTTPException(400, "There was an error parsing the body") from error
+        raise HTTPException(400, f"the body is not JSON: {error.msg} at character {error.pos}") from None
+    except UnicodeDecodeError as error:
+        raise HTTPException(400, f"the body is not UTF-8 from byte {error.start} on") from None
+    except RecursionError:
+        raise HTTPException(400, "the body is nested too deeply") from None
+    except ValueError:
+        raise HTTPException(400, "the body holds a number of too many digits") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; raises `HTTPException` for one with a name twice, which parsers understand differently."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        ((twice, _),) = counts.most_common(1)
+        raise HTTPException(400, f"the body has the field {shown_name(twice)} twice in one object")
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+
+
+def _has_more_values(content: bytes, most: int) -> bool:
+    """Return whether JSON has more values than that, without parsing it, which would hold the interpreter lock."""
+    if _weight(content) <= most:
+        return False
+    bare = content.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHERS)
+    if bare.count(b'"') > 2 * most:
+        return True
+    return _weight(b"".join(bare.split(b'"')[::2])) > most  # without the contents of texts
+
+
+def _weight(content: bytes) -> int:
+    return sum(weight * content.count(character) for character, weight in _WEIGHTS.items())
 
 
 @contextlib.contextmanager

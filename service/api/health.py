@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from service.engine.registry import Registry
 from service.errors import Failure, error_response
@@ -22,13 +22,19 @@ _NOT_READY: dict[int | str, dict[str, Any]] = {
 class Alive(BaseModel):
     """The process answers."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     status: Literal["alive"] = "alive"
+    """Always this text; the status of the response is what counts."""
 
 
 class Ready(BaseModel):
     """Every configured model is loaded and warmed up."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     status: Literal["ready"] = "ready"
+    """Always this text; the status of the response is what counts."""
 
 
 @router.get("/livez")
@@ -40,7 +46,10 @@ async def livez() -> Alive:
 class Healthy(BaseModel):
     """The service answers requests."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     status: Literal["ok"] = "ok"
+    """Always this text; the status of the response is what counts."""
 
 
 @router.get("/health", response_model=Healthy, responses=_NOT_READY)

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict
 
 from models import UnknownModelError
@@ -13,17 +13,21 @@ from service.engine.registry import Registry
 from service.engine.served_model import Key, ServedModel, full_names, names_of
 from service.errors import PROBLEM_RESPONSES
 
-__all__ = ["openai_models", "router"]
+__all__ = ["Name", "openai_models", "router"]
 
 router = APIRouter(prefix="/v1", tags=["native"])
+
+Name = Annotated[str, Path(description="Name of a model, or `name:version`.", examples=["next-word", "next-word:2"])]
+"""The name of a model in a path, with or without its version."""
 
 
 class Languages(BaseModel):
     """The source and target language of a translation model, as ISO 639 codes."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
     source: str
+    """Source language."""
     target: str
     """The only target language, or the default of several."""
 
@@ -31,24 +35,35 @@ class Languages(BaseModel):
 class Limits(BaseModel):
     """The largest inputs and outputs of a model; a task may have others than these."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
     max_tokens: int | None = None
+    """Longest text, in tokens; of a translation model the longest sentence."""
     max_output_tokens: int | None = None
+    """Longest output of a text generator, in tokens."""
     max_pixels: int | None = None
+    """Largest image, height times width."""
 
 
 class ModelInfo(BaseModel):
     """A served model: facts that all models have, and those of its task, which may be others than the ones here."""
 
-    model_config = ConfigDict(extra="allow", json_schema_serialization_defaults_required=True)
+    model_config = ConfigDict(
+        extra="allow", json_schema_serialization_defaults_required=True, use_attribute_docstrings=True
+    )
 
     name: str
+    """Name of the model, by which requests choose it."""
     version: int
+    """Its version."""
     task: str
+    """Name of its task."""
     description: str
+    """One sentence, from its manifest."""
     licence: str
+    """Licence of the trained model."""
     state: str
+    """State of the model: `ready`."""
     digest: str
     """sha256 of the manifest."""
     operations: list[str]
@@ -58,6 +73,7 @@ class ModelInfo(BaseModel):
     vocab_size: int | None = None
     """Size of the vocabulary of a model that reads texts."""
     kernels: list[str]
+    """Kernels of the output layer, one for each component of a mixture."""
     languages: Languages | None = None
     """Languages of a translation model."""
     classes: int | None = None
@@ -65,32 +81,44 @@ class ModelInfo(BaseModel):
     threshold: float | None = None
     """Least probability of a predicted class, besides the best, of a multi-label classifier."""
     limits: Limits = Limits()
+    """The largest inputs and outputs."""
     quality: list[Quality]
+    """Metrics that were measured when the bundle was exported."""
 
 
 class OpenaiModel(BaseModel):
     """A model as OpenAI's clients read it."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     id: str
     """Name, or name and version where it is not the newest one."""
     object: Literal["model"] = "model"
+    """Kind of the object."""
     created: int
     """The day of its export, in seconds since 1970."""
     owned_by: str = "softserve"
+    """Always the same."""
 
 
 class ModelVersions(OpenaiModel):
     """The served versions of a model."""
 
     models: list[ModelInfo]
+    """The served versions, oldest first."""
 
 
 class ModelList(BaseModel):
     """All served models; `object` and `data` are for OpenAI's clients."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     models: list[ModelInfo]
+    """The served models."""
     object: Literal["list"] = "list"
+    """Kind of the object."""
     data: list[OpenaiModel]
+    """The same models, as OpenAI's clients read them."""
 
 
 @router.get("/models")
@@ -102,7 +130,7 @@ async def list_models(request: Request) -> ModelList:
 
 
 @router.get("/models/{name}", responses={404: PROBLEM_RESPONSES[404]})
-async def get_models(name: str, request: Request) -> ModelVersions:
+async def get_models(name: Name, request: Request) -> ModelVersions:
     """Return every served version of one model; `name:version` for one of them."""
     registry: Registry = request.app.state.registry
     found = {key: served for key, served in registry.served.items() if name in names_of(key)}

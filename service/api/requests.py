@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable, Sequence
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Header, Request
 from fastapi.exceptions import RequestValidationError
@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     FailFast,
     Field,
+    PlainValidator,
     TypeAdapter,
     ValidationError,
     WithJsonSchema,
@@ -31,17 +32,20 @@ from service.engine.resources import Resources
 from service.engine.served_model import ServedModel
 from service.settings import Settings
 from service.tracing import trace_request
+from service.validation import errors_of
 
 __all__ = [
     "TIMEOUT_HEADER",
     "Body",
     "Deadline",
     "ModelName",
+    "OneOrSeveralTexts",
     "Priority",
     "Text",
     "Texts",
     "Truncate",
     "deadline_of",
+    "examples",
     "find",
     "note_timing",
     "queries_of",
@@ -49,6 +53,7 @@ __all__ = [
     "resources_of",
     "server_timing",
     "timeout_of",
+    "types_of",
     "urgency_of",
 ]
 
@@ -73,6 +78,11 @@ def _as_list(value: object) -> object:
     return value
 
 
+def types_of(values: Iterable[object]) -> set[type]:
+    """Return the types of values, which may be many: it takes some 20 ns for each."""
+    return set(map(type, values))
+
+
 Text = Annotated[str, AfterValidator(checked_text)]
 Texts = Annotated[
     list[Text],
@@ -84,7 +94,17 @@ Texts = Annotated[
         mode="validation",
     ),
 ]
-"""One text or a list of them."""
+"""One text or a list of them, as a list."""
+_TEXTS: TypeAdapter[list[str]] = TypeAdapter(Texts)
+
+
+def _one_or_several(value: object) -> str | list[str]:
+    texts = _TEXTS.validate_python(value)
+    return texts[0] if isinstance(value, str) else texts
+
+
+OneOrSeveralTexts = Annotated[str | list[str], PlainValidator(_one_or_several)]
+"""One text or a list of them, as it came."""
 
 ModelName = Annotated[
     Text | None,
@@ -107,6 +127,11 @@ class Body(BaseModel):
     """A request; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def examples(*bodies: dict[str, Any]) -> ConfigDict:
+    """Return the configuration of a request model with example bodies, which the OpenAPI document shows."""
+    return ConfigDict(json_schema_extra={"examples": list(bodies)})
 
 
 def resources_of(request: Request) -> contextlib.ExitStack:
@@ -165,7 +190,8 @@ async def queries_of(
     preparation: Preparation = request.app.state.resources.preparation
     prepare = preparation.images if images else preparation.texts
     try:
-        tokens = served.model.estimated_tokens(operation, inputs)
+        accepted = inputs[: request.app.state.settings.max_queue_items]  # more are refused, whatever they cost
+        tokens = served.model.estimated_tokens(operation, accepted)
         with served.batcher.preparing(operation, len(inputs), deadline, tokens):
             queries = await prepare(query, inputs, deadline)
     except DeadlineExceeded:
@@ -193,8 +219,7 @@ def timeout_of(request: Request) -> int | None:
     try:
         return _TIMEOUT.validate_python(header.decode("latin-1"))
     except ValidationError as error:
-        wrong = [{**each, "loc": ("header", TIMEOUT_HEADER)} for each in error.errors()]
-        raise RequestValidationError(wrong) from None
+        raise RequestValidationError(errors_of(error, "header", TIMEOUT_HEADER)) from None
 
 
 def urgency_of(priority: str | None) -> int:

@@ -72,7 +72,8 @@ class ModelRoute(APIRoute):
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise HTTPException(415, "compressed bodies are not accepted", {"Accept-Encoding": "identity"})
         content = await read_body(request)
-        body = checked_body(self._body_model, content, headers.get(b"content-type", b"").decode("latin-1"))
+        kind = headers.get(b"content-type", b"").decode("latin-1")
+        body = checked_body(self._body_model, content, kind, request.app.state.settings.max_body_values)
         timeout = timeout_of(request)
         priority = headers.get(b"priority", b"").decode("latin-1")
         answer = await endpoint(body, request, timeout, priority)

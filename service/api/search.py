@@ -19,7 +19,7 @@ _SEARCH_OPTIONS = ("n_best", "length_penalty", "temperature", "seed", "sparse")
 class SearchBody(Body):
     """Texts, and how to search the outputs for them."""
 
-    text: Texts
+    text: Annotated[Texts, Field(description="A text or a list of texts.")]
     beam_size: Annotated[int, Field(ge=1, le=MAX_BEAM_SIZE, description="1 is greedy search.")] = 5
     n_best: Annotated[int, Field(ge=1, le=MAX_BEAM_SIZE, description="Outputs to return.")] = 1
     length_penalty: Annotated[
@@ -42,4 +42,6 @@ class ScoredText(Result):
     """An output and its score: log-probability / length^length_penalty, summed over sentences."""
 
     text: str
+    """The output."""
     score: float
+    """Its score, at most 0; comparable for outputs of one text only."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from models.store import BUNDLED
 from service.auth import KeyFileError, read_keys
-from service.settings import BUNDLED
+from service.offline.options import UsageError
 
 __all__ = ["KEY_VARIABLE", "InProcessOptions", "LoadOptions", "UsageError"]
 
@@ -18,10 +19,6 @@ _MAX_RATE = 100_000
 """Requests/s; one client sends some thousands."""
 _MAX_TIMEOUT_MS = 3_600_000
 """The limit of servers for `X-Request-Timeout-Ms`."""
-
-
-class UsageError(Exception):
-    """A mistake in the options; exit status 2."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -243,7 +243,7 @@ class Batcher(abc.ABC):
 
     def _refuse(self, items: int, *, never: bool = False) -> NoReturn:
         self._observer.rejected("overloaded", items)
-        raise QueueFull(never=never, retry_after=self._drain.seconds(self._queue.cost))
+        raise QueueFull(never=never, retry_after=self._drain.seconds(self._queue.cost), limits=self.limits)
 
     @contextlib.contextmanager
     def preparing(self, operation: str, items: int, deadline: float, tokens: float = 0.0) -> Iterator[None]:
@@ -263,7 +263,8 @@ class Batcher(abc.ABC):
             self._queue.push(entries)
         except QueueFull as error:
             self._observer.rejected("overloaded", len(entries))
-            raise QueueFull(never=error.never, retry_after=self._drain.seconds(self._queue.cost)) from error
+            seconds = self._drain.seconds(self._queue.cost)
+            raise QueueFull(never=error.never, retry_after=seconds, limits=self.limits) from error
         self._report_queue()
 
     def _report_queue(self) -> None:

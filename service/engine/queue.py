@@ -67,8 +67,10 @@ class Entry(Generic[T]):
 class QueueFull(Exception):
     """Entries that the queue has no room for; `never` where it would have none even when empty."""
 
-    def __init__(self, *, never: bool, retry_after: float = 0.0) -> None:
+    def __init__(self, *, never: bool, retry_after: float = 0.0, limits: Limits | None = None) -> None:
         self.never = never
+        self.limits = limits
+        """The bounds of the queue."""
         self.retry_after = retry_after
         """Seconds in which the waiting entries are expected to be computed."""
         super().__init__("the queue is full")
@@ -104,7 +106,7 @@ class BatchQueue(Generic[T]):
         """Append all entries of a request, or none and raise `QueueFull`."""
         tokens, limits = sum(entry.length for entry in entries), self.limits
         if len(entries) > limits.max_queue_items or tokens > limits.max_queue_tokens:
-            raise QueueFull(never=True)
+            raise QueueFull(never=True, limits=limits)
         if len(self) + len(entries) > limits.max_queue_items or self._tokens + tokens > limits.max_queue_tokens:
             raise QueueFull(never=False)
         if entries and self.limits.batch_seconds:

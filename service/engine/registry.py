@@ -124,8 +124,8 @@ class Registry:
         wanted = operation if reads == "text" else f"{operation} ({reads}s)"
         named = next((served for key, served in self._served.items() if name in names_of(key)), None)
         if name is None or named is not None:
-            offers = () if named is None else named.model.offers
-            raise UnsuitableModelError(wanted, full_names(offering), name, offers)
+            offers, task = ((), "") if named is None else (named.model.offers, named.manifest.task)
+            raise UnsuitableModelError(wanted, full_names(offering), name, offers, task)
         raise UnknownModelError(name, full_names(offering))
 
     async def add(self, name: str) -> ServedModel:

@@ -1,7 +1,8 @@
 """Results of many texts, in this process: similar lengths together, in several threads."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -10,10 +11,12 @@ from models.batching import split
 from models.decoding.sequence_to_sequence import Decoder
 from models.tasks.model import Model
 
-__all__ = ["WINDOW", "compute"]
+__all__ = ["FIRST_WINDOW", "WINDOW", "Prepared", "compute", "prepare", "prepare_ahead"]
 
 WINDOW = 4096
 """Texts that are sorted by length together, and written when all are there."""
+FIRST_WINDOW = 512
+"""Texts of the first window where the next one is prepared meanwhile, so that computing begins soon."""
 _PART = 512
 """Texts of one decoding. At its end slots are free, a small part of them in so many texts."""
 _MOST_ITEMS, _MOST_TOKENS = 32, 4096
@@ -21,22 +24,51 @@ _FIXED_COST = 8
 """The cost of a batch in tokens, besides its own."""
 
 
-def compute(
-    model: Model[Any], operation: str, query: Callable[[str], Any], texts: Sequence[str], threads: int
-) -> Iterator[list[tuple[int, Any]]]:
-    """Yield results as they are computed, each with the place of its text; that of a refused text is its `QueryError`.
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Texts that are tokenized."""
 
-    `threads` parts are computed at once; a continuous decoder of the model must be loaded for as many.
-    """
+    texts: Sequence[str]
+    queries: Mapping[int, Any]
+    """The query of each text by its place."""
+    refused: Sequence[tuple[int, QueryError]]
+    """The places of the other texts, and their errors."""
+
+
+def prepare(query: Callable[[str], Any], texts: Sequence[str]) -> Prepared:
+    """Make the query of each text."""
     queries: dict[int, Any] = {}
-    refused: list[tuple[int, Any]] = []
+    refused: list[tuple[int, QueryError]] = []
     for place, text in enumerate(texts):
         try:
             queries[place] = query(text)
         except QueryError as error:
             refused.append((place, error))
-    if refused:
-        yield refused
+    return Prepared(texts, queries, refused)
+
+
+def prepare_ahead(query: Callable[[str], Any], windows: Iterator[Sequence[str]]) -> Iterator[Prepared]:
+    """Yield prepared windows of texts, each of which is read and prepared while the one before is computed."""
+    with ThreadPoolExecutor(1) as pool:
+
+        def following() -> Prepared | None:
+            texts = next(windows, None)
+            return None if texts is None else prepare(query, texts)
+
+        coming = pool.submit(following)
+        while (found := coming.result()) is not None:
+            coming = pool.submit(following)
+            yield found
+
+
+def compute(model: Model[Any], operation: str, prepared: Prepared, threads: int) -> Iterator[Sequence[tuple[int, Any]]]:
+    """Yield results as they are computed, each with the place of its text; that of a refused text is its `QueryError`.
+
+    `threads` parts are computed at once; a continuous decoder of the model must be loaded for as many.
+    """
+    queries = prepared.queries
+    if prepared.refused:
+        yield prepared.refused
     lengths = {place: sum(part.length for part in each.parts()) for place, each in queries.items()}
     order = sorted(queries, key=lambda place: -lengths[place])
     run = _decoded if model.continuous else _batched

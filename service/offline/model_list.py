@@ -8,8 +8,8 @@ import tyro
 
 from models import ModelStore
 from models.reading import read_manifest, validate
+from models.store import BUNDLED
 from service.offline.options import UsageError
-from service.settings import BUNDLED
 
 __all__ = ["models", "print_bundle"]
 

@@ -1,13 +1,13 @@
-"""The commands' operations: how texts become queries, and results lines."""
+"""The commands' operations: how texts become queries, and results lines.
 
-from collections.abc import Callable, Mapping
+Records are those of the HTTP endpoints, whose modules import FastAPI: only output in JSON imports them.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from models.decoding.beam_search import SearchOptions
-from service.api.v1.classification import ClassifyResult
-from service.api.v1.language_model import NextWordResult, ScoreResult
-from service.api.v1.translation import TranslateResult
 from service.offline.outputs import Shown
 
 __all__ = ["Operation", "classify", "next_word", "score", "translate"]
@@ -30,7 +30,12 @@ def classify(top_k: int, *, truncate: bool) -> Operation:
         best = result.labels[0] if result.labels else None
         outside = {None: "", False: "", True: "out of scope"}[result.out_of_scope]
         cells = ("", "") if best is None else (best.label, best.probability)
-        record = ClassifyResult.of(result).model_dump(mode="json", exclude_none=True)
+
+        def record() -> dict[str, Any]:
+            from service.api.v1.classification import ClassifyResult
+
+            return ClassifyResult.of(result).model_dump(mode="json", exclude_none=True)
+
         return Shown((*cells, outside, result.text), record)
 
     def query(model: Any, text: str) -> Any:
@@ -44,7 +49,13 @@ def score(*, truncate: bool) -> Operation:
 
     def shown(result: Any) -> Shown:
         cells = (result.log_probability, result.perplexity, result.text)
-        return Shown(cells, ScoreResult.of(result).model_dump(mode="json"))
+
+        def record() -> dict[str, Any]:
+            from service.api.v1.language_model import ScoreResult
+
+            return ScoreResult.of(result).model_dump(mode="json")
+
+        return Shown(cells, record)
 
     def query(model: Any, text: str) -> Any:
         return model.score_query(text, truncate=truncate)
@@ -56,8 +67,13 @@ def next_word(top_k: int, *, truncate: bool) -> Operation:
     """Return the operation that finds the next words of texts."""
 
     def shown(result: Any) -> Shown:
-        record = NextWordResult.of(result).model_dump(mode="json", exclude={"components"})
         words = ", ".join(f"{each.word} {each.probability:.3f}" for each in result.words)
+
+        def record() -> dict[str, Any]:
+            from service.api.v1.language_model import NextWordResult
+
+            return NextWordResult.of(result).model_dump(mode="json", exclude={"components"})
+
         return Shown((words, result.context), record)
 
     def query(model: Any, text: str) -> Any:
@@ -71,7 +87,11 @@ def translate(beam_size: int, target_language: str | None, *, truncate: bool) ->
     options = SearchOptions()
 
     def shown(result: Any) -> Shown:
-        record: Mapping[str, Any] = TranslateResult.of(result).model_dump(mode="json", exclude_none=True)
+        def record() -> dict[str, Any]:
+            from service.api.v1.translation import TranslateResult
+
+            return TranslateResult.of(result).model_dump(mode="json", exclude_none=True)
+
         return Shown((result.translations[0].text,), record)
 
     def query(model: Any, text: str) -> Any:

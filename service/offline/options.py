@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from service.settings import BUNDLED
+from models.store import BUNDLED
 
 __all__ = ["FileOptions", "ModelOptions", "UsageError"]
 

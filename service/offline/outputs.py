@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -16,16 +16,16 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 class Shown:
-    """A result: its cells, and the same as a JSON object."""
+    """A result: its cells, and a function that makes the same as a JSON object."""
 
-    def __init__(self, cells: Sequence[object], record: Mapping[str, Any]) -> None:
+    def __init__(self, cells: Sequence[object], record: Callable[[], Mapping[str, Any]]) -> None:
         self.cells, self.record = cells, record
 
 
 def line_of(shown: Shown, form: str) -> str:
     """Return a result as a line without its end; tabs and line ends within it are escaped."""
     if form == "jsonl":
-        return json.dumps(shown.record, ensure_ascii=False)
+        return json.dumps(shown.record(), ensure_ascii=False)
     cells = [f"{cell:.4f}" if isinstance(cell, float) else str(cell).translate(_ESCAPES) for cell in shown.cells]
     return ("  " if form == "table" else "\t").join(cells)
 

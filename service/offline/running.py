@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
@@ -9,7 +10,7 @@ from typing import Any, TextIO
 from models import ModelStore, QueryError, UnsuitableModelError
 from models.backend.cpus import usable_cpus
 from models.tasks.model import Model
-from service.offline.computing import WINDOW, compute
+from service.offline.computing import FIRST_WINDOW, WINDOW, Prepared, compute, prepare, prepare_ahead
 from service.offline.inputs import line_count, read_texts
 from service.offline.operations import Operation
 from service.offline.options import FileOptions, ModelOptions, UsageError
@@ -27,7 +28,8 @@ def run_texts(operation: Operation, texts: Sequence[str], options: ModelOptions,
     form = ("table" if sys.stdout.isatty() else "tsv") if form == "auto" else form
     model, threads = _loaded(operation, options)
     progress = Progress(len(texts))
-    failed = _write(model, operation, texts, threads, sys.stdout, form, progress, first=1)
+    prepared = prepare(partial(operation.query, model), texts)
+    failed = _write(model, operation, prepared, threads, sys.stdout, form, progress, first=1)
     progress.end()
     return _finish(failed)
 
@@ -48,9 +50,15 @@ def run_file(operation: Operation, file: Path | None, options: ModelOptions, fil
             pass
         model, threads = _loaded(operation, options)
         progress, failed, first = Progress(total, done), 0, done + 1
-        for window in _windows(texts):
+        query = partial(operation.query, model)
+        windows: Iterator[Prepared]
+        if file is None:  # whose next lines may come much later
+            windows = (prepare(query, window) for window in _windows(texts))
+        else:
+            windows = prepare_ahead(query, _windows(texts, FIRST_WINDOW))
+        for window in windows:
             failed += _write(model, operation, window, threads, output, form, progress, first=first)
-            first += len(window)
+            first += len(window.texts)
         progress.end()
     return _finish(failed)
 
@@ -61,7 +69,9 @@ def _finish(failed: int) -> int:
     return 1 if failed else 0
 
 
-def _windows(texts: Iterator[str]) -> Iterator[list[str]]:
+def _windows(texts: Iterator[str], first: int = 0) -> Iterator[list[str]]:
+    if window := list(islice(texts, min(first, WINDOW))):
+        yield window
     while window := list(islice(texts, WINDOW)):
         yield window
 
@@ -69,7 +79,7 @@ def _windows(texts: Iterator[str]) -> Iterator[list[str]]:
 def _write(
     model: Model[Any],
     operation: Operation,
-    texts: Sequence[str],
+    prepared: Prepared,
     threads: int,
     output: TextIO,
     form: str,
@@ -80,13 +90,14 @@ def _write(
     """Write the results of texts, the first of which is on the line `first`; return how many were refused."""
     lines: dict[int, str] = {}
     failed = written = 0
-    for group in compute(model, operation.name, lambda text: operation.query(model, text), texts, threads):
+    for group in compute(model, operation.name, prepared, threads):
         for place, result in group:
             if isinstance(result, QueryError):
                 failed += 1
                 if failed <= _MOST_ERRORS:
                     print(f"softserve: line {first + place}: {result}", file=sys.stderr)
-                lines[place] = line_of(Shown(("",), {"text": texts[place], "error": str(result)}), form)
+                record = {"text": prepared.texts[place], "error": str(result)}
+                lines[place] = line_of(Shown(("",), partial(dict, record)), form)
             else:
                 lines[place] = line_of(operation.shown(result), form)
         while written in lines:  # in order, as soon as they are there

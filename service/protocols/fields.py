@@ -16,6 +16,7 @@ from service.api.body import checked_body, read_body
 from service.api.requests import server_timing
 from service.auth import check_body_key, needs_body_key
 from service.engine.resources import Resources
+from service.validation import shown_name
 
 __all__ = ["Fields", "json_response", "read_fields"]
 
@@ -43,20 +44,20 @@ async def read_fields(request: Request, model: type[FieldsT], *, lists: frozense
     headers = dict(request.scope["headers"])
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise HTTPException(415, "compressed bodies are not accepted", {"Accept-Encoding": "identity"})
-    content = await read_body(request)
+    content, most = await read_body(request), request.app.state.settings.max_body_values
     kind = headers.get(b"content-type", b"").decode("latin-1")
     if not content:
         content, kind = b"{}", "application/json"
     if kind.partition(";")[0].strip().lower() == _FORM:
         content, kind = json.dumps(_form(content, lists)).encode(), "application/json"
     if needs_body_key(request):  # before anything else of the body is checked
-        check_body_key(request, _key(content, kind))
-    return checked_body(model, content, kind)
+        check_body_key(request, _key(content, kind, most))
+    return checked_body(model, content, kind, most)
 
 
-def _key(content: bytes, content_type: str) -> str | None:
+def _key(content: bytes, content_type: str, max_values: int) -> str | None:
     try:
-        return checked_body(Fields, content, content_type).api_key
+        return checked_body(Fields, content, content_type, max_values).api_key
     except (RequestValidationError, HTTPException):
         return None
 
@@ -68,7 +69,9 @@ def _form(content: bytes, lists: frozenset[str]) -> Mapping[str, object]:
         )
     except ValueError as error:
         raise HTTPException(400, "the body is not a form of UTF-8 text") from error
-    return {name: values if name in lists and len(values) > 1 else values[-1] for name, values in found.items()}
+    if twice := [name for name, values in found.items() if len(values) > 1 and name not in lists]:
+        raise HTTPException(400, f"the form has the field {shown_name(twice[0])} twice")
+    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
 
 
 async def json_response(request: Request, content: Callable[[], Any], items: int = 0) -> Response:

@@ -1,18 +1,17 @@
 """The examples of docs/clients.md, as they stand there."""
 
 import json
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-DOCUMENT = (Path(__file__).parents[2] / "docs/clients.md").read_text(encoding="utf-8")
+from tests.docs.blocks import blocks
+
 EXAMPLES = [
-    found
-    for found in re.findall(r"```(python|sh)\n(.*?)```", DOCUMENT, re.DOTALL)
-    if not any(name in found[1] for name in ("tritonclient.grpc", "lm_eval", "mcp"))
+    (block.language, block.code)
+    for block in blocks("docs/clients.md")
+    if not any(name in block.code for name in ("tritonclient.grpc", "lm_eval", "mcp"))
 ]
 """Those of the clients of this environment; `tests/clients/packages` has the others."""
 

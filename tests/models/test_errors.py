@@ -22,6 +22,9 @@ def test_unknown_model_names_the_known_ones(known, text):
 def test_an_unsuitable_model_names_the_suitable_ones():
     error = UnsuitableModelError("translate", ["de-en:2"], "intents", ("classify",))
     assert str(error) == "the model 'intents' is for classify, not for translate; models for translate: de-en:2"
+    error = UnsuitableModelError("score", [], "intents", ("classify",), "text-classification")
+    assert str(error).startswith("the model 'intents' (text-classification) is for classify, not for score")
+    assert error.offers == ("classify",)
     assert "several models for score, name one: a:1, b:1" in str(UnsuitableModelError("score", ["a:1", "b:1"]))
     assert str(UnsuitableModelError("score", [])) == "there is no model for score"
 

@@ -58,10 +58,10 @@ def test_a_directory_without_models_is_ready_and_knows_none(tmp_path, detail_of)
         create_app(Settings(model_dirs=(tmp_path,)))
 
 
-def test_the_root_leads_to_the_documentation(client):
-    response = client.get("/")
+def test_the_root_is_the_playground(client):
+    response = client.get("/", follow_redirects=False)
     assert response.status_code == 200
-    assert response.url.path == "/docs"
+    assert 'src="web/app.js"' in response.text
 
 
 def test_the_openapi_document_is_whole(client):

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -78,7 +79,27 @@ def test_inspect_of_what_is_no_bundle(run, tmp_path, content):
     assert text.startswith("wrong: ")
 
 
+def test_inspect_names_the_bundles_there_are(run, copied_models):
+    bundles = sorted(path.parent for path in copied_models.glob("*/*/manifest.json"))
+    status, text = run("inspect", copied_models / "nope" / "1")
+    assert status == 1
+    there = ", ".join(map(str, bundles))
+    assert text == f"wrong: {copied_models / 'nope' / '1'} does not exist; bundles in {copied_models}: {there}\n"
+    for parent in (bundles[0].parent, copied_models):
+        assert run("inspect", parent)[1].startswith(f"wrong: {parent} has no manifest.json; bundles in {parent}: ")
+
+
+def test_inspect_where_there_are_no_bundles(run, tmp_path):
+    _, text = run("inspect", tmp_path / "nope")
+    there = f"there are no bundles in {tmp_path}; those of this installation are in {BUNDLED}"
+    assert text == f"wrong: {tmp_path / 'nope'} does not exist; {there}\n"
+
+
 # ---- flags and variables ----
+
+
+def test_the_version_is_that_of_the_package(run):
+    assert run("--version") == (0, f"softserve {metadata.version('softserve')}\n")
 
 
 def test_help_shows_every_flag(run, monkeypatch):
@@ -93,7 +114,7 @@ def test_help_shows_every_flag(run, monkeypatch):
 @pytest.mark.parametrize("flag", ["--starvation-limit-ms", "--max-overtaken-ms"])
 def test_a_flag_that_was_renamed_goes_on_working(run, monkeypatch, flag):
     given = []
-    monkeypatch.setattr("service.cli.serve", lambda settings: given.append(settings.starvation_limit_ms) or 0)
+    monkeypatch.setattr("service.server.serve", lambda settings: given.append(settings.starvation_limit_ms) or 0)
     assert run("serve", flag, "5") == (0, "")
     assert given == [5.0]
 

@@ -290,7 +290,7 @@ class FakeWorker:
     def read_heartbeats(self):
         pass
 
-    def drain(self):
+    def drain(self, number):
         self.draining = self.over = True
 
     def reap(self):

@@ -2,10 +2,12 @@
 
 import math
 import threading
+from typing import get_type_hints
 
 import pytest
 import schemathesis
 import uvicorn
+from fastapi.routing import iter_route_contexts
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
@@ -18,11 +20,20 @@ from schemathesis.specs.openapi.checks import (
 from service.app import create_app
 from service.settings import Settings
 
+APP = create_app(Settings(models=("next-word",)))
 OPERATIONS = sorted(
-    (method.upper(), path)
-    for path, operations in create_app(Settings(models=("next-word",))).openapi()["paths"].items()
-    for method in operations
+    (method.upper(), path) for path, operations in APP.openapi()["paths"].items() for method in operations
 )
+
+
+@pytest.mark.parametrize("path", [path for method, path in OPERATIONS if method == "POST"])
+def test_every_request_has_examples(path):
+    (context,) = [each for each in iter_route_contexts(APP.routes) if each.original_route.path == path]
+    model = get_type_hints(context.original_route.endpoint)["body"]
+    examples = APP.openapi()["components"]["schemas"][model.__name__]["examples"]
+    assert examples
+    for example in examples:
+        model.model_validate(example)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from starlette.routing import Mount
 from starlette.websockets import WebSocketDisconnect
 
 from service.app import create_app
-from service.routes import endpoint_of, route_path
+from service.routes import allowed_methods, endpoint_of, nearest_paths, route_path, serving_path
 from service.settings import Settings
 
 USER, ADMIN = "user-key-of-some-length", "admin-key-of-some-length"
@@ -224,3 +224,54 @@ def test_the_route_of_an_included_router_has_its_prefix():
     app.include_router(inner)
     scope = {"type": "http", "app": app, "path": "/v1/score", "method": "POST"}
     assert endpoint_of(scope) == "/v1/score"
+
+
+# ---- paths and methods ----
+
+
+@pytest.mark.parametrize(
+    ("path", "nearest"),
+    [
+        ("/v1/clasify", "/v1/classify"),
+        ("/v1/nextword", "/v1/next-word"),
+        ("/v2/model", "/v2/models"),
+        ("/x" * 60, None),
+    ],
+)
+def test_a_path_that_is_not_served_has_similar_ones(app, path, nearest):
+    found = nearest_paths({"type": "http", "method": "GET", "path": path, "root_path": "", "app": app})
+    assert (found[:1] or [None]) == [nearest]
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"), [("/v1/classify", ["POST"]), ("/livez", ["GET", "HEAD"]), ("/v1/models", ["GET", "HEAD"])]
+)
+def test_a_path_has_its_methods(app, path, methods):
+    scope = {"type": "http", "method": "PUT", "path": path, "root_path": "", "app": app}
+    assert allowed_methods(scope) == methods
+
+
+def test_an_operation_has_its_path(app):
+    scope = {"type": "http", "app": app}
+    found = [serving_path(scope, name) for name in ("classify", "generate", "next-word", "fly")]
+    assert found == ["/v1/classify", "/v1/generate-text", "/v1/next-word", None]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "words", "allow"),
+    [
+        ("GET", "/v1/classify", 405, "/v1/classify is served with POST, not with GET", "POST"),
+        ("PUT", "/v2/models/a", 405, "/v2/models/{model} is served with GET, HEAD, not with PUT", "GET, HEAD"),
+        ("PUT", "/predict", 405, "/predict is served with POST, not with PUT", "POST"),
+        ("POST", "/v1/clasify", 404, "there is no such path; similar: /v1/classify", None),
+        ("GET", "/v2/model", 404, "there is no such path; similar: /v2/models", None),
+        ("GET", "/nothing/of/it", 404, "there is no such path; similar: none; GET /openapi.json", None),
+    ],
+)
+def test_paths_and_methods_that_are_not_served_are_answered_with_those_that_are(
+    client, method, path, status, words, allow
+):
+    response = client.request(method, url(client, path), headers={"X-API-Key": USER})
+    assert (response.status_code, response.headers.get("allow")) == (status, allow)
+    found = response.json()
+    assert words in found.get("detail", "") + str(found.get("error", ""))

@@ -100,7 +100,6 @@ def test_a_recipe_cannot_be_changed(path: Path) -> None:
         ({"output_layer": {"untied": "full"}}, "output_layer.untied"),
         ({"output_layer": {"sparse_k": 0}}, "output_layer.sparse_k"),
         ({"output_layer": {"label_smoothing": 1}}, "output_layer.label_smoothing"),
-        ({"output_layer": {"sparse_k": 5, "label_smoothing": 0.1}}, "output_layer.label_smoothing"),
         ({"export": {"version": 0}}, "export.version"),
         ({"name": "Not A Name"}, "name"),
         ({"name": "../up"}, "name"),

@@ -18,7 +18,7 @@ from tests.training.test_tune import (
     _rate,
     _silent,
 )
-from training import cli
+from training import commands
 from training.recipe import parse_recipe
 
 make_recipe, open_search, script = test_tune.make_recipe, test_tune.open_search, test_tune.script  # fixtures
@@ -35,7 +35,7 @@ def test_the_command_says_what_to_paste(
     recipe = make_recipe({RATE: [0.1, 0.2], P: [1, 3], "output_layer.variance_penalty": [0.5]}, kernels="2*log")
     file = tmp_path / "recipe.yaml"
     file.write_text(yaml.safe_dump(recipe.model_dump()))
-    assert cli.tune(file, tiny_data_dir, tmp_path / "runs", "cpu") == 0
+    assert commands.tune(file, tiny_data_dir, tmp_path / "runs", "cpu") == 0
     said = capsys.readouterr().out
     pasted = yaml.safe_load(said[said.index("\n\n") : said.index("wrote")])
     assert list(pasted) == ["loop", "output_layer"]
@@ -52,7 +52,7 @@ def test_the_command_says_what_to_paste(
     assert (directory / "trials.png").read_bytes().startswith(b"\x89PNG")
 
     script(lambda recipe: [math.nan])
-    assert cli.tune(file, tiny_data_dir, tmp_path / "runs", "cpu", restart=True) == 1
+    assert commands.tune(file, tiny_data_dir, tmp_path / "runs", "cpu", restart=True) == 1
     assert "no trial came to its end" in capsys.readouterr().out
 
 

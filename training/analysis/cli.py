@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 
 from models.store import load_bundle
 from training.analysis import beams as searches
@@ -17,13 +16,13 @@ from training.analysis import grid as trials
 from training.analysis import mixture as components
 from training.analysis.tables import Rows
 from training.checkpoint import RunDirectory
+from training.output import console
 from training.recipe import load_recipe
 from training.trained import choose_device, load_offering, load_trained
 from training.tune import Search
 
 __all__ = ["analyze"]
 
-console = Console()
 analyze = tyro.extras.SubcommandApp()
 
 
@@ -49,7 +48,7 @@ def gradients(
     found = kernels.curves(hidden_size=hidden_size, norm=norm, largest=largest)
     note = f"default hyperparameters for hidden size {hidden_size}, ||W|| = {norm:g}"
     images = plots.plot_gradients(found, output, note, against)
-    console.print(f"wrote {', '.join(map(str, images))}", soft_wrap=True)
+    console.print(f"wrote {', '.join(map(str, images))}")
     _write(output, {"gradients.csv": kernels.curve_rows(found)})
     return 0
 
@@ -79,10 +78,10 @@ def disambiguation(
     loaded = [load_offering(RunDirectory(run), "next-word", device=device) for run in runs]
     tasks = dict(zip(names, loaded, strict=True))
     near = words.neighbour_rows(next(iter(tasks.values())), sentences, neighbours)
-    console.print(near.table(f"nearest words in the projection matrix of {names[0]}"))
+    near.show(f"nearest words in the projection matrix of {names[0]}")
     comparisons = words.compare(tasks, sentences)
     title = "probabilities of the right and the wrong word (log-odds), most different runs first"
-    console.print(words.comparison_rows(comparisons).table(title))
+    words.comparison_rows(comparisons).show(title)
     _write(output or runs[0] / "analysis", {"neighbours.csv": near, "odds.csv": words.odds_rows(comparisons)})
     return 0
 
@@ -112,7 +111,7 @@ def mixture(
     shares = components.mixture_shares(task, task.batches(split))
     rows = components.component_rows(shares, task, min_count=min_count, words=top)
     title = f"{task.recipe.name} on {split}, {int(shares.counts.sum())} words: mean weights of the components"
-    console.print(rows.table(title))
+    rows.show(title)
     _write(
         output or run / "analysis",
         {"components.csv": rows, "words.csv": components.word_rows(shares, task, min_count=min_count)},
@@ -146,8 +145,8 @@ def confusions(
         "classes.csv": classes.class_rows(probabilities, labels, task.labels, count),
     }
     where = f"{task.recipe.name} on {split}, {len(labels)} examples"
-    console.print(tables["confusions.csv"].table(f"{where}: classes taken for others"))
-    console.print(tables["classes.csv"].table(f"{where}: classes known worst"))
+    tables["confusions.csv"].show(f"{where}: classes taken for others")
+    tables["classes.csv"].show(f"{where}: classes known worst")
     _write(output or run / "analysis", tables)
     return 0
 
@@ -192,12 +191,12 @@ def grid(
         losses = trials.losses_of(run / "history.json")
         measured.append(trials.Measured(result=result, metrics=metrics, losses=losses))
     rows = trials.grid_rows(measured)
-    console.print(trials.shown_rows(measured).table(f"{settings.name} on {split}: {len(measured)} trials"))
+    trials.shown_rows(measured).show(f"{settings.name} on {split}: {len(measured)} trials")
     _write(search.directory, {"grid.csv": rows})
     pictures = [plots.plot_curves(measured, search.directory / "curves.png")]
     if against is not None:
         pictures.append(plots.plot_metric(measured, against, search.directory / "metrics.png"))
-    console.print(f"wrote {', '.join(map(str, pictures))}", soft_wrap=True)
+    console.print(f"wrote {', '.join(map(str, pictures))}")
     return 0
 
 
@@ -227,7 +226,7 @@ def beams(
             raise ValueError(f"{bundle} is a bundle of task {model.manifest.task!r}, which does not offer 'generate'")
         models[str(bundle)] = model
     rows = searches.beam_rows(models, split, data_dir, limit)
-    console.print(rows.table(f"outputs for {split}"))
+    rows.show(f"outputs for {split}")
     if output is not None:
         _write(output, {"beams.csv": rows})
     return 0
@@ -235,4 +234,4 @@ def beams(
 
 def _write(directory: Path, tables: Mapping[str, Rows]) -> None:
     paths = [rows.write_csv(directory / name) for name, rows in tables.items()]
-    console.print(f"wrote {', '.join(map(str, paths))}", soft_wrap=True)
+    console.print(f"wrote {', '.join(map(str, paths))}")

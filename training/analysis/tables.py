@@ -8,6 +8,8 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from training.output import console, print_lines
+
 __all__ = ["Cell", "Rows", "cell_text"]
 
 Cell = str | int | float | bool | None
@@ -40,10 +42,20 @@ class Rows:
         table = Table(title=Text(title), title_justify="left")
         for index, name in enumerate(self.columns):
             numbers = all(isinstance(row[index], int | float | None) for row in self.rows)
-            table.add_column(Text((headers or {}).get(name, name)), justify="right" if numbers else "left")
+            table.add_column(
+                Text((headers or {}).get(name, name)), justify="right" if numbers else "left", overflow="fold"
+            )
         for row in self.rows:
             table.add_row(*(Text(cell_text(cell)) for cell in row))
         return table
+
+    def show(self, title: str, headers: Mapping[str, str] | None = None) -> None:
+        """Print the table on a terminal, elsewhere the title and whole tab-separated lines with numbers in full."""
+        if console.is_terminal:
+            console.print(self.table(title, headers), soft_wrap=False)
+            return
+        console.print(title)
+        print_lines(self.columns, (["" if cell is None else str(cell) for cell in row] for row in self.rows))
 
     def write_csv(self, path: Path) -> Path:
         """Write all rows, numbers in full, empty cells for None; makes the directory where it is missing."""

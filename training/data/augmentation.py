@@ -41,7 +41,9 @@ class Augmentation(Settings):
     final_punctuation: Fraction = 0.0
     """Both sides lose their final punctuation."""
     lower_case: Fraction = 0.0
+    """The source is in lower case."""
     upper_case: Fraction = 0.0
+    """The source is in upper case."""
     umlauts: Fraction = 0.0
     """Umlauts are written as two letters (`ae`), or sometimes as one (`a`)."""
     typing_errors: Fraction = 0.0

@@ -1,22 +1,25 @@
-"""A user's own files of two columns: sentence pairs (`source<TAB>target`) or labelled texts (`label<TAB>text`)."""
+"""A user's own files of two columns: sentence pairs (`source<TAB>target`) or labelled texts (`label<TAB>text`).
+
+Files named `.csv` have a header with the names of the columns instead, see `training.data.csv_files`.
+"""
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from training.data.settings import HELD_OUT_MOST, HELD_OUT_SHARE, Split, SplitFiles
+from training.data.text_files import read_records
 
 __all__ = [
     "LABELLED",
     "PAIRS",
     "Columns",
     "TextPair",
+    "checked_columns",
     "held_out_count",
-    "parse_columns",
     "read_pairs",
-    "read_rows",
     "read_split",
     "records_of_split",
     "source_of",
@@ -46,8 +49,6 @@ LABELLED = Columns(("label", "text"), 1)
 
 _FEWEST = 10
 """Number of distinct keys that a file must have for some to be held out."""
-_SHOWN = 5
-"""Number of wrong lines that an error shows."""
 
 
 def read_split(files: SplitFiles, split: str, data_dir: Path, columns: Columns = PAIRS) -> list[TextPair]:
@@ -59,7 +60,7 @@ def read_split(files: SplitFiles, split: str, data_dir: Path, columns: Columns =
     `FileNotFoundError` where there is no file.
     """
     path, missing = source_of(files, split, data_dir)
-    pairs = read_pairs(path, columns)
+    pairs = read_pairs(path, columns, files)
     return records_of_split(pairs, [pair[columns.key] for pair in pairs], split, missing, columns.keys)
 
 
@@ -68,8 +69,8 @@ def source_of(files: SplitFiles, split: str, data_dir: Path) -> tuple[Path, list
 
     Raises `ValueError` for an unknown split.
     """
-    if split not in SplitFiles.model_fields:
-        raise ValueError(f"files: there is no split {split!r}; there are {', '.join(SplitFiles.model_fields)}")
+    if split not in get_args(Split):
+        raise ValueError(f"files: there is no split {split!r}; there are {', '.join(get_args(Split))}")
     own: str | None = getattr(files, split)
     if own is not None and split != "train":
         return data_dir / own, []
@@ -110,48 +111,17 @@ def _held_out(keys: Collection[str], missing: Sequence[Split], unit: str) -> Map
     return {key: split for index, split in enumerate(missing) for key in ordered[index * count : (index + 1) * count]}
 
 
-def read_pairs(path: Path, columns: Columns = PAIRS) -> list[TextPair]:
-    """Return the two columns of each line.
+def read_pairs(path: Path, columns: Columns = PAIRS, files: SplitFiles | None = None) -> list[TextPair]:
+    """Return the two columns of each line; `files` has the encoding, and the names of a CSV file's columns.
 
     Raises `ValueError` naming lines that are not two columns, `FileNotFoundError` where there is no file.
     """
-    return read_rows(path, lambda line: parse_columns(line, columns.names))
+    return read_records(path, columns.names, lambda values: checked_columns(values, columns.names), files)
 
 
-def read_rows(path: Path, parse: Callable[[str], RecordT]) -> list[RecordT]:
-    """Return the parsed lines of a file, without a byte order mark and empty lines at its end.
-
-    Raises `ValueError` naming the lines for which `parse` raises it, `FileNotFoundError` where there is no file.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not a file; relative paths of data.files start at --data-dir")
-    content = path.read_bytes().removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
-    if not content:
-        raise ValueError(f"{path} is empty")
-    rows: list[RecordT] = []
-    wrong: list[str] = []
-    for number, line in enumerate(content.split(b"\n"), 1):
-        try:
-            rows.append(parse(_decoded(line)))
-        except ValueError as error:
-            wrong.append(f"line {number}: {error}")
-    if wrong:
-        more = f"; and {len(wrong) - _SHOWN} more lines" if len(wrong) > _SHOWN else ""
-        raise ValueError(f"{path}, {'; '.join(wrong[:_SHOWN])}{more}")
-    return rows
-
-
-def _decoded(line: bytes) -> str:
-    """Return the text of a line; raises `ValueError` naming the first byte that is not UTF-8."""
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start + 1} is not UTF-8") from error
-
-
-def parse_columns(line: str, names: tuple[str, str]) -> TextPair:
+def checked_columns(values: Sequence[str], names: tuple[str, str]) -> TextPair:
     """Return the two columns of a line; raises `ValueError` for other numbers of columns and for empty ones."""
-    columns = [column.strip() for column in line.split("\t")]
+    columns = [value.strip() for value in values]
     if columns == [""]:
         raise ValueError("it is empty")
     if len(columns) != 2:

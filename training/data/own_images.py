@@ -1,4 +1,4 @@
-"""A user's own images: a folder for each class, or a file of `label<TAB>path` lines.
+"""A user's own images: a folder for each class, a file of `label<TAB>path` lines, or a CSV file with these columns.
 
 Shapes: `N` images, `S` height and width.
 """
@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from models.errors import QueryError
 from models.image.decoding import decoded
-from training.data.own_files import parse_columns, read_rows, records_of_split, source_of
+from training.data.own_files import checked_columns, records_of_split, source_of
 from training.data.settings import SplitFiles
+from training.data.text_files import read_records
 
 __all__ = ["OwnImages"]
 
+_COLUMNS = ("label", "path")
 _SUFFIXES = (".png", ".jpg", ".jpeg")
 _SHOWN = 5
 """Number of files or classes that a message shows."""
@@ -53,7 +55,7 @@ class OwnImages:
         `FileNotFoundError` where there is no file or folder.
         """
         path, missing = source_of(self.files, "train", data_dir)
-        counts = Counter(image.label for image in _listed(path, data_dir))
+        counts = Counter(image.label for image in _listed(path, data_dir, self.files))
         if len(counts) < 2:
             raise ValueError(f"{path} has only one class, {next(iter(counts))!r}")
         single = sorted(label for label, count in counts.items() if count == 1)
@@ -90,7 +92,7 @@ class OwnImages:
 
     def _split(self, split: str, data_dir: Path) -> list[_Labelled]:
         path, missing = source_of(self.files, split, data_dir)
-        images = _listed(path, data_dir)
+        images = _listed(path, data_dir, self.files)
         with ThreadPoolExecutor() as pool:
             digests = list(pool.map(_digest, images))
         ordered = sorted(zip(digests, images, strict=True), key=lambda pair: (pair[0], str(pair[1].path)))
@@ -112,20 +114,20 @@ def _digest(image: _Labelled) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _listed(path: Path, data_dir: Path) -> list[_Labelled]:
+def _listed(path: Path, data_dir: Path, files: SplitFiles) -> list[_Labelled]:
     """Return the files of a list or of a folder of classes."""
     if path.is_dir():
         return _in_folders(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file or folder; relative paths of data.files start at --data-dir")
 
-    def parse(line: str) -> _Labelled:
-        label, name = parse_columns(line, ("label", "path"))
+    def parse(values: Sequence[str]) -> _Labelled:
+        label, name = checked_columns(values, _COLUMNS)
         if not (data_dir / name).is_file():
             raise ValueError(f"{data_dir / name} is not a file; relative paths start at --data-dir")
         return _Labelled(label, data_dir / name)
 
-    return read_rows(path, parse)
+    return read_records(path, _COLUMNS, parse, files)
 
 
 def _in_folders(root: Path) -> list[_Labelled]:

@@ -1,10 +1,11 @@
-"""A user's own text files for language models: a sentence or a document a line, or one running text."""
+"""A user's own text files for language models: a sentence or a document a line, one running text, or a CSV column."""
 
 from pathlib import Path
 from typing import Literal
 
-from training.data.own_files import held_out_count, read_rows, records_of_split, source_of
+from training.data.own_files import held_out_count, records_of_split, source_of
 from training.data.settings import SplitFiles
+from training.data.text_files import read_records
 
 __all__ = ["read_lines"]
 
@@ -22,7 +23,7 @@ def read_lines(
     lines to hold some out; `FileNotFoundError` where there is no file.
     """
     path, missing = source_of(files, split, data_dir)
-    lines = [line for line in read_rows(path, str.strip) if line]
+    lines = [line for line in read_records(path, ("text",), lambda values: "\t".join(values).strip(), files) if line]
     if not lines:
         raise ValueError(f"{path} has no text")
     if context == "sentence" or not missing:

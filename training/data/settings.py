@@ -1,5 +1,6 @@
 """What the sections `data` of all recipes share: a registered corpus, or a user's own files."""
 
+import codecs
 from pathlib import PurePath
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -25,7 +26,7 @@ HELD_OUT_SHARE, HELD_OUT_MOST = 20, 2000
 
 
 class SplitFiles(Settings):
-    """A user's own files, in UTF-8 where they are text. Relative paths start at `--data-dir`."""
+    """A user's own files. Relative paths start at `--data-dir`."""
 
     train: FileName
     """The file or folder to train on."""
@@ -33,6 +34,21 @@ class SplitFiles(Settings):
     """The file or folder to select a model by; held out of `train` if there is none."""
     test: FileName | None = None
     """The file or folder to report quality on; held out of `train` if there is none."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Columns of CSV files, where the header has other names, such as `{label: intent, text: utterance}`."""
+    encoding: str = "utf-8"
+    """Encoding of the text files, such as cp1252; UTF-16 is known by its byte order mark."""
+
+    @model_validator(mode="after")
+    def _readable(self) -> Self:
+        files = [name for name in (self.train, self.dev, self.test) if name is not None]
+        if self.columns and not any(name.lower().endswith(".csv") for name in files):
+            raise ValueError("columns: they are names in the header of .csv files, and none of the files is one")
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError as error:
+            raise ValueError(f"encoding: {error}") from error
+        return self
 
     def held_out(self) -> list[Split]:
         """Return the splits that are part of the training file."""

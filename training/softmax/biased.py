@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.softmax.kernels import at_least_float32
+from training.softmax.kernels import as_rows, at_least_float32
 from training.softmax.mixture import GeneralizedSoftmax
-from training.softmax.sparse import Reduction
+from training.softmax.sparse import Reduction, check_target_shape
 
 __all__ = ["BiasedSoftmax"]
 
@@ -30,8 +30,12 @@ class BiasedSoftmax(GeneralizedSoftmax):
 
     def target_log_prob(self, hidden: Tensor, target: Tensor, *, sparse: bool = True) -> Tensor:
         """See `GeneralizedSoftmax`; there is no sparse-softmax here."""
-        return self.log_prob(hidden).gather(1, target[:, None])[:, 0]
+        check_target_shape(hidden, target)
+        return self.log_prob(hidden).gather(-1, target[..., None])[..., 0]
 
     def loss(self, hidden: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: Reduction = "sum") -> Tensor:
         """See `GeneralizedSoftmax`."""
-        return functional.cross_entropy(self.scores(hidden)[0], target, ignore_index=ignore_index, reduction=reduction)
+        check_target_shape(hidden, target)
+        scores, rows = as_rows(self.scores(hidden)[0]), target.flatten()
+        losses = functional.cross_entropy(scores, rows, ignore_index=ignore_index, reduction=reduction)
+        return losses.view(target.shape) if reduction == "none" else losses

@@ -26,10 +26,12 @@ __all__ = [
     "of_product",
     "overwrites",
     "overwriting",
+    "plain_formulas",
     "poincare",
     "polynomial",
     "power",
     "radial_basis",
+    "takes_plain_formulas",
     "wavelet",
 ]
 
@@ -37,6 +39,7 @@ Slope = Callable[[Tensor], tuple[Tensor, Tensor | float]]
 """A function from distances `[N, V]`, which it may overwrite, to scores and their derivative in the distance."""
 
 _overwrites = ContextVar("_overwrites", default=False)
+_plain = ContextVar("_plain", default=False)
 
 
 def overwrites() -> bool:
@@ -52,6 +55,21 @@ def overwriting() -> Iterator[None]:
         yield
     finally:
         _overwrites.reset(token)
+
+
+def takes_plain_formulas() -> bool:
+    """Return whether kernels compute their plain formulas, as inside `plain_formulas()`."""
+    return _plain.get()
+
+
+@contextlib.contextmanager
+def plain_formulas() -> Iterator[None]:
+    """Let kernels compute their plain formulas, which `torch.vmap` can batch, instead of the functions of this file."""
+    token = _plain.set(True)
+    try:
+        yield
+    finally:
+        _plain.reset(token)
 
 
 def power(distance: Tensor, p: float) -> tuple[Tensor, Tensor | float]:

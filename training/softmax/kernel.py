@@ -13,7 +13,16 @@ from torch.nn import functional
 
 from training.softmax import elementwise
 
-__all__ = ["Block", "Kernel", "Statistics", "at_least_float32", "squared_distance", "squared_norm"]
+__all__ = [
+    "Block",
+    "Kernel",
+    "Statistics",
+    "as_rows",
+    "at_least_float32",
+    "from_rows",
+    "squared_distance",
+    "squared_norm",
+]
 
 Statistics = tuple[Tensor, ...]
 Block = tuple[slice, slice]
@@ -23,6 +32,17 @@ Block = tuple[slice, slice]
 def at_least_float32(values: Tensor) -> Tensor:
     """Widen half precision: matrix products may run in it, sums and differences of their results must not."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def as_rows(values: Tensor) -> Tensor:
+    """Return vectors with any leading dimensions as rows: `[..., d]` -> `[N, d]`."""
+    # In an exported graph, the usual `[N, d]` must not become a reshape.
+    return values if values.dim() == 2 else values.reshape(-1, values.shape[-1])
+
+
+def from_rows(rows: Tensor, like: Tensor) -> Tensor:
+    """Return results of `as_rows(like)` with its leading dimensions: `[N, ...]`, `[..., d]` -> `[..., ...]`."""
+    return rows if like.dim() == 2 else rows.reshape((*like.shape[:-1], *rows.shape[1:]))
 
 
 def squared_norm(vectors: Tensor) -> Tensor:
@@ -104,7 +124,8 @@ class Kernel(nn.Module):
     def differentiates_fast(self) -> bool:
         """Return whether `score` takes a function of `training.softmax.elementwise` instead of the plain formula."""
         wanted = torch.is_grad_enabled() or elementwise.overwrites()
-        return wanted and self.fused and not self.learnable and not torch.compiler.is_exporting()
+        excluded = self.learnable or elementwise.takes_plain_formulas() or torch.compiler.is_exporting()
+        return wanted and self.fused and not excluded
 
     @property
     def hyperparameters(self) -> dict[str, float]:
@@ -144,13 +165,19 @@ class Kernel(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} does not override score")
 
     def forward(self, weight: Tensor, hidden: Tensor) -> Tensor:
-        """Return scores: weight `[V, d]`, hidden `[N, d]` -> `[N, V]`, float32 for half-precision inputs."""
-        size = weight.shape[1]
-        vectors = self.position_vectors(hidden)
+        """Return scores: weight `[V, d]`, hidden `[..., d]` -> `[..., V]`, float32 for half-precision inputs."""
+        size, rows = weight.shape[1], as_rows(hidden)
+        vectors = self.position_vectors(rows)
         products = [at_least_float32(vectors[:, left] @ weight[:, right].t()) for left, right in self.blocks(size)]
         classes = self.class_statistics(at_least_float32(weight))
-        positions = self.position_statistics(at_least_float32(hidden))
-        return at_least_float32(self.score(products, classes, positions, size))
+        positions = self.position_statistics(at_least_float32(rows))
+        return from_rows(at_least_float32(self.score(products, classes, positions, size)), hidden)
+
+    def pair_scores(self, weight: Tensor, hidden: Tensor) -> Tensor:
+        """Return the scores of some classes for each position: weight `[N, C, d]`, hidden `[N, d]` -> `[N, C]`."""
+        with elementwise.plain_formulas():
+            scores: Tensor = torch.vmap(lambda rows, vector: self(rows, vector[None])[0])(weight, hidden)
+        return scores
 
     def extra_repr(self) -> str:
         return ", ".join(f"{key}={value:g}" for key, value in self.hyperparameters.items())

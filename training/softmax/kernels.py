@@ -25,9 +25,27 @@ import torch
 from torch import Tensor
 
 from training.softmax import elementwise
-from training.softmax.kernel import Block, Kernel, Statistics, at_least_float32, squared_distance, squared_norm
+from training.softmax.kernel import (
+    Block,
+    Kernel,
+    Statistics,
+    as_rows,
+    at_least_float32,
+    from_rows,
+    squared_distance,
+    squared_norm,
+)
 
-__all__ = ["KERNELS", "Kernel", "at_least_float32", "build_kernel", "squared_distance", "squared_norm"]
+__all__ = [
+    "KERNELS",
+    "Kernel",
+    "as_rows",
+    "at_least_float32",
+    "build_kernel",
+    "from_rows",
+    "squared_distance",
+    "squared_norm",
+]
 
 
 class Linear(Kernel, fused=True):
@@ -296,6 +314,7 @@ class MixtureOfGaussians(_Gaussians, fused=True):
 _ALL = (Linear, Logarithm, Power, Polynomial, RadialBasis, Gaussian, MixtureOfGaussians, Hyperbolic, Wavelet)
 
 KERNELS: Mapping[str, type[Kernel]] = {kernel.name: kernel for kernel in _ALL}
+"""The kernels of the kernel paper by name."""
 
 
 def build_kernel(name: str, **hyperparameters: Any) -> Kernel:

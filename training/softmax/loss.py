@@ -15,13 +15,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from training.softmax.kernels import at_least_float32
-from training.softmax.passes import Components, passes
+from training.softmax.passes import ComponentPass, Components, passes
 from training.softmax.sparse import best_classes
 
 __all__ = ["CHUNK_SCORES", "Components", "softmax_cross_entropy", "target_scores"]
 
 CHUNK_SCORES = 1 << 21
 """Scores of one chunk: 8 MB of float32, which stays in a shared cache (measured on 2 cores)."""
+_GATHERED = 1 << 20
+"""Elements of the class vectors that are gathered at a time."""
+_FEW = 128
+"""A layer with so many times more classes than have a gradient computes the gradient of these alone."""
 
 
 def target_scores(parts: Components, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -44,22 +48,34 @@ class _TargetScores(torch.autograd.Function):
     def forward(ctx: Any, parts: Components, target: Tensor, hidden: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         shape = (target.shape[0], len(parts.kernels))
         chosen, normalizers = (at_least_float32(hidden).new_empty(shape) for _ in range(2))
+        kept = _gathered(parts)
+        best = chosen.new_empty((*shape, kept))
+        classes = target.new_empty((*shape, kept))
         for k, component in enumerate(passes(parts, hidden, tensors, None)):
             for part in component.chunks(CHUNK_SCORES):
-                scores, _ = component.scores(part)
+                scores = component.plain_scores(part)
                 chosen[part, k] = scores.gather(1, target[part, None])[:, 0]
-                normalizers[part, k] = _normalizer(scores, parts.sparse_k)
+                if kept:
+                    best[part, k], classes[part, k] = best_classes(scores, kept)
+                    normalizers[part, k] = torch.logsumexp(best[part, k], dim=-1)
+                else:
+                    normalizers[part, k] = _normalizer(scores, parts.sparse_k)
                 del scores
         ctx.parts = parts
-        ctx.save_for_backward(target, normalizers, hidden, *tensors)
+        ctx.save_for_backward(target, normalizers, best, classes, hidden, *tensors)
         return chosen, normalizers
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_chosen: Tensor, grad_normalizers: Tensor) -> tuple[Tensor | None, ...]:
-        target, normalizers, hidden, *tensors = ctx.saved_tensors
+        target, normalizers, best, classes, hidden, *tensors = ctx.saved_tensors
         gradients = [torch.zeros_like(tensor) for tensor in (hidden, *tensors)]
         for k, component in enumerate(passes(ctx.parts, hidden, tensors, gradients)):
+            if _gathered(ctx.parts):
+                probabilities = torch.exp(best[:, k] - normalizers[:, k, None])
+                grad = torch.cat([probabilities * grad_normalizers[:, k, None], grad_chosen[:, k, None]], dim=1)
+                _backpropagate_chosen(component, torch.cat([classes[:, k], target[:, None]], dim=1), grad)
+                continue
             for part in component.chunks(CHUNK_SCORES):
                 scores, backpropagate = component.scores(part)
                 grad = _probabilities(scores, normalizers[part, k], ctx.parts.sparse_k)
@@ -80,6 +96,10 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
         gradients = [torch.zeros_like(tensor) for tensor in (hidden, *tensors)] if differentiate else None
         total = at_least_float32(hidden).new_zeros(())
         (component,) = passes(parts, hidden, tensors, gradients)
+        if (kept := _gathered(parts)) and len(target) and not smoothing:
+            total = _sparse_cross_entropy(component, target, kept, differentiate)
+            ctx.save_for_backward(*(gradients or ()))
+            return total
         for part in component.chunks(CHUNK_SCORES):
             scores, backpropagate = component.scores(part)
             index = target[part, None]
@@ -103,6 +123,38 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return None, None, None, *(gradient * grad.to(gradient.dtype) for gradient in ctx.saved_tensors)
+
+
+def _gathered(parts: Components) -> int:
+    """Return `sparse_k` where the gradient is computed for the classes that have one alone, 0 where for all."""
+    kept = parts.sparse_k or 0
+    return kept if _FEW * (kept + 1) <= parts.weights[0].shape[0] else 0
+
+
+def _sparse_cross_entropy(component: ComponentPass, target: Tensor, sparse_k: int, differentiate: bool) -> Tensor:
+    """Return the summed loss (sparse paper, eq. 5), and add the gradient to the sums of the component."""
+    losses, best, classes = [], [], []
+    for part in component.chunks(CHUNK_SCORES):
+        scores = component.plain_scores(part)
+        values, kept = best_classes(scores, sparse_k)
+        normalizer = torch.logsumexp(values, dim=-1)
+        losses.append((normalizer - scores.gather(1, target[part, None])[:, 0]).sum())
+        best.append(values.sub(normalizer[:, None]).exp_())
+        classes.append(kept)
+        del scores
+    if differentiate:
+        probabilities = torch.cat(best)
+        grad = torch.cat([probabilities, probabilities.new_full((len(target), 1), -1.0)], dim=1)
+        _backpropagate_chosen(component, torch.cat([torch.cat(classes), target[:, None]], dim=1), grad)
+    return torch.stack(losses).sum()
+
+
+def _backpropagate_chosen(component: ComponentPass, classes: Tensor, grad: Tensor) -> None:
+    """Add the gradient `[N, C]` of the scores of some classes `[N, C]` to the sums of the component."""
+    rows = max(1, _GATHERED // (classes.shape[1] * component.hidden_size))
+    for start in range(0, classes.shape[0], rows):
+        part = slice(start, start + rows)
+        component.backpropagate_chosen(part, classes[part], grad[part])
 
 
 def _normalizer(scores: Tensor, sparse_k: int | None) -> Tensor:

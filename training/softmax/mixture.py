@@ -1,6 +1,7 @@
 """The generalized softmax: a mixture of kernel softmaxes that share one projection matrix.
 
-Shapes: `N` positions, `V` classes (words), `d` hidden size, `K` mixture components.
+Shapes: `N` positions, `V` classes (words), `d` hidden size, `K` mixture components; `...` are any leading dimensions of
+positions, such as batch and time.
 Everything is computed in log space: `log p = logsumexp_k(log pi_k + log_softmax_v S_k)`.
 """
 
@@ -13,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from training.softmax.kernels import Kernel, at_least_float32, build_kernel
+from training.softmax.kernels import Kernel, as_rows, at_least_float32, build_kernel, from_rows
 from training.softmax.loss import CHUNK_SCORES, Components, softmax_cross_entropy, target_scores
-from training.softmax.sparse import Reduction, best_classes, check_targets
+from training.softmax.sparse import Reduction, best_classes, check_target_shape, check_targets
 
 __all__ = ["NAMED_MIXTURES", "GeneralizedSoftmax", "KernelSpec", "parse_kernels"]
 
@@ -95,7 +96,8 @@ class GeneralizedSoftmax(nn.Module):
         """`variance_penalty` is rho of eq. 14: `loss` adds rho times the variance of pi over the components.
 
         `label_smoothing` as in `torch.nn.functional.cross_entropy`: targets are mixed with the uniform distribution
-        over all classes. Raises `ValueError` naming the argument that is out of range.
+        over all classes; with `sparse_k` on the scores of all classes, normalized over the k best, as the target's is
+        (sparse paper, eq. 5), so that it is finite. Raises `ValueError` naming the argument that is out of range.
         """
         super().__init__()
         if num_classes < 1 or hidden_size < 1:
@@ -106,8 +108,6 @@ class GeneralizedSoftmax(nn.Module):
             raise ValueError(f"label_smoothing must lie in [0, 1): {label_smoothing!r}")
         if sparse_k is not None and (isinstance(sparse_k, bool) or not isinstance(sparse_k, int) or sparse_k < 1):
             raise ValueError(f"sparse_k must be a positive integer: {sparse_k!r}")
-        if label_smoothing and sparse_k is not None:
-            raise ValueError("label_smoothing and sparse_k exclude each other: classes of probability 0 have no log")
         if untied not in (None, "full") and (isinstance(untied, bool) or not isinstance(untied, int) or untied < 1):
             raise ValueError(f"untied must be None, 'full' or a positive rank: {untied!r}")
         self.variance_penalty = variance_penalty
@@ -155,34 +155,39 @@ class GeneralizedSoftmax(nn.Module):
         return [self.weight + self.left[k] @ self.right[k] for k in range(self.num_components)]
 
     def component_hidden(self, hidden: Tensor) -> list[Tensor]:
-        """Return `h_k` for each component: `[N, d]` -> K of `[N, d]` (eq. 3)."""
+        """Return `h_k` for each component: `[..., d]` -> K of `[..., d]` (eq. 3)."""
         if self.num_components == 1:
             return [hidden]
         return [torch.tanh(hidden @ self.projections[k]) for k in range(self.num_components)]
 
     def log_mixture_weights(self, hidden: Tensor) -> Tensor:
-        """Return `log pi(h)`, at least float32: `[N, d]` -> `[N, K]` (eq. 2)."""
+        """Return `log pi(h)`, at least float32: `[..., d]` -> `[..., K]` (eq. 2)."""
         if self.num_components == 1:
-            return at_least_float32(hidden.new_zeros(hidden.shape[0], 1))
+            return from_rows(at_least_float32(hidden.new_zeros(as_rows(hidden).shape[0], 1)), hidden)
         return torch.log_softmax(at_least_float32(hidden @ self.prior), dim=-1)
 
     def mixture_weights(self, hidden: Tensor) -> Tensor:
-        """Return `pi(h)`: `[N, d]` -> `[N, K]`."""
+        """Return `pi(h)`: `[..., d]` -> `[..., K]`."""
         return self.log_mixture_weights(hidden).exp()
 
     def scores(self, hidden: Tensor) -> list[Tensor]:
-        """Return `S_k`, at least float32: `[N, d]` -> K of `[N, V]`."""
+        """Return `S_k`, at least float32: `[..., d]` -> K of `[..., V]`."""
         weights = self.class_weights()
         weights = weights * self.num_components if len(weights) == 1 else weights
         parts = zip(self.components(), weights, self.component_hidden(hidden), strict=True)
         return [kernel(weight, component) for kernel, weight, component in parts]
 
     def log_prob(self, hidden: Tensor) -> Tensor:
-        """Return the log-probability of every class, minus infinity where it is 0: `[N, d]` -> `[N, V]`."""
-        return self.mix(hidden, self.scores(hidden))
+        """Return the log-probability of every class, minus infinity where it is 0: `[..., d]` -> `[..., V]`."""
+        rows = as_rows(hidden)
+        return from_rows(self._mixed(rows, self.scores(rows)), hidden)
 
     def mix(self, hidden: Tensor, scores: Sequence[Tensor]) -> Tensor:
-        """Return log-probabilities from the components' scores: `[N, d]`, K of `[N, V]` -> `[N, V]`."""
+        """Return log-probabilities from the components' scores: `[..., d]`, K of `[..., V]` -> `[..., V]`."""
+        return from_rows(self._mixed(as_rows(hidden), [as_rows(score) for score in scores]), hidden)
+
+    def _mixed(self, hidden: Tensor, scores: Sequence[Tensor]) -> Tensor:
+        """Return log-probabilities of rows: `[N, d]`, K of `[N, V]` -> `[N, V]`."""
         if len(scores) == 1:
             return self._log_softmax(scores[0])
         log_prior = self.log_mixture_weights(hidden).t()[:, :, None]
@@ -194,8 +199,8 @@ class GeneralizedSoftmax(nn.Module):
         return _sum((joint - largest).exp()).log() + largest
 
     def log_normalizer(self, scores: Tensor) -> Tensor:
-        """Return the logarithm of a component's normalizer: `[N, V]` -> `[N]`."""
-        if self.sparse_k is None or self.sparse_k >= scores.shape[1]:
+        """Return the logarithm of a component's normalizer: `[..., V]` -> `[...]`."""
+        if self.sparse_k is None or self.sparse_k >= scores.shape[-1]:
             return torch.logsumexp(scores, dim=-1)
         return torch.logsumexp(best_classes(scores, self.sparse_k)[0], dim=-1)
 
@@ -206,11 +211,16 @@ class GeneralizedSoftmax(nn.Module):
         return torch.full_like(scores, -torch.inf).scatter(1, classes, torch.log_softmax(values, dim=-1))
 
     def target_log_prob(self, hidden: Tensor, target: Tensor, *, sparse: bool = True) -> Tensor:
-        """Return one entry of `log_prob` per position, never holding `[N, V]`: `[N, d]`, `[N]` -> `[N]`.
+        """Return one entry of `log_prob` per position, never holding `[..., V]`: `[..., d]`, `[...]` -> `[...]`.
 
         With `sparse_k` it is minus infinity for a class outside the k best. `sparse=False` gives those of the plain
         softmax of the same scores, which are finite and can be compared with layers without `sparse_k`.
+        Raises `ValueError` for targets of another shape.
         """
+        check_target_shape(hidden, target)
+        return from_rows(self._target_log_prob(as_rows(hidden), target.flatten(), sparse), hidden)
+
+    def _target_log_prob(self, hidden: Tensor, target: Tensor, sparse: bool) -> Tensor:
         if self.sparse_k is None or not sparse:
             return self._mixed_targets(replace(self._parts(), sparse_k=None), hidden, target)
         rows = self._rows_held()
@@ -223,12 +233,16 @@ class GeneralizedSoftmax(nn.Module):
         return torch.logsumexp(self.log_mixture_weights(hidden) + chosen - normalizers, dim=-1)
 
     def loss(self, hidden: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: Reduction = "sum") -> Tensor:
-        """Return the cross entropy with label smoothing and the variance regularizer (eq. 14), never holding `[N, V]`.
+        """Return the cross entropy with label smoothing and variance regularizer (eq. 14), never holding `[..., V]`.
 
-        hidden `[N, d]`, target `[N]` -> scalar, or `[N]` with reduction `none`, where ignored positions have loss 0.
-        Reduction `mean` divides by the number of targets that are not ignored, and is 0 without any.
-        Raises `ValueError` for targets out of range.
+        hidden `[..., d]`, target `[...]` -> scalar, or `[...]` with reduction `none`, where ignored positions have
+        loss 0. Reduction `mean` divides by the number of targets that are not ignored, and is 0 without any.
+        Raises `ValueError` for targets of another shape or out of range.
         """
+        check_target_shape(hidden, target)
+        if hidden.dim() != 2:
+            rows = self.loss(as_rows(hidden), target.flatten(), ignore_index=ignore_index, reduction=reduction)
+            return rows.view(target.shape) if reduction == "none" else rows
         kept = target != ignore_index
         hidden_kept, target_kept = (hidden, target) if bool(kept.all()) else (hidden[kept], target[kept])
         check_targets(target_kept, self.weight.shape[0])
@@ -256,10 +270,18 @@ class GeneralizedSoftmax(nn.Module):
     def _mean_log_prob(self, hidden: Tensor) -> Tensor:
         """Return the mean log-probability over classes, recomputed in the backward pass: `[N, d]` -> `[N]`."""
         means = [
-            checkpoint(lambda part: self.log_prob(part).mean(-1), part, use_reentrant=False)
+            checkpoint(lambda part: self._finite_log_prob(part).mean(-1), part, use_reentrant=False)
             for part in hidden.split(self._rows_held())
         ]
         return torch.cat(means)
+
+    def _finite_log_prob(self, hidden: Tensor) -> Tensor:
+        """Return the loss's log-probabilities, finite for all classes (sparse paper, eq. 5): `[N, d]` -> `[N, V]`."""
+        if self.sparse_k is None:
+            return self.log_prob(hidden)
+        log_prior = self.log_mixture_weights(hidden).t()[:, :, None]
+        joint = [scores - self.log_normalizer(scores)[:, None] for scores in self.scores(hidden)]
+        return torch.logsumexp(log_prior + torch.stack(joint), dim=0)
 
     def _rows_held(self) -> int:
         """Return the number of positions whose distributions fit in cache."""

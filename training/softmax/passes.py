@@ -114,17 +114,47 @@ class ComponentPass:
     def _leaf(self, tensor: Tensor) -> Tensor:
         return tensor.detach().requires_grad_(self._sums is not None)
 
+    @property
+    def hidden_size(self) -> int:
+        return self._weight.shape[1]
+
     def chunks(self, scores: int) -> Iterator[slice]:
         """Yield the positions of each chunk, which has at most that many products, and at least one position."""
         # Several products are in the cache together.
         rows = max(1, scores // (self._weight.shape[0] * len(self._columns)))
         return (slice(start, start + rows) for start in range(0, self._hidden.shape[0], rows))
 
+    def plain_scores(self, part: slice) -> Tensor:
+        """Return scores `[n, V]` of a chunk, without what a backward pass needs."""
+        with torch.no_grad(), elementwise.overwriting():
+            component = self._component(self._hidden[part])
+            products = list(self._products(self._kernel.position_vectors(component)))
+            positions = tuple(self._kernel.position_statistics(at_least_float32(component)))
+            scores = self._kernel.score(products, tuple(self._class_leaves), positions, self._weight.shape[1])
+        return at_least_float32(scores)
+
+    def backpropagate_chosen(self, part: slice, classes: Tensor, grad: Tensor) -> None:
+        """Add the gradient `[n, C]` of the scores of some classes `[n, C]` of each position to the sums.
+
+        Only the rows of these classes are read and written, where a dense gradient takes two products with all.
+        """
+        assert self._sums is not None
+        rows, hidden = self._leaf(self._weight[classes]), self._leaf(self._hidden[part])
+        with torch.enable_grad():
+            scores = self._kernel.pair_scores(rows, self._component(hidden))
+        grad_rows = torch.zeros_like(rows)
+        inputs, sums = self._position_sums(part, hidden)
+        self._add_gradients([scores], [grad], [rows, *inputs], [grad_rows, *sums])
+        self._sums.weight.index_add_(0, classes.flatten(), grad_rows.flatten(0, 1))
+
+    def _component(self, hidden: Tensor) -> Tensor:
+        return hidden if self._projection is None else torch.tanh(hidden @ self._projection)
+
     def scores(self, part: slice) -> tuple[Tensor, Callable[[Tensor], None]]:
         """Return detached scores `[n, V]` of a chunk, and a function that adds their gradient to the sums."""
         hidden, weight = self._leaf(self._hidden[part]), self._weight
         with torch.set_grad_enabled(self._sums is not None):
-            component = hidden if self._projection is None else torch.tanh(hidden @ self._projection)
+            component = self._component(hidden)
             vectors = self._kernel.position_vectors(component)
             positions = self._kernel.position_statistics(at_least_float32(component))
         fixed = vectors.detach()
@@ -175,13 +205,14 @@ class ComponentPass:
         self, part: slice, hidden: Tensor, outputs: Sequence[Tensor], grads: Sequence[Tensor]
     ) -> None:
         """Add the gradients of vectors and per-position terms to those of hidden, projection and hyperparameters."""
+        self._add_gradients(outputs, grads, *self._position_sums(part, hidden))
+
+    def _position_sums(self, part: slice, hidden: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Return hidden states and projection, and the sums of their gradients."""
         assert self._sums is not None
-        sums = [self._sums.hidden[part]]
-        inputs = [hidden]
-        if self._projection is not None and self._sums.projection is not None:
-            inputs.append(self._projection)
-            sums.append(self._sums.projection)
-        self._add_gradients(outputs, grads, inputs, sums)
+        if self._projection is None or self._sums.projection is None:
+            return [hidden], [self._sums.hidden[part]]
+        return [hidden, self._projection], [self._sums.hidden[part], self._sums.projection]
 
     def _add_gradients(
         self, outputs: Sequence[Tensor], grads: Sequence[Tensor], inputs: Sequence[Tensor], sums: Sequence[Tensor]

@@ -55,13 +55,6 @@ class OutputLayerSettings(Settings):
             raise ValueError(f"sparse_k must be null or a positive integer, not {value!r}")
         return value
 
-    @field_validator("label_smoothing")
-    @classmethod
-    def _no_smoothing_of_zeros(cls, value: float, others: ValidationInfo) -> float:
-        if value and others.data.get("sparse_k") is not None:
-            raise ValueError("label_smoothing cannot be combined with sparse_k: classes of probability 0 have no log")
-        return value
-
 
 def _is_positive_integer(value: object) -> bool:
     # `true` is 1 to pydantic, and would be a rank of 1 here.

@@ -1,6 +1,6 @@
 """Sparse-softmax: only the top-k classes get a probability (sparse paper, eq. 4-5).
 
-Shapes: `N` examples, `V` classes.
+Shapes: `N` examples, `V` classes; `...` are any leading dimensions of examples.
 
     p_i = exp(z_i) / sum of exp(z_j) over the k best j      for i among the k best, exactly 0 elsewhere
     loss = log of the sum of exp(z_j) over the k best j  -  z_target
@@ -15,9 +15,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from training.softmax.kernel import as_rows, from_rows
+
 __all__ = [
     "Reduction",
     "best_classes",
+    "check_target_shape",
     "check_targets",
     "sparse_softmax",
     "sparse_softmax_cross_entropy",
@@ -31,12 +34,15 @@ _BLOCK = 64
 
 
 def best_classes(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k largest scores of each row, descending, and their classes: `[N, V]` -> two of `[N, min(k, V)]`.
+    """Return the k largest scores of each row, descending, and their classes: `[..., V]` -> two of `[..., min(k, V)]`.
 
     Raises `ValueError` for a k that is not a positive integer.
     """
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise ValueError(f"k must be a positive integer, not {k!r}")
+    if scores.dim() != 2:
+        values, classes = best_classes(as_rows(scores), k)
+        return from_rows(values, scores), from_rows(classes, scores)
     classes_count = scores.shape[-1]
     if k >= classes_count:
         return _stable_top_k(scores, classes_count)
@@ -83,32 +89,46 @@ def _stable_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def sparse_softmax(scores: Tensor, k: int) -> Tensor:
-    """Return the sparse-softmax of each row, with exactly min(k, V) entries above 0: `[N, V]` -> `[N, V]` (eq. 4)."""
+    """Return the sparse-softmax of each row, min(k, V) entries of it above 0: `[..., V]` -> `[..., V]` (eq. 4)."""
     values, classes = best_classes(scores, k)
-    return torch.zeros_like(scores).scatter(1, classes, torch.softmax(values, dim=-1))
+    return torch.zeros_like(scores).scatter(-1, classes, torch.softmax(values, dim=-1))
 
 
 def sparse_softmax_loss(scores: Tensor, target: Tensor, k: int) -> Tensor:
-    """Return the loss of each example: scores `[N, V]`, target `[N]` -> `[N]` (eq. 5).
+    """Return the loss of each example: scores `[..., V]`, target `[...]` -> `[...]` (eq. 5).
 
-    Raises `ValueError` for a k that is not a positive integer or a target outside `[0, V)`.
+    Raises `ValueError` for a k that is not a positive integer, targets of another shape, or one outside `[0, V)`.
     """
+    check_target_shape(scores, target)
     check_targets(target, scores.shape[-1])
-    loss: Tensor = _SparseSoftmaxLoss.apply(scores, target, k)  # type: ignore[no-untyped-call]
-    return loss
+    loss: Tensor = _SparseSoftmaxLoss.apply(as_rows(scores), target.flatten(), k)  # type: ignore[no-untyped-call]
+    return from_rows(loss, scores)
 
 
 def sparse_softmax_cross_entropy(
-    scores: Tensor, target: Tensor, k: int, *, ignore_index: int = -100, reduction: Reduction = "mean"
+    scores: Tensor,
+    target: Tensor,
+    k: int,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Return `sparse_softmax_loss` with the conventions of `torch.nn.functional.cross_entropy`.
+    """Return `sparse_softmax_loss` with the conventions of `torch.nn.functional.cross_entropy`, but classes come last.
 
-    Ignored examples count for nothing; if all are, the mean is 0. With reduction `none` their loss is 0. There is no
-    label smoothing: it would ask for the log-probability of classes whose probability is 0.
+    Ignored examples count for nothing; if all are, the mean is 0. With reduction `none` their loss is 0. Label
+    smoothing mixes the target's score with the mean score of all classes, which is finite. Raises the errors of
+    `sparse_softmax_loss`, and `ValueError` for a `label_smoothing` outside [0, 1).
     """
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing must lie in [0, 1): {label_smoothing!r}")
+    check_target_shape(scores, target)
     kept = target != ignore_index
     scores_kept, target_kept = (scores, target) if bool(kept.all()) else (scores[kept], target[kept])
     losses = sparse_softmax_loss(scores_kept, target_kept, k)
+    if label_smoothing:
+        chosen = scores_kept.gather(-1, target_kept[..., None])[..., 0]
+        losses = losses + label_smoothing * (chosen - scores_kept.mean(-1))
     if reduction == "none":
         return losses.new_zeros(target.shape).masked_scatter(kept, losses)
     if reduction not in ("mean", "sum"):
@@ -116,8 +136,16 @@ def sparse_softmax_cross_entropy(
     return losses.sum() / max(1, losses.shape[0]) if reduction == "mean" else losses.sum()
 
 
+def check_target_shape(inputs: Tensor, target: Tensor) -> None:
+    """Raise `ValueError` unless inputs `[..., d]` have a target each, `[...]`."""
+    if target.shape != inputs.shape[:-1]:
+        raise ValueError(
+            f"target must be {list(inputs.shape[:-1])} for inputs {list(inputs.shape)}, not {list(target.shape)}"
+        )
+
+
 def check_targets(target: Tensor, num_classes: int) -> None:
-    """Raise `ValueError` for targets `[N]` outside `[0, num_classes)`."""
+    """Raise `ValueError` for targets `[...]` outside `[0, num_classes)`."""
     if target.numel() and not (int(target.min()) >= 0 and int(target.max()) < num_classes):
         raise ValueError(f"target must lie in [0, {num_classes}), not {int(target.min())} to {int(target.max())}")
 

@@ -11,7 +11,7 @@ from models.tasks.image_classification import ImageClassifier, ImageQuery
 from models.tasks.text_classification import Classifier, ClassifyQuery
 from service.api.answer import Answer, Result, Results
 from service.api.endpoint import answer, register
-from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate
+from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate, examples
 from service.api.route import ModelRoute
 from service.errors import PROBLEM_RESPONSES
 
@@ -24,7 +24,12 @@ register("classification")(router)
 class ClassifyRequest(Body):
     """Texts or images to classify."""
 
-    text: Texts | None = None
+    model_config = examples(
+        {"text": "book a table for two", "top_k": 3},
+        {"text": ["play some music", "what is the weather"], "truncate": True},
+    )
+
+    text: Annotated[Texts | None, Field(description="A text or a list of texts.")] = None
     image: Annotated[Texts | None, Field(description="PNG or JPEG files in base64, instead of texts.")] = None
     top_k: Annotated[int, Field(ge=1, le=1_000_000, description="Classes to return; all where there are fewer.")] = 5
     truncate: Truncate = False
@@ -35,7 +40,9 @@ class LabelProbability(Result):
     """A class and its probability."""
 
     label: str
+    """Name of the class."""
     probability: float
+    """Its probability, above 0."""
 
 
 class ClassifyResult(Result):
@@ -45,7 +52,9 @@ class ClassifyResult(Result):
     """
 
     text: str | None = None
+    """The text as it was sent; absent for an image."""
     labels: list[LabelProbability]
+    """The classes, most probable first."""
     out_of_scope: Annotated[
         bool | None,
         Field(description="Whether the input is likely to be of no class; absent for a model that cannot tell."),

@@ -11,7 +11,7 @@ from models.tasks.language_model import LanguageModel
 from models.tasks.language_results import NextWords, NextWordsQuery, ScoreQuery
 from service.api.answer import Answer, Result, Results
 from service.api.endpoint import answer, register
-from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate
+from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate, examples
 from service.api.route import ModelRoute
 from service.errors import PROBLEM_RESPONSES
 
@@ -24,7 +24,11 @@ register("language-model")(router)
 class NextWordRequest(Body):
     """Contexts to continue."""
 
-    context: Texts
+    model_config = examples(
+        {"context": "we had a very", "top_k": 5}, {"context": ["we had a", "I am"], "explain": True}
+    )
+
+    context: Annotated[Texts, Field(description="A text to continue, or a list of texts.")]
     top_k: Annotated[int, Field(ge=1, description="Words to return, at most the vocabulary's size.")] = 10
     explain: Annotated[bool, Field(description="Return the weight of each mixture component.")] = False
     truncate: Truncate = False
@@ -34,7 +38,12 @@ class NextWordRequest(Body):
 class ScoreRequest(Body):
     """Sentences to score."""
 
-    text: Texts
+    model_config = examples(
+        {"text": ["books can be outdated", "he goed home"]},
+        {"text": "we had a very good time", "explain": True, "top_k": 3},
+    )
+
+    text: Annotated[Texts, Field(description="A sentence, or a list of sentences.")]
     explain: Annotated[
         bool, Field(description="Return each token's rank, the entropy before it, and the most probable words instead.")
     ] = False
@@ -55,16 +64,22 @@ class Word(Result):
     """A word of the vocabulary, or the end of the sentence, which is spelled `</s>`."""
 
     word: str
+    """The word, or `</s>`."""
     probability: float
+    """Its probability, above 0."""
     log_probability: float
+    """Natural logarithm of the probability."""
     sentence_end: bool
+    """Whether it is the end of the sentence."""
 
 
 class ComponentWeight(Result):
     """Weight of one mixture component in this context."""
 
     kernel: str
+    """Name of the component's kernel."""
     weight: float
+    """Its weight, 0 to 1; the weights of all components sum to 1."""
 
 
 class NextWordResult(Result):
@@ -74,13 +89,17 @@ class NextWordResult(Result):
     """
 
     context: str
+    """The context as it was sent."""
     words: list[Word]
+    """The next words, most probable first."""
     unknown: Annotated[list[str], Field(description="Words of the context that are outside the vocabulary.")]
     unknown_probability: Annotated[
         float, Field(description="Probability of any word outside the vocabulary; with all words it sums to 1.")
     ]
     entropy: float
+    """Entropy of the whole distribution, in nats."""
     components: list[ComponentWeight] | None = None
+    """Weights of a mixture's components, with `explain`."""
 
 
 class NextWordResponse(Results[NextWordResult]):
@@ -91,9 +110,11 @@ class Token(Result):
     """One word of a scored text; the last is the sentence end."""
 
     word: str
+    """The word as the model reads it, or `</s>`."""
     log_probability: Annotated[Finite, Field(description="`null` where the probability is 0.")]
     unknown: Annotated[bool, Field(description="The word is outside the vocabulary.")]
     sentence_end: bool
+    """Whether it is the end of the sentence."""
 
 
 class ExplainedToken(Token):
@@ -101,7 +122,9 @@ class ExplainedToken(Token):
 
     rank: Annotated[int | None, Field(description="1 for the most probable word; `null` where the probability is 0.")]
     entropy: float
+    """Entropy of the distribution that the word is drawn from, in nats."""
     alternatives: list[Word]
+    """The most probable words at this position."""
 
 
 class ScoreResult(Result):
@@ -114,15 +137,20 @@ class ScoreResult(Result):
     """
 
     text: str
+    """The text as it was sent."""
     log_probability: Finite
+    """Natural logarithm of the probability of the text and its end; `null` where it is minus infinity."""
     perplexity: Finite
+    """Perplexity per token, the sentence end included; `null` where it is infinite."""
     tokens: Sequence[Token]
+    """The words of the text and the sentence end, in order."""
 
 
 class ExplainedScore(ScoreResult):
     """A score with the distribution that each word is drawn from."""
 
     tokens: Sequence[ExplainedToken]
+    """The words of the text and the sentence end, in order."""
 
 
 class ScoreResponse(Results[ScoreResult | ExplainedScore]):

@@ -8,7 +8,7 @@ from pydantic import Field
 from models.tasks.text_generation import GenerationQuery, Generator
 from service.api.answer import Answer, Result, Results
 from service.api.endpoint import answer, register
-from service.api.requests import Deadline, Priority
+from service.api.requests import Deadline, Priority, examples
 from service.api.route import ModelRoute
 from service.api.search import ScoredText, SearchBody
 from service.errors import PROBLEM_RESPONSES
@@ -22,6 +22,8 @@ register("text-generation")(router)
 class GenerateRequest(SearchBody):
     """Texts from which to generate others, such as summaries or questions, as the model was trained to."""
 
+    model_config = examples({"text": "The meeting is moved to Friday at ten.", "beam_size": 4, "max_output_tokens": 20})
+
     max_output_tokens: Annotated[
         int | None,
         Field(ge=1, description="Where an output that has not ended is cut off."),
@@ -32,7 +34,9 @@ class GenerateResult(Result):
     """The outputs for one text, best first."""
 
     text: str
+    """The text as it was sent."""
     outputs: list[ScoredText]
+    """The `n_best` outputs, best first."""
 
 
 class GenerateResponse(Results[GenerateResult]):

@@ -8,7 +8,7 @@ from pydantic import Field
 from models.tasks.translation import TranslationQuery, Translator
 from service.api.answer import Answer, Result, Results
 from service.api.endpoint import answer, register
-from service.api.requests import Deadline, Priority
+from service.api.requests import Deadline, Priority, examples
 from service.api.route import ModelRoute
 from service.api.search import ScoredText, SearchBody
 from service.errors import PROBLEM_RESPONSES
@@ -22,6 +22,10 @@ register("translation")(router)
 class TranslateRequest(SearchBody):
     """Texts to translate, sentence by sentence."""
 
+    model_config = examples(
+        {"text": "Guten Morgen!"}, {"text": ["Wo ist der Bahnhof?", "Ich habe Hunger."], "beam_size": 4, "n_best": 2}
+    )
+
     target_language: Annotated[
         str | None,
         Field(max_length=16, description="Code of the language to write; by default `languages.target` of the model."),
@@ -32,7 +36,9 @@ class TranslateResult(Result):
     """The translations of one text, best first."""
 
     text: str
+    """The text as it was sent."""
     translations: list[ScoredText]
+    """The `n_best` translations, best first."""
     low_confidence: Annotated[
         bool,
         Field(description="The best translation is likely to be poor: another language, or the model is not sure."),

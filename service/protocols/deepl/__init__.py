@@ -3,12 +3,12 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from starlette.responses import JSONResponse
 
 from models import QueryError
 from models.tasks.translation import Translation
-from service.api.requests import Text
+from service.api.requests import Texts
 from service.errors import Failure
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.languages import language_name, two_letters
@@ -40,12 +40,8 @@ _COUNT = "deepl_characters"
 router = APIRouter()
 
 
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
 class TranslateFields(Fields):
-    text: Annotated[list[Text], BeforeValidator(_as_list), Field(min_length=1, max_length=50)]
+    text: Annotated[Texts, Field(max_length=50)]
     target_lang: str
     source_lang: str | None = None
     formality: Literal["default", "prefer_more", "prefer_less"] = "default"

@@ -8,13 +8,13 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse
 
-from models import UnknownModelError
+from models import UnknownModelError, UnsuitableModelError
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
 from models.tasks.text_generation import Generation, GenerationQuery, Generator
 from service.api.answer import Answer
 from service.api.endpoint import answer
-from service.api.requests import Text, timeout_of
+from service.api.requests import OneOrSeveralTexts, timeout_of
 from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel, full_names, names_of
 from service.errors import Failure
@@ -22,6 +22,7 @@ from service.protocols.classifying import class_scores, classified
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.protocol import Protocol
 from service.protocols.translating import find_pair, translated
+from service.validation import errors_of
 
 __all__ = ["PROTOCOL"]
 
@@ -55,7 +56,7 @@ class GenerationParameters(Parameters):
 
 
 class InferenceFields(Fields):
-    inputs: Annotated[list[Text], Field(min_length=1)] | Text
+    inputs: OneOrSeveralTexts
     parameters: dict[str, Any] = Field(default_factory=dict)
     stream: Literal[False] = False
 
@@ -68,9 +69,7 @@ class InferenceFields(Fields):
         try:
             return model.model_validate(given)
         except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False, include_input=False)
-            wrong = [{**each, "loc": ("body", "parameters", *each["loc"])} for each in found]
-            raise RequestValidationError(wrong) from None
+            raise RequestValidationError(errors_of(error, "body", "parameters")) from None
 
 
 async def infer(request: Request) -> Response:
@@ -92,7 +91,11 @@ def _find(request: Request) -> ServedModel:
     if key is None:
         if not registry.served and not registry.ready:
             raise NotReady
-        raise UnknownModelError(name, full_names(fitting))
+        other = next((each for key, each in registry.served.items() if name in names_of(key)), None)
+        if other is None:
+            raise UnknownModelError(name, full_names(fitting))
+        offers, task = other.model.offers, other.manifest.task
+        raise UnsuitableModelError("this API", full_names(fitting), name, offers, task)
     return fitting[key]
 
 

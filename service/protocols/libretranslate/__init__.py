@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
 from models.tasks.translation import Translation
 from models.text.language import detected_languages
-from service.api.requests import Text
+from service.api.requests import OneOrSeveralTexts, Text
 from service.errors import Failure
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.languages import language_name, two_letters
@@ -31,7 +31,7 @@ router = APIRouter()
 
 
 class TranslateFields(Fields):
-    q: Annotated[list[Text], Field(min_length=1)] | Text
+    q: OneOrSeveralTexts
     source: str
     target: str
     format: Literal["text"] = "text"

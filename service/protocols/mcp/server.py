@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from service.errors import failure_of
 from service.protocols.mcp.tools import TOOLS
 from service.settings import Settings
+from service.validation import errors_of, named_sentence
 
 __all__ = ["allowed_origins", "session_manager"]
 
@@ -71,8 +72,8 @@ async def _call(context: Any, params: CallToolRequestParams) -> CallToolResult:
         arguments = tool.arguments.model_validate(params.arguments or {})
         content = await tool.run(request, arguments)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        return _failed(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        first = errors_of(error)[0]
+        return _failed(named_sentence(first, first["loc"]))
     except Exception as error:
         failure = failure_of(request, error)
         if failure is None:

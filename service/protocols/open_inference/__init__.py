@@ -116,11 +116,11 @@ async def infer(request: Request) -> Response:
 
 async def _parsed(request: Request, content: bytes) -> InferRequest:
     """Return the checked request; a large body is parsed on another thread. Raises the errors of `parse_request`."""
-    json_length = request.headers.get(_JSON_LENGTH)
+    json_length, most = request.headers.get(_JSON_LENGTH), request.app.state.settings.max_body_values
     if len(content) <= INLINE_BYTES:
-        return parse_request(content, json_length)
-    resources: Resources = request.app.state.resources
-    return await asyncio.get_running_loop().run_in_executor(resources.encoder, parse_request, content, json_length)
+        return parse_request(content, json_length, most)
+    encoder = request.app.state.resources.encoder
+    return await asyncio.get_running_loop().run_in_executor(encoder, parse_request, content, json_length, most)
 
 
 async def _content(request: Request) -> bytes:

@@ -45,9 +45,11 @@ class Call:
     priority: str | None
 
     def whole(self, name: str, default: int | None, least: int = 1) -> int | None:
-        """Return a parameter that is a whole number; raises `HTTPException` where it is none."""
-        value = self.parameters.get(name, default)
-        if value is not None and (type(value) is not int or value < least):
+        """Return a parameter that is a whole number, by default and for null another; raises `HTTPException`."""
+        value = self.parameters.get(name)
+        if value is None:
+            return default
+        if type(value) is not int or value < least:
             raise HTTPException(400, f"parameter {name} must be a whole number from {least} on")
         return value
 

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from models.backend import Array
 from service.api.body import checked_body
 from service.api.requests import Text
+from service.validation import named_sentence
 
 __all__ = [
     "INLINE_BYTES",
@@ -146,18 +147,17 @@ def _malformed(detail: str) -> HTTPException:
     return HTTPException(400, detail)
 
 
-def parse_request(content: bytes, json_length: str | None) -> InferRequest:
-    """Parse a body, of which the first `json_length` bytes are JSON; all without one.
+def parse_request(content: bytes, json_length: str | None, max_values: int) -> InferRequest:
+    """Parse a body, of which the first `json_length` bytes are JSON, with at most about `max_values` values.
 
-    Raises `HTTPException` with status 400 for whatever is wrong with it.
+    Without `json_length` all of it is JSON. Raises `HTTPException`: 413 for more values, 400 for what is wrong.
     """
     head, rest = _divided(content, json_length)
     try:
-        body = checked_body(_Body, bytes(head), "application/json")
+        body = checked_body(_Body, bytes(head), "application/json", max_values)
     except RequestValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"][1:])) or "body"
-        raise _malformed(f"{place}: {first.get('ctx', {}).get('error') or first['msg']}") from None
+        raise _malformed(named_sentence(first, first["loc"][1:] or ("body",))) from None
     inputs: dict[str, Tensor] = {}
     for given in body.inputs:
         if given.name in inputs:

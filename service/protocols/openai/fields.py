@@ -2,13 +2,14 @@
 
 import secrets
 from collections.abc import Sequence
+from itertools import chain
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from models import QueryError
 from models.text.limits import checked_text
-from service.api.requests import ModelName
+from service.api.requests import ModelName, types_of
 from service.protocols.fields import Fields
 
 __all__ = ["CompletionFields", "Prompt", "is_ids"]
@@ -30,7 +31,7 @@ _DEFAULTS = {
 
 def is_ids(value: object) -> bool:
     """Return whether a value is a list of token ids."""
-    return isinstance(value, list) and all(type(each) is int for each in value)
+    return isinstance(value, list) and types_of(value) <= {int}
 
 
 def _prompts(value: object) -> list[Prompt]:
@@ -40,9 +41,10 @@ def _prompts(value: object) -> list[Prompt]:
         raise ValueError(_FORMS)
     if is_ids(value):
         return [value]
-    if all(isinstance(each, str) for each in value):
-        return list(map(checked_text, value))
-    if all(map(is_ids, value)):
+    if types_of(value) == {str}:
+        checked_text("".join(value))
+        return value
+    if types_of(value) == {list} and types_of(chain.from_iterable(value)) <= {int}:
         return value
     raise ValueError(_FORMS)
 

@@ -58,8 +58,8 @@ async def detokenize(request: Request) -> Response:
     fields = await read_fields(request, DetokenizeFields)
     served = find(request, fields.model, "next-word", "text")
     model: Any = served.model
+    await reserve_results(request, len(fields.tokens), deadline_of(request, timeout_of(request)))
     words = model.spelled(fields.tokens)
-    await reserve_results(request, len(words), deadline_of(request, timeout_of(request)))
     return await json_response(request, lambda: {"prompt": " ".join(words)}, len(words))
 
 

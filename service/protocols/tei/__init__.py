@@ -1,14 +1,17 @@
 """Text Embeddings Inference's API for classifiers: `/predict` and `/info`."""
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import chain
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
+from pydantic import PlainValidator
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from models import QueryError
-from service.api.requests import Text
+from models.text.limits import checked_text
+from service.api.requests import types_of
 from service.engine.registry import Registry
 from service.engine.served_model import ServedModel
 from service.errors import Failure
@@ -19,14 +22,26 @@ from service.protocols.protocol import Protocol
 __all__ = ["PROTOCOL"]
 
 _TYPES = {400: "Empty", 429: "Overloaded", 503: "Unhealthy"}
-_VALIDATION = (404, 413, 415, 422)
+_VALIDATION = (404, 405, 413, 415, 422)
 _STATUSES = {500: 424, 504: 424}
 
 router = APIRouter()
 
 
+_FORMS = "must be a text, a text in a list, or a batch of lists of one text"
+
+
+def _forms(value: Any) -> Any:
+    entries: list[Any] = value if isinstance(value, list) else [value]
+    texts = list(chain.from_iterable(entries)) if types_of(entries) == {list} else entries
+    if not types_of(texts) <= {str}:
+        raise ValueError(_FORMS)
+    checked_text("".join(texts))
+    return value
+
+
 class PredictFields(Fields):
-    inputs: Text | list[Text] | list[list[Text]]
+    inputs: Annotated[Any, PlainValidator(_forms)]
     """A text, a text in a list, or a batch of lists of one text. Lists of two texts are pairs."""
     raw_scores: bool = False
     truncate: bool = False
@@ -52,10 +67,11 @@ def _texts(inputs: str | Sequence[str] | Sequence[Sequence[str]]) -> tuple[list[
     if isinstance(inputs, str):
         return [inputs], False
     batch = bool(inputs) and not isinstance(inputs[0], str)
-    entries = [list(each) for each in inputs] if batch else [list(inputs)]
-    if not all(entries):
+    entries = inputs if batch else [inputs]
+    lengths = set(map(len, entries))
+    if 0 in lengths:
         raise HTTPException(400, "`inputs` cannot be empty")
-    if any(len(each) > 1 for each in entries):
+    if lengths != {1}:
         raise QueryError("pairs of texts are not supported; a batch is a list of lists of one text: [[text], [text]]")
     return [str(each[0]) for each in entries], batch
 

@@ -1,17 +1,16 @@
 """The Python examples of docs/clients.md whose clients are here, as they stand there."""
 
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-DOCUMENT = (Path(__file__).parents[3] / "docs/clients.md").read_text(encoding="utf-8")
+from tests.docs.blocks import blocks
+
 EXAMPLES = [
-    code
-    for code in re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
-    if "tritonclient.grpc" in code or "mcp" in code
+    block.code
+    for block in blocks("docs/clients.md")
+    if block.language == "python" and ("tritonclient.grpc" in block.code or "mcp" in block.code)
 ]
 
 

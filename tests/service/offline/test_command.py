@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from service.offline.computing import WINDOW
+from service.offline.computing import FIRST_WINDOW, WINDOW
 
 
 def command(*arguments):
@@ -76,4 +76,25 @@ def test_an_interrupted_run_loses_and_doubles_no_line(tmp_path):
     with output.open("ab") as file:
         file.write(b'{"text": "i ha')
     assert run(*arguments, given=lines).returncode == 0
+    assert [line.split('"')[3] for line in output.read_text(encoding="utf-8").splitlines()] == texts
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("lines_before", [1, FIRST_WINDOW + 1, FIRST_WINDOW + WINDOW + 1])
+def test_a_run_that_is_ended_anywhere_goes_on(tmp_path, number, lines_before):
+    texts = [f"i have {number} books and {'very ' * (number % 5)}much time" for number in range(WINDOW + 1500)]
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+    output = tmp_path / "out.jsonl"
+    arguments = ("score", tmp_path / "in.txt", "--output", output, "--resume")
+    with subprocess.Popen(command(*arguments), stderr=subprocess.PIPE) as process:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not (output.exists() and output.read_bytes().count(b"\n") >= lines_before):
+            time.sleep(0.002)
+        process.send_signal(number)
+        process.stderr.read()
+    assert process.returncode in (0, 130, -number)
+    before = output.read_bytes()
+    assert before.count(b"\n") >= lines_before
+    assert run(*arguments).returncode == 0
+    assert output.read_bytes().startswith(before[: before.rindex(b"\n")])
     assert [line.split('"')[3] for line in output.read_text(encoding="utf-8").splitlines()] == texts

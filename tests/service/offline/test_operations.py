@@ -27,7 +27,8 @@ def test_a_result_has_cells_and_a_record(store, name, operation, method, text, l
     operation.query(model, text)
     shown = operation.shown(getattr(model, method)([text])[0])
     assert shown.cells[-1] == last
-    assert shown.record[next(key for key in ("text", "context") if key in shown.record)] == text
+    record = shown.record()
+    assert record[next(key for key in ("text", "context") if key in record)] == text
 
 
 def test_texts_of_no_class_are_said_to_be(store):

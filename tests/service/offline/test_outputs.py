@@ -7,7 +7,7 @@ import pytest
 from service.offline.options import FileOptions, UsageError
 from service.offline.outputs import Shown, line_of, opened_output
 
-SHOWN = Shown(("a\tb\nc\\", 0.123456, ""), {"text": "ü", "value": 0.5})
+SHOWN = Shown(("a\tb\nc\\", 0.123456, ""), lambda: {"text": "ü", "value": 0.5})
 
 
 def test_a_result_is_one_line():

@@ -36,7 +36,7 @@ def test_json_and_forms_say_the_same(client):
     assert client.post("/echo", json={"q": "ä", "other": 5}).json() == ["ä"]
     assert client.post("/echo", data={"q": "ä", "count": "2"}).json() == ["ä", "ä"]
     assert client.post("/echo", content="q=a&q=b&other=5", headers=FORM).json() == [["a", "b"]]
-    assert client.post("/echo", content="q=a&count=1&count=2", headers=FORM).json() == ["a", "a"]
+    assert client.post("/echo", content="q=a&count=1&count=2", headers=FORM).status_code == 400
 
 
 def test_large_answers_are_made_on_another_thread(client):

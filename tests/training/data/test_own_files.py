@@ -59,7 +59,7 @@ def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
         (b"", "it is empty"),
         (b"\tb", "the source is empty"),
         (b"a\t ", "the target is empty"),
-        (b"caf\xe9\tb", "byte 4 is not UTF-8"),
+        (b"caf\xe9\tb", "byte 4 is not UTF-8; data.files.encoding is for another encoding, such as cp1252"),
     ],
 )
 def test_a_wrong_line_is_named(line: bytes, said: str, tmp_path: Path) -> None:

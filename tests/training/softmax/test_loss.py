@@ -35,6 +35,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"sparse_k": 3},
     {"sparse_k": 3, "untied": 2},
     {"label_smoothing": 0.2, "variance_penalty": 0.3},
+    {"label_smoothing": 0.2, "sparse_k": 3},
 ]
 
 
@@ -110,6 +111,10 @@ def test_target_scores_by_hand() -> None:
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("kernels", LAYERS, ids=str)
 def test_value_and_all_gradients_equal_the_reference(kernels: list[KernelSpec], options: dict[str, Any]) -> None:
+    _compare_with_the_reference(kernels, options)
+
+
+def _compare_with_the_reference(kernels: list[KernelSpec], options: dict[str, Any]) -> None:
     layer, (hidden, target) = _layer(kernels, **options), _batch()
     inputs = (hidden, *layer.parameters())
     ours, plain = layer.loss(hidden, target), reference.losses(layer, hidden, target).sum()
@@ -117,6 +122,28 @@ def test_value_and_all_gradients_equal_the_reference(kernels: list[KernelSpec], 
     gradients = zip(torch.autograd.grad(ours, inputs), torch.autograd.grad(plain, inputs), strict=True)
     for gradient, expected in gradients:
         torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.usefixtures("chunks")
+@pytest.mark.parametrize("options", [{"sparse_k": 3}, {"sparse_k": 3, "untied": 2}], ids=str)
+@pytest.mark.parametrize("kernels", LAYERS, ids=str)
+def test_gradients_of_chosen_classes_alone_equal_the_reference(
+    kernels: list[KernelSpec], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.softmax.loss._FEW", 1)
+    monkeypatch.setattr("training.softmax.loss._GATHERED", 3 * 4 * D)  # 10 = 3 + 3 + 3 + 1 positions of 4 classes
+    monkeypatch.setattr("training.softmax.passes.ComponentPass.scores", None)  # a dense gradient would be an error
+    _compare_with_the_reference(kernels, options)
+
+
+def test_a_layer_of_few_classes_differentiates_all_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.softmax.passes.ComponentPass.backpropagate_chosen", None)
+    _compare_with_the_reference(["lin"], {"sparse_k": 3})
+
+
+def test_no_positions_have_no_loss() -> None:
+    layer, (hidden, target) = _layer(["lin"], classes=300, sparse_k=1), _batch(0)
+    assert layer.loss(hidden, target).item() == 0.0
 
 
 @pytest.mark.parametrize("options", [{}, {"untied": 2}, {"sparse_k": 3}, {"variance_penalty": 0.3}], ids=str)

@@ -113,7 +113,6 @@ def test_fresh_word_vectors_have_norm_one_on_average() -> None:
         ({"kernels": "mog", "hidden_size": 3}, "num_gaussians"),
         ({"sparse_k": 0}, "sparse_k"),
         ({"label_smoothing": 1.0}, "label_smoothing"),
-        ({"label_smoothing": 0.1, "sparse_k": 2}, "label_smoothing and sparse_k"),
         ({"untied": 0}, "untied"),
         ({"untied": "half"}, "untied"),
     ],

@@ -70,15 +70,6 @@ def test_wrong_label_smoothing_is_named(value: Any) -> None:
     assert [field for field, _ in _wrong(label_smoothing=value)] == ["label_smoothing"]
 
 
-def test_label_smoothing_and_sparse_k_exclude_each_other() -> None:
-    ((field, message),) = _wrong(sparse_k=3, label_smoothing=0.1)
-    assert field == "label_smoothing"
-    assert "label_smoothing cannot be combined with sparse_k" in message
-    with pytest.raises(ValueError, match="label_smoothing and sparse_k exclude each other"):
-        GeneralizedSoftmax(9, 4, sparse_k=3, label_smoothing=0.1)
-    assert OutputLayerSettings(sparse_k=3, label_smoothing=0).sparse_k == 3
-
-
 def test_a_wrong_kernel_is_the_only_error() -> None:
     """Whether it can be untied is not known then."""
     assert [field for field, _ in _wrong(kernels="sigmoid", untied=2, sparse_k=2)] == ["kernels"]

@@ -126,11 +126,24 @@ def test_gradients_equal_finite_differences(k: int) -> None:
     torch.autograd.gradcheck(lambda values: sparse_softmax_loss(values, torch.tensor([4, 100]), k), (scores,))
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_conventions_are_those_of_cross_entropy(reduction: Any) -> None:
+def test_conventions_are_those_of_cross_entropy(reduction: Any, smoothing: float) -> None:
     scores, target = _scores(4), torch.tensor([3, -100, 5, 299, 0])
-    ours = sparse_softmax_cross_entropy(scores, target, 300, reduction=reduction)
-    torch.testing.assert_close(ours, functional.cross_entropy(scores, target, reduction=reduction))
+    options = {"reduction": reduction, "label_smoothing": smoothing}
+    ours = sparse_softmax_cross_entropy(scores, target, 300, **options)
+    torch.testing.assert_close(ours, functional.cross_entropy(scores, target, **options))
+
+
+def test_label_smoothing_by_hand() -> None:
+    """Scores (3, 2, 0), k = 2, target 2, smoothing 0.3: log(e^3 + e^2) - 0.7 * 0 - 0.3 * 5 / 3."""
+    loss = sparse_softmax_cross_entropy(torch.tensor([[3.0, 2.0, 0.0]]), torch.tensor([2]), 2, label_smoothing=0.3)
+    assert loss.item() == pytest.approx(math.log(math.exp(3) + math.exp(2)) - 0.5)
+
+
+def test_bad_label_smoothing_is_named() -> None:
+    with pytest.raises(ValueError, match="label_smoothing"):
+        sparse_softmax_cross_entropy(_scores(), torch.arange(5), 5, label_smoothing=1.0)
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])

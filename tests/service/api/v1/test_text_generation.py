@@ -11,7 +11,7 @@ from service.app import create_app
 from service.settings import Settings
 
 WRONG_FIELDS = [
-    ({}, "text: Field required"),
+    ({}, "text: is missing"),
     ({"text": []}, "text: "),
     ({"text": ["a", 5]}, "text.1: "),
     ({"text": "\ud800"}, "text.0: the text holds half of a surrogate pair"),
@@ -25,7 +25,7 @@ WRONG_FIELDS = [
     ({"text": "a", "temperature": 0}, "temperature: "),
     ({"text": "a " * 20}, "the text has 22 tokens; the model's limit is 16"),
     ({"text": "word " * 10_000}, "characters; the model's limit is"),
-    ({"text": "a", "prompt": "b"}, "prompt: Extra inputs are not permitted"),
+    ({"text": "a", "prompt": "b"}, "prompt: unknown field; known: "),
 ]
 
 

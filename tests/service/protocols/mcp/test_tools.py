@@ -65,10 +65,10 @@ def test_languages(call):
     ("name", "arguments", "words"),
     [
         ("nope", {}, "unknown tool 'nope'; known tools: translate-text"),
-        ("classify", {}, "text: Field required"),
+        ("classify", {}, "text: is missing"),
         ("classify", {"text": "a", "top_k": 0}, "top_k"),
         ("classify", {"text": "a", "model": "nope"}, "unknown model 'nope'"),
-        ("classify", {"text": "a", "colour": 1}, "colour: Extra inputs"),
+        ("classify", {"text": "a", "colour": 1}, "colour: unknown field"),
         ("score", {"text": "a " * 5000}, "tokens"),
         ("translate-text", {"text": "a", "target_language": "fr"}, "no model translates to 'fr'"),
     ],

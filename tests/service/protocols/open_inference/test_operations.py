@@ -32,7 +32,9 @@ async def test_rows_without_all_classes_are_filled_up(monkeypatch):
         return SimpleNamespace(results=RAGGED)
 
     monkeypatch.setattr(operations, "answer", answered)
-    inputs = parse_request(b'{"inputs":[{"name":"text","shape":[2],"datatype":"BYTES","data":["a","b"]}]}', None).inputs
+    inputs = parse_request(
+        b'{"inputs":[{"name":"text","shape":[2],"datatype":"BYTES","data":["a","b"]}]}', None, 1000
+    ).inputs
     served = SimpleNamespace(key=("it", 1))
     call = Call(request=None, served=served, inputs=inputs, parameters={}, timeout_ms=None, priority=None)
     label, probability, outside = await OPERATIONS["classify"].run(call)

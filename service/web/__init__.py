@@ -1,0 +1,1 @@
+"""The pages of the service: the playground and the API reference."""

@@ -1,0 +1,94 @@
+// The classes of a text or an image, those of probability 0, and the threshold of texts that are of no class.
+
+import { html, useId, useState } from "../hooks.js";
+import { useAnswers } from "../answer.js";
+import { percent, plural } from "../format.js";
+import { Frame } from "../frame.js";
+import { Bar, Examples, Heads, ModelSelect, TextArea, chosen, modelId } from "../parts.js";
+
+export const title = "Classify";
+export const operation = "classify";
+export const defaults = { text: "book a table for two tomorrow", model: "" };
+
+const EXAMPLES = ["book a table for two tomorrow", "how do you say thank you in french", "what is on my to do list", "asdfghjkl"];
+const SHOWN = 8;
+const MOST = 1000; // classes that are asked for
+
+export function View({ fields, update, models }) {
+  const model = chosen(models, fields.model);
+  const [image, setImage] = useState("");
+  const images = model.reads === "image";
+  const top_k = Math.min(model.classes, MOST);
+  const input = images ? image && { image } : fields.text.trim() && { text: fields.text };
+  const calls = input ? [{ path: "v1/classify", body: { ...input, top_k, model: modelId(model) } }] : [];
+  const answers = useAnswers(calls, fields.text);
+  return html`<div class="input">
+      ${images
+        ? html`<${ImageFile} onChange=${setImage} />`
+        : html`<${TextArea} label="Text" value=${fields.text} rows=${2} onInput=${(text) => update({ text })} />
+            <${Examples} texts=${EXAMPLES} onPick=${(text) => update({ text })} />`}
+      <div class="controls"><${ModelSelect} models=${models} value=${modelId(model)} onChange=${(id) => update({ model: id })} /></div>
+    </div>
+    <${Frame} answers=${answers} summary=${summary}>${([{ results }]) => html`<${Classes} result=${results[0]} model=${model} asked=${top_k} />`}<//>`;
+}
+
+function ImageFile({ onChange }) {
+  const id = useId();
+  const read = async (event) => {
+    const [file] = event.target.files;
+    const bytes = file ? new Uint8Array(await file.arrayBuffer()) : [];
+    let text = "";
+    for (const byte of bytes) text += String.fromCharCode(byte);
+    onChange(btoa(text));
+  };
+  return html`<div class="field"><label for=${id}>Image, PNG or JPEG</label><input id=${id} type="file" accept="image/png,image/jpeg" onChange=${read} /></div>`;
+}
+
+function summary([{ results }]) {
+  const { labels, out_of_scope: outside } = results[0];
+  const best = labels.length ? `${labels[0].label}, ${percent(labels[0].probability)}` : "none";
+  return outside ? `Out of scope: likely to be of no class. Best class: ${best}.` : `Best class: ${best}.`;
+}
+
+function Classes({ result, model, asked }) {
+  const [all, setAll] = useState(false);
+  const { labels, out_of_scope: outside } = result;
+  const threshold = model.out_of_scope?.threshold ?? model.threshold;
+  const zeros = labels.length < asked ? model.classes - labels.length : 0;
+  const shown = all ? labels : labels.slice(0, SHOWN);
+  const rest = 1 - labels.reduce((sum, each) => sum + each.probability, 0);
+  return html`<figure>
+    <figcaption>${labels.length === model.classes ? "All classes" : `Classes with a probability above 0: ${labels.length} of ${model.classes}`}</figcaption>
+    <table class="bars">
+      <${Heads} names=${["Class", "Bar", "Probability"]} />
+      <tbody>
+        ${shown.map(({ label, probability }) => html`<tr key=${label}>
+          <th scope="row">${breakable(label)}</th>
+          <td class="wide"><${Bar} share=${probability} mark=${threshold ?? undefined} /></td>
+          <td class="number">${percent(probability)}</td>
+        </tr>`)}
+        ${model.out_of_scope && model.threshold === null && labels.length < asked && rest > 5e-5 && html`<tr class="muted"><th scope="row">of no class</th>
+          <td class="wide"><${Bar} share=${rest} /></td><td class="number">${percent(rest)}</td></tr>`}
+        ${zeros > 0 && html`<tr class="zero"><th scope="row">${plural(zeros, "other class")}</th>
+          <td class="wide"><span class="track empty" aria-hidden="true"></span></td><td class="number">exactly 0</td></tr>`}
+      </tbody>
+    </table>
+    ${labels.length > SHOWN && html`<button type="button" class="quiet" aria-expanded=${all ? "true" : "false"} onClick=${() => setAll(!all)}>
+      ${all ? "Show fewer" : `Show ${plural(labels.length - SHOWN, "more class")}`}</button>`}
+    ${zeros > 0 && html`<p class="hint">The sparse-softmax of this model keeps its best classes only; the others have probability 0, not a small one.</p>`}
+    <${Threshold} model=${model} outside=${outside} />
+  </figure>`;
+}
+
+// A label that may be broken after its underscores.
+const breakable = (label) => label.split(/(?<=_)/).map((part, place) => html`${place > 0 && html`<wbr />`}${part}`);
+
+function Threshold({ model, outside }) {
+  const rule = model.out_of_scope;
+  if (!rule) {
+    return model.threshold === null ? null : html`<p class="hint">Classes from ${percent(model.threshold)} on are predicted, and always the best one: the line in the bars.</p>`;
+  }
+  return html`<p class=${outside ? "warning" : "hint"}>${outside && html`<span aria-hidden="true">⚠ </span>`}
+    A text is out of scope where its best class is below ${percent(rule.threshold)}, the line in the bars: this one is ${outside ? "out of" : "in"} scope.
+    ${" "}On the validation split this rule finds ${percent(rule.detected)} of the texts out of scope and rejects ${percent(rule.rejected)} of those in scope.</p>`;
+}

@@ -1,0 +1,68 @@
+"""Tests of the progress of a run: the text, the time left of all epochs, and lines in a file."""
+
+import re
+import sys
+import time
+
+import pytest
+
+from training import progress
+from training.progress import RunProgress
+
+
+def _progress(lines: list[str], *, epoch: int = 0, batch: int = 0) -> RunProgress:
+    return RunProgress(lines.append, epochs=4, epoch_steps=1000, epoch=epoch, batch=batch)
+
+
+def test_the_time_left_is_that_of_all_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the steps in 30 s: nine times as much is left."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    shown = _progress([])
+    assert shown.text() == "epoch 1 of 4, step 0 of 4,000: reading data, at most unknown time left"
+    now = 130.0
+    shown.step(0, 400, 2.5, 1e-3)
+    assert shown.text() == "epoch 1 of 4, step 400 of 4,000: loss 2.500, lr 1.00e-03, at most 0:04:30 left"
+    shown.evaluating()
+    assert shown.text() == "epoch 1 of 4, step 400 of 4,000: evaluating, at most 0:04:30 left"
+
+
+def test_only_steps_of_this_session_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    shown = _progress([], epoch=2, batch=500)
+    shown.limit(200)
+    now = 10.0
+    shown.step(2, 600, 1.0, 1e-3)
+    assert shown.text().startswith("epoch 3 of 4, step 2,600 of 2,700: ")
+    assert shown.text().endswith("at most 0:00:10 left")
+
+
+def test_lines_are_printed_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+    lines: list[str] = []
+    shown = _progress(lines)
+    with shown.shown():
+        shown.step(1, 10, 3.0, 1e-3)
+        until = time.monotonic() + 10
+        while not lines and time.monotonic() < until:
+            time.sleep(0.01)
+    assert re.fullmatch(r"epoch 2 of 4, step 1,010 of 4,000: loss 3\.000, .* left", lines[0])
+    printed = len(lines)
+    time.sleep(0.05)
+    assert len(lines) == printed
+
+
+def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    lines: list[str] = []
+    shown = _progress(lines)
+    with shown.shown():
+        shown.step(1, 10, 3.0, 1e-3)
+        assert shown._bar is not None
+        (task,) = shown._bar.tasks
+        assert (task.completed, task.total) == (1010, 4000)
+        assert task.fields["text"] == shown.short_text()
+        assert shown.short_text().startswith("epoch 2/4, loss 3.000, lr 1.00e-03, at most ")
+        assert 15 + 1 + len(shown.short_text()) <= 80
+    assert lines == []

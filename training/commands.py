@@ -1,0 +1,295 @@
+"""The commands of `softserve-train`."""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import tyro
+from rich.console import Console
+
+from models.bundle.manifest import MANIFEST
+from models.errors import ModelError
+from models.store import load_bundle
+from training.analysis.cli import analyze
+from training.analysis.trials import best_as_yaml, short_names, trial_rows
+from training.checkpoint import RunDirectory
+from training.continuing import continued, edited_fields
+from training.data.corpora import CORPORA, download
+from training.data.image_corpora import IMAGE_CORPORA
+from training.distributed import joined
+from training.export.bundle import add_device_graphs, export_run
+from training.export.verify import ExportError
+from training.importing.command import import_model
+from training.interruption import Interrupted
+from training.loop import Trainer
+from training.output import console, print_lines
+from training.recipe import Recipe, RecipeError, load_recipe, parse_recipe
+from training.tasks.registry import TASKS
+from training.trained import choose_device, load_trained, open_task, start_run
+from training.tune import Search
+
+__all__ = ["ERRORS", "run_command"]
+
+ERRORS = (RecipeError, ModelError, ExportError, FloatingPointError, OSError, ValueError)
+"""Errors that are printed as one line."""
+
+app = tyro.extras.SubcommandApp()
+app.command(analyze, name="analyze", help="Analyses: kernels, mixtures, confusions of classes, searches, beams.")
+app.command(name="import")(import_model)
+
+Overrides = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PATH=VALUE")]
+
+DATA, RUNS = Path("data"), Path("runs")
+
+
+@app.command
+def run(
+    recipe: Annotated[Path, tyro.conf.Positional],
+    data_dir: Path = DATA,
+    runs: Path = RUNS,
+    device: str = "auto",
+    stop_after: int | None = None,
+    restart: bool = False,
+    threads: int | None = None,
+    overrides: Overrides = (),
+) -> int:
+    """Trains the model of a recipe, or resumes where an earlier session stopped.
+
+    SIGINT (Ctrl-C) and SIGTERM save a checkpoint. A run continues with a changed section `export`, more epochs or more
+    patience. On several cores or GPUs: torchrun --nproc-per-node N -m training.cli run ..., with the same loss curve.
+
+    Args:
+        recipe: YAML file, see training/recipes/.
+        data_dir: Directory that holds the corpora (`softserve-train corpora`).
+        runs: Parent of the run's directory, where checkpoints and TensorBoard events go.
+        device: auto, cpu, or a CUDA device such as cuda:0.
+        stop_after: End this session after so many steps; the next one resumes exactly there.
+        restart: Start over where the recipe changed since the run began.
+        threads: Threads that compute on the CPU, by default one for each core.
+        overrides: Field of the recipe and its value in YAML, such as loop.epochs=3; can be repeated.
+    """
+    _use_threads(threads)
+    settings = load_recipe(recipe, overrides).model_copy(update={"tune": None})  # `tune` is no part of a run
+    directory = RunDirectory(runs / settings.name)
+    with joined(choose_device(device)) as (group, own_device):
+        say = Console(quiet=not group.is_first, soft_wrap=True, markup=False, highlight=False).print
+        prepared = _prepared(settings, directory, data_dir, restart) if group.is_first else None
+        settings = group.from_first(prepared or settings)
+        if group.is_first:
+            directory.write_command(recipe, overrides)
+        if group.size > 1 and (reason := TASKS[settings.task].single_process) is not None:
+            raise ValueError(f"{settings.name} is trained by one process: {reason}")
+        torch.manual_seed(settings.seed)
+        task = open_task(settings, directory, data_dir, own_device)
+        if not group.is_first:  # the weights are the same, what dropout drops is not
+            torch.manual_seed(settings.seed + group.rank)
+        for note in settings.data.held_out_notes():
+            say(note)
+        parameters = sum(parameter.numel() for parameter in task.model.parameters())
+        count = task.model.output_layer.weight.shape[0]
+        say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {count} {task.outputs}")
+        progress = Trainer(task, directory, settings.loop, group).fit(say, stop_after)
+        if progress.best is not None:
+            say(f"best dev {task.metric} {progress.best.metric:.3f} after epoch {progress.best.epoch}")
+    return 0
+
+
+def _prepared(settings: Recipe, directory: RunDirectory, data_dir: Path, restart: bool) -> Recipe:
+    """Start a run directory where there is none to continue; return the recipe that the run has."""
+    if not directory.last.is_file() or restart:
+        console.print(f"{settings.name}: preparing the data")
+        start_run(settings, directory, data_dir)
+        return settings
+    settings, changes = continued(directory, settings)
+    for line in changes:
+        console.print(line)
+    directory.write_recipe(settings)
+    return settings
+
+
+def _note_edited(run: RunDirectory, overrides: Sequence[str] = ()) -> None:
+    if (line := edited_fields(run, overrides)) is not None:
+        console.print(line)
+
+
+def _use_threads(threads: int | None) -> None:
+    if threads is None:
+        return
+    if threads < 1:
+        raise ValueError(f"--threads must be at least 1, not {threads}")
+    torch.set_num_threads(threads)
+
+
+@app.command
+def evaluate(
+    what: Annotated[Path, tyro.conf.Positional],
+    data_dir: Path = DATA,
+    split: str = "test",
+    device: str = "auto",
+    graphs: Literal["cpu", "cuda"] = "cpu",
+    threads: int | None = None,
+) -> int:
+    """Measures a run's best checkpoint, or a bundle by the code that serves it: perplexity, BLEU, ROUGE or accuracy.
+
+    With `sparse_k`, the metrics are coverage, the share of tokens whose probability is not 0, and the
+    perplexity of those. A run has that of the plain softmax of the same scores too, to compare with other runs.
+
+    Args:
+        what: A run directory or a bundle directory.
+        data_dir: Directory that holds the corpora.
+        split: train, dev or test.
+        device: auto, cpu, or a CUDA device such as cuda:0.
+        graphs: With cuda, measure the graphs of a bundle that are for GPUs, on the CPU.
+        threads: Threads that compute on the CPU, by default one for each core.
+    """
+    _use_threads(threads)
+    if (what / MANIFEST).is_file():
+        model = load_bundle(what.resolve(), graphs=graphs, threads=threads)
+        recipe = parse_recipe(model.manifest.provenance.recipe)
+        lines = TASKS[recipe.task].exporter.report(model, recipe, split, data_dir)
+    else:
+        run = RunDirectory(what)
+        task = load_trained(run, data_dir, device)
+        _note_edited(run)
+        recipe, lines = task.recipe, task.report(split)
+    for line in lines:
+        console.print(f"{recipe.name} on {recipe.data.dataset(split)}, {split}: {line}")
+    return 0
+
+
+@app.command
+def export(
+    run_directory: Annotated[Path, tyro.conf.Positional],
+    output: Path,
+    data_dir: Path = DATA,
+    reference: tuple[str, ...] = (),
+    force: bool = False,
+    threads: int | None = None,
+    overrides: Overrides = (),
+) -> int:
+    """Writes a run's best checkpoint as a bundle: verified graphs, tokenizer, manifest, model card.
+
+    Args:
+        run_directory: A run directory that `run` wrote.
+        output: Model directory; the bundle goes to <output>/<name>/<version>/.
+        data_dir: Directory that holds the corpora, to measure quality on.
+        reference: Other models' values of the first metric for the model card, such as "Kneser-Ney 5-gram=45.2".
+        force: Replace a bundle of the same version.
+        threads: Threads that compute on the CPU, by default one for each core.
+        overrides: Field of the recipe's section export and its value, such as export.version=2; can be repeated.
+    """
+    _use_threads(threads)
+    references = dict(map(_reference, reference))
+    run = RunDirectory(run_directory)
+    _note_edited(run, overrides)
+    exported = export_run(run, output, data_dir, references=references, force=force, overrides=overrides)
+    for backend, difference in exported.differences.items():
+        console.print(f"{backend}: largest difference from eager {difference:.1e}")
+    for quality in exported.manifest.quality:
+        console.print(f"{quality.metric} on {quality.dataset}, {quality.split}: {quality.value:.3f}")
+    console.print(f"wrote {exported.path}")
+    if exported.int8 is not None:
+        console.print(exported.int8.advice())
+    return 0
+
+
+@app.command
+def device_graphs(bundle: Annotated[Path, tyro.conf.Positional], float16: bool = False) -> int:
+    """Adds the graphs for GPUs to a bundle that has none, or replaces them; weights and other graphs stay as they are.
+
+    Args:
+        bundle: A bundle directory.
+        float16: Multiply matrices in float16; measure the result with `evaluate --graphs cuda`.
+    """
+    files = add_device_graphs(bundle, float16=float16)
+    console.print(f"wrote {', '.join(files)}" if files else "GPUs run the graphs as they are")
+    return 0
+
+
+@app.command
+def corpora(fetch: str | None = None, data_dir: Path = DATA) -> int:
+    """Lists the corpora that recipes can name, tab-separated where the output is no terminal, or downloads one.
+
+    Args:
+        fetch: Name of a corpus to download into the data directory.
+        data_dir: Directory that holds the corpora.
+    """
+    if fetch is not None:
+        console.print(f"wrote {download(fetch, data_dir)}")
+        return 0
+    header = ("corpus", "columns", "licence", "models may be released", "homepage")
+    rows = [
+        (each.name, ", ".join(each.columns), each.licence, "yes" if each.release_allowed else "no", each.homepage)
+        for each in (*CORPORA.values(), *IMAGE_CORPORA.values())
+    ]
+    if not console.is_terminal:
+        print_lines(header, rows)
+        return 0
+    for name, columns, licence, released, homepage in rows:  # in lines of their own, for terminals of 80 columns
+        console.print(name, style="bold")
+        release = "models may be released" if released == "yes" else "models may not be released"
+        console.print(f"    columns {columns}; {licence}, {release}\n    {homepage}")
+    return 0
+
+
+@app.command
+def tune(
+    recipe: Annotated[Path, tyro.conf.Positional],
+    data_dir: Path = DATA,
+    runs: Path = RUNS,
+    device: str = "auto",
+    restart: bool = False,
+    threads: int | None = None,
+    overrides: Overrides = (),
+) -> int:
+    """Searches hyperparameters on the development set, as the recipe's section `tune` says, or goes on with a search.
+
+    Args:
+        recipe: YAML file with a section `tune`, see training/recipes/tune-log.yaml.
+        data_dir: Directory that holds the corpora (`softserve-train corpora`).
+        runs: Parent of the search's directory <name>-tune, where its study, trials, table and plot go.
+        device: auto, cpu, or a CUDA device such as cuda:0.
+        restart: Delete the results of an earlier search.
+        threads: Threads that compute on the CPU, by default one for each core.
+        overrides: Field of the recipe and its value in YAML, such as loop.epochs=3; can be repeated.
+    """
+    from training.analysis import plots
+
+    _use_threads(threads)
+    settings = load_recipe(recipe, overrides)
+    directory = runs / f"{settings.name}-tune"
+    if restart:
+        RunDirectory(directory).clear()
+    search = Search(settings, directory, data_dir, choose_device(device))
+    try:
+        search.run(console.print)
+    except Interrupted as error:
+        message = f"interrupted; the same command continues the search in {directory}, the trial from its start"
+        raise Interrupted(error.number, message) from None
+    results, paths, metric = search.results(), list(search.settings.parameters), search.metric
+    rows = trial_rows(results, paths, metric)
+    rows.show(f"{settings.name}: {len(results)} trials", short_names(paths))
+    table = rows.write_csv(directory / "trials.csv")
+    picture = plots.plot_trials(results, paths, metric, directory / "trials.png", maximize=search.maximize)
+    if results[0].failed or results[0].pruned:
+        console.print("no trial came to its end")
+        return 1
+    console.print(f"best dev {metric} {results[0].metric:.3f} in {directory / f'trial-{results[0].number}'}, with\n")
+    console.print(best_as_yaml(settings, results[0]))
+    console.print(f"wrote {table} and {picture}")
+    return 0
+
+
+def _reference(text: str) -> tuple[str, float]:
+    name, _, value = text.rpartition("=")
+    with contextlib.suppress(ValueError):
+        if name:
+            return name, float(value)
+    raise ValueError(f'--reference takes "name=value", not {text!r}')
+
+
+def run_command(description: str) -> int:
+    """Run the command that the arguments name; return the exit status."""
+    return int(app.cli(prog="softserve-train", description=description))

@@ -1,0 +1,90 @@
+"""The progress of a training run: a bar on a terminal, a line every half minute elsewhere."""
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+
+__all__ = ["RunProgress"]
+
+INTERVAL = 30.0
+"""Seconds between two lines."""
+
+
+class RunProgress:
+    """Shows epoch, step, loss, learning rate and the time that is left of the whole run, evaluations included.
+
+    The time is an upper bound: patience may end the run sooner. It is extrapolated from this session.
+    """
+
+    def __init__(self, report: Callable[[str], None], *, epochs: int, epoch_steps: int, epoch: int, batch: int) -> None:
+        """`epoch` and `batch` are the next ones, counted from 0; `epoch_steps` is the number of batches of an epoch."""
+        self._report = report
+        self._epochs, self._epoch_steps, self._total = epochs, epoch_steps, epochs * epoch_steps
+        self._epoch = epoch
+        self._first = self._done = epoch * epoch_steps + batch
+        self._started = time.monotonic()
+        self._now = "reading data"
+        self._bar: Bar | None = None
+
+    def limit(self, steps: int) -> None:
+        """Lower the number of steps of this session."""
+        self._total = min(self._total, self._first + steps)
+
+    def step(self, epoch: int, batch: int, loss: float, rate: float) -> None:
+        """Note a finished step: `batch` is how many batches of the epoch are done."""
+        self._epoch, self._done = epoch, epoch * self._epoch_steps + min(batch, self._epoch_steps)
+        self._now = f"loss {loss:.3f}, lr {rate:.2e}"
+        self._renew()
+
+    def evaluating(self) -> None:
+        """Note that the model is being evaluated."""
+        self._now = "evaluating"
+        self._renew()
+
+    def text(self) -> str:
+        """Return the line that is printed."""
+        return f"epoch {self._epoch_of(' of ')}, step {self._done:,} of {self._total:,}: {self._now}, {self._left()}"
+
+    def short_text(self) -> str:
+        """Return the text behind the bar, for terminals of 80 columns."""
+        return f"epoch {self._epoch_of('/')}, {self._now}, {self._left()}"
+
+    def _epoch_of(self, separator: str) -> str:
+        return f"{min(self._epoch + 1, self._epochs)}{separator}{self._epochs}"
+
+    def _left(self) -> str:
+        elapsed, done = time.monotonic() - self._started, self._done - self._first
+        left = timedelta(seconds=round(elapsed / done * (self._total - self._done))) if done else "unknown time"
+        return f"at most {left} left"
+
+    def _renew(self) -> None:
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=self._done, text=self.short_text())
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show the progress within the block."""
+        if sys.stdout.isatty():
+            with Bar(BarColumn(15), TextColumn("{task.fields[text]}"), transient=True) as self._bar:
+                self._bar.add_task("", total=self._total, completed=self._done, text=self.short_text())
+                yield
+            self._bar = None
+            return
+        ended = threading.Event()
+        thread = threading.Thread(target=self._print_lines, args=(ended,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _print_lines(self, ended: threading.Event) -> None:
+        while not ended.wait(INTERVAL):
+            self._report(self.text())
