@@ -34,6 +34,7 @@ _LONGEST = (
     "service/bench/test_load.py",
     "docs/test_bundled.py",
     "service/test_http_protocol.py",
+    "containers/test_proxies.py",
     "containers/test_helm.py",
 )
 """Files of 10 seconds and more; those that mostly wait are among those that compute."""

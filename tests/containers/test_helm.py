@@ -33,6 +33,7 @@ pytestmark = needs("helm_python", "kubernetes_validate")
 DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
 EXAMPLES = ("values-cpu.yaml", "values-gpu.yaml")
 KEY = "0123456789abcdef"
+RUNBOOK = "http://127.0.0.1:3000/d/softserve-runbook"
 
 
 def refused(values):
@@ -279,8 +280,10 @@ def test_keys_are_as_long_as_the_service_wants_them():
 
 def test_rules_and_dashboards_are_those_of_compose():
     objects = rendered(switched({"prometheusRule": True, "dashboards": True}))
-    groups = objects["PrometheusRule"]["spec"]["groups"]
-    assert [rule for group in groups for rule in group["rules"]] == rules("recording.yml") + rules("alerts.yml")
+    found = [rule for group in objects["PrometheusRule"]["spec"]["groups"] for rule in group["rules"]]
+    recorded = rules("objectives.yml") + rules("recording.yml")
+    alerts = json.dumps(rules("alerts.yml")).replace("{{ $externalLabels.runbook }}", RUNBOOK)
+    assert found == recorded + json.loads(alerts)
     dashboards = {path.name: json.loads(path.read_text()) for path in (DOCKER / "grafana/dashboards").glob("*.json")}
     assert {name: json.loads(text) for name, text in objects["ConfigMap"]["data"].items()} == dashboards
 

@@ -34,30 +34,26 @@ class Instances:
     def __init__(self, directory):
         self._directory = directory
         self.ports = [podman.free_port(), podman.free_port()]
-        self._running = {port: self._start(port, 0) for port in self.ports}
+        self._running = {port: self._start(port) for port in self.ports}
 
     def ready(self):
         return all(each.ready() for each in self._running.values())
 
-    def _start(self, port, number):
-        log = self._directory / f"{port}-{number}.log"
-        return Process(log, "--port", port, "--drain-delay", DELAY)
+    def _start(self, port):
+        return Process(self._directory / f"{port}.log", "--port", port, "--drain-delay", DELAY)
 
-    def restart(self, number):
+    def restart(self):
         """Restart each instance once the other is ready."""
         for port in self.ports:
             assert self._running[port].end() == 0
-            self._running[port] = self._start(port, number)
+            self._running[port] = self._start(port)
             wait_until(self._running[port].ready)
             time.sleep(2)  # in which proxies notice, as between two updates
 
-    def kill(self):
-        """Kill the first instance, and start it again."""
-        port = self.ports[0]
+    def kill(self, port):
+        """Kill an instance, and wait so that requests to it would fail."""
         self._running[port].end(signal.SIGKILL)
         time.sleep(3)
-        self._running[port] = self._start(port, "killed")
-        wait_until(self._running[port].ready)
 
     def stop(self):
         for each in self._running.values():
@@ -108,7 +104,7 @@ def restarted(instances, tmp_path_factory):
             port = stack.enter_context(proxy(name, instances.ports, tmp_path_factory.mktemp(name)))
             loads[name] = stack.enter_context(Load(port, clients=3))
         time.sleep(2)
-        instances.restart(1)
+        instances.restart()
     return loads
 
 
@@ -117,7 +113,7 @@ def assert_nothing_lost(load):
     print(f"\n{len(load.answered)} answers by status {statuses}, {len(load.lost)} lost")
     assert load.lost == []
     assert statuses.keys() <= {200, 404, 413, 422, 429}
-    assert statuses[200] > 50
+    assert statuses[200] > 20
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -132,14 +128,14 @@ def test_haproxy_loses_no_prediction_of_an_instance_that_is_killed(request, tmp_
         pytest.skip(missing("haproxy"))
     instances = request.getfixturevalue("instances")
     with proxy("haproxy", instances.ports, tmp_path) as port, Load(port, clients=3) as load:
-        time.sleep(1)
-        instances.kill()
+        time.sleep(2)
+        instances.kill(instances.ports[0])
     assert_nothing_lost(load)
 
 
 def test_a_load_notices_requests_that_are_lost(instances):
     """Without a proxy, a killed instance loses some: the tests above can fail."""
-    with Load(instances.ports[0], clients=3) as load:
+    with Load(instances.ports[1], clients=3) as load:
         time.sleep(1)
-        instances.kill()
+        instances.kill(instances.ports[1])
     assert load.lost

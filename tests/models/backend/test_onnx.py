@@ -278,6 +278,7 @@ def test_graphs_for_gpus_can_be_run_on_the_cpu(loaded):
 @pytest.mark.parametrize("device", ["cuda", "tensorrt"])
 def test_a_gpu_loads_the_graphs_for_gpus_and_operators_on_the_cpu_are_an_error(device, loaded, monkeypatch):
     """With sessions on the CPU in place of the GPU's: each operator is one that fell back."""
+    monkeypatch.setattr(onnx, "_has_tensorrt", lambda: True)
     monkeypatch.setattr(onnx, "_PROVIDERS", {device: "CPUExecutionProvider", "cuda": "CPUExecutionProvider"})
     with pytest.raises(UnsupportedDeviceError, match=rf"classify.cuda.onnx: {device} has no kernel for .*Gemm"):
         OnnxBackend(INTENTS, read_manifest(INTENTS), device=device)
