@@ -203,9 +203,14 @@ def test_without_a_key_file_there_is_no_administration(client, detail_of):
     assert not [path for path in client.get("/openapi.json").json()["paths"] if "admin" in path]
 
 
+def words_of(answer):
+    (result,) = answer.json()["results"]
+    return {each["word"]: each["probability"] for each in result["words"]}
+
+
 def test_reloads_under_traffic_lose_nothing(start):
     client = start(parallel_batches=3)
-    expected = ask(client).json()["results"]
+    expected = pytest.approx(words_of(ask(client)), rel=1e-4)  # rounding depends on the other texts of a batch
     stop, wrong = threading.Event(), []
 
     def visit():
@@ -213,7 +218,7 @@ def test_reloads_under_traffic_lose_nothing(start):
         while not stop.is_set():
             answer = ask(client)
             count += 1
-            if answer.status_code != 200 or answer.json()["results"] != expected:
+            if answer.status_code != 200 or words_of(answer) != expected:
                 wrong.append(answer.text)
             time.sleep(0.01)  # so that loading has a processor
         return count

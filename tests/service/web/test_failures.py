@@ -39,10 +39,10 @@ def test_a_request_is_aborted_when_its_input_changes(playground, gated, gate, wa
         field.fill("the new")
     assert aborted.value.post_data_json["context"][-1] == "the old"
     assert aborted.value.failure == "net::ERR_ABORTED"
+    wait_until(lambda: metric(server, "softserve_requests_total", status="499") == 1)
     gate.opened.set()
     expect(opened.page.locator(".step .after")).to_have_text(["start", "the", "new"])
     assert [each["context"][-1] for each in opened.posts] == ["the", "the old", "the new"]
-    wait_until(lambda: metric(server, "softserve_requests_total", status="499") == 1)
 
 
 def test_an_overloaded_server_is_said_and_asked_again(playground, gated, gate, wait_until, metric):
