@@ -71,7 +71,7 @@ def sentence(error: Mapping[str, Any]) -> str:
     if "expected" in context:
         for name, spelling in _JSON_NAMES.items():
             text = text.replace(name, spelling)
-    return f"{text}; known: {', '.join(context['known'])}" if "known" in context else text
+    return f"{text} (known: {', '.join(context['known'])})" if "known" in context else text
 
 
 def shown_name(name: str) -> str:

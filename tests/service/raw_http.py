@@ -21,7 +21,7 @@ class App:
     """`/echo` tells the length of its body, `/gate` waits for the gate, `/large` is large, `/early` reads no body."""
 
     def __init__(self, settings):
-        self.state = SimpleNamespace(metrics=Metrics())
+        self.state = SimpleNamespace(metrics=Metrics(), registry=SimpleNamespace(draining=False))
         self.gate, self.started, self.seen, self.trailers = threading.Event(), [], [], None
         self._stack = RequestMiddleware(
             self._answer,

@@ -79,8 +79,10 @@ def test_an_interrupted_run_loses_and_doubles_no_line(tmp_path):
     assert [line.split('"')[3] for line in output.read_text(encoding="utf-8").splitlines()] == texts
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("lines_before", [1, FIRST_WINDOW + 1, FIRST_WINDOW + WINDOW + 1])
+@pytest.mark.parametrize(
+    ("number", "lines_before"),
+    [(signal.SIGINT, FIRST_WINDOW + 1), (signal.SIGKILL, 1), (signal.SIGKILL, FIRST_WINDOW + WINDOW + 1)],
+)
 def test_a_run_that_is_ended_anywhere_goes_on(tmp_path, number, lines_before):
     texts = [f"i have {number} books and {'very ' * (number % 5)}much time" for number in range(WINDOW + 1500)]
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))

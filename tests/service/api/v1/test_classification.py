@@ -23,7 +23,7 @@ WRONG_FIELDS = [
     ({"text": "walk", "top_k": True}, "top_k: "),
     ({"text": "walk", "truncate": "no"}, "truncate: "),
     ({"text": "walk", "image": ""}, "give either text or image"),
-    ({"text": "walk", "context": "a"}, "context: unknown field; known: "),
+    ({"text": "walk", "context": "a"}, "context: unknown field (known: "),
     ({"text": "walk", "model": 5}, "model: "),
 ]
 

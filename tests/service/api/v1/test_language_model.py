@@ -56,7 +56,7 @@ WRONG_FIELDS = [
     ({"context": "a", "top_k": float("nan")}, "top_k: "),
     ({"context": "a", "explain": "yes"}, "explain: "),
     ({"context": "a", "truncate": 1}, "truncate: "),
-    ({"context": "a", "topk": 5}, "topk: unknown field; known: "),
+    ({"context": "a", "topk": 5}, "topk: unknown field (known: "),
     ({"context": "a", "text": "a"}, "text: "),
 ]
 

@@ -25,7 +25,7 @@ WRONG_FIELDS = [
     ({"text": "a", "temperature": 0}, "temperature: "),
     ({"text": "a " * 20}, "the text has 22 tokens; the model's limit is 16"),
     ({"text": "word " * 10_000}, "characters; the model's limit is"),
-    ({"text": "a", "prompt": "b"}, "prompt: unknown field; known: "),
+    ({"text": "a", "prompt": "b"}, "prompt: unknown field (known: "),
 ]
 
 

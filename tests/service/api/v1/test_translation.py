@@ -44,8 +44,8 @@ WRONG_FIELDS = [
     ({"text": "a", "sparse": 1}, "sparse: "),
     ({"text": "a", "truncate": "no"}, "truncate: "),
     ({"text": "a", "model": 5}, "model: "),
-    ({"text": "a", "beam": 5}, "beam: unknown field; known: "),
-    ({"text": "a", "context": "a"}, "context: unknown field; known: "),
+    ({"text": "a", "beam": 5}, "beam: unknown field (known: "),
+    ({"text": "a", "context": "a"}, "context: unknown field (known: "),
 ]
 
 
