@@ -77,7 +77,7 @@ def test_refusals_are_in_its_form(address):
         assert status == 400
         assert "translate" not in error
     status, error = refusal(lambda: urllib.request.urlopen(f"{address}/translate"))
-    assert (status, error) == (405, "Method Not Allowed")
+    assert (status, error) == (405, "/translate is served with POST, not with GET")
 
 
 def test_its_page_finds_its_settings(address):

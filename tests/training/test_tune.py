@@ -197,15 +197,14 @@ def test_a_grid_is_every_combination_once(open_search: OpenSearch, script: Calla
 
 
 def test_the_output_layer_can_be_searched(open_search: OpenSearch, script: Callable[..., type[Scripted]]) -> None:
-    """Values of several kinds in one list; label smoothing excludes sparse_k, and only those trials fail."""
+    """Values of several kinds in one list."""
     scripted = script(_rate)
     parameters = {K: [None, 5], "output_layer.untied": [None, 2, "full"], "output_layer.label_smoothing": [0, 0.1]}
     search = open_search(parameters, kernels="2*log")
     search.run(_silent)
     results = search.results()
-    failed = [result.values for result in results if result.failed]
     assert len(results) == 12
-    assert [(values[K], values["output_layer.label_smoothing"]) for values in failed] == [(5, 0.1)] * 3
+    assert not any(result.failed for result in results)
     layers = [recipe.output_layer for recipe in scripted.trained]
     assert {(layer.sparse_k, layer.untied) for layer in layers} == {
         (k, u) for k in (None, 5) for u in (None, 2, "full")
