@@ -4,6 +4,7 @@ uvicorn's protocol bounds none of these: a client could hold connections open, a
 headers slowly or not at all, by headers, trailers or a pipeline of any length, or by not reading its answers.
 """
 
+import time
 from collections import deque
 from typing import Any, NoReturn
 
@@ -25,6 +26,8 @@ MAX_WAITING_REQUESTS = 8
 MAX_WAITING_BYTES = 64 << 10
 """Bytes of these requests, headers and bodies."""
 
+_TURN = 0.02
+"""Seconds of parsing after which the event loop does other work first: a read may hold tens of thousands of chunks."""
 _PIECE = 16 << 10
 """Bytes that are parsed at once. The parser says nothing of a header before its end, so that up to as many more than
 `MAX_HEAD_BYTES` may be held."""
@@ -44,6 +47,8 @@ class BoundedProtocol(TimedProtocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self._unparsed: deque[memoryview] = deque()
+        self._parsing = False
         self._head_bytes = self._unseen_bytes = 0
         self._called = False  # whether the parser has called back since data was last given to it
         self._refusal: tuple[int, str] | None = None
@@ -59,12 +64,27 @@ class BoundedProtocol(TimedProtocol):
         self._unset_keepalive_if_required()
         if not self._in_body and self._head_deadline == NEVER and not self._busy:
             self._await_head()
-        if len(data) <= _PIECE:
+        if len(data) <= _PIECE and not self._unparsed:
             self._feed(data)
             return
         view = memoryview(data)
-        for start in range(0, len(data), _PIECE):
-            self._feed(view[start : start + _PIECE])
+        self._unparsed.extend(view[start : start + _PIECE] for start in range(0, len(data), _PIECE))
+        if not self._parsing:
+            self._parse()
+
+    def _parse(self) -> None:
+        """Parse what was received; after a while in a later turn of the event loop, in which nothing more is read."""
+        self._parsing, deadline = False, time.monotonic() + _TURN
+        while self._unparsed and time.monotonic() < deadline:
+            self._feed(self._unparsed.popleft())
+        if self.transport.is_closing():
+            self._unparsed.clear()
+        elif self._unparsed:
+            self._parsing = True
+            self.transport.pause_reading()
+            self.loop.call_soon(self._parse)
+        elif not self.flow.read_paused:
+            self.transport.resume_reading()
 
     def _feed(self, data: bytes | memoryview) -> None:
         if self._discarding:
