@@ -59,6 +59,7 @@ check: .venv/.test  ## Lint, formatting, types, docs, Dockerfile, compose.yaml, 
 	@command -v amtool >/dev/null || { echo "amtool is not installed: alertmanager.yml is not checked"; exit 0; }; \
 		amtool check-config docker/alertmanager/alertmanager.yml
 	@command -v haproxy >/dev/null || { echo "haproxy is not installed: haproxy.cfg is not checked"; exit 0; }; \
+		SOFTSERVE_BIND=127.0.0.1:8080 SOFTSERVE_ONE=127.0.0.1:8001 SOFTSERVE_TWO=127.0.0.1:8002 \
 		haproxy -c -f docker/haproxy/haproxy.cfg
 
 docs: .venv/.test  ## Update the reference pages, and build the site into build/docs/site.
