@@ -66,10 +66,11 @@ def _ensure(
     image: str, stand_in: str, directory: Path, packages: str, hooks: Sequence[str], changes: Sequence[str]
 ) -> str:
     name = _STAND_IN + stand_in
-    if _succeeds("podman", "image", "exists", image) or _succeeds("podman", "pull", "--quiet", image):
+    for present in (image, name):
+        if _succeeds("podman", "image", "exists", present):
+            return present
+    if _succeeds("podman", "pull", "--quiet", image):
         return image
-    if _succeeds("podman", "image", "exists", name):
-        return name
     archive = directory / "image.tar"
     without = [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("doc", "locale", "man")]
     hooked = [f"--customize-hook={hook}" for hook in hooks]
