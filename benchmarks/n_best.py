@@ -12,6 +12,7 @@ import random
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import tyro
@@ -37,6 +38,9 @@ class CountingBackend:
 
     def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> Resident:
         return self._backend.resident(graph, state, constants)
+
+    def concurrently(self) -> AbstractContextManager[None]:
+        return self._backend.concurrently()
 
 
 def main(

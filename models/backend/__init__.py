@@ -1,6 +1,7 @@
 """Backends: named arrays in, named arrays out, whatever computes them."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
@@ -25,6 +26,10 @@ class Backend(Protocol):
 
     def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "Resident":
         """Keep inputs of a graph on its device; every run overwrites `state` by the outputs `new_<name>`."""
+        ...
+
+    def concurrently(self) -> AbstractContextManager[None]:
+        """Run graphs within the context as if another run were in progress, e.g. to warm up for that."""
         ...
 
 

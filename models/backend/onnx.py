@@ -197,6 +197,16 @@ class OnnxBackend:
             with self._count:
                 self._running -= 1
 
+    @contextlib.contextmanager
+    def concurrently(self) -> Iterator[None]:
+        with self._count:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._count:
+                self._running -= 1
+
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         with self._session(graph) as session:
             results: list[Array] = self._memory.run(session, inputs, outputs)

@@ -1,6 +1,8 @@
 """The TorchScript backend. The only place outside `training` that imports torch."""
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
@@ -77,6 +79,9 @@ class TorchScriptBackend:
         tensor = torch.from_numpy(inputs[name]) if inputs[name].ndim else torch.tensor(inputs[name].item())
         # Packing sequences needs their lengths on the host.
         return tensor if name == "lengths" else tensor.to(self.device)
+
+    def concurrently(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()  # one module, whatever runs beside it
 
     def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "TorchScriptResident":
         return TorchScriptResident(self, graph, state, constants)

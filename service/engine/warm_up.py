@@ -37,8 +37,10 @@ def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -
                     if samples and not model.continuous and _expected(samples, count, length) > _LONGEST:
                         continue
                     samples += _measured(model, operation, count, length)
-                    if count <= _COUNT:
-                        list(pool.map(_compute, *([each] * concurrent for each in (model, operation, count, length))))
+                    if count <= _COUNT and concurrent:
+                        batch = model, operation, count, length
+                        with model.backend.concurrently():
+                            list(pool.map(_compute, *([each] * concurrent for each in batch)))
             measured[operation] = samples
     return measured
 

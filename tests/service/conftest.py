@@ -180,8 +180,8 @@ def metric() -> Callable[..., float]:
 def start(tmp_path):
     started = []
 
-    def call(*arguments):
-        started.append(Process(tmp_path / f"log-{len(started)}", *arguments))
+    def call(*arguments, **options):
+        started.append(Process(tmp_path / f"log-{len(started)}", *arguments, **options))
         return started[-1]
 
     yield call

@@ -18,9 +18,11 @@ class Process:
 
     root = ROOT
 
-    def __init__(self, log, *arguments, python=sys.executable):
+    def __init__(self, log, *arguments, python=sys.executable, before=""):
+        """Start it; `before` is Python code that the process runs first."""
         self.log, self.python = log, python
-        command = [python, "-m", "service.cli", "serve", "--port", "0", "--threads", "1", *map(str, arguments)]
+        run = ["-c", f"{before}\nfrom service.cli import main\nmain()"] if before else ["-m", "service.cli"]
+        command = [python, *run, "serve", "--port", "0", "--threads", "1", *map(str, arguments)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SOFTSERVE_")}
         with log.open("wb") as output:
             self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)

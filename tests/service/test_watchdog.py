@@ -23,6 +23,15 @@ async def main():
 asyncio.run(main())
 """
 
+_HANG_AT_SIGNAL = """
+import signal, time
+
+def hang(*_):
+    time.sleep(600)
+
+signal.signal(signal.SIGUSR1, hang)
+"""
+
 
 @pytest.mark.parametrize(
     "hang",
@@ -42,13 +51,12 @@ def test_a_hang_ends_the_process_with_the_stacks_of_its_threads(hang):
 
 
 def test_a_service_whose_event_loop_does_not_run_ends(start, wait_until):
-    process = start("--models", "next-word", "--hang-timeout", "5")
+    process = start("--models", "next-word", "--hang-timeout", "5", before=_HANG_AT_SIGNAL)
     wait_until(process.ready)
-    process.process.send_signal(signal.SIGSTOP)
-    time.sleep(6)
-    process.process.send_signal(signal.SIGCONT)
-    assert process.process.wait(20) == 1
+    process.process.send_signal(signal.SIGUSR1)
+    assert process.process.wait(30) == 1
     assert "Timeout (0:00:05" in process.text
+    assert " in hang\n" in process.text
 
 
 def test_a_service_that_runs_does_not_end_before_it_is_told(start, wait_until):

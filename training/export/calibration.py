@@ -1,5 +1,6 @@
 """Ranges of activations, observed while a model works: what static quantization needs to know."""
 
+import contextlib
 import copy
 from collections.abc import Mapping, Sequence
 
@@ -50,6 +51,9 @@ class RangeRecorder:
     def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> Resident:
         # It works with any backend: it calls `run` alone.
         return TorchScriptResident(self, graph, state, constants)  # type: ignore[arg-type]
+
+    def concurrently(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def ranges(self, graph: str) -> dict[str, tuple[float, float]]:
         """Return the least and the largest value of each input of a graph's matrix products.
