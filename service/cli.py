@@ -5,6 +5,7 @@ Exit status: 0, 1 where something failed, 2 for wrong usage, 130 where it was in
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from importlib import metadata
@@ -20,7 +21,7 @@ from models.store import BUNDLED
 from service.offline.model_list import models, print_bundle
 from service.offline.options import UsageError
 
-__all__ = ["caused_by_interrupt", "main"]
+__all__ = ["main"]
 
 Command = Callable[..., int]
 
@@ -48,6 +49,13 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"softserve {metadata.version('softserve')}")
         sys.exit(0)
+    interrupts: list[int] = []
+
+    def interrupt(number: int, _: object) -> NoReturn:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
         sys.exit(_run(sys.argv[1:]))
     except UsageError as error:
@@ -59,7 +67,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:
-        if caused_by_interrupt(error):
+        if interrupts:  # pydantic makes an error of its own of a KeyboardInterrupt
             _end_interrupted()
         if (message := _message_of(error)) is None:
             raise
@@ -75,13 +83,6 @@ def _message_of(error: Exception) -> str | None:
     if isinstance(error, ValidationError):
         return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
     return str(error) if isinstance(error, (ModelError, KeyFileError, OSError, SettingsError)) else None
-
-
-def caused_by_interrupt(error: BaseException | None) -> bool:
-    """Return whether a library made an error of its own of a `KeyboardInterrupt`, as pydantic does."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def _end_interrupted() -> NoReturn:
@@ -123,6 +124,7 @@ _COMMANDS: Mapping[str, Callable[[], Command]] = {
     "models": lambda: models,
     "inspect": lambda: inspect,
     "bench": _imported("service.bench.command", "bench"),
+    "ray": _imported("service.deploy.command", "ray"),
 }
 """Loads the function of each command. To import the server takes longer than many a command without one."""
 
