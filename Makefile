@@ -7,6 +7,7 @@ DATA ?= data
 ALONE := tests/service/hostile tests/benchmarks/test_hostile.py
 CLIENTS := tests/clients/packages
 CLIENTS_PYTEST = .venv-clients/bin/pytest -c $(CLIENTS)/pytest.ini --rootdir $(CLIENTS) --confcutdir $(CLIENTS)
+RAY := tests/deploy/ray
 TEST_PROCESSES ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 1) + 1)))
 
 BIN := .venv/bin
@@ -19,7 +20,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotat
 WHEELS_ARM64 := $(BIN)/uv pip install --no-config --quiet --dry-run --target /nonexistent --no-deps --require-hashes \
 	--only-binary :all: --python-version 3.11 --python-platform aarch64-manylinux_2_36
 
-.PHONY: serve test test-clients test-gpu test-containers check docs bench lock clean
+.PHONY: serve test test-clients test-ray test-gpu test-containers check docs bench lock clean
 
 serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 	@exec $(BIN)/softserve serve --host $(HOST) --port $(PORT)
@@ -35,6 +36,9 @@ test-clients: .venv/.test .venv-clients/.test  ## Run the tests of clients that 
 	@export SERVER_PYTHON=$(abspath $(BIN)/python) && set -x && \
 	$(CLIENTS_PYTEST) $(CLIENTS) --ignore-glob '$(abspath $(CLIENTS))/test_kserve*.py' && \
 	$(CLIENTS_PYTEST) $(CLIENTS)/test_kserve*.py
+
+test-ray: .venv-ray/.test  ## Run the tests of Ray Serve; those of two nodes need root and network namespaces.
+	.venv-ray/bin/pytest -c $(RAY)/pytest.ini --rootdir $(RAY) --confcutdir $(RAY) $(RAY)
 
 test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail without one.
 	SOFTSERVE_REQUIRE_GPU=1 .venv-gpu/bin/pytest tests/models/test_devices.py tests/training/test_devices.py
@@ -77,7 +81,7 @@ lock: .venv/.containers  ## Update the locked requirements of the images after a
 	for image in cpu gpu build; do $(WHEELS_ARM64) --requirement docker/requirements-$$image.txt || exit 1; done
 
 clean:  ## Remove the virtual environment and caches.
-	rm -rf build .venv .venv-clients .venv-gpu .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build .venv .venv-clients .venv-ray .venv-gpu .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -96,6 +100,12 @@ clean:  ## Remove the virtual environment and caches.
 	@echo "Installing the clients into .venv-clients, once; 1 GB ..."
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/pip install --disable-pip-version-check --quiet --requirement $<
+	@touch $@
+
+.venv-ray/.test: pyproject.toml constraints.txt
+	@echo "Installing Ray Serve into .venv-ray, once; 500 MB ..."
+	$(PYTHON) -m venv .venv-ray
+	.venv-ray/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[ray]' pytest httpx2
 	@touch $@
 
 # onnxruntime and onnxruntime-gpu install the same module and exclude each other.

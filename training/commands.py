@@ -28,7 +28,7 @@ from training.output import console, print_lines
 from training.recipe import Recipe, RecipeError, load_recipe, parse_recipe
 from training.tasks.registry import TASKS
 from training.trained import choose_device, load_trained, open_task, start_run
-from training.tune import Search
+from training.tune import Search, clear_search
 
 __all__ = ["ERRORS", "run_command"]
 
@@ -246,6 +246,8 @@ def tune(
 ) -> int:
     """Searches hyperparameters on the development set, as the recipe's section `tune` says, or goes on with a search.
 
+    The same command in several processes shares the trials of one search among them.
+
     Args:
         recipe: YAML file with a section `tune`, see training/recipes/tune-log.yaml.
         data_dir: Directory that holds the corpora (`softserve-train corpora`).
@@ -261,7 +263,7 @@ def tune(
     settings = load_recipe(recipe, overrides)
     directory = runs / f"{settings.name}-tune"
     if restart:
-        RunDirectory(directory).clear()
+        clear_search(directory)
     search = Search(settings, directory, data_dir, choose_device(device))
     try:
         search.run(console.print)

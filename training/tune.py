@@ -5,9 +5,10 @@ import fcntl
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import optuna
 import torch
@@ -20,9 +21,12 @@ from training.recipe import Range, Recipe, TuneSettings, Value, is_number
 from training.tasks.registry import TASKS
 from training.trained import open_task, start_run
 
-__all__ = ["Search", "TrialResult"]
+__all__ = ["Search", "TrialResult", "clear_search"]
 
 _FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+_SEARCHING = "searching.lock"
+"""Locked, shared, by every process that searches."""
+_EXCLUSIVE_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
 _PRUNING_STARTS_AFTER = 3
 """Complete trials before the median means something."""
 
@@ -57,7 +61,7 @@ class Search:
 
     Opening a directory again goes on with its search. Finished trials are kept, and grid points among them are
     not repeated; one that was interrupted counts as failed and is tried again, from its start. Lists in a grid may grow
-    between two calls, and so may ranges and `trials`.
+    between two calls, and so may ranges and `trials`. Several processes can search in one directory at once.
     """
 
     def __init__(self, recipe: Recipe, directory: Path, data_dir: Path, device: torch.device) -> None:
@@ -99,19 +103,39 @@ class Search:
                     ) from error
 
     def run(self, report: Callable[[str], None] = print) -> None:
-        """Train the trials that are left."""
-        with _only_one(self.directory):
-            for stale in self.study.get_trials(states=(TrialState.RUNNING,)):
-                self._retry(stale, report)
-            while self._prepare_next():
-                trial = self.study.ask(self._space)
-                values = self._values(trial.params)
-                report(f"trial {trial.number}: " + ", ".join(f"{path} = {value}" for path, value in values.items()))
-                try:
-                    self._train(trial, values, report)
-                except BaseException:
-                    self._retry(trial, report)
-                    raise
+        """Train the trials that are left, besides those that other processes train."""
+        with _lock(self.directory / _SEARCHING, fcntl.LOCK_SH):
+            while (begun := self._begin(report)) is not None:
+                trial, lock = begun
+                with lock:
+                    values = self._values(trial.params)
+                    report(f"trial {trial.number}: " + ", ".join(f"{path} = {value}" for path, value in values.items()))
+                    try:
+                        self._train(trial, values, report)
+                    except BaseException:
+                        with self._alone():
+                            self._retry(trial, report)
+                        raise
+                    finally:
+                        self._lock_file(trial.number).unlink()
+
+    def _begin(self, report: Callable[[str], None]) -> tuple[optuna.Trial, IO[str]] | None:
+        """Return the next trial and the lock that its process holds; None where none is left."""
+        with self._alone():
+            for running in self.study.get_trials(states=(TrialState.RUNNING,)):
+                with contextlib.suppress(BlockingIOError), _lock(self._lock_file(running.number), _EXCLUSIVE_NOW):
+                    self._retry(running, report)  # nobody holds its lock: its process has ended
+            if not self._prepare_next():
+                return None
+            trial = self.study.ask(self._space)
+            return trial, _lock(self._lock_file(trial.number), _EXCLUSIVE_NOW)
+
+    def _lock_file(self, number: int) -> Path:
+        return self.directory / f"trial-{number}.lock"
+
+    def _alone(self) -> IO[str]:
+        """Return a lock under which one process at a time begins and ends trials."""
+        return _lock(self.directory / "lock", fcntl.LOCK_EX)
 
     def _retry(self, trial: optuna.Trial | FrozenTrial, report: Callable[[str], None]) -> None:
         """Ends an interrupted trial, and puts its values at the head of the queue."""
@@ -123,13 +147,13 @@ class Search:
 
     def _prepare_next(self) -> bool:
         """Return whether a trial is left, which the study's next `ask` then returns."""
-        finished = self.study.get_trials(states=_FINISHED)
+        begun = self.study.get_trials(states=(*_FINISHED, TrialState.RUNNING))
         # One generator a trial: a search that is interrupted goes on with the values it would have had.
-        seed = random.Random(f"{self.recipe.seed}-{len(finished)}").getrandbits(32)
+        seed = random.Random(f"{self.recipe.seed}-{len(begun)}").getrandbits(32)
         if self.settings.sampler == "tpe":
-            self.study.sampler = optuna.samplers.TPESampler(seed=seed)
-            return len(finished) < (self.settings.trials or 0)
-        done = [self._values(trial.params) for trial in finished]
+            self.study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # away from running trials
+            return len(begun) < (self.settings.trials or 0)
+        done = [self._values(trial.params) for trial in begun]
         left = [point for point in self._grid() if point not in done]
         if left and not self.study.get_trials(states=(TrialState.WAITING,)):
             self.study.enqueue_trial(left[0])
@@ -163,7 +187,8 @@ class Search:
         except (_ImpossibleValues, FloatingPointError, OverflowError) as error:
             report(f"trial {trial.number} failed: {error}")
         run.last.unlink(missing_ok=True)  # three times as large as best.pt, and nothing goes on from it
-        self.study.tell(trial, None if state is TrialState.PRUNED else metric, state)
+        with self._alone():
+            self.study.tell(trial, None if state is TrialState.PRUNED else metric, state)
 
     def _fit(self, trial: optuna.Trial, trainer: Trainer, report: Callable[[str], None]) -> float:
         """Return the best metric on the development set; raises `TrialPruned` where other trials were better."""
@@ -226,12 +251,23 @@ def _distribution(settings: TuneSettings, path: str) -> distributions.BaseDistri
     return distributions.CategoricalDistribution(choices)
 
 
-@contextlib.contextmanager
-def _only_one(directory: Path) -> Iterator[None]:
-    """Keeps a second process out, which would take running trials for interrupted ones."""
-    with (directory / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(f"another process is searching in {directory}") from error
-        yield
+def clear_search(directory: Path) -> None:
+    """Delete a search; raises `ValueError` where a process searches."""
+    if not directory.exists():
+        return
+    try:
+        with _lock(directory / _SEARCHING, _EXCLUSIVE_NOW):
+            RunDirectory(directory).clear()
+    except BlockingIOError as error:
+        raise ValueError(f"another process is searching in {directory}") from error
+
+
+def _lock(path: Path, operation: int) -> IO[str]:
+    """Return a file with a lock on it, which ends where the file is closed; raises `BlockingIOError`."""
+    file = path.open("w")
+    try:
+        fcntl.flock(file, operation)
+    except BaseException:
+        file.close()
+        raise
+    return file

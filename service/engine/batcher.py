@@ -123,6 +123,13 @@ class Batcher(abc.ABC):
         self._task: asyncio.Task[None] | None = None
         self.failure: BaseException | None = None
         """The error that ended the engine task, after which nothing is computed any more."""
+        self.admitted = self.refused = 0
+        """Parts of requests, since the start."""
+
+    @property
+    def expected_wait(self) -> float:
+        """Seconds that all that is queued and being computed is expected to take."""
+        return self._drain.seconds(self._queue.cost + self._computing)
 
     def start(self) -> None:
         """Start the engine task on the running event loop."""
@@ -164,6 +171,7 @@ class Batcher(abc.ABC):
         entries = self._entries(operation, parts, deadline, urgency)
         futures = [entry.payload.future for entry in entries]
         self._push(entries)
+        self.admitted += len(parts)
         self._submitted.update(futures)
         self._wake.set()
         timer = asyncio.timeout(deadline - time.monotonic())
@@ -242,8 +250,12 @@ class Batcher(abc.ABC):
             self._refuse(items)
 
     def _refuse(self, items: int, *, never: bool = False) -> NoReturn:
-        self._observer.rejected("overloaded", items)
+        self._count_refused(items)
         raise QueueFull(never=never, retry_after=self._drain.seconds(self._queue.cost), limits=self.limits)
+
+    def _count_refused(self, items: int) -> None:
+        self.refused += items
+        self._observer.rejected("overloaded", items)
 
     @contextlib.contextmanager
     def preparing(self, operation: str, items: int, deadline: float, tokens: float = 0.0) -> Iterator[None]:
@@ -262,7 +274,7 @@ class Batcher(abc.ABC):
         try:
             self._queue.push(entries)
         except QueueFull as error:
-            self._observer.rejected("overloaded", len(entries))
+            self._count_refused(len(entries))
             seconds = self._drain.seconds(self._queue.cost)
             raise QueueFull(never=error.never, retry_after=seconds, limits=self.limits) from error
         self._report_queue()

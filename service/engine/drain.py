@@ -12,9 +12,12 @@ class DrainRate:
     """The cost that a model finishes in a second of work, recent work weighing most."""
 
     def __init__(self, expected: float = 0.0) -> None:
-        """`expected` is the time that one unit of cost takes, in seconds, as long as nothing was finished."""
-        self._expected = expected
-        self._cost = self._seconds = 0.0
+        """`expected` is the time that one unit of cost takes, in seconds; 0 where it is not known.
+
+        It counts like `_MEMORY` seconds of measured work: one of many texts that are decoded together is finished first,
+        and by its work alone all others would seem to take many times as long.
+        """
+        self._cost, self._seconds = (_MEMORY / expected, _MEMORY) if expected else (0.0, 0.0)
 
     def record(self, cost: float, seconds: float) -> None:
         """Note work of so many seconds, which finished entries of this cost; none for a decoding step."""
@@ -24,4 +27,4 @@ class DrainRate:
 
     def seconds(self, cost: float) -> float:
         """Return how long such a cost takes."""
-        return cost * (self._seconds / self._cost if self._cost else self._expected)
+        return cost * self._seconds / self._cost if self._cost else 0.0

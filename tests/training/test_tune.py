@@ -17,7 +17,7 @@ from training.checkpoint import Evaluation, Progress, RunDirectory
 from training.loop import Trainer
 from training.recipe import Range, Recipe, load_recipe, parse_recipe
 from training.tasks.language_model import LanguageModelTask
-from training.tune import Search, TrialResult
+from training.tune import Search, TrialResult, clear_search
 
 CPU = torch.device("cpu")
 P = "output_layer.kernels.0.p"
@@ -294,16 +294,43 @@ def test_a_killed_process_leaves_a_trial_that_is_repeated(
     assert _values(search.results()) == [0.1, 0.2]
 
 
-def test_only_one_process_searches(open_search: OpenSearch, script: Callable[..., type[Scripted]]) -> None:
-    script(_rate)
-    first, second = open_search({RATE: [0.1]}), open_search({RATE: [0.1]})
+@pytest.mark.parametrize(
+    "settings",
+    [{"parameters": {RATE: [0.1, 0.2, 0.3, 0.4]}},
+     {"parameters": {RATE: {"low": 1e-4, "high": 1, "log": True}}, "sampler": "tpe", "trials": 4}],
+    ids=["grid", "tpe"],
+)  # fmt: skip
+def test_several_processes_share_the_trials_of_a_search(
+    settings: dict[str, Any], open_search: OpenSearch, script: Callable[..., type[Scripted]]
+) -> None:
+    scripted = script(_rate)
+    first, second = open_search(**settings), open_search(**settings)
 
-    def report(line: str) -> None:
-        with pytest.raises(ValueError, match="another process is searching"):
+    def report(line: str) -> None:  # the second one begins while the first one trains, and takes all that is left
+        if not second.results():
             second.run(_silent)
 
     first.run(report)
-    assert len(first.results()) == 1
+    assert len(first.results()) == len(scripted.trained) == 4
+    assert {trial.state.name for trial in first.study.trials} == {"COMPLETE"}
+    assert len({recipe.loop.learning_rate for recipe in scripted.trained}) == 4
+    assert not list(first.directory.glob("trial-*.lock"))
+
+
+def test_a_search_is_not_cleared_under_another_process(
+    open_search: OpenSearch, script: Callable[..., type[Scripted]]
+) -> None:
+    script(_rate)
+    search = open_search({RATE: [0.1]})
+
+    def report(line: str) -> None:
+        with pytest.raises(ValueError, match="another process is searching"):
+            clear_search(search.directory)
+
+    search.run(report)
+    assert len(search.results()) == 1
+    clear_search(search.directory)
+    assert not (search.directory / "study.db").exists()
 
 
 # ---- sampling, pruning, failing ---------------------------------------------------------------------------

@@ -43,3 +43,14 @@ def test_many_steps_that_finish_nothing_do_not_drown_what_finished():
     for _ in range(100):
         rate.record(0, 0.01)
     assert rate.seconds(100) < 1.0
+
+
+def test_the_first_of_many_that_finishes_does_not_speak_for_all():
+    rate = DrainRate(expected=0.01)
+    for _ in range(50):
+        rate.record(0, 0.01)
+    rate.record(1, 0.01)
+    assert rate.seconds(64) == pytest.approx(0.64, rel=0.5)
+    for _ in range(100):
+        rate.record(20, 1.0)
+    assert rate.seconds(20) == pytest.approx(1.0, rel=0.01), "measurements replace what was expected"

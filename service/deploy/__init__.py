@@ -1,0 +1,1 @@
+"""Deployment of the service on several machines."""

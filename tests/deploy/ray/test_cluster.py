@@ -1,0 +1,145 @@
+"""Two nodes of Ray: both answer, and no request is lost where one is killed, replicas change or a model is updated."""
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from models.store import BUNDLED
+from tests.deploy.ray.cluster import Cluster, missing, wait_until
+
+LOAD = Path(__file__).with_name("load.py")
+REQUESTS, CONNECTIONS = 5000, 16
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """The classifier as versions 1 and 2."""
+    directory = tmp_path_factory.mktemp("models") / "intents"
+    newest = max((BUNDLED / "intents").iterdir(), key=lambda path: int(path.name))
+    for version in (1, 2):
+        shutil.copytree(newest, directory / str(version))
+        manifest = directory / str(version) / "manifest.json"
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"version": version}))
+    return directory.parent
+
+
+@pytest.fixture
+def config(models, tmp_path):
+    def write(replicas, version=1):
+        args = {"replicas": replicas, "settings": {"models": [f"intents:{version}"], "model_dirs": [str(models)]}}
+        content = {
+            "proxy_location": "EveryNode",
+            "http_options": {"host": "0.0.0.0", "port": 8000},
+            "applications": [
+                {"name": "a", "route_prefix": "/", "import_path": "service.deploy.ray:application", "args": args}
+            ],
+        }
+        file = tmp_path / f"{replicas}-{version}.yaml"
+        file.write_text(yaml.safe_dump(content))
+        return file
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with Cluster(tmp_path_factory.mktemp("nodes")) as cluster:
+        head, other = cluster.nodes
+        head.start_ray()
+        other.start_ray(head)
+        yield cluster
+
+
+def url(node):
+    return f"http://{node.address}:8000/v1/classify"
+
+
+class Sent:
+    """The result of the load, once it has ended."""
+
+
+@contextlib.contextmanager
+def load(node, requests=REQUESTS):
+    """Send requests to a node from there while the block runs, at least so many where a number is given."""
+    command = node.command(sys.executable, LOAD, url(node), requests, CONNECTIONS)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert "expected" in process.stdout.readline()
+    sent = Sent()
+    yield sent
+    process.stdin.close()
+    sent.__dict__ |= json.loads(process.stdout.read())
+    assert process.wait(60) == 0
+
+
+def assert_nothing_lost(sent):
+    print(vars(sent))
+    assert (sent.lost_number, sent.wrong_number, sent.doubled) == (0, 0, 0), vars(sent)
+
+
+def versions(node):
+    output = node.run("curl", "-sS", "--fail", f"http://{node.address}:8000/v1/models")
+    return {model["version"] for model in json.loads(output)["models"]}
+
+
+def replicas(node):
+    """The number of running replicas by node of Ray."""
+    program = (
+        "import json, ray, collections; ray.init('auto', log_to_driver=False, logging_level=40); "
+        "from ray.util.state import list_actors; "
+        "print(json.dumps(collections.Counter(a.node_id for a in list_actors(filters=[('state', '=', 'ALIVE')]) "
+        "if 'ServeReplica' in a.class_name)))"
+    )
+    return json.loads(node.run(sys.executable, "-c", program).splitlines()[-1])
+
+
+def test_both_nodes_answer(cluster, config):
+    head, other = cluster.nodes
+    head.up(config(2))
+    for node in (head, other):
+        with load(node, 100) as sent:
+            pass
+        assert_nothing_lost(sent)
+        assert sent.answered == 100
+
+
+def test_no_answer_is_lost_while_replicas_are_added_and_removed(cluster, config):
+    head, _ = cluster.nodes
+    head.up(config(1))
+    with load(head, "-") as sent:
+        time.sleep(2)
+        head.up(config(2))
+        time.sleep(5)
+        head.up(config(1))
+        time.sleep(5)
+    assert_nothing_lost(sent)
+    assert sent.answered > 500
+
+
+def test_no_answer_is_lost_while_a_model_is_updated(cluster, config):
+    head, _ = cluster.nodes
+    head.up(config(1))
+    assert versions(head) == {1}
+    with load(head, "-") as sent:
+        head.up(config(1, version=2))
+        wait_until(lambda: versions(head) == {2})
+        time.sleep(3)
+    assert_nothing_lost(sent)
+
+
+def test_no_answer_is_lost_where_a_node_is_killed(cluster, config):
+    head, other = cluster.nodes
+    head.up(config(2))
+    with load(head) as sent:
+        time.sleep(3)
+        other.kill()
+    assert_nothing_lost(sent)
+    assert sent.answered == REQUESTS
