@@ -7,7 +7,7 @@ DATA ?= data
 ALONE := tests/service/hostile tests/benchmarks/test_hostile.py
 CLIENTS := tests/clients/packages
 CLIENTS_PYTEST = .venv-clients/bin/pytest -c $(CLIENTS)/pytest.ini --rootdir $(CLIENTS) --confcutdir $(CLIENTS)
-RAY := tests/deploy/ray
+RAY := tests/service/deploy
 TEST_PROCESSES ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 1) + 1)))
 
 BIN := .venv/bin

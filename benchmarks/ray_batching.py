@@ -1,8 +1,8 @@
 """Ray Serve's own batching of the library, which `benchmarks.ray_serve` compares with the service's."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from ray import serve
 from ray.serve import Application
@@ -13,7 +13,9 @@ from models.store import BUNDLED
 
 __all__ = ["application"]
 
-_LARGEST_BATCH, _WAIT_SECONDS = 32, 0.005
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_batched: Callable[[Method], Method] = serve.batch(max_batch_size=32, batch_wait_timeout_s=0.005)
 
 
 class _Models:
@@ -22,12 +24,12 @@ class _Models:
         self._translator: Any = store.load("de-en", threads=threads)
         self._classifier: Any = store.load("intents", threads=threads)
 
-    @serve.batch(max_batch_size=_LARGEST_BATCH, batch_wait_timeout_s=_WAIT_SECONDS)
+    @_batched
     async def translate(self, texts: Sequence[str]) -> list[Any]:
         found = await asyncio.to_thread(self._translator.translate, texts)
         return [each.translations[0].text for each in found]
 
-    @serve.batch(max_batch_size=_LARGEST_BATCH, batch_wait_timeout_s=_WAIT_SECONDS)
+    @_batched
     async def classify(self, texts: Sequence[str]) -> list[Any]:
         found = await asyncio.to_thread(self._classifier.classify, texts)
         return [each.labels[0].label for each in found]

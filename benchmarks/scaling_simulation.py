@@ -41,6 +41,17 @@ class NodeCost:
     """Time of a request besides the model: HTTP, JSON, tokens."""
 
 
+_LIMITS = Limits(
+    max_batch_items=_ROOM,
+    max_batch_tokens=_ENCODED_TOKENS,
+    batch_cost=0.0,
+    max_delay=0.0,
+    starvation_limit=2.0,
+    max_wait=math.inf,
+    max_queue_items=1 << 30,
+    max_queue_tokens=1 << 40,
+)
+
 Router = Callable[[Sequence["_Node"], random.Random], "_Node"]
 
 
@@ -76,18 +87,6 @@ class _Node:
         for entry in done:
             del self.running[entry], self.steps[entry]
         return done
-
-
-_LIMITS = Limits(
-    max_batch_items=_ROOM,
-    max_batch_tokens=_ENCODED_TOKENS,
-    batch_cost=0.0,
-    max_delay=0.0,
-    starvation_limit=2.0,
-    max_wait=math.inf,
-    max_queue_items=1 << 30,
-    max_queue_tokens=1 << 40,
-)
 
 
 def random_node(nodes: Sequence[_Node], generator: random.Random) -> _Node:

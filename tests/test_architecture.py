@@ -135,7 +135,12 @@ def test_no_module_is_too_long(path):
 def test_exported_names_exist(path):
     names = exported(path)
     assert len(names) == len(set(names))
-    module = importlib.import_module(module_name(path))
+    try:
+        module = importlib.import_module(module_name(path))
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        pytest.skip("needs ray, which is in another environment: make test-ray")
     assert [name for name in names if not hasattr(module, name)] == []
 
 

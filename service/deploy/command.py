@@ -26,6 +26,7 @@ _ENVIRONMENT: Mapping[str, str] = {
     "RAY_SERVE_HAPROXY_RETRIES": "3",
     "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": "262144",
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
+    "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 _IMPORT_PATH = "service.deploy.ray:application"

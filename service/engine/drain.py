@@ -14,7 +14,7 @@ class DrainRate:
     def __init__(self, expected: float = 0.0) -> None:
         """`expected` is the time that one unit of cost takes, in seconds; 0 where it is not known.
 
-        It counts like `_MEMORY` seconds of measured work: one of many texts that are decoded together is finished first,
+        It counts like `_MEMORY` seconds of measured work: of many texts that are decoded together one finishes first,
         and by its work alone all others would seem to take many times as long.
         """
         self._cost, self._seconds = (_MEMORY / expected, _MEMORY) if expected else (0.0, 0.0)

@@ -22,6 +22,8 @@ from service.settings import BUNDLED, Settings
 from tests.service.process import Process
 from tests.service.raw_http import Served
 
+collect_ignore = ["deploy"]  # `make test-ray`
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_settings_from_outside() -> Iterator[None]:

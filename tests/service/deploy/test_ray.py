@@ -1,29 +1,18 @@
-"""`service.deploy.ray` and `softserve ray` without a cluster."""
+"""The application of Ray Serve and its scaling, without a cluster."""
 
 import asyncio
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
-import yaml
 from fastapi.testclient import TestClient
 
 from service.deploy.ray import Arguments, Replica, ScaleOnWait, application, at_root
 from service.settings import Settings
-from tests.deploy.ray.cluster import ROOT
-
-SHIPPED = ROOT / "docker/ray/serve.yaml"
 
 
 def options(**arguments):
     deployment = application(Arguments(**arguments))._bound_deployment
     return deployment, deployment._deployment_config
-
-
-def command(*arguments):
-    run = [sys.executable, "-m", "service.cli", "ray", *map(str, arguments)]
-    return subprocess.run(run, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 def test_a_replica_may_hold_as_many_requests_as_the_engine():
@@ -55,36 +44,6 @@ def test_a_replica_computes_on_what_ray_gives_it(given, device, threads):
     assert (settings.get("device", "cpu"), settings["threads"]) == (device, threads)
     resources = deployment.ray_actor_options
     assert (resources["num_cpus"], resources.get("num_gpus", 0)) == (given.get("cpus", 1), given.get("gpus", 0))
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"modells": ["intents"]}, "there are no settings modells"),
-        ({"workers": 2}, "set replicas instead"),
-        ({"admin_keys": "keys.txt"}, "a call would reach one replica only"),
-        ({"models": ["nowhere"]}, "unknown model 'nowhere'"),
-        ({"max_queue_items": 0}, "max_queue_items"),
-    ],
-)
-def test_wrong_settings_are_refused_before_anything_starts(tmp_path, settings, said):
-    file = tmp_path / "serve.yaml"
-    args = {"settings": settings}
-    each = {"name": "a", "route_prefix": "/", "import_path": "service.deploy.ray:application", "args": args}
-    file.write_text(yaml.safe_dump({"applications": [each]}))
-    ended = command("check", file)
-    assert ended.returncode == 2
-    assert said in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-def test_the_shipped_file_is_valid():
-    ended = command("check", SHIPPED)
-    assert (ended.returncode, ended.stdout.count("valid")) == (0, 1), ended.stderr
-
-
-def test_the_environment_is_printed_as_a_shell_reads_it():
-    assert "export RAY_SERVE_HAPROXY_RETRY_ON='conn-failure empty-response'\n" in command("environment").stdout
 
 
 def test_a_replica_answers_at_its_path_and_reports_its_load():

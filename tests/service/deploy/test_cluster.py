@@ -12,12 +12,14 @@ import pytest
 import yaml
 
 from models.store import BUNDLED
-from tests.deploy.ray.cluster import Cluster, missing, wait_until
+from tests.fixtures.machines import Network, lacking
+from tests.service.deploy.cluster import OWN, deploy, run, start_ray, wait_until
 
 LOAD = Path(__file__).with_name("load.py")
 REQUESTS, CONNECTIONS = 5000, 16
 
-pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+_LACKING = lacking()
+pytestmark = pytest.mark.skipif(_LACKING is not None, reason=str(_LACKING))
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +53,13 @@ def config(models, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    with Cluster(tmp_path_factory.mktemp("nodes")) as cluster:
-        head, other = cluster.nodes
-        head.start_ray()
-        other.start_ray(head)
-        yield cluster
+def nodes(tmp_path_factory):
+    """The head and another node."""
+    with Network(tmp_path_factory.mktemp("nodes"), OWN) as network:
+        head, other = network.machines
+        start_ray(head)
+        start_ray(other, head)
+        yield head, other
 
 
 def url(node):
@@ -86,24 +89,13 @@ def assert_nothing_lost(sent):
 
 
 def versions(node):
-    output = node.run("curl", "-sS", "--fail", f"http://{node.address}:8000/v1/models")
+    output = run(node, "curl", "-sS", "--fail", f"http://{node.address}:8000/v1/models")
     return {model["version"] for model in json.loads(output)["models"]}
 
 
-def replicas(node):
-    """The number of running replicas by node of Ray."""
-    program = (
-        "import json, ray, collections; ray.init('auto', log_to_driver=False, logging_level=40); "
-        "from ray.util.state import list_actors; "
-        "print(json.dumps(collections.Counter(a.node_id for a in list_actors(filters=[('state', '=', 'ALIVE')]) "
-        "if 'ServeReplica' in a.class_name)))"
-    )
-    return json.loads(node.run(sys.executable, "-c", program).splitlines()[-1])
-
-
-def test_both_nodes_answer(cluster, config):
-    head, other = cluster.nodes
-    head.up(config(2))
+def test_both_nodes_answer(nodes, config):
+    head, other = nodes
+    deploy(head, config(2))
     for node in (head, other):
         with load(node, 100) as sent:
             pass
@@ -111,33 +103,33 @@ def test_both_nodes_answer(cluster, config):
         assert sent.answered == 100
 
 
-def test_no_answer_is_lost_while_replicas_are_added_and_removed(cluster, config):
-    head, _ = cluster.nodes
-    head.up(config(1))
+def test_no_answer_is_lost_while_replicas_are_added_and_removed(nodes, config):
+    head, _ = nodes
+    deploy(head, config(1))
     with load(head, "-") as sent:
         time.sleep(2)
-        head.up(config(2))
+        deploy(head, config(2))
         time.sleep(5)
-        head.up(config(1))
+        deploy(head, config(1))
         time.sleep(5)
     assert_nothing_lost(sent)
     assert sent.answered > 500
 
 
-def test_no_answer_is_lost_while_a_model_is_updated(cluster, config):
-    head, _ = cluster.nodes
-    head.up(config(1))
+def test_no_answer_is_lost_while_a_model_is_updated(nodes, config):
+    head, _ = nodes
+    deploy(head, config(1))
     assert versions(head) == {1}
     with load(head, "-") as sent:
-        head.up(config(1, version=2))
+        deploy(head, config(1, version=2))
         wait_until(lambda: versions(head) == {2})
         time.sleep(3)
     assert_nothing_lost(sent)
 
 
-def test_no_answer_is_lost_where_a_node_is_killed(cluster, config):
-    head, other = cluster.nodes
-    head.up(config(2))
+def test_no_answer_is_lost_where_a_node_is_killed(nodes, config):
+    head, other = nodes
+    deploy(head, config(2))
     with load(head) as sent:
         time.sleep(3)
         other.kill()
