@@ -1,4 +1,4 @@
-"""How many nodes a load of translations needs: measured costs, a simulation fed with them, and real nodes beside it.
+"""How many nodes a load of translations needs: measured costs, a simulation fed with them, and real nodes.
 
     python -m benchmarks.scaling TEXTS.de --figure docs/figures/scaling.svg
 
@@ -194,7 +194,7 @@ def _affinity() -> tuple[float, float]:
 
 
 def _uncached(nodes: int, words: int, generator: random.Random) -> float:
-    """Return the mean number of words to read for each word that somebody types, on a random node each time."""
+    """Return the mean number of words to read for each typed word, on a random node each time."""
     seen = [0] * nodes
     read = 0
     for count in range(1, words + 1):

@@ -25,9 +25,9 @@ class Text(NamedTuple):
     """A text to translate."""
 
     tokens: int
-    """Of the source."""
+    """Tokens of the source, its end included."""
     steps: int
-    """Until its search is over."""
+    """Decoder steps until its search has finished."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class NodeCost:
 
     step: Terms
     encode: Terms
-    """Of the sources that join in one step."""
+    """The cost of encoding the sources that join in one step."""
     request: float = 0.0
     """Time of a request besides the model: HTTP, JSON, tokens."""
 

@@ -106,9 +106,14 @@ def _read(path: Path) -> Any:
 def _up(schema: Any, address: str | None, timeout: float) -> int:
     import ray as ray_library
     from ray import serve
+    from ray.exceptions import RayError
     from ray.serve.context import _get_global_client
 
-    ray_library.init(address, include_dashboard=False if address is None else None, log_to_driver=False)
+    try:
+        ray_library.init(address, include_dashboard=False if address is None else None, log_to_driver=False)
+    except (RayError, ConnectionError, RuntimeError) as error:
+        print(f"softserve: {_first_line(error)}", file=sys.stderr)
+        return 1
     ended = threading.Event()
     if address is None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -122,11 +127,18 @@ def _up(schema: Any, address: str | None, timeout: float) -> int:
         if address is None:
             ended.wait()
         return 0
+    except (RayError, RuntimeError) as error:
+        print(f"softserve: Ray Serve did not start: {_first_line(error)}; see /tmp/ray/session_latest", file=sys.stderr)
+        return 1
     finally:
         if address is None:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(RayError, RuntimeError):
                 serve.shutdown()
         ray_library.shutdown()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _ready(read: Callable[[], Any], names: set[str], timeout: float, ended: threading.Event) -> bool:

@@ -178,12 +178,21 @@ class ScaleOnWait:
 
 
 def at_root(app: _ASGI) -> _ASGI:
-    """Return an application whose paths begin after the prefix under which it is mounted."""
+    """Return an application whose paths begin after the prefix under which it is mounted.
+
+    It sends no `X-Request-ID`: Ray adds the same one.
+    """
 
     async def call(scope: _Scope, receive: Any, send: Any) -> None:
+        async def send_without_id(message: _Scope) -> None:
+            if message["type"] == "http.response.start":
+                headers = [pair for pair in message.get("headers", ()) if pair[0].lower() != b"x-request-id"]
+                message = {**message, "headers": headers}
+            await send(message)
+
         prefix = scope.get("root_path", "")
         if prefix and scope["path"].startswith(prefix):
             scope = {**scope, "root_path": "", "path": scope["path"][len(prefix) :] or "/"}
-        await app(scope, receive, send)
+        await app(scope, receive, send_without_id)
 
     return call
