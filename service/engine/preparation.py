@@ -16,8 +16,8 @@ QueryT = TypeVar("QueryT")
 
 _THREADS = 2
 """Threads of each kind: a text of 1 MB takes some 70 MB while it is tokenized, an image of 16 megapixels some 100."""
-_INLINE_CHARACTERS = 20_000
-"""Shorter requests are tokenized on the event loop: to pass them to a thread costs more."""
+_INLINE_CHARACTERS, _INLINE_TEXTS = 20_000, 64
+"""Requests of fewer are tokenized on the event loop: to pass them to a thread costs more."""
 
 
 class Preparation:
@@ -29,7 +29,7 @@ class Preparation:
 
     async def texts(self, query: Callable[[str], QueryT], texts: Sequence[str], deadline: float) -> list[QueryT]:
         """Return the query of each text; raises the errors of `query`, and `DeadlineExceeded`."""
-        if sum(map(len, texts)) <= _INLINE_CHARACTERS:
+        if len(texts) <= _INLINE_TEXTS and sum(map(len, texts)) <= _INLINE_CHARACTERS:
             return _prepared(query, texts, deadline, threading.Event())
         return await _run(self._texts, query, texts, deadline)
 

@@ -84,3 +84,14 @@ def test_no_more_requests_than_threads_are_decoded_at_a_time_although_clients_le
 
     asyncio.run(run())
     assert max(most) <= 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "inline"), [(["a"] * 64, True), (["a"] * 65, False), (["a" * 20_000], True), (["a" * 20_001], False)]
+)
+def test_requests_that_would_block_the_event_loop_are_prepared_on_a_thread(preparation, texts, inline):
+    async def run():
+        threads = await preparation.texts(lambda _: threading.get_ident(), texts, soon())
+        assert (set(threads) == {threading.get_ident()}) is inline
+
+    asyncio.run(run())
