@@ -37,7 +37,7 @@ _SENTENCES = (
     "Das Wetter ist heute sehr schön.",
     "Wir sehen uns morgen um acht Uhr vor dem Kino.",
 )
-_QUESTIONS = ("book a table for two tomorrow", "what is the weather like in rome", "play some music", "call mom")
+_QUESTIONS = ("book a table for two tomorrow", "how is the weather in rome", "play some music", "call mom")
 _WORK: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "translate": ("/v1/translate", _SENTENCES),
     "classify": ("/v1/classify", _QUESTIONS),

@@ -124,7 +124,7 @@ class Search:
         with self._alone():
             for running in self.study.get_trials(states=(TrialState.RUNNING,)):
                 with contextlib.suppress(BlockingIOError), _lock(self._lock_file(running.number), _EXCLUSIVE_NOW):
-                    self._retry(running, report)  # nobody holds its lock: its process has ended
+                    self._retry(running, report)  # no process holds its lock: its own has ended
             if not self._prepare_next():
                 return None
             trial = self.study.ask(self._space)

@@ -81,7 +81,7 @@ class TorchScriptBackend:
         return tensor if name == "lengths" else tensor.to(self.device)
 
     def concurrently(self) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()  # one module, whatever runs beside it
+        return contextlib.nullcontext()  # the same module for all runs
 
     def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> "TorchScriptResident":
         return TorchScriptResident(self, graph, state, constants)

@@ -60,7 +60,7 @@ def test_a_replica_answers_at_its_path_and_reports_its_load():
         served.batcher.admitted += 1
         assert replica.record_autoscaling_stats()["refused_share"] == 0.75
         assert replica.record_autoscaling_stats()["refused_share"] == 0
-        served.batcher.failure = RuntimeError("it is over")
+        served.batcher.failure = RuntimeError("it has ended")
         with pytest.raises(RuntimeError, match="intents"):
             replica.check_health()
         served.batcher.failure = None

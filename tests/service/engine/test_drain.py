@@ -53,4 +53,4 @@ def test_the_first_of_many_that_finishes_does_not_speak_for_all():
     assert rate.seconds(64) == pytest.approx(0.64, rel=0.5)
     for _ in range(100):
         rate.record(20, 1.0)
-    assert rate.seconds(20) == pytest.approx(1.0, rel=0.01), "measurements replace what was expected"
+    assert rate.seconds(20) == pytest.approx(1.0, rel=0.01), "measurements replace the expected time"
