@@ -150,8 +150,8 @@ class Provenance(Contract):
 class Quantization(Contract):
     """How weights were narrowed, and what that cost."""
 
-    kind: Literal["int8-dynamic", "int8-static"]
-    """Whether ranges of activations are computed for each batch, or were fixed on samples."""
+    kind: Literal["int8-weights", "int8-dynamic", "int8-static"]
+    """Whether activations stay float32, or are quantized with ranges computed for each batch, or fixed on samples."""
     metric: str
     """Name of the metric."""
     value: float

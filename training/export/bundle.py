@@ -114,7 +114,7 @@ class _Export:
     def _softmax(self) -> dict[str, object]:
         layer = self.task.model.output_layer
         kernels = [{"name": kernel.name, "hyperparameters": kernel.hyperparameters} for kernel in layer.components()]
-        return {"kernels": kernels, "sparse_k": layer.sparse_k, "untied": layer.untied}
+        return {"kernels": kernels, "sparse_k": layer.sparse_k, "untied": layer.untied, "bias": layer.bias is not None}
 
     def _contract(self, name: str, contract: Graph) -> dict[str, object]:
         torchscript = self.special.torchscript if self.recipe.export.torchscript else None

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.softmax import BiasedSoftmax, GeneralizedSoftmax, Kernel
-from training.softmax.kernels import Power, at_least_float32
+from training.softmax import GeneralizedSoftmax, Kernel
+from training.softmax.kernels import Linear, Power, at_least_float32
 
 __all__ = ["FoldedSoftmax"]
 
@@ -65,24 +65,26 @@ class FoldedSoftmax(nn.Module):
 
     def scores(self, hidden: Tensor) -> list[Tensor]:
         """Return scores of each component, up to a term per position where it cancels: `[N, d]` -> K of `[N, V]`."""
-        if isinstance(self._layer, BiasedSoftmax):
-            return self._layer.scores(hidden)
         vectors = self._layer.component_hidden(hidden)
-        if len(self._kernels) == 1 and _is_affine(self._kernels[0]):
-            return [self._affine(vectors[0])]
+        (kernel, *others), bias = self._kernels, self._layer.bias
+        if not others and (_is_affine(kernel) or (type(kernel) is Linear and bias is not None)):
+            return [self._affine(kernel, vectors[0])]
         rows = [self._rows(kernel, vector) for kernel, vector in zip(self._kernels, vectors, strict=True)]
         if len(self._weights) == 1:
             products = iter(_shared_products([row for own in rows for row in own], self._weights[0]))
             grouped = [[self._corrected(next(products), k, row) for row in own] for k, own in enumerate(rows)]
         else:
             grouped = [_shared_products(own, weight) for own, weight in zip(rows, self._weights, strict=True)]
-        return [self._score(k, vectors[k], products) for k, products in enumerate(grouped)]
+        return [self._layer.biased(self._score(k, vectors[k], products)) for k, products in enumerate(grouped)]
 
-    def _affine(self, vector: Tensor) -> Tensor:
-        """Return scores of `pow` with p = 2, up to a term per position, as one linear layer: `[N, d]` -> `[N, V]`."""
+    def _affine(self, kernel: Kernel, vector: Tensor) -> Tensor:
+        """Return scores of `pow` with p = 2, up to a term per position, or of `lin`, as one linear layer."""
+        if type(kernel) is Linear:
+            return at_least_float32(functional.linear(vector, self._weights[0], self._layer.bias))
         (statistics,) = self._statistics
         assert isinstance(statistics, nn.ParameterList)
-        return at_least_float32(functional.linear(2.0 * vector, self._weights[0], -statistics[0]))
+        constants = self._layer.biased(-statistics[0])
+        return at_least_float32(functional.linear(2.0 * vector, self._weights[0], constants))
 
     def _rows(self, kernel: Kernel, vector: Tensor) -> list[Tensor]:
         """Return the vectors that are multiplied with the projection matrix for one component: some `[N, d]`."""

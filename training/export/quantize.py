@@ -1,4 +1,4 @@
-"""Int8 quantization: weights stored as int8, activations quantized as they come or by ranges known beforehand.
+"""Int8 quantization: weights stored as int8; activations in float32, quantized as they come, or by known ranges.
 
 Shapes: `M` rows, `K` inputs and `N` outputs of a matrix product.
 """
@@ -16,7 +16,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from training.export.onnx_tools import keep_used_weights, quiet
 
-__all__ = ["matrix_products", "quantize_int8", "quantize_int8_static"]
+__all__ = ["matrix_products", "quantize_int8", "quantize_int8_static", "quantize_int8_weights"]
 
 _LARGEST_WEIGHT = 63
 """Seven bits: processors without a wide enough accumulator saturate where two products of eight bits are added."""
@@ -38,6 +38,32 @@ def quantize_int8(model: onnx.ModelProto) -> onnx.ModelProto:
         operators = ["MatMul", "LSTM", "Gather"]
         quantize_dynamic(plain, result, op_types_to_quantize=operators, per_channel=True, weight_type=QuantType.QInt8)
         return onnx.load(result)
+
+
+def quantize_int8_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the graph with matrices stored as int8, one scale a row, and computed with in float32.
+
+    ONNX Runtime multiplies them out when it loads the graph, so that a result costs what it does in float32 and does
+    not depend on the other rows of a batch.
+    """
+    stored = copy.deepcopy(model)
+    graph, nodes, weights = stored.graph, [], []
+    for tensor in graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.dtype != np.float32 or array.ndim < 2 or array.size < _SMALLEST:
+            weights.append(tensor)
+            continue
+        name = tensor.name
+        scales = np.maximum(np.abs(array).max(axis=-1, keepdims=True), 1e-12) / 127
+        weights.append(numpy_helper.from_array(np.round(array / scales).astype(np.int8), f"{name}_int8"))
+        weights.append(numpy_helper.from_array(scales.astype(np.float32), f"{name}_scales"))
+        nodes.append(helper.make_node("Cast", [f"{name}_int8"], [f"{name}_float"], to=onnx.TensorProto.FLOAT))
+        nodes.append(helper.make_node("Mul", [f"{name}_float", f"{name}_scales"], [name]))
+    nodes += graph.node
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(weights)
+    return stored
 
 
 def _without_gemm(model: onnx.ModelProto) -> onnx.ModelProto:

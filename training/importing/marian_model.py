@@ -20,7 +20,7 @@ from training.importing.errors import ImportRefused
 from training.importing.source import SourceDirectory
 from training.networks.transformer import Activation, Attention, DecoderLayer, EncoderLayer, Transformer
 from training.networks.translation_model import TranslationModel
-from training.softmax import BiasedSoftmax
+from training.softmax import GeneralizedSoftmax
 
 __all__ = ["MarianSettings", "marian_positions", "read_marian"]
 
@@ -133,7 +133,7 @@ def read_marian(source: SourceDirectory, settings: MarianSettings) -> Translatio
     """Return the model of a directory, in evaluation mode; raises `ImportRefused` where a weight is not as expected."""
     weights = _Weights(source.weights())
     source_vectors, target_vectors, output = _word_vectors(weights, settings)
-    layer = BiasedSoftmax(settings.target_size, settings.d_model)
+    layer = GeneralizedSoftmax(settings.target_size, settings.d_model, bias=True)
     layer.weight = output
     layer.bias = _bias(weights, settings)
     network = _network(weights, settings)

@@ -9,7 +9,6 @@ Read `reference` first: the layer and its loss as the papers write them. The oth
 * `elementwise`: the kernels' derivatives, written out.
 """
 
-from training.softmax.biased import BiasedSoftmax
 from training.softmax.kernels import KERNELS, Kernel, build_kernel
 from training.softmax.mixture import NAMED_MIXTURES, GeneralizedSoftmax
 from training.softmax.sparse import sparse_softmax, sparse_softmax_cross_entropy, sparse_softmax_loss
@@ -17,7 +16,6 @@ from training.softmax.sparse import sparse_softmax, sparse_softmax_cross_entropy
 __all__ = [
     "KERNELS",
     "NAMED_MIXTURES",
-    "BiasedSoftmax",
     "GeneralizedSoftmax",
     "Kernel",
     "build_kernel",

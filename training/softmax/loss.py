@@ -3,9 +3,9 @@
 Shapes: `N` positions, `V` classes (words), `d` hidden size, `K` mixture components, `n` positions of one chunk.
 
 A mixture's log-probability of a target needs two numbers of each component, the target's score and the logarithm of the
-normalizer, `[N, K]` each. `target_scores` computes them a chunk of positions at a time, in cache, and drops the
-scores; its backward pass computes them again. Where the loss is that of a single softmax, its gradient is known as
-soon as the scores are, so `softmax_cross_entropy` needs one pass and a third fewer multiplications.
+normalizer, `[N, K]` each. `target_scores` computes them a chunk of positions at a time, and drops the scores; its backward pass
+computes them again. Where the loss is that of a single softmax, its gradient is known as soon as the scores are, so
+`softmax_cross_entropy` needs one pass and a third fewer multiplications.
 """
 
 from typing import Any, TypeGuard
@@ -20,8 +20,8 @@ from training.softmax.sparse import best_classes
 
 __all__ = ["CHUNK_SCORES", "Components", "softmax_cross_entropy", "target_scores"]
 
-CHUNK_SCORES = 1 << 21
-"""Scores of one chunk: 8 MB of float32, which stays in a shared cache (measured on 2 cores)."""
+CHUNK_SCORES = 1 << 24
+"""Scores of one chunk, 64 MB of float32: products with fewer positions read the weight too often (measured)."""
 _GATHERED = 1 << 20
 """Elements of the class vectors that are gathered at a time."""
 _FEW = 128

@@ -79,6 +79,9 @@ class GeneralizedSoftmax(nn.Module):
     first matrices of their own, `other_weights` `[K - 1, V, d]`; an integer r gives low-rank corrections,
     `W_k = weight + left[k] @ right[k]` with `left` `[K, V, r]` and `right` `[K, r, d]`, which start at 0.
 
+    With `bias` every component adds the parameter `bias` `[V]`, 0 at first, to its scores; a class whose bias is minus
+    infinity has probability 0.
+
     With `sparse_k` each component is a sparse-softmax over its k best classes (sparse paper, eq. 4-5).
     """
 
@@ -89,6 +92,7 @@ class GeneralizedSoftmax(nn.Module):
         kernels: str | Sequence[KernelSpec] = ("lin",),
         *,
         untied: Literal["full"] | int | None = None,
+        bias: bool = False,
         sparse_k: int | None = None,
         variance_penalty: float = 0.0,
         label_smoothing: float = 0.0,
@@ -119,6 +123,7 @@ class GeneralizedSoftmax(nn.Module):
             kernel.blocks(hidden_size)  # a kernel of Gaussians raises where the size does not suit it
         self.untied: Literal["full"] | int | None = untied if len(specs) > 1 else None
         self._make_parameters(len(specs), num_classes, hidden_size)
+        self.bias = nn.Parameter(torch.zeros(num_classes)) if bias else None
 
     def _make_parameters(self, count: int, num_classes: int, hidden_size: int) -> None:
         """Draw vectors of expected norm 1 and projections that keep norms; make the prior uniform."""
@@ -175,7 +180,11 @@ class GeneralizedSoftmax(nn.Module):
         weights = self.class_weights()
         weights = weights * self.num_components if len(weights) == 1 else weights
         parts = zip(self.components(), weights, self.component_hidden(hidden), strict=True)
-        return [kernel(weight, component) for kernel, weight, component in parts]
+        return [self.biased(kernel(weight, component)) for kernel, weight, component in parts]
+
+    def biased(self, scores: Tensor) -> Tensor:
+        """Return scores with the bias, if there is one: `[..., V]` -> `[..., V]`."""
+        return scores if self.bias is None else scores + self.bias
 
     def log_prob(self, hidden: Tensor) -> Tensor:
         """Return the log-probability of every class, minus infinity where it is 0: `[..., d]` -> `[..., V]`."""
@@ -292,6 +301,7 @@ class GeneralizedSoftmax(nn.Module):
             kernels=self.components(),
             weights=self.class_weights(),
             projections=self.projections if self.num_components > 1 else None,
+            bias=self.bias,
             sparse_k=self.sparse_k,
         )
 

@@ -28,13 +28,16 @@ class Components:
     """`[V, d]`: one where it is tied, else one for each component."""
     projections: Tensor | None = None
     """`[K, d, d]`, with `h_k = tanh(h @ projections[k])`; None where the component sees `h` itself."""
+    bias: Tensor | None = None
+    """`[V]`, which every component adds to its scores."""
     sparse_k: int | None = None
     """Classes that a normalizer keeps; all without it (sparse paper, eq. 4-5)."""
 
     def tensors(self) -> list[Tensor]:
-        """Return all tensors that have a gradient: weights, projections, hyperparameters."""
+        """Return all tensors that have a gradient: weights, projections, bias, hyperparameters."""
         hyperparameters = [parameter for kernel in self.kernels for parameter in kernel.parameters()]
-        return [*self.weights, *([] if self.projections is None else [self.projections]), *hyperparameters]
+        optional = [tensor for tensor in (self.projections, self.bias) if tensor is not None]
+        return [*self.weights, *optional, *hyperparameters]
 
 
 def passes(
@@ -43,7 +46,8 @@ def passes(
     """Yield one pass for each component; `tensors` are `parts.tensors()`, `gradients` are hidden's and theirs."""
     count = len(parts.weights)
     values, sums = list(tensors), None if gradients is None else list(gradients)
-    first = count + (parts.projections is not None)
+    at_bias = count + (parts.projections is not None)
+    first = at_bias + (parts.bias is not None)
     for k, kernel in enumerate(parts.kernels):
         own = len(list(kernel.parameters()))
         which = k if count > 1 else 0
@@ -52,6 +56,7 @@ def passes(
             hidden,
             values[which],
             None if parts.projections is None else values[count][k],
+            None if parts.bias is None else values[at_bias],
             values[first : first + own],
             None
             if sums is None
@@ -59,6 +64,7 @@ def passes(
                 sums[0],
                 sums[1 + which],
                 None if parts.projections is None else sums[1 + count][k],
+                None if parts.bias is None else sums[1 + at_bias],
                 sums[1 + first : 1 + first + own],
             ),
         )
@@ -72,6 +78,7 @@ class _Sums:
     hidden: Tensor
     weight: Tensor
     projection: Tensor | None
+    bias: Tensor | None
     hyperparameters: list[Tensor]
 
 
@@ -88,6 +95,7 @@ class ComponentPass:
         hidden: Tensor,
         weight: Tensor,
         projection: Tensor | None,
+        bias: Tensor | None,
         hyperparameters: Sequence[Tensor],
         sums: _Sums | None,
     ) -> None:
@@ -97,6 +105,7 @@ class ComponentPass:
         self._columns = [(words, [columns for columns, _ in group]) for words, group in groups]
         self._hyperparameters = list(kernel.parameters())
         self._weight, self._projection = weight.detach(), None if projection is None else self._leaf(projection)
+        self._bias = None if bias is None else at_least_float32(bias.detach())
         self._class_leaves = [self._leaf(statistic) for statistic in self._class_statistics()]
         self._class_sums = [torch.zeros_like(statistic) for statistic in self._class_leaves]
 
@@ -131,7 +140,11 @@ class ComponentPass:
             products = list(self._products(self._kernel.position_vectors(component)))
             positions = tuple(self._kernel.position_statistics(at_least_float32(component)))
             scores = self._kernel.score(products, tuple(self._class_leaves), positions, self._weight.shape[1])
-        return at_least_float32(scores)
+        return self._biased(at_least_float32(scores))
+
+    def _biased(self, scores: Tensor) -> Tensor:
+        """Add the bias to scores `[n, V]`, which it may overwrite."""
+        return scores if self._bias is None else scores.add_(self._bias)
 
     def backpropagate_chosen(self, part: slice, classes: Tensor, grad: Tensor) -> None:
         """Add the gradient `[n, C]` of the scores of some classes `[n, C]` of each position to the sums.
@@ -139,6 +152,8 @@ class ComponentPass:
         Only the rows of these classes are read and written, where a dense gradient takes two products with all.
         """
         assert self._sums is not None
+        if self._sums.bias is not None:
+            self._sums.bias.index_add_(0, classes.flatten(), grad.flatten().to(self._sums.bias.dtype))
         rows, hidden = self._leaf(self._weight[classes]), self._leaf(self._hidden[part])
         with torch.enable_grad():
             scores = self._kernel.pair_scores(rows, self._component(hidden))
@@ -165,6 +180,8 @@ class ComponentPass:
             scores = at_least_float32(scores)
 
         def backpropagate(grad: Tensor) -> None:
+            if self._sums is not None and self._sums.bias is not None:
+                self._sums.bias.add_(grad.sum(0))
             inputs = [*products, *self._class_leaves, *leaves, *self._hyperparameters]
             grads = iter(torch.autograd.grad(scores, inputs, grad, allow_unused=True, materialize_grads=True))
             grad_vectors = self._through_products(fixed, [next(grads) for _ in products])
@@ -178,7 +195,7 @@ class ComponentPass:
 
         # Autograd may keep the result of a plain formula for the backward pass, and the caller overwrites scores.
         reusable = self._kernel.fused and not self._hyperparameters
-        return scores.detach() if reusable else scores.detach().clone(), backpropagate
+        return self._biased(scores.detach() if reusable else scores.detach().clone()), backpropagate
 
     def _products(self, vectors: Tensor) -> Iterator[Tensor]:
         """Yield inner products `[n, V]` of all blocks, with one matrix product for equal columns of the weight."""

@@ -85,7 +85,8 @@ def component_scores(layer: GeneralizedSoftmax, h: Tensor) -> tuple[Tensor, Tens
     log_pi = torch.log_softmax(h @ layer.prior, dim=-1) if count > 1 else h.new_zeros(h.shape[0], 1)
     contexts = [torch.tanh(h @ projection) for projection in layer.projections] if count > 1 else [h]
     parts = zip(layer.components(), w, contexts, strict=True)
-    return log_pi, torch.stack([scores(kernel, w_k, h_k) for kernel, w_k, h_k in parts], dim=1)
+    bias = 0.0 if layer.bias is None else layer.bias
+    return log_pi, torch.stack([scores(kernel, w_k, h_k) + bias for kernel, w_k, h_k in parts], dim=1)
 
 
 def best(s: Tensor, k: int | None) -> Tensor:

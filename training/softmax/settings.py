@@ -19,6 +19,9 @@ class OutputLayerSettings(Settings):
     """Such as `lin`, `3*lin, log`, `package.module:ClassName`, or a list of names and mappings with hyperparameters."""
     untied: Literal["full"] | int | None = None
     """Projection matrices of a mixture: shared (null), one for each component (`full`), or corrections of this rank."""
+    bias: bool = False
+    """Whether each class has a learnt number that is added to its score; in language models it starts at the logarithm
+    of the word's frequency."""
     sparse_k: int | None = None
     """Top-k classes of each component that get a probability (sparse paper); all classes without it."""
     label_smoothing: Fraction = 0.0

@@ -19,7 +19,7 @@ def _pair(kernels: str, **options: object) -> tuple[GeneralizedSoftmax, FoldedSo
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("options", [{}, {"untied": "full"}, {"untied": 2}, {"sparse_k": 4}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"untied": "full"}, {"untied": 2}, {"sparse_k": 4}, {"bias": True}], ids=str)
 @pytest.mark.parametrize("kernels", [*KERNELS, "lin,log", "2*pow,ssg", "mixbig"])
 def test_folded_log_probabilities_equal_the_layers(kernels: str, options: dict[str, object]) -> None:
     layer, folded = _pair(kernels, **options)

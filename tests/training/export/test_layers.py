@@ -32,6 +32,7 @@ LAYERS: Mapping[str, dict[str, Any]] = {
     "all": {"kernels": "lin", "sparse_k": V},
     "mixture": {"kernels": "2*lin,pow", "sparse_k": 7},
     "bounded": {"kernels": "rbf,wav", "sparse_k": 7},
+    "biased": {"kernels": "lin", "bias": True},
     "low rank": {"kernels": "lin,pow", "untied": 2},
     "full": {"kernels": "lin,log,mog", "untied": "full"},
     "sparse low rank": {"kernels": "lin,log", "untied": 2, "sparse_k": 7},

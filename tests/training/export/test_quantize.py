@@ -16,7 +16,7 @@ from models.text.tokenization import WordTokenizer
 from training.checkpoint import RunDirectory
 from training.export.graphs import ExportGraph
 from training.export.onnx import save_graphs
-from training.export.quantize import quantize_int8, quantize_int8_static
+from training.export.quantize import quantize_int8, quantize_int8_static, quantize_int8_weights
 from training.networks.language_model import RecurrentLanguageModel
 from training.tasks.language_model.graphs import language_model_graphs
 from training.tasks.language_model.reading import split_texts
@@ -93,6 +93,32 @@ def test_a_language_model_is_smaller_and_close(
         save_graphs({name: each}, tmp_path / name)
     sizes = [sum(file.stat().st_size for file in (tmp_path / name).iterdir()) for name in ("exact", "rounded")]
     assert sizes[1] < sizes[0]
+
+
+def test_weights_alone_cost_less_quality_and_no_dependence_on_the_batch(
+    model: onnx.ModelProto, feed: dict[str, NDArray[np.generic]]
+) -> None:
+    quantized = quantize_int8_weights(model)
+    exact, rounded = (_run(each, feed) for each in (model, quantized))
+    assert 0 < np.abs(exact - rounded).mean() < np.abs(exact - _run(quantize_int8(model), feed)).mean()
+    one = {name: array[:, :1] if name in ("hidden", "cell") else array[:1] for name, array in feed.items()}
+    np.testing.assert_allclose(_run(quantized, one), rounded[:1], rtol=0, atol=1e-5)
+
+
+def test_weights_alone_are_multiplied_out_when_the_graph_is_loaded(model: onnx.ModelProto, tmp_path: Path) -> None:
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "loaded.onnx")
+    content = quantize_int8_weights(model).SerializeToString()
+    onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    assert not _narrow(onnx.load(tmp_path / "loaded.onnx"))
+
+
+def test_matrices_alone_are_narrow() -> None:
+    weight = np.random.default_rng(0).normal(size=(64, 80)).astype(np.float32)
+    stored = {tensor.name: tensor.data_type for tensor in quantize_int8_weights(_product(weight)).graph.initializer}
+    assert stored == {"weight_int8": TensorProto.INT8, "weight_scales": TensorProto.FLOAT}
+    small = _product(np.ones((4, 4), np.float32))
+    assert quantize_int8_weights(small) == small
 
 
 def test_word_vectors_are_narrow(model: onnx.ModelProto, tiny_model: RecurrentLanguageModel) -> None:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from training.softmax import (
     KERNELS,
-    BiasedSoftmax,
     GeneralizedSoftmax,
     build_kernel,
     sparse_softmax,
@@ -29,7 +28,7 @@ LAYERS: dict[str, Callable[[], GeneralizedSoftmax]] = {
     "mixture": lambda: GeneralizedSoftmax(V, D, "3*lin, log", variance_penalty=0.2, label_smoothing=0.1),
     "sparse": lambda: GeneralizedSoftmax(V, D, "lin, pow", sparse_k=3),
     "untied": lambda: GeneralizedSoftmax(V, D, "lin, hpb", untied=2),
-    "biased": lambda: BiasedSoftmax(V, D),
+    "biased": lambda: GeneralizedSoftmax(V, D, "lin, pow", bias=True),
 }
 
 

@@ -36,6 +36,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"sparse_k": 3, "untied": 2},
     {"label_smoothing": 0.2, "variance_penalty": 0.3},
     {"label_smoothing": 0.2, "sparse_k": 3},
+    {"bias": True},
+    {"bias": True, "sparse_k": 3, "untied": 2},
 ]
 
 

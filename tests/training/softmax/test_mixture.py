@@ -306,3 +306,23 @@ def test_bfloat16_context_vectors_give_float32_log_probabilities(kernels: str) -
         log_prob, targets = layer.log_prob(hidden), layer.target_log_prob(hidden, torch.arange(4))
     assert log_prob.dtype == targets.dtype == torch.float32
     torch.testing.assert_close(log_prob, truth, rtol=0.02, atol=0.05)
+
+
+# ---- bias -------------------------------------------------------------------------------------------------
+
+
+def test_a_bias_makes_lin_an_affine_layer() -> None:
+    layer, hidden = _layer("lin", bias=True), _hidden()
+    expected = torch.nn.functional.linear(hidden, layer.weight, layer.bias).log_softmax(-1)
+    torch.testing.assert_close(layer.log_prob(hidden), expected)
+
+
+@pytest.mark.parametrize("kernels", ["lin", "lin, pow"])
+def test_a_class_whose_bias_is_minus_infinity_has_probability_0(kernels: str) -> None:
+    layer = _layer(kernels, bias=True)
+    assert layer.bias is not None
+    with torch.no_grad():
+        layer.bias[3] = -math.inf
+    found = layer.log_prob(_hidden()).exp()
+    assert (found[:, 3] == 0).all()
+    torch.testing.assert_close(found.sum(-1), torch.ones(6, dtype=torch.float64))

@@ -13,7 +13,7 @@ from models.backend import Backend
 from models.bundle.manifest import BundleManifest
 from models.tasks.language_model import LanguageModel, LanguageModelConfig
 from training.export.model_card import Card
-from training.export.quantize import quantize_int8
+from training.export.quantize import quantize_int8_weights
 from training.export.task_export import TOKENIZER, TaskExport, vocabulary_section
 from training.tasks.language_model.graphs import language_model_graphs
 from training.tasks.language_model.perplexity import Perplexity, covered_line, perplexity_line
@@ -29,7 +29,7 @@ class LanguageModelExport(TaskExport):
     """Export of a language model."""
 
     torchscript = "language_model.pt"
-    quantization = "int8-dynamic"
+    quantization = "int8-weights"
 
     def __init__(self, task: LanguageModelTask) -> None:
         self.task = task
@@ -50,7 +50,7 @@ class LanguageModelExport(TaskExport):
         return largest_difference(backend, self.task.model, self.graphs)
 
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
-        return {name: quantize_int8(model) for name, model in models.items()}
+        return {name: quantize_int8_weights(model) for name, model in models.items()}
 
     @classmethod
     def measure(cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path) -> dict[str, float]:

@@ -79,6 +79,19 @@ class LanguageModelTask(Task[Batch]):
     def open(cls, recipe: LanguageModelRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
         return cls(recipe, WordTokenizer.from_file(run.tokenizer), data_dir, device)
 
+    def initialize(self) -> None:
+        """Start the bias, if there is one, at the logarithms of the words' frequencies."""
+        bias = self.model.output_layer.bias
+        if bias is None:
+            return
+        sentences = self.tokenizer.encode_batch(split_texts(self.recipe.data, "train", self.data_dir))
+        counts = torch.ones(bias.shape, dtype=torch.float64)  # so that a word without any keeps a finite logarithm
+        words = torch.tensor([word for sentence in sentences for word in sentence])
+        counts += torch.bincount(words, minlength=len(counts))
+        counts[self.tokenizer.end_id] += len(sentences)
+        with torch.no_grad():
+            bias.copy_((counts / counts.sum()).log())
+
     def batches(self, split: str) -> Batches[Batch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed."""
         data = self.recipe.data

@@ -285,6 +285,20 @@ def test_every_field_of_the_output_layer_arrives(tiny_recipe: Recipe, changes: d
         assert (shapes["left"], shapes["right"]) == ((2, 17, 3), (2, 3, 32))
 
 
+def test_a_bias_starts_at_the_words_log_frequencies(tiny_recipe: Recipe, tiny_data_dir: Path) -> None:
+    layer = tiny_recipe.output_layer.model_copy(update={"bias": True})
+    recipe = tiny_recipe.model_copy(update={"output_layer": layer})
+    tokenizer = LanguageModelTask.build_tokenizer(recipe, tiny_data_dir)
+    task = LanguageModelTask(recipe, tokenizer, tiny_data_dir, CPU)
+    task.initialize()
+    bias = task.model.output_layer.bias
+    assert bias is not None
+    assert float(bias.detach().exp().sum()) == pytest.approx(1)
+    sentences = split_texts(recipe.data, "train", tiny_data_dir)
+    total = sum(len(tokenizer.encode(text)) + 1 for text in sentences) + tokenizer.vocab_size
+    assert float(bias[tokenizer.end_id].exp()) == pytest.approx((len(sentences) + 1) / total)
+
+
 def test_keeping_more_words_than_there_are_warns(tiny_recipe: Recipe) -> None:
     layer = tiny_recipe.output_layer.model_copy(update={"sparse_k": 17})
     recipe = tiny_recipe.model_copy(update={"output_layer": layer})
