@@ -3,9 +3,9 @@
 Shapes: `N` positions, `V` classes (words), `d` hidden size, `K` mixture components, `n` positions of one chunk.
 
 A mixture's log-probability of a target needs two numbers of each component, the target's score and the logarithm of the
-normalizer, `[N, K]` each. `target_scores` computes them a chunk of positions at a time, and drops the scores; its backward pass
-computes them again. Where the loss is that of a single softmax, its gradient is known as soon as the scores are, so
-`softmax_cross_entropy` needs one pass and a third fewer multiplications.
+normalizer, `[N, K]` each. `target_scores` computes them a chunk of positions at a time and drops the scores; its
+backward pass computes them again. Where the loss is that of a single softmax, its gradient is known as soon as the
+scores are, so `softmax_cross_entropy` needs one pass and a third fewer multiplications.
 """
 
 from typing import Any, TypeGuard

@@ -79,8 +79,8 @@ class GeneralizedSoftmax(nn.Module):
     first matrices of their own, `other_weights` `[K - 1, V, d]`; an integer r gives low-rank corrections,
     `W_k = weight + left[k] @ right[k]` with `left` `[K, V, r]` and `right` `[K, r, d]`, which start at 0.
 
-    With `bias` every component adds the parameter `bias` `[V]`, 0 at first, to its scores; a class whose bias is minus
-    infinity has probability 0.
+    With `bias` every component adds the parameter `bias` `[V]`, 0 at first, to its scores. In a layer of one component
+    a class whose bias is minus infinity has probability 0.
 
     With `sparse_k` each component is a sparse-softmax over its k best classes (sparse paper, eq. 4-5).
     """
@@ -293,7 +293,7 @@ class GeneralizedSoftmax(nn.Module):
         return torch.logsumexp(log_prior + torch.stack(joint), dim=0)
 
     def _rows_held(self) -> int:
-        """Return the number of positions whose distributions fit in cache."""
+        """Return the number of positions whose distributions are held at a time."""
         return max(1, CHUNK_SCORES // (self.weight.shape[0] * self.num_components))
 
     def _parts(self) -> Components:

@@ -317,9 +317,8 @@ def test_a_bias_makes_lin_an_affine_layer() -> None:
     torch.testing.assert_close(layer.log_prob(hidden), expected)
 
 
-@pytest.mark.parametrize("kernels", ["lin", "lin, pow"])
-def test_a_class_whose_bias_is_minus_infinity_has_probability_0(kernels: str) -> None:
-    layer = _layer(kernels, bias=True)
+def test_a_class_whose_bias_is_minus_infinity_has_probability_0() -> None:
+    layer = _layer("pow", bias=True)
     assert layer.bias is not None
     with torch.no_grad():
         layer.bias[3] = -math.inf
