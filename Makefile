@@ -5,6 +5,8 @@ PORT ?= 8000
 DATA ?= data
 # Tests that bound delays of a server, for which nothing else may run.
 ALONE := tests/service/hostile tests/benchmarks/test_hostile.py
+IN_PARALLEL = TEST_SHARED=$$(mktemp -d) && export TEST_SHARED && trap 'rm -rf "$$TEST_SHARED"' EXIT && set -x && \
+	$(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 CLIENTS := tests/clients/packages
 CLIENTS_PYTEST = .venv-clients/bin/pytest -c $(CLIENTS)/pytest.ini --rootdir $(CLIENTS) --confcutdir $(CLIENTS)
 RAY := tests/service/deploy
@@ -20,15 +22,17 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotat
 WHEELS_ARM64 := $(BIN)/uv pip install --no-config --quiet --dry-run --target /nonexistent --no-deps --require-hashes \
 	--only-binary :all: --python-version 3.11 --python-platform aarch64-manylinux_2_36
 
-.PHONY: serve test test-clients test-ray test-gpu test-containers check docs bench lock clean
+.PHONY: serve test test-slow test-clients test-ray test-gpu test-containers check docs bench lock clean
 
 serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 	@exec $(BIN)/softserve serve --host $(HOST) --port $(PORT)
 
-test: export PYTHONDONTWRITEBYTECODE =
-test: .venv/.test  ## Run every test, with one more process than processors.
-	@TEST_SHARED=$$(mktemp -d) && export TEST_SHARED && trap 'rm -rf "$$TEST_SHARED"' EXIT && set -x && \
-	$(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore %) && \
+test test-slow: export PYTHONDONTWRITEBYTECODE =
+test: .venv/.test  ## Run all tests but the slow ones, with one more process than processors.
+	@$(IN_PARALLEL) -m 'not slow and not containers' $(ALONE:%=--ignore %)
+
+test-slow: .venv/.test  ## Run the slow tests, and then those of delays of a server, for which nothing else may run.
+	@$(IN_PARALLEL) -m 'slow and not containers' $(ALONE:%=--ignore %)
 	$(BIN)/pytest $(ALONE)
 
 # kserve and tritonclient.grpc define the same protocol buffers, and exclude each other in a process.

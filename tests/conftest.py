@@ -8,36 +8,68 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _TESTS = Path(__file__).parent
-_LONGEST = (
-    "service/web/test_playground.py",
-    "service/web/test_failures.py",
+_SLOW = (
+    "training/test_interruption.py",
     "service/test_multiprocess.py",
-    "extension/test_package.py",
+    "training/test_tune.py",
+    "training/test_devices.py",
     "docs/test_tutorials.py",
-    "docs/test_tutorials_own.py",
-    "training/tasks/translation/test_task.py",
-    "training/test_distributed.py",
-    "service/api/test_admin.py",
-    "service/test_server.py",
+    "service/web/test_playground.py",
     "training/tasks/text_generation/test_export.py",
-    "training/test_loop.py",
-    "extension/test_kernels.py",
-    "training/tasks/translation/test_export.py",
-    "service/bench/test_run.py",
-    "service/test_timed_protocol.py",
-    "models/tasks/test_bundled_translator.py",
+    "training/importing/test_classification.py",
+    "training/tasks/translation/test_task.py",
+    "training/test_cli_translation.py",
+    "training/softmax/test_loss.py",
+    "docs/test_tutorials_own.py",
+    "training/test_two_machines.py",
+    "service/offline/test_command.py",
+    "service/test_server.py",
+    "training/tasks/translation/test_bundle_weights.py",
+    "extension/test_package.py",
     "training/export/test_layers.py",
-    "training/test_cli.py",
-    "service/api/v1/test_translation.py",
-    "benchmarks/peers/test_environments.py",
-    "benchmarks/test_memory_sweep.py",
-    "service/bench/test_load.py",
+    "training/importing/test_bundle.py",
+    "training/importing/test_marian.py",
+    "service/engine/test_loading.py",
+    "service/bench/test_run.py",
     "docs/test_bundled.py",
-    "service/test_http_protocol.py",
-    "containers/test_proxies.py",
+    "service/api/v1/test_translation.py",
+    "training/test_cli.py",
+    "models/decoding/test_continuous.py",
+    "training/test_distributed.py",
+    "extension/test_kernels.py",
+    "service/api/test_admin.py",
+    "benchmarks/test_profile.py",
+    "training/tasks/translation/test_export.py",
+    "training/test_tune_command.py",
+    "models/image/test_decoding.py",
+    "benchmarks/peers/test_environments.py",
+    "clients/test_huggingface.py",
+    "models/tasks/test_bundled_translator.py",
+    "training/tasks/text_classification/test_export.py",
+    "models/text/test_sentence_pieces.py",
+    "benchmarks/test_translation.py",
+    "service/web/test_failures.py",
+    "benchmarks/test_batching.py",
+    "clients/test_deepl.py",
+    "clients/test_examples.py",
+    "models/tasks/test_language_model.py",
     "containers/test_helm.py",
+    "service/api/v1/test_translation_languages.py",
+    "service/test_validation.py",
+    "service/test_timed_protocol.py",
+    "service/test_watchdog.py",
+    "clients/test_libretranslate.py",
+    "training/export/test_onnx.py",
+    "extension/test_tasks.py",
+    "models/tasks/test_text_classification.py",
+    "benchmarks/peers/test_texts.py",
+    "service/protocols/mcp/test_tools.py",
+    "training/export/test_bundle.py",
+    "training/test_open_tasks.py",
+    "service/test_openapi.py",
+    "training/tasks/text_classification/test_task.py",
 )
-"""Files of 10 seconds and more; those that mostly wait are among those that compute."""
+"""Files of 10 seconds and more, the longest first: they have the marker `slow`."""
 _FIXTURES = ("words", "classification", "generation", "images", "marian")
 
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -57,10 +89,14 @@ def pytest_configure(config: pytest.Config) -> None:
     logging.getLogger("torch.__trace").disabled = True
 
 
+@pytest.hookimpl(tryfirst=True)  # before marks select tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest, so that no process runs one alone in the end."""
-    first = {str(_TESTS / file): place for place, file in enumerate(_LONGEST)}
-    items.sort(key=lambda item: first.get(str(item.path), len(first)))
+    """Mark slow files, and begin with the longest, so that no process runs one alone in the end."""
+    slow = {str(_TESTS / file): place for place, file in enumerate(_SLOW)}
+    items.sort(key=lambda item: slow.get(str(item.path), len(slow)))
+    for item in items:
+        if str(item.path) in slow:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

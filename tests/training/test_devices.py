@@ -87,9 +87,9 @@ def test_an_epoch_has_the_loss_curve_of_the_processor(
     assert other_metric == pytest.approx(metric, rel=0.02, abs=1.0)
 
 
-@pytest.mark.parametrize("kind", ["cpu", pytest.param("cuda", marks=_NEEDS_TWO)])
-def test_two_devices_have_the_loss_curve_of_one(kind: str, tmp_path: Path) -> None:
-    """`torchrun` with NCCL on GPUs, with gloo on the processor."""
+@_NEEDS_TWO
+def test_two_gpus_have_the_loss_curve_of_one(tmp_path: Path) -> None:
+    """`torchrun` with NCCL; `test_two_machines.py` is that with gloo on processors."""
     lines = [f"{' '.join('abcdefgh'[n % 7 :])} {n} .\n" for n in range(200)]
     (tmp_path / "text.txt").write_text("".join(lines), encoding="utf-8")
     content = _recipe("sentences").model_dump()
@@ -97,7 +97,7 @@ def test_two_devices_have_the_loss_curve_of_one(kind: str, tmp_path: Path) -> No
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     for count in ("1", "2"):
         start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count]
-        command = [*start, "-m", "training.cli", "run", str(tmp_path / "recipe.yaml"), "--device", kind]
+        command = [*start, "-m", "training.cli", "run", str(tmp_path / "recipe.yaml"), "--device", "cuda"]
         command += ["--data-dir", str(tmp_path), "--runs", str(tmp_path / count)]
         subprocess.run(
             command, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, check=True, timeout=300
