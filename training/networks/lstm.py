@@ -18,11 +18,15 @@ State = tuple[Tensor, Tensor]
 class LSTM(nn.Module):
     """Stacked LSTM with dropout on its input, between layers and on its output (Zaremba et al. 2014)."""
 
-    def __init__(self, hidden_size: int, num_layers: int = 2, dropout: float = 0.0) -> None:
+    def __init__(
+        self, hidden_size: int, num_layers: int = 2, dropout: float = 0.0, input_dropout: float | None = None
+    ) -> None:
+        """`input_dropout` is that of the input alone, `dropout` without it."""
         super().__init__()
         between = dropout if num_layers > 1 else 0.0
         self.lstm = nn.LSTM(hidden_size, hidden_size, num_layers, batch_first=True, dropout=between)
         self.dropout = Dropout(dropout)
+        self.input_dropout = Dropout(dropout if input_dropout is None else input_dropout)
 
     @property
     def state_shape(self) -> tuple[int, int]:
@@ -41,7 +45,7 @@ class LSTM(nn.Module):
         sequence must have none. With `lengths` there is no dropout between layers: it is for inference.
         All steps are valid without it.
         """
-        inputs = self.dropout(inputs)
+        inputs = self.input_dropout(inputs)
         if lengths is None:
             # Processors without bfloat16 lack the recurrent kernel altogether, and the rest is most of the work.
             with torch.autocast("cpu", enabled=False):

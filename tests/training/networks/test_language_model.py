@@ -25,6 +25,18 @@ def test_word_vectors_are_the_projection_matrix() -> None:
     torch.testing.assert_close(outputs, expected)
 
 
+def test_untied_word_vectors_are_parameters_of_their_own() -> None:
+    torch.manual_seed(0)
+    model = RecurrentLanguageModel(LSTM(D, LAYERS), GeneralizedSoftmax(V, D, "lin"), tied=False)
+    outputs, _ = model(torch.tensor([[3, 5]]), model.initial_state(1))
+    outputs.sum().backward()
+    assert model.output_layer.weight.grad is None
+    assert model.word_vectors is not None
+    gradient = model.word_vectors.weight.grad
+    assert gradient is not None
+    assert gradient.abs().sum(-1).nonzero().flatten().tolist() == [3, 5]
+
+
 def test_reading_a_word_trains_its_vector() -> None:
     model = _model()
     outputs, _ = model(torch.tensor([[3, 5]]), model.initial_state(1))

@@ -80,7 +80,8 @@ class LanguageModelExport(TaskExport):
             columns = {"coverage": "coverage", "perplexity_of_covered": "perplexity of covered tokens"}
         return Card(
             unit="words",
-            network=f"{network.num_layers}-layer LSTM, {network.hidden_size} hidden units, word vectors tied",
+            network=f"{network.num_layers}-layer LSTM, {network.hidden_size} hidden units, word vectors "
+            f"{'tied' if manifest.provenance.recipe['network'].get('tied', True) else 'untied'}",
             outputs=f"Vocabulary: {config.vocab_size} words, `<unk>` and the sentence end `</s>` included",
             limits=f"Trained on short sentences; texts of up to {config.limits.max_tokens} tokens are accepted. It "
             "knows what its corpus\nsays and repeats the corpus's biases; it is no source of facts.",

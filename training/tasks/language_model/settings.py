@@ -60,6 +60,10 @@ class NetworkSettings(Settings):
     """Stacked LSTM layers."""
     dropout: Fraction = 0.1
     """On the word vectors, between layers and on the context vectors."""
+    input_dropout: Fraction | None = None
+    """On the word vectors, if it is not `dropout`."""
+    tied: bool = True
+    """Whether the word vectors of the input are those of the output layer."""
 
 
 class LanguageModelRecipe(Recipe):

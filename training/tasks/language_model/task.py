@@ -25,8 +25,9 @@ __all__ = ["LanguageModelTask", "build_model"]
 
 def build_model(recipe: LanguageModelRecipe, vocab_size: int) -> RecurrentLanguageModel:
     """Return the network and output layer of a recipe, with fresh parameters."""
-    network = LSTM(**recipe.network.model_dump())
-    return RecurrentLanguageModel(network, recipe.output_layer.build(vocab_size, recipe.network.hidden_size))
+    network = LSTM(**recipe.network.model_dump(exclude={"tied"}))
+    layer = recipe.output_layer.build(vocab_size, recipe.network.hidden_size)
+    return RecurrentLanguageModel(network, layer, tied=recipe.network.tied)
 
 
 @register("language-model")

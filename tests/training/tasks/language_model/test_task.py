@@ -270,7 +270,11 @@ def test_the_model_is_what_the_recipe_describes(tiny_recipe: Recipe) -> None:
         0,
     )
     assert model.network.state_shape == (2, 32)
-    assert model.network.dropout.p == model.network.lstm.dropout == 0.1
+    assert model.network.dropout.p == model.network.lstm.dropout == model.network.input_dropout.p == 0.1
+    assert model.word_vectors is None
+    changed = build_model(tiny_recipe.with_values({"network.input_dropout": 0.4, "network.tied": False}), 17)
+    assert (changed.network.dropout.p, changed.network.input_dropout.p) == (0.1, 0.4)
+    assert changed.word_vectors is not None
 
 
 @pytest.mark.parametrize("changes", [{"untied": 3, "sparse_k": 5}, {"untied": "full", "label_smoothing": 0.2}], ids=str)
