@@ -61,13 +61,19 @@ class _TargetScores(torch.autograd.Function):
                 else:
                     normalizers[part, k] = _normalizer(scores, parts.sparse_k)
                 del scores
-        ctx.parts = parts
+        ctx.parts, kind = parts, hidden.device.type
+        ctx.autocast = torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
         ctx.save_for_backward(target, normalizers, best, classes, hidden, *tensors)
         return chosen, normalizers
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_chosen: Tensor, grad_normalizers: Tensor) -> tuple[Tensor | None, ...]:
+        with ctx.autocast:  # the scores of the forward pass are computed again
+            return _TargetScores._gradients(ctx, grad_chosen, grad_normalizers)
+
+    @staticmethod
+    def _gradients(ctx: Any, grad_chosen: Tensor, grad_normalizers: Tensor) -> tuple[Tensor | None, ...]:
         target, normalizers, best, classes, hidden, *tensors = ctx.saved_tensors
         gradients = [torch.zeros_like(tensor) for tensor in (hidden, *tensors)]
         for k, component in enumerate(passes(ctx.parts, hidden, tensors, gradients)):

@@ -104,6 +104,7 @@ class ComponentPass:
         groups = itertools.groupby(kernel.blocks(weight.shape[1]), lambda block: block[1])
         self._columns = [(words, [columns for columns, _ in group]) for words, group in groups]
         self._hyperparameters = list(kernel.parameters())
+        self._factor = _narrowed(weight.detach())
         self._weight, self._projection = weight.detach(), None if projection is None else self._leaf(projection)
         self._bias = None if bias is None else at_least_float32(bias.detach())
         self._class_leaves = [self._leaf(statistic) for statistic in self._class_statistics()]
@@ -201,19 +202,23 @@ class ComponentPass:
         """Yield inner products `[n, V]` of all blocks, with one matrix product for equal columns of the weight."""
         for words, positions in self._columns:
             stacked = _stack([vectors[:, columns] for columns in positions])
-            yield from at_least_float32(stacked @ self._weight[:, words].t()).split(vectors.shape[0])
+            yield from at_least_float32(stacked @ self._factor[:, words].t()).split(vectors.shape[0])
 
     def _through_products(self, vectors: Tensor, grads: Sequence[Tensor]) -> Tensor:
         """Add the products' part of the weight's gradient; return the gradient of the vectors."""
         assert self._sums is not None
         result, remaining = torch.zeros_like(vectors), iter(grads)
         for words, positions in self._columns:
-            own = [next(remaining) for _ in positions]
-            narrow = _stack(own).to(torch.promote_types(vectors.dtype, self._weight.dtype))
+            grad = _stack([next(remaining) for _ in positions])
             stacked = _stack([vectors[:, columns] for columns in positions])
-            self._sums.weight[:, words].addmm_(narrow.t(), stacked.to(narrow.dtype))
-            # In place, which autocast leaves in float32.
-            back = torch.zeros_like(stacked).addmm_(narrow.to(result.dtype), self._weight[:, words].to(result.dtype))
+            if self._factor.dtype != self._weight.dtype:  # under autocast
+                grad = grad.to(self._factor.dtype)
+                self._sums.weight[:, words] += grad.t() @ stacked.to(grad.dtype)
+                back = (grad @ self._factor[:, words]).to(result.dtype)
+            else:
+                grad = grad.to(torch.promote_types(vectors.dtype, self._weight.dtype))
+                self._sums.weight[:, words].addmm_(grad.t(), stacked.to(grad.dtype))
+                back = torch.zeros_like(stacked).addmm_(grad.to(result.dtype), self._weight[:, words].to(result.dtype))
             for columns, share in zip(positions, back.split(vectors.shape[0]), strict=True):
                 result[:, columns] += share
         return result
@@ -260,6 +265,13 @@ class ComponentPass:
                 statistics = self._kernel.class_statistics(at_least_float32(weight))
             grads = [total[rows] for total in self._class_sums]
             self._add_gradients(statistics, grads, [weight], [self._sums.weight[rows]])
+
+
+def _narrowed(weight: Tensor) -> Tensor:
+    """Return a matrix in the type that autocast multiplies in, converted once for all chunks."""
+    kind = weight.device.type
+    narrow = torch.is_autocast_enabled(kind) and weight.dtype == torch.float32
+    return weight.to(torch.get_autocast_dtype(kind)) if narrow else weight
 
 
 def _stack(parts: Sequence[Tensor]) -> Tensor:
