@@ -4,13 +4,15 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+from safetensors.torch import save_file
+from torch import Tensor
 
 from training.recipe import Recipe, load_recipe
 
@@ -60,16 +62,31 @@ class Progress:
         sign = -1 if self.maximize else 1
         return min(self.history, key=lambda evaluation: sign * evaluation.metric, default=None)
 
+    @property
+    def evaluated(self) -> bool:
+        """Return whether the model of the last step has been evaluated."""
+        return bool(self.history) and self.history[-1].step == self.step
+
+    @property
+    def targets_per_second(self) -> float:
+        """Return the targets trained on in a second since the last evaluation."""
+        seconds = self.seconds - (self.history[-1].seconds if self.history else 0.0)
+        return self.loss_count / seconds if seconds > 0 else 0.0
+
     def evaluations_since_best(self) -> int:
         return 0 if self.best is None else len(self.history) - 1 - self.history.index(self.best)
 
 
 class RunDirectory:
-    """`runs/<name>/`: recipe, tokenizer, provenance, command, last.pt, best.pt, history.json, TensorBoard events."""
+    """`runs/<name>/`: recipe, tokenizer, provenance, command, last.pt, best.pt, history.json, TensorBoard events.
+
+    `best.safetensors` has the weights of best.pt in a format that other programs read.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.last, self.best = path / "last.pt", path / "best.pt"
+        self.best_weights = path / "best.safetensors"
         self.tokenizer = path / "tokenizer.json"
         """Tokenizer of a task that reads texts."""
         self.labels = path / "labels.txt"
@@ -112,8 +129,8 @@ class RunDirectory:
         return float(self._history()[-1]["seconds"])
 
     def trained_epochs(self) -> int:
-        """Return the number of epochs that have been evaluated."""
-        return len(self._history()) if (self.path / "history.json").is_file() else 0
+        """Return the number of epochs that have been evaluated, or partly trained and evaluated inside."""
+        return int(self._history()[-1]["epoch"]) if (self.path / "history.json").is_file() else 0
 
     def _history(self) -> list[dict[str, Any]]:
         content: list[dict[str, Any]] = json.loads((self.path / "history.json").read_text())
@@ -133,6 +150,13 @@ class RunDirectory:
 
     def write_recipe(self, recipe: Recipe) -> None:
         (self.path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(), sort_keys=False))
+
+    def write_best(self, weights: Mapping[str, Tensor]) -> None:
+        """Write the weights of the best evaluation, none of which may share memory with another."""
+        save(self.best, {"model": dict(weights)})
+        temporary = self.best_weights.with_suffix(".tmp")
+        save_file({name: value.contiguous() for name, value in weights.items()}, temporary)
+        os.replace(temporary, self.best_weights)
 
     def write_history(self, progress: Progress) -> None:
         (self.path / "history.json").write_text(json.dumps([asdict(e) for e in progress.history], indent=2))

@@ -92,7 +92,9 @@ def run(
         say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {count} {task.outputs}")
         progress = Trainer(task, directory, settings.loop, group).fit(say, stop_after)
         if progress.best is not None:
-            say(f"best dev {task.metric} {progress.best.metric:.3f} after epoch {progress.best.epoch}")
+            best, inside = progress.best, settings.loop.evaluate_steps is not None
+            place = f"step {best.step}" if inside else f"epoch {best.epoch}"
+            say(f"best dev {task.metric} {best.metric:.3f} after {place}")
     return 0
 
 

@@ -51,11 +51,15 @@ class Group:
 
     def summed(self, value: float) -> float:
         """Return the sum of a number over the processes (all-reduce)."""
+        return self.summed_each([value])[0]
+
+    def summed_each(self, values: list[float]) -> list[float]:
+        """Return the sum of each number over the processes, in one message."""
         if self.size == 1:
-            return value
-        total = torch.tensor(value, dtype=torch.float64)
-        distributed.all_reduce(total)
-        return float(total)
+            return values
+        totals = torch.tensor(values, dtype=torch.float64)
+        distributed.all_reduce(totals)
+        return totals.tolist()
 
     # Not DistributedDataParallel, whose backward pass waits for every process: where a batch has fewer rows than there
     # are processes, it never returns. Where all have rows, it makes 36.2 steps/s and this 36.0 (2 processes, gloo,

@@ -1,62 +1,60 @@
-"""The training loop: one optimizer, one schedule, checkpoints that resume exactly, early stopping.
+"""The training loop: updates, evaluations, checkpoints that resume exactly, early stopping.
 
 Several processes may run it together (`training.distributed`); only the first evaluates, writes and reports.
 """
 
 import contextlib
+import itertools
 import math
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from training import checkpoint
 from training.checkpoint import Evaluation, Progress, RunDirectory
 from training.distributed import Group
 from training.interruption import Interrupted, SignalHold
+from training.optimization import Optimization
 from training.progress import RunProgress
 from training.recipe import LoopSettings
 from training.snapshots import Snapshots
 from training.tasks.task import Task
 
-__all__ = ["Trainer", "learning_rate_factor", "native_bfloat16"]
+__all__ = ["Trainer"]
 
-
-def native_bfloat16(device: torch.device) -> bool:
-    """Return whether the device multiplies bfloat16 matrices in hardware; emulation is slower than float32."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
-
-
-def learning_rate_factor(step: int, total: int, settings: LoopSettings) -> float:
-    """Return the factor of the learning rate: linear warm-up, then the decay that the settings name.
-
-    `cosine` ends at `final_learning_rate` (Loshchilov and Hutter 2017, eq. 5), `inverse-sqrt` falls with the root of
-    the steps (Vaswani et al. 2017, eq. 3).
-    """
-    if step < settings.warmup_steps:
-        return (step + 1) / settings.warmup_steps
-    if settings.schedule == "inverse-sqrt":
-        return math.sqrt(max(1, settings.warmup_steps) / (step + 1))
-    rest = min(1.0, (step - settings.warmup_steps) / max(1, total - settings.warmup_steps))
-    low = settings.final_learning_rate
-    return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * rest))
-
+_BOARD_STEPS = 50
+"""Steps between two events of TensorBoard. A GPU computes without waiting for the CPU in between."""
 
 _ALONE = Group()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Session:
+    """One call of `Trainer.fit`: when it stops, and where it reports."""
+
+    stop_at: float
+    """The step to stop at."""
+    report: Callable[[str], None]
+    on_evaluation: Callable[[Evaluation], None] | None
+    signals: SignalHold
+    shown: RunProgress
+    board: SummaryWriter | None
+    """The writer of TensorBoard events; only the first process has one."""
 
 
 class Trainer:
     """Trains a task in a run directory, from its last checkpoint if there is one."""
 
     def __init__(self, task: Task[Any], run: RunDirectory, settings: LoopSettings, group: Group = _ALONE) -> None:
-        """The processes of a `group` must see the same run directory and start from the same weights."""
+        """The processes of a `group` must see the same run directory and start from the same weights.
+
+        Raises `ValueError` for a precision that the task's device does not train in.
+        """
         self.task = task
         self.run = run
         self.settings = settings
@@ -65,17 +63,16 @@ class Trainer:
         self._snapshots = Snapshots(settings.average)
         self._train = task.batches("train")
         self._dev = task.batches("dev")
-        total = len(self._train) * (settings.schedule_epochs or settings.epochs)
-        self._optimizer = torch.optim.AdamW(
-            task.model.parameters(),
-            lr=settings.learning_rate,
-            betas=(0.9, settings.adam_beta2),
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
-        self._schedule = torch.optim.lr_scheduler.LambdaLR(
-            self._optimizer, lambda step: learning_rate_factor(step, total, settings)
-        )
+        self._epoch_updates = math.ceil(len(self._train) / settings.accumulate)
+        self._optimization = Optimization(task.model, settings, task.device, epoch_updates=self._epoch_updates)
+        if settings.compile:
+            task.model.compile()
+        self._losses: list[Tensor] = []
+        """Summed loss of this process in each step since they were last read."""
+        self._targets = 0
+        """Targets of the last step, of all processes."""
+        self._read_steps = 1 if task.device.type == "cpu" else _BOARD_STEPS
+        """Steps between two readings of losses, which wait for a GPU."""
 
     def fit(
         self,
@@ -83,25 +80,28 @@ class Trainer:
         stop_after: int | None = None,
         on_evaluation: Callable[[Evaluation], None] | None = None,
     ) -> Progress:
-        """Train to the last epoch or until patience ends; `stop_after` ends this session after that many steps.
+        """Train to the last epoch or step, or until patience ends; `stop_after` ends this session after so many steps.
 
         `on_evaluation` is called after each evaluation, once it is saved; an exception of it ends the
         training. SIGINT and SIGTERM save a checkpoint and raise `Interrupted`, which says so.
         """
         self._start(report)
-        stop_at = math.inf if stop_after is None else self.progress.step + stop_after
         shown = self._shown(report, stop_after)
         quiet = contextlib.nullcontext()
         with SignalHold() as signals, self._board() as board, shown.shown() if self.group.is_first else quiet:
+            session = _Session(
+                stop_at=math.inf if stop_after is None else self.progress.step + stop_after,
+                report=report,
+                on_evaluation=on_evaluation,
+                signals=signals,
+                shown=shown,
+                board=board,
+            )
             while not self._ended():
-                if not self._train_epoch(stop_at, board, shown, signals):
+                if not self._train_epoch(session):
                     self._save()
                     break
-                shown.evaluating()
-                self._evaluate(board, report, signals)
-                self._save()
-                if on_evaluation is not None:
-                    on_evaluation(self.progress.history[-1])
+                self._evaluate(session, epoch_ended=True)
             self._end_if_interrupted(signals)
         return self.progress
 
@@ -110,32 +110,43 @@ class Trainer:
         if not self.run.last.is_file():
             self.task.initialize()
             return
-        self._load()
+        processes = self._load()
         ended = self._ended()
-        epochs = f"{self.progress.epoch} of {self.settings.epochs} epochs are trained"
+        if ended:
+            report(f"nothing to train: {self.progress.epoch} of {self.settings.epochs} epochs are trained{ended}")
+            return
         place = f"resuming at epoch {self.progress.epoch + 1} of {self.settings.epochs}, step {self.progress.step}"
-        report(f"nothing to train: {epochs}{ended}" if ended else place)
+        other = f", not exactly: in {self.group.size} instead of {processes} processes"
+        report(place if processes == self.group.size else place + other)
 
     def _ended(self) -> str:
         """Return why training has come to its end, an empty string where it has not."""
-        if self.progress.epoch >= self.settings.epochs:
+        progress, most = self.progress, self.settings.max_steps
+        if most is not None and progress.step >= most and progress.evaluated:
+            return f", and {progress.step} of {most} steps; --restart trains with another loop.max_steps"
+        if progress.epoch >= self.settings.epochs:
             return "; a higher loop.epochs continues"
-        without = self.progress.evaluations_since_best()
+        without = progress.evaluations_since_best()
         if without >= self.settings.patience:
             return f", the last {without} without improvement; a higher loop.patience continues"
         return ""
 
+    def _epoch_step(self) -> int:
+        """Return the number of steps of this epoch that are done."""
+        return math.ceil(self.progress.batch / self.settings.accumulate)
+
     def _shown(self, report: Callable[[str], None], stop_after: int | None) -> RunProgress:
-        progress = self.progress
         shown = RunProgress(
             report,
             epochs=self.settings.epochs,
-            epoch_steps=len(self._train),
-            epoch=progress.epoch,
-            batch=progress.batch,
+            epoch_steps=self._epoch_updates,
+            epoch=self.progress.epoch,
+            step=self._epoch_step(),
         )
         if stop_after is not None:
             shown.limit(stop_after)
+        if self.settings.max_steps is not None:
+            shown.limit(self.settings.max_steps - self.progress.step)
         return shown
 
     def _board(self) -> contextlib.AbstractContextManager[SummaryWriter | None]:
@@ -144,29 +155,37 @@ class Trainer:
             return contextlib.nullcontext()
         return contextlib.closing(SummaryWriter(str(self.run.path), purge_step=self.progress.step))
 
-    def _train_epoch(
-        self, stop_at: float, board: SummaryWriter | None, shown: RunProgress, signals: SignalHold
-    ) -> bool:
-        """Trains to the end of the epoch; False where `stop_at` came first."""
+    def _train_epoch(self, session: _Session) -> bool:
+        """Train to the end of the epoch, with the evaluations inside it; False where training or the session ended."""
         progress, since_save = self.progress, time.monotonic()
         self.task.model.train()
-        for index, batch in enumerate(self._train.epoch(progress.epoch)):
-            if index < progress.batch:
-                continue
-            if progress.step >= stop_at:
+        for batches in self._rest_of_epoch():
+            if self._evaluation_due():
+                self._evaluate(session, epoch_ended=False)
+                self.task.model.train()
+            if self._ended() or progress.step >= session.stop_at:
                 return False
-            loss, rate = self._step(batch), float(self._schedule.get_last_lr()[0])
-            shown.step(progress.epoch, progress.batch, loss, rate)
-            if board is not None and progress.step % 50 == 0:
-                board.add_scalar("train/loss", loss, progress.step)
-                board.add_scalar("train/learning_rate", rate, progress.step)
+            norm, rate = self._step(batches), self._optimization.learning_rate
+            if progress.step % self._read_steps == 0:
+                self._show(session, norm, rate)
             # Clocks and signals differ, and all processes take part in saving.
             due = self.group.is_first and time.monotonic() - since_save > 60 * self.settings.checkpoint_minutes
-            if self.group.summed(due or signals.number is not None):
+            if self.group.summed(due or session.signals.number is not None):
                 self._save()
                 since_save = time.monotonic()
-                self._end_if_interrupted(signals)
+                self._end_if_interrupted(session.signals)
         return True
+
+    def _rest_of_epoch(self) -> Iterator[list[Any]]:
+        """Return the batches of each step of the epoch that is not done."""
+        batches = itertools.islice(self._train.epoch(self.progress.epoch), self.progress.batch, None)
+        return iter(lambda: list(itertools.islice(batches, self.settings.accumulate)), [])
+
+    def _evaluation_due(self) -> bool:
+        """Return whether the model is to be evaluated inside an epoch, and has not been."""
+        step, every, most = self.progress.step, self.settings.evaluate_steps, self.settings.max_steps
+        due = (every is not None and step > 0 and step % every == 0) or (most is not None and step >= most)
+        return due and not self.progress.evaluated
 
     def _end_if_interrupted(self, signals: SignalHold) -> None:
         """Raise `Interrupted` if any process got a signal; the state must be saved."""
@@ -176,41 +195,78 @@ class Trainer:
             place = f"epoch {epoch} of {self.settings.epochs}, step {self.progress.step}"
             raise Interrupted(numbers[0], f"interrupted; {place} is saved in {self.run.path}: the same command resumes")
 
-    def _step(self, batch: Any) -> float:
-        """Make one update, and return the mean loss of a target."""
-        progress, started = self.progress, time.monotonic()
-        self._optimizer.zero_grad(set_to_none=True)
-        own, count = self._backward(self.group.share(batch))
-        self.group.sum_gradients(self.task.model.parameters())
-        nn.utils.clip_grad_norm_(self.task.model.parameters(), self.settings.clip_norm)
-        self._optimizer.step()
-        self._schedule.step()
-        summed = self.group.summed(float(own))
-        if not math.isfinite(summed):
-            raise FloatingPointError(f"the loss is {summed} at step {progress.step}; try a lower learning_rate")
-        progress.loss_sum += summed
-        progress.loss_count += count
+    def _step(self, batches: Sequence[Any]) -> Tensor:
+        """Make one update by the mean loss over all targets of the batches; return the norm of its gradients."""
+        progress = self.progress
+        with self._timed():
+            self._optimization.zero_grad()
+            losses, divisor, self._targets = [], 0, 0
+            for batch in batches:
+                loss, count = self._backward(self.group.share(batch), divisor)
+                losses.append(loss)
+                divisor, self._targets = divisor or max(1, count), self._targets + count
+            self.group.sum_gradients(self.task.model.parameters())
+            norm = self._optimization.step(divisor / max(1, self._targets))
+            self._losses.append(torch.stack(losses).sum())
+        progress.loss_count += self._targets
         progress.step += 1
-        progress.batch += 1
+        progress.batch += len(batches)
         if self.settings.average > 1 and progress.step % self.settings.snapshot_steps == 0:
             self._snapshots.take(self.task.model)
-        progress.seconds += time.monotonic() - started
-        return summed / count
+        return norm
 
-    def _backward(self, batch: Any | None) -> tuple[Tensor, int]:
-        """Add the batch's gradients; return its summed loss, and the number of targets of all processes."""
+    def _backward(self, batch: Any | None, divisor: int) -> tuple[Tensor, int]:
+        """Add the gradients of the batch's summed loss over `divisor`, or over its number of targets with 0.
+
+        Returns this process's summed loss, and the number of targets of all processes.
+        """
         if batch is None:
-            return torch.zeros(()), int(self.group.summed(0))
-        with self._autocast():
+            return torch.zeros((), device=self.task.device), int(self.group.summed(0))
+        with self._optimization.autocast():
             total, own = self.task.loss(batch)
         count = int(self.group.summed(own))
-        (total / count).backward()
+        self._optimization.backward(total / (divisor or max(1, count)))
         return total.detach(), count
 
-    def _evaluate(self, board: SummaryWriter | None, report: Callable[[str], None], signals: SignalHold) -> None:
-        """End an epoch: evaluate on the development set, and keep the model if it is the best so far."""
-        progress = self.progress
-        metric, weights = self._measured(signals)
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Count the time within the block as training."""
+        started = time.monotonic()
+        yield
+        self.progress.seconds += time.monotonic() - started
+
+    def _read_losses(self) -> float:
+        """Add the losses of steps since the last call to the progress, and return the last one.
+
+        Raises `FloatingPointError` naming the first step whose loss is no finite number.
+        """
+        progress, loss = self.progress, math.nan
+        if self._losses:
+            with self._timed():
+                losses = self.group.summed_each(torch.stack(self._losses).tolist())
+            for step, loss in enumerate(losses, progress.step - len(losses)):
+                if not math.isfinite(loss):
+                    raise FloatingPointError(f"the loss is {loss} at step {step}; try a lower learning_rate")
+                progress.loss_sum += loss
+            self._losses.clear()
+        return loss
+
+    def _show(self, session: _Session, norm: Tensor, rate: float) -> None:
+        """Show a step: its loss, the norm of its gradients, and the learning rate of the next."""
+        progress, loss = self.progress, self._read_losses() / max(1, self._targets)
+        speed = progress.targets_per_second
+        session.shown.step(progress.epoch, self._epoch_step(), loss, rate, speed)
+        if session.board is not None and progress.step % _BOARD_STEPS == 0:
+            values = {"loss": loss, "learning_rate": rate, "gradient_norm": float(norm), "targets_per_second": speed}
+            for name, value in values.items():
+                session.board.add_scalar(f"train/{name}", value, progress.step)
+
+    def _evaluate(self, session: _Session, *, epoch_ended: bool) -> None:
+        """Evaluate on the development set, keep the model if it is the best so far, and save a checkpoint."""
+        self._read_losses()
+        session.shown.evaluating()
+        progress, speed = self.progress, self.progress.targets_per_second
+        metric, weights = self._measured(session.signals)
         evaluation = Evaluation(
             epoch=progress.epoch + 1,
             step=progress.step,
@@ -219,17 +275,22 @@ class Trainer:
             seconds=progress.seconds,
         )
         progress.history.append(evaluation)
-        progress.epoch, progress.batch, progress.loss_sum, progress.loss_count = progress.epoch + 1, 0, 0.0, 0
-        if board is None:
-            return
-        board.add_scalar(f"dev/{self.task.metric}", metric, progress.step)
-        report(
-            f"epoch {evaluation.epoch}: train loss {evaluation.train_loss:.4f}, "
-            f"dev {self.task.metric} {metric:.3f}, {progress.seconds:.0f} s of training"
-        )
-        if progress.best is evaluation:
-            checkpoint.save(self.run.best, {"model": weights})
-        self.run.write_history(progress)
+        progress.loss_sum, progress.loss_count = 0.0, 0
+        if epoch_ended:
+            progress.epoch, progress.batch = progress.epoch + 1, 0
+        if session.board is not None:
+            session.board.add_scalar(f"dev/{self.task.metric}", metric, progress.step)
+            session.report(
+                f"epoch {evaluation.epoch}{'' if epoch_ended else f', step {progress.step}'}: "
+                f"train loss {evaluation.train_loss:.4f}, dev {self.task.metric} {metric:.3f}, "
+                f"{progress.seconds:.0f} s of training, {speed:.0f} targets/s"
+            )
+            if progress.best is evaluation:
+                self.run.write_best(weights)
+            self.run.write_history(progress)
+        self._save()
+        if session.on_evaluation is not None:
+            session.on_evaluation(evaluation)
 
     def _measured(self, signals: SignalHold) -> tuple[float, dict[str, Tensor]]:
         """Return the metric on the development set and the weights that have it, the mean of snapshots with `average`.
@@ -251,11 +312,6 @@ class Trainer:
                 self._end_if_interrupted(signals)
             raise
 
-    def _autocast(self) -> contextlib.AbstractContextManager[None]:
-        wanted = self.settings.precision
-        enabled = wanted == "bfloat16" or (wanted == "auto" and native_bfloat16(self.task.device))
-        return torch.autocast(self.task.device.type, dtype=torch.bfloat16, enabled=enabled)
-
     def _own_state(self) -> dict[str, Any]:
         """Return what differs between the processes of a group."""
         return {"task": self.task.state_dict(), "random": checkpoint.random_state(self.task.device)}
@@ -265,30 +321,37 @@ class Trainer:
         checkpoint.set_random_state(own["random"], self.task.device)
 
     def _save(self) -> None:
+        self._read_losses()
         first, *others = self.group.gathered(self._own_state())
         if not self.group.is_first:
             return
         content = {
             **first,
+            **self._optimization.state_dict(),
             "others": others,
             "model": self.task.model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "schedule": self._schedule.state_dict(),
             "snapshots": self._snapshots.state(),
             "progress": asdict(self.progress),
         }
         checkpoint.save(self.run.last, content)
 
-    def _load(self) -> None:
-        """Load the last checkpoint; raises `ValueError` if resuming exactly takes another number of processes."""
+    def _load(self) -> int:
+        """Load the last checkpoint, and return the number of processes that wrote it.
+
+        With another number now, resuming is not exact: the state of the task is lost, since it is that of other rows of
+        the batches, and processes without a random state start from the seed.
+        """
         content = checkpoint.load(self.run.last, self.task.device)
-        states = [content, *content.get("others", [])]
-        if len(states) != self.group.size:
-            raise ValueError(f"{self.run.path} was trained in {len(states)} processes, not {self.group.size}")
         self.task.model.load_state_dict(content["model"])
-        self._optimizer.load_state_dict(content["optimizer"])
-        self._schedule.load_state_dict(content["schedule"])
+        self._optimization.load_state_dict(content)
         self._snapshots.load(content.get("snapshots", []))
         history = [Evaluation(**evaluation) for evaluation in content["progress"].pop("history")]
         self.progress = Progress(**content["progress"], history=history)
-        self._restore(states[self.group.rank])
+        states, rank = [content, *content.get("others", [])], self.group.rank
+        if len(states) == self.group.size:
+            self._restore(states[rank])
+        elif rank < len(states):
+            checkpoint.set_random_state(states[rank]["random"], self.task.device)
+        else:
+            torch.manual_seed(self.task.recipe.seed + rank)
+        return len(states)

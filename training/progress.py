@@ -17,39 +17,40 @@ INTERVAL = 30.0
 
 
 class RunProgress:
-    """Shows epoch, step, loss, learning rate and the time that is left of the whole run, evaluations included.
+    """Shows epoch, step, loss, learning rate, speed and the time that is left of the whole run, evaluations included.
 
     The time is an upper bound: patience may end the run sooner. It is extrapolated from this session.
     """
 
-    def __init__(self, report: Callable[[str], None], *, epochs: int, epoch_steps: int, epoch: int, batch: int) -> None:
-        """`epoch` and `batch` are the next ones, counted from 0; `epoch_steps` is the number of batches of an epoch."""
+    def __init__(self, report: Callable[[str], None], *, epochs: int, epoch_steps: int, epoch: int, step: int) -> None:
+        """`epoch` and its `step` are the next ones, counted from 0; `epoch_steps` is the number of steps an epoch."""
         self._report = report
         self._epochs, self._epoch_steps, self._total = epochs, epoch_steps, epochs * epoch_steps
         self._epoch = epoch
-        self._first = self._done = epoch * epoch_steps + batch
+        self._first = self._done = epoch * epoch_steps + step
         self._started = time.monotonic()
-        self._now = "reading data"
+        self._now, self._speed = "reading data", ""
         self._bar: Bar | None = None
 
     def limit(self, steps: int) -> None:
         """Lower the number of steps of this session."""
         self._total = min(self._total, self._first + steps)
 
-    def step(self, epoch: int, batch: int, loss: float, rate: float) -> None:
-        """Note a finished step: `batch` is how many batches of the epoch are done."""
-        self._epoch, self._done = epoch, epoch * self._epoch_steps + min(batch, self._epoch_steps)
-        self._now = f"loss {loss:.3f}, lr {rate:.2e}"
+    def step(self, epoch: int, step: int, loss: float, rate: float, speed: float) -> None:
+        """Note a finished step: `step` is how many of the epoch are done, `speed` the targets a second."""
+        self._epoch, self._done = epoch, epoch * self._epoch_steps + min(step, self._epoch_steps)
+        self._now, self._speed = f"loss {loss:.3f}, lr {rate:.2e}", f", {speed:,.0f} targets/s"
         self._renew()
 
     def evaluating(self) -> None:
         """Note that the model is being evaluated."""
-        self._now = "evaluating"
+        self._now, self._speed = "evaluating", ""
         self._renew()
 
     def text(self) -> str:
         """Return the line that is printed."""
-        return f"epoch {self._epoch_of(' of ')}, step {self._done:,} of {self._total:,}: {self._now}, {self._left()}"
+        place = f"epoch {self._epoch_of(' of ')}, step {self._done:,} of {self._total:,}"
+        return f"{place}: {self._now}{self._speed}, {self._left()}"
 
     def short_text(self) -> str:
         """Return the text behind the bar, for terminals of 80 columns."""

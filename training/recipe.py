@@ -39,6 +39,12 @@ class LoopSettings(Settings):
 
     epochs: PositiveInt = 10
     """Maximum number of epochs."""
+    max_steps: PositiveInt | None = None
+    """Maximum number of updates, over all epochs; the last one is followed by an evaluation."""
+    accumulate: PositiveInt = 1
+    """Batches whose gradients make one update, that of the mean loss over all their targets; a step is an update."""
+    evaluate_steps: PositiveInt | None = None
+    """Updates between evaluations inside an epoch, in addition to the one at its end."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-3
     """Peak learning rate of AdamW."""
     adam_beta2: Annotated[float, Field(gt=0, lt=1)] = 0.999
@@ -49,7 +55,7 @@ class LoopSettings(Settings):
     """Epochs over which cosine decay falls, then the learning rate stays; `epochs` without it. A run that is continued
     with more epochs gets its first number of epochs here."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Decoupled weight decay (Loshchilov and Hutter 2019)."""
+    """Decoupled weight decay (Loshchilov and Hutter 2019) of matrices, but not of embeddings, norms and biases."""
     warmup_steps: Annotated[int, Field(ge=0)] = 200
     """Steps in which the learning rate rises linearly."""
     final_learning_rate: Fraction = 0.01
@@ -62,8 +68,10 @@ class LoopSettings(Settings):
     """Gradients of a larger norm are scaled down to it."""
     patience: PositiveInt = 3
     """Evaluations without improvement on the development set before training stops."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """`auto` is bfloat16 autocast where the processor computes it natively, else float32."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """`auto` is bfloat16 autocast where the processor computes it natively, else float32; `float16` needs a GPU."""
+    compile: bool = False
+    """Whether `torch.compile` compiles the network; on a CPU it needs a C++ compiler."""
     checkpoint_minutes: Annotated[float, Field(gt=0)] = 5.0
     """Minutes between checkpoints inside an epoch; the end of an epoch always makes one."""
 
@@ -143,7 +151,7 @@ class TuneSettings(Settings):
     trials: PositiveInt | None = None
     """Trials at most. Without it a grid is searched completely; `tpe` needs it."""
     pruning: Literal["median", "none"] = "none"
-    """`median` ends a trial that after some epoch is worse than the median of earlier trials was after that epoch."""
+    """`median` ends a trial that after some evaluation is worse than the median of earlier trials was after as many."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -194,8 +194,9 @@ class Search:
         """Return the best metric on the development set; raises `TrialPruned` where other trials were better."""
 
         def look(evaluation: Evaluation) -> None:
-            trial.report(evaluation.metric, evaluation.epoch)
+            trial.report(evaluation.metric, len(trainer.progress.history))
             trial.set_user_attr("seconds", evaluation.seconds)
+            trial.set_user_attr("epochs", evaluation.epoch)
             if evaluation.epoch < trainer.settings.epochs and trial.should_prune():
                 raise optuna.TrialPruned
 
@@ -232,7 +233,7 @@ class Search:
             values=self._values(trial.params),
             metric=metric,
             pruned=pruned,
-            epochs=len(trial.intermediate_values),
+            epochs=trial.user_attrs.get("epochs", len(trial.intermediate_values)),
             seconds=trial.user_attrs.get("seconds", 0.0),
         )
 

@@ -113,7 +113,15 @@ def test_run_trains_and_says_so(trained: tuple[Path, Result]) -> None:
     assert "epoch 2: train loss" in result.output
     best = min(history, key=lambda evaluation: evaluation["metric"])
     assert f"best dev perplexity {best['metric']:.3f} after epoch {best['epoch']}" in result.output
-    files = {"recipe.yaml", "provenance.json", "tokenizer.json", "history.json", "last.pt", "best.pt"}
+    files = {
+        "recipe.yaml",
+        "provenance.json",
+        "tokenizer.json",
+        "history.json",
+        "last.pt",
+        "best.pt",
+        "best.safetensors",
+    }
     assert files <= {file.name for file in directory.iterdir()}
 
 

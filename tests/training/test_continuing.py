@@ -1,5 +1,6 @@
 """Tests of runs that continue with a changed recipe, and of an edited recipe that is not used."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ def _started(path: Path, epochs: int = 0, **loop: Any) -> RunDirectory:
     """A run directory of a recipe that was trained for some epochs."""
     run = RunDirectory(path)
     run.start(parse_recipe({**RECIPE, "loop": {"epochs": 4, **loop}}))
-    (path / "history.json").write_text(str([{"seconds": 1}] * epochs).replace("'", '"'), encoding="utf-8")
+    if epochs:
+        (path / "history.json").write_text(json.dumps([{"epoch": 1 + n} for n in range(epochs)]), encoding="utf-8")
     return run
 
 

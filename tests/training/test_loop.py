@@ -1,6 +1,7 @@
 """Tests of the training loop: a toy grammar is learnt, resuming is exact, patience ends, trouble is said."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
@@ -16,8 +18,8 @@ from tests.fixtures.learning import Learnt, until
 from training import checkpoint
 from training.checkpoint import Progress, RunDirectory
 from training.data.batching import Batch
-from training.loop import Trainer, learning_rate_factor, native_bfloat16
-from training.recipe import LoopSettings, Recipe
+from training.loop import Trainer
+from training.recipe import Recipe
 from training.tasks.language_model import LanguageModelTask
 from training.tasks.language_model.perplexity import Perplexity
 from training.tasks.language_model.reading import split_texts
@@ -176,34 +178,6 @@ def test_stop_after_stops_after_that_many_steps(make_trainer: MakeTrainer) -> No
 # ---- steps ------------------------------------------------------------------------------------------------
 
 
-def test_learning_rate_by_hand() -> None:
-    """Warm-up over 4 of 12 steps, then a cosine over 8 down to a tenth: halfway (1 + 0.1) / 2."""
-    settings = LoopSettings(warmup_steps=4, final_learning_rate=0.1)
-    factors = {step: learning_rate_factor(step, 12, settings) for step in (0, 1, 3, 4, 6, 8, 12, 20)}
-    expected = {0: 0.25, 1: 0.5, 3: 1.0, 4: 1.0, 8: 0.55, 12: 0.1, 20: 0.1}
-    expected[6] = 0.1 + 0.9 * (1 + math.cos(math.pi / 4)) / 2
-    assert factors == pytest.approx(expected)
-
-
-def test_inverse_square_root_by_hand() -> None:
-    """After a warm-up of 4 steps the factor is 2 over the root of the steps, whatever the end of training is."""
-    settings = LoopSettings(warmup_steps=4, schedule="inverse-sqrt", final_learning_rate=0.5)
-    for total in (5, 1000):
-        factors = [learning_rate_factor(step, total, settings) for step in (0, 2, 3, 4, 15, 399)]
-        assert factors == pytest.approx([0.25, 0.75, 1.0, 2 / math.sqrt(5), 0.5, 0.1])
-
-
-def test_inverse_square_root_without_warm_up_starts_at_the_peak() -> None:
-    settings = LoopSettings(warmup_steps=0, schedule="inverse-sqrt")
-    assert [learning_rate_factor(step, 9, settings) for step in (0, 3)] == pytest.approx([1, 0.5])
-
-
-@pytest.mark.parametrize("total", [1, 3, 4, 5])
-def test_a_run_shorter_than_its_warm_up_has_a_learning_rate(total: int) -> None:
-    factors = [learning_rate_factor(step, total, LoopSettings(warmup_steps=4)) for step in range(total + 1)]
-    assert all(0 < factor <= 1 for factor in factors)
-
-
 def test_the_schedule_reaches_the_weights(make_trainer: MakeTrainer) -> None:
     """Adam's first step moves each weight by the learning rate: 0.03 * 1/20 after one of 20 steps of warm-up."""
     trainer = make_trainer(limit=20)
@@ -293,10 +267,10 @@ def test_the_average_is_kept_while_training_goes_on_from_the_last(
     after: list[float] = []
     step = trainer._step
 
-    def noted(batch: Batch) -> float:
-        loss = step(batch)
+    def noted(batches: list[Batch]) -> Tensor:
+        norm = step(batches)
         after.append(trainer.task.model.output_layer.weight[0, 0].item())
-        return loss
+        return norm
 
     monkeypatch.setattr(trainer, "_step", noted)
     trainer.fit(_silent)
@@ -313,6 +287,14 @@ def test_every_improvement_renews_patience(make_trainer: MakeTrainer, monkeypatc
     assert len(trainer.fit(_silent).history) == 6
 
 
+def test_the_best_weights_are_written_for_other_programs(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(limit=20, epochs=1)
+    trainer.fit(_silent)
+    best, weights = checkpoint.load(trainer.run.best, CPU)["model"], load_file(trainer.run.best_weights)
+    assert best.keys() == weights.keys()
+    assert all(torch.equal(best[name], weights[name]) for name in best)
+
+
 def test_what_happened_is_reported_and_written(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.progress.INTERVAL", 9999.0)  # a slow machine would have lines of its own
     trainer = make_trainer(epochs=2)
@@ -320,19 +302,18 @@ def test_what_happened_is_reported_and_written(make_trainer: MakeTrainer, monkey
     progress = trainer.fit(lines.append)
     first = progress.history[0]
     assert lines[0].startswith(f"epoch 1: train loss {first.train_loss:.4f}, dev perplexity {first.metric:.3f}, ")
+    assert re.search(r", \d+ s of training, \d+ targets/s$", lines[0])
     assert len(lines) == 2
     assert progress.history[-1].seconds == progress.seconds > first.seconds > 0
     events = EventAccumulator(str(trainer.run.path)).Reload()
     dev = [(event.step, event.value) for event in events.Scalars("dev/perplexity")]
     assert dev == [(each.step, pytest.approx(each.metric)) for each in progress.history]
     assert [event.step for event in events.Scalars("train/loss")] == list(range(50, progress.step + 1, 50)) != []
+    assert all(0 < event.value < 1e3 for event in events.Scalars("train/gradient_norm"))
+    assert all(event.value > 1 for event in events.Scalars("train/targets_per_second"))
 
 
 # ---- precision --------------------------------------------------------------------------------------------
-
-
-def test_native_bfloat16_is_yes_or_no() -> None:
-    assert native_bfloat16(CPU) in (True, False)
 
 
 @pytest.mark.parametrize(
@@ -342,7 +323,7 @@ def test_native_bfloat16_is_yes_or_no() -> None:
 def test_autocast_is_used_where_asked_for_or_native(
     precision: str, native: bool, used: bool, make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.loop.native_bfloat16", lambda device: native)
+    monkeypatch.setattr("training.optimization.native_bfloat16", lambda device: native)
     trainer, seen = make_trainer(limit=20, precision=precision), []
 
     def loss(batch: Batch) -> tuple[Tensor, int]:
@@ -360,3 +341,8 @@ def test_bfloat16_trains_float32_weights(make_trainer: MakeTrainer) -> None:
     assert progress.history[1].train_loss < progress.history[0].train_loss
     content = checkpoint.load(make_trainer().run.last, CPU)
     assert all(value.dtype == torch.float32 for value in content["model"].values())
+
+
+def test_float16_is_refused_on_a_processor(make_trainer: MakeTrainer) -> None:
+    with pytest.raises(ValueError, match=r"loop\.precision: float16 needs a GPU"):
+        make_trainer(precision="float16")

@@ -10,8 +10,8 @@ from training import progress
 from training.progress import RunProgress
 
 
-def _progress(lines: list[str], *, epoch: int = 0, batch: int = 0) -> RunProgress:
-    return RunProgress(lines.append, epochs=4, epoch_steps=1000, epoch=epoch, batch=batch)
+def _progress(lines: list[str], *, epoch: int = 0, step: int = 0) -> RunProgress:
+    return RunProgress(lines.append, epochs=4, epoch_steps=1000, epoch=epoch, step=step)
 
 
 def test_the_time_left_is_that_of_all_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,8 +21,9 @@ def test_the_time_left_is_that_of_all_epochs(monkeypatch: pytest.MonkeyPatch) ->
     shown = _progress([])
     assert shown.text() == "epoch 1 of 4, step 0 of 4,000: reading data, at most unknown time left"
     now = 130.0
-    shown.step(0, 400, 2.5, 1e-3)
-    assert shown.text() == "epoch 1 of 4, step 400 of 4,000: loss 2.500, lr 1.00e-03, at most 0:04:30 left"
+    shown.step(0, 400, 2.5, 1e-3, 1234.4)
+    now_shown = "loss 2.500, lr 1.00e-03, 1,234 targets/s"
+    assert shown.text() == f"epoch 1 of 4, step 400 of 4,000: {now_shown}, at most 0:04:30 left"
     shown.evaluating()
     assert shown.text() == "epoch 1 of 4, step 400 of 4,000: evaluating, at most 0:04:30 left"
 
@@ -30,10 +31,10 @@ def test_the_time_left_is_that_of_all_epochs(monkeypatch: pytest.MonkeyPatch) ->
 def test_only_steps_of_this_session_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    shown = _progress([], epoch=2, batch=500)
+    shown = _progress([], epoch=2, step=500)
     shown.limit(200)
     now = 10.0
-    shown.step(2, 600, 1.0, 1e-3)
+    shown.step(2, 600, 1.0, 1e-3, 1.0)
     assert shown.text().startswith("epoch 3 of 4, step 2,600 of 2,700: ")
     assert shown.text().endswith("at most 0:00:10 left")
 
@@ -43,7 +44,7 @@ def test_lines_are_printed_where_there_is_no_terminal(monkeypatch: pytest.Monkey
     lines: list[str] = []
     shown = _progress(lines)
     with shown.shown():
-        shown.step(1, 10, 3.0, 1e-3)
+        shown.step(1, 10, 3.0, 1e-3, 1.0)
         until = time.monotonic() + 10
         while not lines and time.monotonic() < until:
             time.sleep(0.01)
@@ -58,7 +59,7 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     shown = _progress(lines)
     with shown.shown():
-        shown.step(1, 10, 3.0, 1e-3)
+        shown.step(1, 10, 3.0, 1e-3, 1.0)
         assert shown._bar is not None
         (task,) = shown._bar.tasks
         assert (task.completed, task.total) == (1010, 4000)
