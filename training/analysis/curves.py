@@ -33,7 +33,8 @@ def curves_svg(curves: Mapping[str, Sequence[Sequence[float]]], label: str) -> s
     values = [value for group in curves.values() for curve in group for value in curve]
     if values and min(values) > 0 and max(values) / min(values) > 8:
         axes.set_yscale("log")
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    if curves:
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     file = io.StringIO()
     with matplotlib.rc_context(_REPRODUCIBLE):
         figure.savefig(file, format="svg", metadata={"Date": None})

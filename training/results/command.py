@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 import tyro
 
 from training.analysis.tables import Rows
-from training.checkpoint import git_revision
+from training.checkpoint import RunDirectory, git_revision
 from training.output import console
 from training.results.page import PAGE, write_page
 from training.results.records import append, current, missing, path_of, read
@@ -72,6 +72,8 @@ def table(
         directory = runs / f"table-{chosen.name}" / f"{row}-{seed}"
         result = run_row(chosen, row, seed, directory, data_dir, where, revision)
         append(path_of(chosen, results), result)
+        if result.status == "finished":
+            RunDirectory(directory).last.unlink()  # most of the directory, and there is nothing left to resume
         console.print(f"{row}, seed {seed}: {result.status} {result.reason or _metrics(result.test)}")
         _write_page(results, page)
     if not wanted:

@@ -88,7 +88,8 @@ def _section(table: Table, found: dict[tuple[str, int], Result]) -> str:
     if notes := "\n".join(_notes(summaries)):
         parts.append(notes)
     if _has_curves(results):
-        parts.append(f"![validation metric of {table.title} against epochs](figures/{_picture(table)})")
+        metric = f"validation {results[0].dev_metric}"
+        parts.append(f"![{metric} of {table.title} against epochs](figures/{_picture(table)})")
     parts.append(f"    .venv/bin/softserve-train table {table.name} --data-dir DIR")
     return "\n\n".join(parts)
 

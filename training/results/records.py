@@ -106,9 +106,14 @@ def read(path: Path) -> list[Result]:
 
 def current(table: Table, results: Sequence[Result]) -> dict[tuple[str, int], Result]:
     """Return the last result of each row and seed of the table, without those of other recipes than the table's."""
-    wanted = {(row, seed): comparable(table.recipe_of(row, seed)) for row in table.rows for seed in table.seeds}
-    found = {(each.row, each.seed): each for each in results if _fields(each) == wanted.get((each.row, each.seed))}
-    return {key: found[key] for key in wanted if key in found}
+    last = {(each.row, each.seed): each for each in results if _is_current(table, each)}
+    return {(row, seed): last[row, seed] for row in table.rows for seed in table.seeds if (row, seed) in last}
+
+
+def _is_current(table: Table, result: Result) -> bool:
+    if result.row not in table.rows or result.seed not in table.seeds:
+        return False
+    return _fields(result) == comparable(table.recipe_of(result.row, result.seed))
 
 
 def _fields(result: Result) -> dict[str, object] | None:

@@ -54,6 +54,8 @@ def test_missing_rows_are_run_and_present_ones_are_not(
         assert each.machine.processor
         run_directory = RunDirectory(tmp_path / "runs" / "table-toy" / f"{each.row}-{each.seed}")
         assert run_directory.recipe().seed == each.seed
+        assert run_directory.best.is_file()
+        assert not run_directory.last.is_file()
         assert run_directory.history()[-1].seconds == each.seconds
 
     page = (tmp_path / "docs" / "results.md").read_text(encoding="utf-8")
