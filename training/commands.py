@@ -95,6 +95,7 @@ def evaluate(
 
     With `sparse_k`, the metrics are coverage, the share of tokens whose probability is not 0, and the
     perplexity of those. A run has that of the plain softmax of the same scores too, to compare with other runs.
+    A run of a language model with several kernels has the mean variance of their weights (kernel paper, Table 2).
 
     Args:
         what: A run directory or a bundle directory.
