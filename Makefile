@@ -70,7 +70,7 @@ check: .venv/.test  ## Lint, formatting, types, docs, Dockerfile, compose.yaml, 
 		SOFTSERVE_BIND=127.0.0.1:8080 SOFTSERVE_ONE=127.0.0.1:8001 SOFTSERVE_TWO=127.0.0.1:8002 \
 		haproxy -c -f docker/haproxy/haproxy.cfg
 
-docs: .venv/.test  ## Update the reference pages, and build the site into build/docs/site.
+docs: .venv/.test  ## Update the generated pages, and build the site into build/docs/site.
 	$(BIN)/python -m docs.generators
 	$(BIN)/python docs/build_site.py
 

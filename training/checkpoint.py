@@ -19,14 +19,23 @@ from training.recipe import Recipe, load_recipe
 __all__ = ["Evaluation", "Progress", "RunDirectory", "git_revision"]
 
 
-def git_revision() -> str:
-    """Return the commit of the code, `-dirty` appended where files differ, or `unknown` outside a checkout."""
+def git_revision(without: Sequence[str] = ()) -> str:
+    """Return the commit of the code, `-dirty` appended where files differ, or `unknown` outside a checkout.
+
+    `without` are patterns of files, from the top of the checkout, that may differ.
+    """
+    others = [f":(top,exclude){pattern}" for pattern in without]
     try:
-        call = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-        here = Path(__file__).parent
-        return subprocess.run(call, cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+        commit = _git("rev-parse", "--short=12", "HEAD")
+        differ = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", *others)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    return f"{commit}-dirty" if differ else commit
+
+
+def _git(*arguments: str) -> str:
+    call = ["git", *arguments]
+    return subprocess.run(call, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +140,10 @@ class RunDirectory:
     def trained_epochs(self) -> int:
         """Return the number of epochs that have been evaluated, or partly trained and evaluated inside."""
         return int(self._history()[-1]["epoch"]) if (self.path / "history.json").is_file() else 0
+
+    def history(self) -> list[Evaluation]:
+        """Return the evaluations so far; none before the first one."""
+        return [Evaluation(**each) for each in self._history()] if (self.path / "history.json").is_file() else []
 
     def _history(self) -> list[dict[str, Any]]:
         content: list[dict[str, Any]] = json.loads((self.path / "history.json").read_text())

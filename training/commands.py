@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 import tyro
-from rich.console import Console
 
 from models.bundle.manifest import MANIFEST
 from models.errors import ModelError
@@ -15,19 +13,19 @@ from models.store import load_bundle
 from training.analysis.cli import analyze
 from training.analysis.trials import best_as_yaml, short_names, trial_rows
 from training.checkpoint import RunDirectory
-from training.continuing import continued, edited_fields
+from training.continuing import edited_fields
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
-from training.distributed import joined
 from training.export.bundle import add_device_graphs, export_run
 from training.export.verify import ExportError
 from training.importing.command import import_model
 from training.interruption import Interrupted
-from training.loop import Trainer
 from training.output import console, print_lines
-from training.recipe import Recipe, RecipeError, load_recipe, parse_recipe
+from training.recipe import RecipeError, load_recipe, parse_recipe
+from training.results.command import table
+from training.running import train, use_threads
 from training.tasks.registry import TASKS
-from training.trained import choose_device, load_trained, open_task, start_run
+from training.trained import choose_device, load_trained
 from training.tune import Search, clear_search
 
 __all__ = ["ERRORS", "run_command"]
@@ -38,6 +36,7 @@ ERRORS = (RecipeError, ModelError, ExportError, FloatingPointError, OSError, Val
 app = tyro.extras.SubcommandApp()
 app.command(analyze, name="analyze", help="Analyses: kernels, mixtures, confusions of classes, searches, beams.")
 app.command(name="import")(import_model)
+app.command(table)
 
 Overrides = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PATH=VALUE")]
 
@@ -70,58 +69,17 @@ def run(
         threads: Threads that compute on the CPU, by default one for each core.
         overrides: Field of the recipe and its value in YAML, such as loop.epochs=3; can be repeated.
     """
-    _use_threads(threads)
+    use_threads(threads)
     settings = load_recipe(recipe, overrides).model_copy(update={"tune": None})  # `tune` is no part of a run
-    directory = RunDirectory(runs / settings.name)
-    with joined(choose_device(device)) as (group, own_device):
-        say = Console(quiet=not group.is_first, soft_wrap=True, markup=False, highlight=False).print
-        prepared = _prepared(settings, directory, data_dir, restart) if group.is_first else None
-        settings = group.from_first(prepared or settings)
-        if group.is_first:
-            directory.write_command(recipe, overrides)
-        if group.size > 1 and (reason := TASKS[settings.task].single_process) is not None:
-            raise ValueError(f"{settings.name} is trained by one process: {reason}")
-        torch.manual_seed(settings.seed)
-        task = open_task(settings, directory, data_dir, own_device)
-        if not group.is_first:  # the weights are the same, what dropout drops is not
-            torch.manual_seed(settings.seed + group.rank)
-        for note in settings.data.held_out_notes():
-            say(note)
-        parameters = sum(parameter.numel() for parameter in task.model.parameters())
-        count = task.model.output_layer.weight.shape[0]
-        say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {count} {task.outputs}")
-        progress = Trainer(task, directory, settings.loop, group).fit(say, stop_after)
-        if progress.best is not None:
-            best, inside = progress.best, settings.loop.evaluate_steps is not None
-            place = f"step {best.step}" if inside else f"epoch {best.epoch}"
-            say(f"best dev {task.metric} {best.metric:.3f} after {place}")
+    directory, command = RunDirectory(runs / settings.name), (recipe, overrides)
+    where = choose_device(device)
+    train(settings, directory, data_dir, where, command=command, restart=restart, stop_after=stop_after)
     return 0
-
-
-def _prepared(settings: Recipe, directory: RunDirectory, data_dir: Path, restart: bool) -> Recipe:
-    """Start a run directory where there is none to continue; return the recipe that the run has."""
-    if not directory.last.is_file() or restart:
-        console.print(f"{settings.name}: preparing the data")
-        start_run(settings, directory, data_dir)
-        return settings
-    settings, changes = continued(directory, settings)
-    for line in changes:
-        console.print(line)
-    directory.write_recipe(settings)
-    return settings
 
 
 def _note_edited(run: RunDirectory, overrides: Sequence[str] = ()) -> None:
     if (line := edited_fields(run, overrides)) is not None:
         console.print(line)
-
-
-def _use_threads(threads: int | None) -> None:
-    if threads is None:
-        return
-    if threads < 1:
-        raise ValueError(f"--threads must be at least 1, not {threads}")
-    torch.set_num_threads(threads)
 
 
 @app.command
@@ -137,6 +95,7 @@ def evaluate(
 
     With `sparse_k`, the metrics are coverage, the share of tokens whose probability is not 0, and the
     perplexity of those. A run has that of the plain softmax of the same scores too, to compare with other runs.
+    A run of a language model with several kernels has the mean variance of their weights (kernel paper, Table 2).
 
     Args:
         what: A run directory or a bundle directory.
@@ -146,7 +105,7 @@ def evaluate(
         graphs: With cuda, measure the graphs of a bundle that are for GPUs, on the CPU.
         threads: Threads that compute on the CPU, by default one for each core.
     """
-    _use_threads(threads)
+    use_threads(threads)
     if (what / MANIFEST).is_file():
         model = load_bundle(what.resolve(), graphs=graphs, threads=threads)
         recipe = parse_recipe(model.manifest.provenance.recipe)
@@ -182,7 +141,7 @@ def export(
         threads: Threads that compute on the CPU, by default one for each core.
         overrides: Field of the recipe's section export and its value, such as export.version=2; can be repeated.
     """
-    _use_threads(threads)
+    use_threads(threads)
     references = dict(map(_reference, reference))
     run = RunDirectory(run_directory)
     _note_edited(run, overrides)
@@ -261,7 +220,7 @@ def tune(
     """
     from training.analysis import plots
 
-    _use_threads(threads)
+    use_threads(threads)
     settings = load_recipe(recipe, overrides)
     directory = runs / f"{settings.name}-tune"
     if restart:

@@ -1,1 +1,1 @@
-"""The reference pages, which are generated from the code: `python -m docs.generators`."""
+"""The pages that are generated from the code and from results: `python -m docs.generators`."""

@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,24 @@ def test_git_revision_in_a_checkout_is_a_commit() -> None:
 def test_git_revision_outside_a_checkout_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "__file__", str(tmp_path / "checkpoint.py"))
     assert git_revision() == "unknown"
+
+
+def test_files_that_may_differ_are_not_dirty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "code").mkdir()
+    files = [tmp_path / "code" / "checkpoint.py", tmp_path / "results.jsonl"]
+    for file in files:
+        file.write_text("1\n", encoding="utf-8")
+    identity = ["-c", "user.name=Name", "-c", "user.email=name@example.org"]
+    for call in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "First", "--no-verify"]):
+        subprocess.run(["git", *call], cwd=tmp_path, check=True)
+    monkeypatch.setattr(checkpoint, "__file__", str(files[0]))
+    commit = git_revision()
+    assert re.fullmatch(r"[0-9a-f]{12}", commit)
+    files[1].write_text("2\n", encoding="utf-8")
+    assert git_revision() == f"{commit}-dirty"
+    assert git_revision(["*.jsonl"]) == commit
+    files[0].write_text("2\n", encoding="utf-8")
+    assert git_revision(["*.jsonl"]) == f"{commit}-dirty"
 
 
 def test_git_revision_without_git_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ from pathlib import Path
 import torch
 import torch._dynamo  # by optimizers anyway
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-from training import cli, commands
+from training import cli, running
 from training.data.corpora import CORPORA
 from training.distributed import joined
 
@@ -71,7 +71,7 @@ here, data_dir = Path(sys.argv[1]), sys.argv[2]
 
 def work():
     with joined(torch.device("cpu")) as joint:  # once, since a process group cannot be opened again
-        commands.joined = lambda device: contextlib.nullcontext(joint)
+        running.joined = lambda device: contextlib.nullcontext(joint)
         for name, runs, *flags in pickle.loads((here / "calls").read_bytes()):
             sys.argv = ["", "run", f"{here / name}.yaml", "--data-dir", data_dir, "--runs", str(here / runs), *flags]
             try:

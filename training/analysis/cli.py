@@ -96,7 +96,7 @@ def mixture(
     output: Path | None = None,
     device: str = "auto",
 ) -> int:
-    """Shows which component of a mixture carries which weight, and for which words.
+    """Shows which component of a mixture carries which weight, for which words, and how unequal the weights are.
 
     Args:
         run: Run directory of a model with several kernels.
@@ -112,6 +112,7 @@ def mixture(
     rows = components.component_rows(shares, task, min_count=min_count, words=top)
     title = f"{task.recipe.name} on {split}, {int(shares.counts.sum())} words: mean weights of the components"
     rows.show(title)
+    console.print(f"mean variance of the mixture weights over the components: {shares.mean_variance():.4g}")
     _write(
         output or run / "analysis",
         {"components.csv": rows, "words.csv": components.word_rows(shares, task, min_count=min_count)},

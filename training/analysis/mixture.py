@@ -33,6 +33,12 @@ class Shares:
     """`[V, K]`"""
     responsibilities: Tensor
     """`[V, K]`"""
+    variances: Tensor
+    """Variance of the prior weights over the components (kernel paper, eq. 14): `[V]`."""
+
+    def mean_variance(self) -> float:
+        """Return the mean variance of the prior weights over all positions; 0 for equal weights everywhere."""
+        return float(self.variances.sum() / self.counts.sum())
 
     def frequent(self, min_count: int) -> list[int]:
         """Return the words seen at least `min_count` times, most frequent first."""
@@ -52,14 +58,15 @@ def mixture_shares(task: LanguageModelTask, batches: Batches[Batch]) -> Shares:
         raise ValueError(
             f"{task.recipe.name} has the single kernel {kernels[0]!r}, so there is no mixture to look into"
         )
-    counts = torch.zeros(task.tokenizer.vocab_size, dtype=torch.float64)
+    counts, variances = torch.zeros(2, task.tokenizer.vocab_size, dtype=torch.float64)
     priors, parts = (counts.new_zeros(len(counts), len(kernels)) for _ in range(2))
     for _, (hidden, target) in evaluate_batches(task.model, batches, task.context_vectors):
         words = target.cpu()
         counts.index_add_(0, words, torch.ones_like(words, dtype=torch.float64))
         priors.index_add_(0, words, layer.mixture_weights(hidden).double().cpu())
+        variances.index_add_(0, words, layer.mixture_variance(hidden).double().cpu())
         parts.index_add_(0, words, responsibilities(layer, hidden, target).double().cpu())
-    return Shares(kernels=kernels, counts=counts, priors=priors, responsibilities=parts)
+    return Shares(kernels=kernels, counts=counts, priors=priors, responsibilities=parts, variances=variances)
 
 
 @torch.no_grad()

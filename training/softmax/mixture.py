@@ -175,6 +175,11 @@ class GeneralizedSoftmax(nn.Module):
         """Return `pi(h)`: `[..., d]` -> `[..., K]`."""
         return self.log_mixture_weights(hidden).exp()
 
+    def mixture_variance(self, hidden: Tensor) -> Tensor:
+        """Return the variance of `pi(h)` over the components (kernel paper, eq. 14): `[..., d]` -> `[...]`."""
+        # The weights sum to 1, so their mean over the components is 1 / K.
+        return (self.mixture_weights(hidden) - 1 / self.num_components).square().mean(-1)
+
     def scores(self, hidden: Tensor) -> list[Tensor]:
         """Return `S_k`, at least float32: `[..., d]` -> K of `[..., V]`."""
         weights = self.class_weights()
@@ -271,9 +276,7 @@ class GeneralizedSoftmax(nn.Module):
         if self.label_smoothing:
             losses = losses - self.label_smoothing * self._mean_log_prob(hidden)
         if self.variance_penalty and self.num_components > 1:
-            # The weights sum to 1, so their mean over the components is 1 / K.
-            deviation = self.mixture_weights(hidden) - 1 / self.num_components
-            losses = losses + self.variance_penalty * deviation.square().mean(-1)
+            losses = losses + self.variance_penalty * self.mixture_variance(hidden)
         return losses
 
     def _mean_log_prob(self, hidden: Tensor) -> Tensor:

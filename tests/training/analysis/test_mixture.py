@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,9 @@ def test_positions_are_those_of_the_metric_in_streams_too(tiny_recipe: Recipe, t
 def by_hand() -> Shares:
     counts = torch.tensor([2.0, 0.0, 10.0, 4.0], dtype=torch.float64)
     parts = torch.tensor([[2.0, 0.0], [0.0, 0.0], [5.0, 5.0], [1.0, 3.0]], dtype=torch.float64)
-    return Shares(kernels=["lin", "log"], counts=counts, priors=parts.flip(1), responsibilities=parts)
+    variances = torch.tensor([0.5, 0.0, 1.5, 0.4], dtype=torch.float64)
+    priors = parts.flip(1)
+    return Shares(kernels=["lin", "log"], counts=counts, priors=priors, responsibilities=parts, variances=variances)
 
 
 def test_top_words_are_frequent_enough(by_hand: Shares) -> None:
@@ -116,11 +119,22 @@ def test_tables_by_hand(by_hand: Shares, task: LanguageModelTask) -> None:
     assert rows.rows == [(words[2], 10, 0.5, 0.5, 0.5, 0.5), (words[3], 4, 0.75, 0.25, 0.25, 0.75)]
 
 
+def test_mean_variance_by_hand(by_hand: Shares) -> None:
+    assert by_hand.mean_variance() == pytest.approx(2.4 / 16)
+
+
+def test_the_mean_variance_is_that_of_evaluate(task: LanguageModelTask, shares: Shares) -> None:
+    variance = task.mixture_variance(task.batches("dev"))
+    assert shares.mean_variance() == pytest.approx(variance)
+    assert task.report("dev")[-1] == f"mean variance of the mixture weights over the components {variance:.4g}"
+
+
 def test_a_single_kernel_is_an_error(tiny_recipe: Recipe, task: LanguageModelTask) -> None:
     layer = tiny_recipe.output_layer.model_copy(update={"kernels": "log"})
     single = LanguageModelTask(
         tiny_recipe.model_copy(update={"output_layer": layer}), task.tokenizer, task.data_dir, torch.device("cpu")
     )
+    assert len(single.report("dev")) == 1
     with pytest.raises(ValueError, match="toy has the single kernel 'log', so there is no mixture"):
         mixture_shares(single, single.batches("dev"))
 
@@ -136,6 +150,8 @@ def test_the_command_writes_tables(
     ]
     assert math.isclose(sum(float(line["prior"]) for line in lines), 1.0, rel_tol=1e-5)
     assert len((tmp_path / "words.csv").read_text().splitlines()) > 10
-    assert "toy on test" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "toy on test" in printed
+    assert re.search(r"mean variance of the mixture weights over the components: 0\.\d+\n", printed)
     with pytest.raises(ValueError, match="has no split 'tset'"):
         command(tiny_run.path, "tset", tiny_data_dir, output=tmp_path, device="cpu")

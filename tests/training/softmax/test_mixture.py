@@ -156,6 +156,7 @@ def test_variance_penalty_by_hand() -> None:
     plain = layer.loss(hidden, target).item()
     layer.variance_penalty = 10.0
     assert layer.loss(hidden, target).item() - plain == pytest.approx(0.9, rel=1e-9)
+    assert layer.mixture_variance(hidden[:, None]).tolist() == [[pytest.approx(0.09)], [pytest.approx(0.0)]]
 
 
 def test_one_component_has_no_variance_to_penalize() -> None:

@@ -132,7 +132,20 @@ class LanguageModelTask(Task[Batch]):
         lines = [perplexity_line(self.metric, self.evaluate(batches))]
         if self.recipe.output_layer.sparse_k is not None:
             lines.append(covered_line(self.evaluate(batches, sparse=True)))
+        if self.model.output_layer.num_components > 1:
+            variance = self.mixture_variance(batches)
+            lines.append(f"mean variance of the mixture weights over the components {variance:.4g}")
         return lines
+
+    def mixture_variance(self, batches: Batches[Batch]) -> float:
+        """Return the mean over positions of the variance of the mixture weights (kernel paper, eq. 14, Table 2)."""
+        kept, layer = self._state, self.model.output_layer
+        evaluated = evaluate_batches(
+            self.model, batches, lambda batch: layer.mixture_variance(self.context_vectors(batch)[0])
+        )
+        variance = torch.cat([found.double().cpu() for _, found in evaluated]).mean()
+        self._state = kept
+        return float(variance)
 
     def context_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return context vectors `[N, d]` and targets `[N]` of the N positions with a target; advances the state."""

@@ -1,0 +1,19 @@
+"""Tests of plots of curves."""
+
+import re
+
+from training.analysis.curves import curves_svg
+
+
+def test_equal_curves_give_an_equal_picture() -> None:
+    curves = {"lin": [[90.0, 50.0], [92.0, 51.0, 40.0]], "rbf": [[900.0, 800.0]]}
+    picture = curves_svg(curves, "validation perplexity")
+    assert picture == curves_svg(curves, "validation perplexity")
+    assert picture != curves_svg({**curves, "rbf": [[900.0, 700.0]]}, "validation perplexity")
+    texts = set(re.findall(r">([^<>]+)</text>", picture))
+    assert {"lin", "rbf", "epoch", "validation perplexity", "1", "2", "3"} <= texts
+    assert "dc:date" not in picture
+
+
+def test_no_curves_are_an_empty_plot() -> None:
+    assert "</svg>" in curves_svg({}, "accuracy")

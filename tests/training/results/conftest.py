@@ -1,0 +1,65 @@
+"""A comparison table of two rows on the toy corpus, trained within a moment."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.training.test_cli import RECIPE
+from training.data.corpus import Corpus
+from training.results.records import Machine, Point, Result
+from training.results.tables import Row, Table
+
+
+@pytest.fixture
+def table(tiny_corpus: Corpus, tmp_path: Path) -> Iterator[Table]:
+    """The only table, `toy`: `lin` and `pow`, of which the paper has numbers, with two seeds."""
+    file = tmp_path / "recipe.yaml"
+    file.write_text(yaml.safe_dump(RECIPE), encoding="utf-8")
+    made = Table(
+        name="toy",
+        title="Kernels on a toy",
+        description="Two kernels.",
+        budget="2 epochs.",
+        recipe=str(file),
+        overrides=("data.limit=40", "network.hidden_size=8"),
+        rows={
+            "lin": Row(paper=46.8),
+            "pow": Row(overrides=("output_layer.kernels=pow",), paper=46.9),
+        },
+        seeds=(1, 2),
+        metric="perplexity",
+        maximize=False,
+        paper="perplexity on more text",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("training.results.tables.TABLES", {"toy": made})
+        for module in ("command", "page"):
+            patch.setattr(f"training.results.{module}.TABLES", {"toy": made})
+        yield made
+
+
+@pytest.fixture
+def make(table: Table) -> Callable[..., Result]:
+    """A result of a row and seed: the test perplexity, one less on the validation set, or None: it diverged."""
+
+    def result(row: str, seed: int, test: float | None) -> Result:
+        dev = None if test is None else test - 1
+        points = [(1, 90.0), (2, dev)]
+        return Result(
+            row=row,
+            seed=seed,
+            status="diverged" if test is None else "finished",
+            reason="the loss is nan at step 3" if test is None else None,
+            dev_metric="perplexity",
+            dev=dev,
+            test={} if test is None else {"perplexity": test},
+            curve=[Point(epoch=n, step=n, train_loss=1.0, metric=metric, seconds=60.0 * n) for n, metric in points],
+            seconds=120.0,
+            revision="0123456789ab",
+            machine=Machine(processor="A processor", cores=2, threads=1, torch="2.0"),
+            recipe=table.recipe_of(row, seed).model_dump(mode="json", exclude={"tune"}),
+        )
+
+    return result

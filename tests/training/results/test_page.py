@@ -1,0 +1,52 @@
+"""Tests of the page of comparison tables."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from training.results.page import PAGE, page_text, plots, write_page
+from training.results.records import Result, append
+from training.results.tables import Table
+
+
+def test_the_page_without_results(table: Table, tmp_path: Path) -> None:
+    text = page_text(tmp_path)
+    assert "## Kernels on a toy\n" in text
+    assert "| `lin` | not run | 46.8 |  | 0 of 2 |  |\n| `pow` | not run | 46.9 |  | 0 of 2 |  |\n" in text
+    assert "Trained on" not in text
+    assert plots(tmp_path) == {}
+
+
+def test_the_page_of_results(table: Table, make: Callable[..., Result], tmp_path: Path) -> None:
+    for result in (make("lin", 1, 40.0), make("lin", 2, 44.0), make("pow", 1, None)):
+        append(tmp_path / "toy.jsonl", result)
+    write_page(tmp_path / "results.md", tmp_path)
+    text = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| row | test perplexity | paper | validation perplexity | seeds | training minutes |" in text
+    assert "| `lin` | 42.0 ± 2.8 | 46.8 | 41.0 ± 2.8 | 2 of 2 | 2.0 |" in text
+    assert "| `pow` | diverged | 46.9 |  | 0 of 2 |  |" in text
+    assert "* `pow`, seed 1, diverged after 2 epochs: the loss is nan at step 3" in text
+    assert "* Trained on A processor, 1 of 2 cores, torch 2.0; revision `0123456789ab`." in text
+    assert "* Column paper: perplexity on more text." in text
+    assert "![validation perplexity of Kernels on a toy against epochs](figures/results-toy.svg)" in text
+    picture = (tmp_path / "figures" / "results-toy.svg").read_text(encoding="utf-8")
+    assert picture == plots(tmp_path)["results-toy.svg"]
+    assert "lin" in picture
+
+
+def test_one_seed_and_rank_correlation(
+    table: Table, make: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.results.page.correlation", lambda rows: (0.8666, len(rows)))
+    for row, value in (("lin", 0.5), ("pow", 0.25)):
+        append(tmp_path / "toy.jsonl", make(row, 1, value))
+    text = page_text(tmp_path)
+    assert "Spearman's rank correlation with the paper over 2 rows: 0.87." in text
+    assert "| `lin` | 0.5 | 46.8 |" in text
+
+
+def test_the_page_of_the_docs_is_what_the_files_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page_text()
+    for name, picture in plots().items():
+        assert (PAGE.parent / "figures" / name).read_text(encoding="utf-8") == picture

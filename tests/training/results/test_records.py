@@ -1,0 +1,63 @@
+"""Tests of the files of results."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from training.results.records import Result, append, current, missing, path_of, read, this_machine
+from training.results.tables import DIRECTORY, TABLES, Table
+
+
+def test_what_is_written_is_read(make: Callable[..., Result], tmp_path: Path) -> None:
+    path = tmp_path / "toy.jsonl"
+    assert read(path) == []
+    results = [make("lin", 1, 42.0), make("pow", 1, None)]
+    for each in results:
+        append(path, each)
+    assert read(path) == results
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 2
+
+
+def test_a_broken_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "toy.jsonl"
+    for text in ("no JSON", "{}"):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"toy\.jsonl is not a file of results"):
+            read(path)
+
+
+def test_only_results_of_the_recipe_count(table: Table, make: Callable[..., Result]) -> None:
+    first, again, other = make("lin", 1, 42.0), make("lin", 1, 41.0), make("pow", 1, 40.0)
+    seed = make("lin", 2, 42.0).model_copy(update={"seed": 7})
+    stale = other.model_copy(update={"recipe": {**other.recipe, "seed": 3}})
+    unknown = other.model_copy(update={"recipe": {**other.recipe, "no_field": 3}})
+    renamed = other.model_copy(update={"recipe": {**other.recipe, "name": "other"}})
+    assert current(table, [first, again, seed, stale, unknown]) == {("lin", 1): again}
+    assert current(table, [renamed, stale]) == {("pow", 1): renamed}
+    assert missing(table, {("lin", 1): again}) == [("pow", 1), ("lin", 2), ("pow", 2)]
+
+
+def test_a_new_field_with_a_default_changes_nothing(table: Table, make: Callable[..., Result]) -> None:
+    result = make("lin", 1, 42.0)
+    loop = {name: value for name, value in result.recipe["loop"].items() if name != "schedule"}
+    older = result.model_copy(update={"recipe": {**result.recipe, "loop": loop}})
+    assert current(table, [older]) == {("lin", 1): older}
+
+
+def test_the_machine_is_known() -> None:
+    machine = this_machine(torch.device("cpu"))
+    assert machine.processor
+    assert machine.cores >= machine.threads >= 1
+    assert machine.torch == torch.__version__
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_shipped_results_are_of_their_tables(name: str) -> None:
+    table = TABLES[name]
+    results = read(path_of(table, DIRECTORY))
+    assert {(each.row, each.seed) for each in results} == current(table, results).keys()
+    for each in results:
+        assert not each.revision.endswith("dirty")
+        assert each.status != "finished" or table.metric in each.test

@@ -1,0 +1,47 @@
+"""Tests of the statistics of tables, by hand."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from training.results.records import Result
+from training.results.summary import Mean, RowSummary, correlation, spearman, summarize
+from training.results.tables import Table
+
+
+def test_rank_correlation_by_hand() -> None:
+    assert spearman([1.0, 2.0, 3.0], [10.0, 20.0, 400.0]) == pytest.approx(1)
+    assert spearman([1.0, 2.0, 3.0], [3.0, 2.0, 1.0]) == pytest.approx(-1)
+    assert spearman([1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 4.0, 3.0]) == pytest.approx(1 - 6 * 4 / (4 * 15))
+    assert spearman([1.0, 1.0, 2.0], [1.0, 2.0, 3.0]) == pytest.approx(math.sqrt(3) / 2)  # ranks 1.5, 1.5, 3
+    assert math.isnan(spearman([1.0, 1.0], [1.0, 2.0]))
+
+
+def test_means_by_hand() -> None:
+    assert Mean.of([]) is None
+    assert Mean.of([2.0]) == Mean(2.0, None, 1)
+    assert Mean.of([1.0, 3.0]) == Mean(2.0, math.sqrt(2), 2)
+
+
+def test_rows_are_summarized_over_seeds_that_finished(table: Table, make: Callable[..., Result]) -> None:
+    results = [make("lin", 1, 40.0), make("lin", 2, 44.0), make("pow", 1, None)]
+    lin, power = summarize(table, {(each.row, each.seed): each for each in results})
+    assert lin.test == Mean(42.0, math.sqrt(8), 2)
+    assert lin.dev == Mean(41.0, math.sqrt(8), 2)
+    assert (power.test, power.dev, power.paper) == (None, None, 46.9)
+    assert [each.status for each in power.results] == ["diverged"]
+    assert correlation([lin, power]) is None
+
+
+def test_the_correlation_is_over_rows_that_finished(table: Table, make: Callable[..., Result]) -> None:
+    (lin, *_) = summarize(table, {("lin", 1): make("lin", 1, 40.0)})
+    rows = [_with(lin, ours, paper) for ours, paper in [(1.0, 5.0), (2.0, 6.0), (3.0, 7.0), (4.0, None), (None, 8.0)]]
+    assert correlation(rows) == (pytest.approx(1), 3)
+    assert correlation(rows[1:]) is None
+    assert correlation([_with(lin, 1.0, paper) for paper in (1.0, 2.0, 3.0)]) is None
+
+
+def _with(row: RowSummary, ours: float | None, paper: float | None) -> RowSummary:
+    return replace(row, test=None if ours is None else Mean(ours, None, 1), paper=paper)

@@ -1,0 +1,50 @@
+"""Tests of the tables that are shipped: their recipes are valid, and rows differ in nothing but the output layer."""
+
+import pytest
+
+from training.results.tables import TABLES, comparable, get_table
+from training.tasks.registry import TASKS
+
+KERNELS = ["lin", "log", "pow", "pol", "rbf", "ssg", "mog", "hpb", "wav"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_have_the_same_data_and_training(name: str) -> None:
+    table = get_table(name)
+    first, *others = [comparable(table.recipe_of(row, 1)) for row in table.rows]
+    layers = [each.pop("output_layer") for each in (first, *others)]
+    assert all(each == first for each in others)
+    assert all(layers.count(layer) == 1 for layer in layers)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_say_what_their_recipes_do(name: str) -> None:
+    table = get_table(name)
+    recipe = table.recipe_of(next(iter(table.rows)), 2)
+    assert recipe.seed == 2
+    assert recipe.tune is None
+    assert table.maximize == TASKS[recipe.task].maximize
+    assert table.metric == TASKS[recipe.task].metric_of(recipe)
+    assert f"{recipe.loop.epochs} epochs" in table.budget
+    if (limit := recipe.data.limit or recipe.data.train_limit) is not None:  # type: ignore[attr-defined]
+        assert f"{limit:,}" in table.budget
+    assert (table.paper is None) == all(row.paper is None for row in table.rows.values())
+
+
+@pytest.mark.parametrize("name", ["kernels-swda", "kernels-ptb"])
+def test_kernels_are_all_compared(name: str) -> None:
+    table = get_table(name)
+    assert list(table.rows) == KERNELS
+    layers = [table.recipe_of(row, 1).output_layer for row in table.rows]
+    assert [layer.kernels for layer in layers] == KERNELS
+
+
+def test_names_of_rows_are_those_of_directories() -> None:
+    for table in TABLES.values():
+        for row in table.rows:
+            assert table.recipe_of(row, 1).name == f"{table.name}-{row}-1"
+
+
+def test_the_paper_of_the_kernels() -> None:
+    paper = [row.paper for row in get_table("kernels-swda").rows.values()]
+    assert paper == [46.8, 103.0, 46.8, 47.3, 284.9, 49.9, 46.7, 122.6, 289.7]

@@ -1,0 +1,120 @@
+"""`softserve-train table`: train the missing rows of a comparison table, list the tables."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import tyro
+
+from training.analysis.tables import Rows
+from training.checkpoint import RunDirectory, git_revision
+from training.output import console
+from training.results.page import PAGE, write_page
+from training.results.records import append, current, missing, path_of, read
+from training.results.runner import run_row
+from training.results.tables import DIRECTORY, TABLES, Table, get_table
+from training.running import use_threads
+from training.trained import choose_device
+
+__all__ = ["table"]
+
+T = TypeVar("T")
+
+_MADE = ("training/results/*.jsonl", "docs/results.md", "docs/figures/results-*.svg")
+"""Files that this command writes: rows that are trained after others have the same revision of the code."""
+
+
+def table(
+    name: Annotated[str | None, tyro.conf.Positional] = None,
+    data_dir: Path = Path("data"),
+    runs: Path = Path("runs"),
+    device: str = "auto",
+    rows: tuple[str, ...] = (),
+    seeds: tuple[int, ...] = (),
+    retry: bool = False,
+    only_page: bool = False,
+    threads: int | None = None,
+    results: Path = DIRECTORY,
+    page: Path = PAGE,
+) -> int:
+    """Trains and tests the rows of a comparison table that have no result yet; without a name, lists the tables.
+
+    Each row is a run of its own in <runs>/table-<name>/<row>-<seed>, which the same command resumes after an
+    interruption. The result is a line of <results>/<name>.jsonl; then the page is written anew.
+
+    Args:
+        name: A table of training/results/tables.yaml.
+        data_dir: Directory that holds the corpora (`softserve-train corpora`).
+        runs: Parent of the directory table-<name>.
+        device: auto, cpu, or a CUDA device such as cuda:0.
+        rows: Only these rows.
+        seeds: Only these seeds.
+        retry: Train rows that failed or diverged again.
+        only_page: Train nothing, and write the page from the results that are there.
+        threads: Threads that compute on the CPU, by default one for each core.
+        results: Directory of the result files.
+        page: The page of all tables, docs/results.md of a checkout; its plots go to the folder figures beside it.
+    """
+    if only_page:
+        return _write_page(results, page)
+    if name is None:
+        return _list_tables(results)
+    use_threads(threads)
+    chosen, where = get_table(name), choose_device(device)
+    wanted = [
+        (row, seed)
+        for row, seed in _without_result(chosen, results, retry)
+        if row in _known(rows, tuple(chosen.rows), "rows") and seed in _known(seeds, chosen.seeds, "seeds")
+    ]
+    revision = git_revision(_MADE)
+    for number, (row, seed) in enumerate(wanted, 1):
+        console.print(f"{chosen.name}: row {row}, seed {seed} ({number} of {len(wanted)})")
+        directory = runs / f"table-{chosen.name}" / f"{row}-{seed}"
+        result = run_row(chosen, row, seed, directory, data_dir, where, revision)
+        append(path_of(chosen, results), result)
+        if result.status == "finished":
+            RunDirectory(directory).last.unlink()  # most of the directory, and there is nothing left to resume
+        console.print(f"{row}, seed {seed}: {result.status} {result.reason or _metrics(result.test)}")
+        _write_page(results, page)
+    if not wanted:
+        console.print(f"{chosen.name}: no row is missing")
+    return 0
+
+
+def _metrics(metrics: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+
+
+def _known(given: Sequence[T], known: Sequence[T], what: str) -> Sequence[T]:
+    """Return the names that are given, or all; raises `ValueError` for one that the table does not have."""
+    unknown = [str(each) for each in given if each not in known]
+    if unknown:
+        raise ValueError(f"{what}: the table has {', '.join(map(str, known))}, not {', '.join(unknown)}")
+    return given or known
+
+
+def _without_result(chosen: Table, results: Path, retry: bool) -> list[tuple[str, int]]:
+    found = current(chosen, read(path_of(chosen, results)))
+    kept = {key: each for key, each in found.items() if each.status == "finished" or not retry}
+    return missing(chosen, kept)
+
+
+def _list_tables(results: Path) -> int:
+    listed = Rows(["table", "title", "finished", "diverged or failed", "not run"])
+    for each in TABLES.values():
+        found = current(each, read(path_of(each, results)))
+        finished = sum(result.status == "finished" for result in found.values())
+        left = len(missing(each, found))
+        listed.add([each.name, each.title, finished, len(found) - finished, left])
+    listed.show("tables, number of rows times seeds")
+    return 0
+
+
+def _write_page(results: Path, page: Path) -> int:
+    """Write the page where its folder is there: an installed package has no docs."""
+    if not page.parent.is_dir():
+        console.print(f"there is no folder {page.parent}, so no page is written")
+        return 0
+    write_page(page, results)
+    console.print(f"wrote {page}")
+    return 0

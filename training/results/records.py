@@ -1,0 +1,129 @@
+"""Results of a table's rows: one JSON line for each row and seed that was trained."""
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import ValidationError
+
+from training.recipe import parse_recipe
+from training.results.tables import Table, comparable
+from training.settings import PositiveInt, Settings
+
+__all__ = ["Machine", "Point", "Result", "append", "current", "missing", "path_of", "read", "this_machine"]
+
+Status = Literal["finished", "diverged", "failed"]
+
+
+class Machine(Settings):
+    """The computer that a row was trained on."""
+
+    processor: str
+    """Model of the CPU, or of the GPU where training used one."""
+    cores: int
+    threads: int
+    """Threads that torch computed with."""
+    torch: str
+
+
+class Point(Settings):
+    """One evaluation on the development set."""
+
+    epoch: int
+    step: int
+    train_loss: float | None
+    """Mean loss a target since the last evaluation (nats); null where it is not finite."""
+    metric: float | None
+    """Null where it is not finite."""
+    seconds: float
+    """Training time so far."""
+
+
+class Result(Settings):
+    """One row, trained with one seed. Failed rows and rows that diverged have results too."""
+
+    row: str
+    seed: PositiveInt
+    status: Status
+    reason: str | None = None
+    """Why the row has no metrics."""
+    dev_metric: str
+    """Name of the metric of the curve, which selects the checkpoint."""
+    dev: float | None = None
+    """The best of the curve."""
+    test: Mapping[str, float]
+    """All metrics of the selected checkpoint on the test split; empty unless finished."""
+    curve: Sequence[Point]
+    seconds: float
+    """Training time, without evaluations."""
+    parameters: int | None = None
+    revision: str
+    """Commit of the code, `-dirty` appended where files differed."""
+    machine: Machine
+    recipe: Mapping[str, Any]
+
+
+def this_machine(device: torch.device) -> Machine:
+    """Return the computer that this process trains on."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    cores = torch.multiprocessing.cpu_count()
+    return Machine(processor=name, cores=cores, threads=torch.get_num_threads(), torch=torch.__version__)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def path_of(table: Table, directory: Path) -> Path:
+    """Return the file of a table's results."""
+    return directory / f"{table.name}.jsonl"
+
+
+def append(path: Path, result: Result) -> None:
+    """Add a line to a file of results."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(result.model_dump_json() + "\n")
+
+
+def read(path: Path) -> list[Result]:
+    """Return the results of a file, none where there is no file; raises `ValueError` for a line that is none."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        return [Result.model_validate(json.loads(line)) for line in lines]
+    except ValueError as error:
+        raise ValueError(f"{path} is not a file of results: {error}") from error
+
+
+def current(table: Table, results: Sequence[Result]) -> dict[tuple[str, int], Result]:
+    """Return the last result of each row and seed of the table, without those of other recipes than the table's."""
+    last = {(each.row, each.seed): each for each in results if _is_current(table, each)}
+    return {(row, seed): last[row, seed] for row in table.rows for seed in table.seeds if (row, seed) in last}
+
+
+def _is_current(table: Table, result: Result) -> bool:
+    if result.row not in table.rows or result.seed not in table.seeds:
+        return False
+    return _fields(result) == comparable(table.recipe_of(result.row, result.seed))
+
+
+def _fields(result: Result) -> dict[str, object] | None:
+    """Return what a result depends on, with the defaults of fields that recipes did not have when it was made."""
+    try:
+        return comparable(parse_recipe(dict(result.recipe)))
+    except ValidationError:
+        return None
+
+
+def missing(table: Table, found: Mapping[tuple[str, int], Result]) -> list[tuple[str, int]]:
+    """Return rows and seeds without a result: all rows with the first seed come first."""
+    return [(row, seed) for seed in table.seeds for row in table.rows if (row, seed) not in found]

@@ -1,0 +1,76 @@
+"""Train and measure one row of a table with one seed, in a run directory that resumes."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training.checkpoint import Evaluation, RunDirectory
+from training.recipe import Recipe, RecipeError
+from training.results.records import Point, Result, this_machine
+from training.results.tables import Table, comparable
+from training.running import train
+from training.tasks.registry import TASKS
+from training.trained import load_trained
+
+__all__ = ["run_row"]
+
+
+def run_row(
+    table: Table, row: str, seed: int, directory: Path, data_dir: Path, device: torch.device, revision: str
+) -> Result:
+    """Train a row from the start or from its last checkpoint, measure its best checkpoint, and return the result.
+
+    A training with a loss or metric that is not finite has diverged; one that torch cannot compute, for lack of memory
+    for example, has failed. Both are results; other errors and interruptions are raised.
+    """
+    recipe, run = table.recipe_of(row, seed), RunDirectory(directory)
+    measured: dict[str, Any] = {"test": {}}
+    try:
+        train(recipe, run, data_dir, device, restart=_is_of_another(run, recipe))
+        measured |= _measured(run, data_dir, device, table.split)
+    except FloatingPointError as error:
+        measured |= {"status": "diverged", "reason": str(error)}
+    except RuntimeError as error:
+        measured |= {"status": "failed", "reason": (str(error).splitlines() or [type(error).__name__])[0]}
+    history = run.history()
+    finite = [each.metric for each in history if math.isfinite(each.metric)]
+    return Result(
+        row=row,
+        seed=seed,
+        dev_metric=TASKS[recipe.task].metric_of(recipe),
+        dev=(max if table.maximize else min)(finite, default=None),
+        curve=[_point(each) for each in history],
+        seconds=history[-1].seconds if history else 0.0,
+        revision=revision,
+        machine=this_machine(device),
+        recipe=recipe.model_dump(mode="json", exclude={"tune"}),
+        **measured,
+    )
+
+
+def _is_of_another(run: RunDirectory, recipe: Recipe) -> bool:
+    """Return whether a directory holds a run of another recipe, such as an earlier one of the table."""
+    try:
+        return comparable(run.recipe()) != comparable(recipe)
+    except (FileNotFoundError, RecipeError):
+        return run.path.exists()
+
+
+def _measured(run: RunDirectory, data_dir: Path, device: torch.device, split: str) -> dict[str, Any]:
+    """Return the metrics of a run's best checkpoint on a split; raises `FloatingPointError` if one is not finite."""
+    task = load_trained(run, data_dir, str(device))
+    metrics = task.qualities(split)
+    for name, value in metrics.items():
+        if not math.isfinite(value):
+            raise FloatingPointError(f"the {split} {name} is {value}")
+    parameters = sum(parameter.numel() for parameter in task.model.parameters())
+    return {"status": "finished", "test": metrics, "parameters": parameters}
+
+
+def _point(evaluation: Evaluation) -> Point:
+    loss, metric = (value if math.isfinite(value) else None for value in (evaluation.train_loss, evaluation.metric))
+    return Point(
+        epoch=evaluation.epoch, step=evaluation.step, train_loss=loss, metric=metric, seconds=evaluation.seconds
+    )

@@ -1,0 +1,79 @@
+"""Statistics of a table's rows: mean and standard deviation over seeds, rank correlation with the paper."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from training.results.records import Result
+from training.results.tables import Table
+
+__all__ = ["Mean", "RowSummary", "correlation", "spearman", "summarize"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The mean of some numbers and their sample standard deviation, None for a single one."""
+
+    value: float
+    deviation: float | None
+    count: int
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> "Mean | None":
+        """Return None without numbers."""
+        if not numbers:
+            return None
+        return cls(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else None, len(numbers))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowSummary:
+    """A row over its seeds."""
+
+    row: str
+    paper: float | None
+    test: Mean | None
+    """The table's metric on its test split; None where no seed finished."""
+    dev: Mean | None
+    """The best validation metric of the seeds that finished."""
+    results: Sequence[Result]
+    """All results of the row, those that failed or diverged too."""
+
+
+def summarize(table: Table, found: Mapping[tuple[str, int], Result]) -> list[RowSummary]:
+    """Return a summary of each row, in the unit of the page."""
+    summaries = []
+    for name, row in table.rows.items():
+        results = [found[name, seed] for seed in table.seeds if (name, seed) in found]
+        finished = [each for each in results if each.status == "finished"]
+        dev = [table.scale * each.dev for each in finished if each.dev is not None]
+        test = [table.scale * each.test[table.metric] for each in finished]
+        summary = RowSummary(row=name, paper=row.paper, test=Mean.of(test), dev=Mean.of(dev), results=results)
+        summaries.append(summary)
+    return summaries
+
+
+def correlation(summaries: Sequence[RowSummary]) -> tuple[float, int] | None:
+    """Return the rank correlation of the means with the paper's numbers, and the number of rows that have both.
+
+    None for fewer than three rows, or if all rows of a side are equal.
+    """
+    pairs = [(each.test.value, each.paper) for each in summaries if each.test is not None and each.paper is not None]
+    if len(pairs) < 3:
+        return None
+    value = spearman([ours for ours, _ in pairs], [paper for _, paper in pairs])
+    return None if math.isnan(value) else (value, len(pairs))
+
+
+def spearman(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Spearman's rank correlation of pairs of numbers; equal ones share their mean rank. NaN for constants."""
+    try:
+        return statistics.correlation(_ranks(first), _ranks(second))
+    except statistics.StatisticsError:
+        return math.nan
+
+
+def _ranks(numbers: Sequence[float]) -> list[float]:
+    ordered = sorted(numbers)
+    return [ordered.index(number) + (ordered.count(number) + 1) / 2 for number in numbers]

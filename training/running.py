@@ -1,0 +1,80 @@
+"""One training session of a recipe in its run directory, from the start or from its last checkpoint."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from training.checkpoint import Progress, RunDirectory
+from training.continuing import continued
+from training.distributed import joined
+from training.loop import Trainer
+from training.output import console
+from training.recipe import Recipe
+from training.tasks.registry import TASKS
+from training.trained import open_task, start_run
+
+__all__ = ["train", "use_threads"]
+
+
+def train(
+    settings: Recipe,
+    directory: RunDirectory,
+    data_dir: Path,
+    device: torch.device,
+    *,
+    command: tuple[Path, Sequence[str]] | None = None,
+    restart: bool = False,
+    stop_after: int | None = None,
+) -> Progress:
+    """Train to the end, or for `stop_after` steps, and return the progress of the run.
+
+    `command`, the recipe's file and its overrides, is noted in the run directory. Raises `RecipeError` where the
+    directory holds a run that cannot continue with these settings, unless `restart` removes it.
+    """
+    with joined(device) as (group, own_device):
+        say = Console(quiet=not group.is_first, soft_wrap=True, markup=False, highlight=False).print
+        prepared = _prepared(settings, directory, data_dir, restart) if group.is_first else None
+        settings = group.from_first(prepared or settings)
+        if group.is_first and command is not None:
+            directory.write_command(*command)
+        if group.size > 1 and (reason := TASKS[settings.task].single_process) is not None:
+            raise ValueError(f"{settings.name} is trained by one process: {reason}")
+        torch.manual_seed(settings.seed)
+        task = open_task(settings, directory, data_dir, own_device)
+        if not group.is_first:  # the weights are the same, what dropout drops is not
+            torch.manual_seed(settings.seed + group.rank)
+        for note in settings.data.held_out_notes():
+            say(note)
+        parameters = sum(parameter.numel() for parameter in task.model.parameters())
+        count = task.model.output_layer.weight.shape[0]
+        say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {count} {task.outputs}")
+        progress = Trainer(task, directory, settings.loop, group).fit(say, stop_after)
+        if progress.best is not None:
+            best, inside = progress.best, settings.loop.evaluate_steps is not None
+            place = f"step {best.step}" if inside else f"epoch {best.epoch}"
+            say(f"best dev {task.metric} {best.metric:.3f} after {place}")
+    return progress
+
+
+def _prepared(settings: Recipe, directory: RunDirectory, data_dir: Path, restart: bool) -> Recipe:
+    """Start a run directory where there is none to continue; return the recipe that the run has."""
+    if not directory.last.is_file() or restart:
+        console.print(f"{settings.name}: preparing the data")
+        start_run(settings, directory, data_dir)
+        return settings
+    settings, changes = continued(directory, settings)
+    for line in changes:
+        console.print(line)
+    directory.write_recipe(settings)
+    return settings
+
+
+def use_threads(threads: int | None) -> None:
+    """Compute with so many threads; raises `ValueError` for less than one. None leaves torch's default."""
+    if threads is None:
+        return
+    if threads < 1:
+        raise ValueError(f"--threads must be at least 1, not {threads}")
+    torch.set_num_threads(threads)
