@@ -265,7 +265,7 @@ class Trainer:
         """Evaluate on the development set, keep the model if it is the best so far, and save a checkpoint."""
         self._read_losses()
         session.shown.evaluating()
-        progress, speed = self.progress, self.progress.targets_per_second
+        progress = self.progress
         metric, weights = self._measured(session.signals)
         evaluation = Evaluation(
             epoch=progress.epoch + 1,
@@ -283,7 +283,7 @@ class Trainer:
             session.report(
                 f"epoch {evaluation.epoch}{'' if epoch_ended else f', step {progress.step}'}: "
                 f"train loss {evaluation.train_loss:.4f}, dev {self.task.metric} {metric:.3f}, "
-                f"{progress.seconds:.0f} s of training, {speed:.0f} targets/s"
+                f"{progress.seconds:.0f} s of training"
             )
             if progress.best is evaluation:
                 self.run.write_best(weights)
