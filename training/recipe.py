@@ -39,12 +39,6 @@ class LoopSettings(Settings):
 
     epochs: PositiveInt = 10
     """Maximum number of epochs."""
-    max_steps: PositiveInt | None = None
-    """Maximum number of updates, over all epochs; the last one is followed by an evaluation."""
-    accumulate: PositiveInt = 1
-    """Batches whose gradients make one update, that of the mean loss over all their targets; a step is an update."""
-    evaluate_steps: PositiveInt | None = None
-    """Updates between evaluations inside an epoch, in addition to the one at its end."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-3
     """Peak learning rate of AdamW."""
     adam_beta2: Annotated[float, Field(gt=0, lt=1)] = 0.999
@@ -54,6 +48,8 @@ class LoopSettings(Settings):
     schedule_epochs: PositiveInt | None = None
     """Epochs over which cosine decay falls, then the learning rate stays; `epochs` without it. A run that is continued
     with more epochs gets its first number of epochs here."""
+    max_steps: PositiveInt | None = None
+    """Maximum number of updates, over all epochs; the last one is followed by an evaluation."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled weight decay (Loshchilov and Hutter 2019) of matrices, but not of embeddings, norms and biases."""
     warmup_steps: Annotated[int, Field(ge=0)] = 200
@@ -64,8 +60,12 @@ class LoopSettings(Settings):
     """Evaluated and kept is the mean of the weights of that many snapshots (Vaswani et al. 2017, section 6.1)."""
     snapshot_steps: PositiveInt = 500
     """Steps between snapshots, where `average` is more than 1."""
+    accumulate: PositiveInt = 1
+    """Batches whose gradients make one update, that of the mean loss over all their targets; a step is an update."""
     clip_norm: Annotated[float, Field(gt=0)] = 1.0
     """Gradients of a larger norm are scaled down to it."""
+    evaluate_steps: PositiveInt | None = None
+    """Updates between evaluations inside an epoch, in addition to the one at its end."""
     patience: PositiveInt = 3
     """Evaluations without improvement on the development set before training stops."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
