@@ -68,7 +68,7 @@ def content(bundled: Path) -> dict[str, Any]:
 @pytest.fixture
 def rewrite(tmp_path: Path) -> Callable[[Any], Path]:
     """Makes a bundle directory that holds a manifest of this content and nothing else."""
-    bundle = tmp_path / "manifest-only" / "next-word" / "2"
+    bundle = tmp_path / "manifest-only" / "next-word" / "3"
     bundle.mkdir(parents=True)
 
     def apply(content: Any) -> Path:

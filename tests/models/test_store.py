@@ -238,10 +238,10 @@ def tensor(graphs, graph, side, name):
         ),
         (
             lambda graphs: tensor(graphs, "score", "inputs", "hidden").update(shape=[2, "batch", 191]),
-            "graphs.score.inputs.hidden has 191 in dimension 2, in the graph 192",
+            "graphs.score.inputs.hidden has 191 in dimension 2, in the graph 256",
         ),
         (
-            lambda graphs: tensor(graphs, "score", "outputs", "next_cell").update(shape=["layers", "batch", 192]),
+            lambda graphs: tensor(graphs, "score", "outputs", "next_cell").update(shape=["layers", "batch", 256]),
             "graphs.score.outputs.next_cell has layers in dimension 0, in the graph 2",
         ),
         (

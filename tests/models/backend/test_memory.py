@@ -21,7 +21,7 @@ def session():
 
 def inputs(count, length, seed=0):
     tokens = np.random.default_rng(seed).integers(2, 100, (count, length))
-    zeros = np.zeros((2, count, 192), np.float32)
+    zeros = np.zeros((2, count, 256), np.float32)
     return {"tokens": tokens, "lengths": np.full(count, length), "hidden": zeros, "cell": zeros, "k": np.array(3)}
 
 

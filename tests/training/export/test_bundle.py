@@ -209,7 +209,7 @@ def test_int8_weights_need_no_graphs_for_gpus(sparse_run: RunDirectory, tiny_dat
     assert validate(exported.path) == []
 
 
-NEXT_WORD = Path(__file__).parents[3] / "models" / "bundled" / "next-word" / "2"
+NEXT_WORD = Path(__file__).parents[3] / "models" / "bundled" / "next-word" / "3"
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_graphs_for_gpus_are_added_to_a_bundle(float16: bool, without_device_gra
 
 
 def test_a_bundle_that_needs_none_stays_as_it_is(tmp_path: Path) -> None:
-    bundle = Path(shutil.copytree(NEXT_WORD, tmp_path / "next-word" / "2"))
+    bundle = Path(shutil.copytree(NEXT_WORD, tmp_path / "next-word" / "3"))
     assert add_device_graphs(bundle) == []
     assert _contents(bundle) == _contents(NEXT_WORD)
 

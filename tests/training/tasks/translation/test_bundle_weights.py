@@ -75,4 +75,4 @@ def test_weights_that_are_stored_once_are_refused(babbler_bundle: Path) -> None:
 
 def test_bundles_of_other_tasks_are_refused() -> None:
     with pytest.raises(ValueError, match="no translation model but a language-model model"):
-        bundle_model(BUNDLED / "next-word" / "2")
+        bundle_model(BUNDLED / "next-word" / "3")
