@@ -70,7 +70,7 @@ def test_next_words_are_those_of_the_service(playground, server):
     body = {"context": ["", "we", "we had", "we had a", "we had a very"], "top_k": 5, "explain": True}
     assert opened.posts == [body | {"model": "next-word:3"}]
     results = server.post("/v1/next-word", opened.posts[0])["results"]
-    words, entropy, mixture = opened.page.locator("figure table").all()
+    words, entropy = opened.page.locator("figure table").all()
     expected = [[each["word"], "", percent(each["probability"])] for each in results[-1]["words"]]
     rest = 1 - results[-1]["unknown_probability"] - sum(each["probability"] for each in results[-1]["words"])
     assert opened.rows(words) == [
@@ -82,7 +82,15 @@ def test_next_words_are_those_of_the_service(playground, server):
     after = ["start", "we", "had", "a", "very"]
     entropies = [[word, number(each["entropy"])] for word, each in zip(after, results, strict=True)]
     assert opened.rows(entropy) == entropies
-    components = results[-1]["components"]
+
+
+def test_the_weights_of_a_mixture_are_those_of_the_service(playground, server):
+    opened = playground("#next-word?context=one+cow&model=toy%3A1")
+    opened.settle()
+    assert opened.posts[0]["model"] == "toy:1"
+    components = server.post("/v1/next-word", opened.posts[0])["results"][-1]["components"]
+    assert len(components) == 2
+    mixture = opened.page.locator("figure table").last
     assert opened.rows(mixture) == [[each["kernel"], "", percent(each["weight"])] for each in components]
 
 
