@@ -68,8 +68,26 @@ _SLOW = (
     "training/test_open_tasks.py",
     "service/test_openapi.py",
     "training/tasks/text_classification/test_task.py",
+    "benchmarks/test_memory_sweep.py",
+    "models/tasks/test_translation.py",
+    "training/networks/test_translation_model.py",
+    "training/importing/test_command.py",
+    "service/bench/test_load.py",
+    "training/importing/test_sentence_pieces.py",
+    "service/test_http_protocol.py",
+    "service/test_app.py",
+    "service/engine/test_registry.py",
+    "training/analysis/test_grid.py",
+    "service/api/v1/test_language_model_busy.py",
+    "service/bench/test_command.py",
+    "models/test_devices.py",
+    "training/test_continuing.py",
+    "training/test_loop_steps.py",
+    "training/test_cli_devices.py",
+    "benchmarks/test_translation_bundle.py",
+    "training/data/test_pair_batching.py",
 )
-"""Files of 10 seconds and more, the longest first: they have the marker `slow`."""
+"""Files of 6 seconds and more, the longest first: they have the marker `slow`."""
 _FIXTURES = ("words", "classification", "generation", "images", "marian")
 
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -135,5 +135,5 @@ def test_two_hundred_concurrent_requests_get_their_own_answers(library):
     for answer, result in zip(scores, library.score(CONTEXTS), strict=True):
         assert answer["text"] == result.text
         assert math.isclose(answer["log_probability"], result.log_probability, abs_tol=1e-3)
-    (batches,) = re.findall(r'softserve_batch_items_count\{model="next-word",version="2"\} (\S+)', metrics)
+    (batches,) = re.findall(r'softserve_batch_items_count\{model="next-word",version="3"\} (\S+)', metrics)
     assert float(batches) < len(words) + len(scores)

@@ -50,10 +50,10 @@ def test_what_nobody_waits_for_is_never_computed(address, gate, wait_until):
             head = ["POST /v1/next-word HTTP/1.1", "Host: a", "Content-Type: application/json"]
             head.append(f"Content-Length: {len(body)}")
             connection.sendall("\r\n".join([*head, "", ""]).encode() + body)
-            wait_until(lambda: 'softserve_queue_items{model="next-word",version="2"} 1.0' in metrics(address))
-        wait_until(lambda: 'softserve_queue_items{model="next-word",version="2"} 0.0' in metrics(address))
+            wait_until(lambda: 'softserve_queue_items{model="next-word",version="3"} 1.0' in metrics(address))
+        wait_until(lambda: 'softserve_queue_items{model="next-word",version="3"} 0.0' in metrics(address))
         found = metrics(address)
-        assert 'softserve_rejected_total{model="next-word",reason="cancelled",version="2"} 1.0' in found
+        assert 'softserve_rejected_total{model="next-word",reason="cancelled",version="3"} 1.0' in found
         assert 'softserve_requests_total{endpoint="/v1/next-word",model="next-word",status="499"} 1.0' in found
         gate.opened.set()
         assert first.result().status_code == 200

@@ -97,7 +97,7 @@ def test_no_field_is_explained(path: Path, override: str, said: str) -> None:
     ("override", "said"),
     [
         ("loop.epochs=0", "loop.epochs: Input should be greater than or equal to 1"),
-        ("loop.precision=float16", "loop.precision: Input should be 'auto', 'float32' or 'bfloat16'"),
+        ("loop.precision=int8", "loop.precision: Input should be 'auto', 'float32', 'bfloat16' or 'float16'"),
         (
             "output_layer.kernels=sigmoid",
             "output_layer.kernels: Value error, unknown kernel 'sigmoid'; known ",

@@ -89,7 +89,7 @@ def test_a_recipe_cannot_be_changed(path: Path) -> None:
         ({"loop": {"epochs": 0}}, "loop.epochs"),
         ({"loop": {"learning_rate": 0}}, "loop.learning_rate"),
         ({"loop": {"learning_rate": float("nan")}}, "loop.learning_rate"),
-        ({"loop": {"precision": "float16"}}, "loop.precision"),
+        ({"loop": {"precision": "int8"}}, "loop.precision"),
         ({"network": {"dropout": 1.0}}, "network.dropout"),
         ({"network": {"hidden_size": 1.5}}, "network.hidden_size"),
         ({"data": {"corpus": "ptb", "context": "page"}}, "data.context"),

@@ -3,8 +3,13 @@ import re
 import time
 
 import pytest
+from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from models.store import load_bundle
+from service.app import create_app
+from service.settings import Settings
 
 JSON_HEADERS = {"Content-Type": "application/json"}
 CONTEXTS = ["thank you very", "", "we had a very good time at the end of the", "zzyzx 😀 你好\0"]
@@ -129,12 +134,19 @@ def test_unknown_words_are_those_of_each_context(client):
     assert longer["unknown"] == ["QWRT", "zyxwv"]
 
 
-def test_explain_returns_the_weight_of_each_component(client, library):
+def test_explain_returns_the_weight_of_each_component_of_a_mixture(tiny_bundle, wait_until):
+    with TestClient(create_app(Settings(model_dirs=(tiny_bundle.parents[1],), threads=1))) as client:
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        (answer,) = results(next_word(client, context="one cow", explain=True))
+    expected = load_bundle(tiny_bundle, threads=1).next_words(["one cow"])[0].components
+    assert [component["kernel"] for component in answer["components"]] == ["lin", "pow"]
+    weights = [component["weight"] for component in answer["components"]]
+    assert weights == pytest.approx([component.weight for component in expected], abs=1e-4)
+
+
+def test_a_single_component_has_no_weight(client):
     (answer,) = results(next_word(client, context="a", explain=True))
-    kernels = [kernel.name for kernel in library.manifest.softmax.kernels]
-    assert [component["kernel"] for component in answer["components"]] == kernels
-    expected = [component.weight for component in library.next_words(["a"])[0].components]
-    assert [component["weight"] for component in answer["components"]] == pytest.approx(expected, abs=1e-4)
+    assert "components" not in answer
 
 
 def test_top_k_above_the_vocabulary_names_its_size(client, library, detail_of):
