@@ -58,9 +58,10 @@ class Scripted:
 
     def __init__(self, task: LanguageModelTask, run: RunDirectory, settings: Any) -> None:
         self.task, self.run, self.settings = task, run, settings
+        self.progress = Progress()
 
     def fit(self, report: Callable[[str], None], on_evaluation: Callable[[Evaluation], None]) -> Progress:
-        progress = Progress()
+        progress = self.progress
         type(self).trained.append(self.task.recipe)
         for epoch, metric in enumerate(type(self).curve(self.task.recipe), 1):
             if math.isnan(metric):
