@@ -61,15 +61,14 @@ class Scripted:
         self.progress = Progress()
 
     def fit(self, report: Callable[[str], None], on_evaluation: Callable[[Evaluation], None]) -> Progress:
-        progress = self.progress
         type(self).trained.append(self.task.recipe)
-        for epoch, metric in enumerate(type(self).curve(self.task.recipe), 1):
+        for n, metric in enumerate(type(self).curve(self.task.recipe), 1):
             if math.isnan(metric):
                 raise FloatingPointError("the loss is nan at step 1; try a lower learning_rate")
-            progress.history.append(Evaluation(epoch=epoch, step=epoch, train_loss=1.0, metric=metric, seconds=60.0))
-            report(f"epoch {epoch}")
-            on_evaluation(progress.history[-1])
-        return progress
+            self.progress.history.append(Evaluation(epoch=n, step=n, train_loss=1.0, metric=metric, seconds=60.0))
+            report(f"epoch {n}")
+            on_evaluation(self.progress.history[-1])
+        return self.progress
 
 
 @pytest.fixture
