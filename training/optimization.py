@@ -54,7 +54,7 @@ def scheduled_updates(epoch_updates: int, settings: LoopSettings) -> int:
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Return the groups of AdamW: matrices, which decay, and embeddings, biases and parameters of norms, which do not.
 
-    Without weight decay all parameters are one group.
+    There is one group of all parameters if the weight decay is 0.
     """
     if not weight_decay:
         return [{"params": list(model.parameters()), "weight_decay": 0.0}]

@@ -67,9 +67,9 @@ def test_requests_are_accepted_for_the_drain_delay_while_the_service_is_not_read
         assert (status, connection) == (503, "close")
         assert "shutting down" in text
     assert process.post("thank you very") == "much"
-    assert time.monotonic() - began < 1.4, "this machine is too slow to see what is answered before the delay is over"
+    assert time.monotonic() - began < 1.4, "this machine is too slow to see an answer before the delay ends"
     time.sleep(1.2 + began - time.monotonic())
-    assert process.post("thank you very") == "much", "a new connection is accepted until the delay is over"
+    assert process.post("thank you very") == "much", "a new connection is accepted until the delay ends"
     wait_until(lambda: process.process.poll() is not None)
     assert time.monotonic() - began > 1.5
     assert process.process.returncode == 0

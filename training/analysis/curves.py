@@ -1,4 +1,4 @@
-"""Plots of metrics against epochs as SVG text: equal curves give an equal text. Slow to import."""
+"""Curves of metrics against epochs, also as SVG text: equal curves give an equal text. Slow to import."""
 
 import io
 import statistics
@@ -6,32 +6,41 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-__all__ = ["curves_svg"]
+__all__ = ["curves_svg", "draw_curves", "far_apart"]
 
 _REPRODUCIBLE: dict[Any, Any] = {"svg.hashsalt": "softserve", "svg.fonttype": "none"}
 """Identifiers that do not change, and text as text."""
 
 
-def curves_svg(curves: Mapping[str, Sequence[Sequence[float]]], label: str) -> str:
-    """Return a plot with a line for each name: the mean over its curves, shaded from the least to the most."""
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.add_subplot()
+def far_apart(numbers: Sequence[float]) -> bool:
+    """Return whether numbers need a logarithmic axis."""
+    return bool(numbers) and min(numbers) > 0 and max(numbers) >= 8 * min(numbers)
+
+
+def draw_curves(axes: Axes, curves: Mapping[str, Sequence[Sequence[float]]], label: str) -> None:
+    """Draw a line for each name: the mean over its curves, shaded from the least to the most."""
     for index, (name, group) in enumerate(curves.items()):
         epochs = range(1, min(map(len, group)) + 1)
         columns = [[curve[epoch - 1] for curve in group] for epoch in epochs]
         style = ("-", "--", "-.")[index % 3]
         means = [statistics.fmean(column) for column in columns]
         axes.plot(epochs, means, style, marker=".", color=f"C{index % 10}", label=name)
-        axes.fill_between(
-            epochs, [min(column) for column in columns], [max(column) for column in columns], alpha=0.15, linewidth=0
-        )
-    axes.set_xticks(range(1, max((len(curve) for group in curves.values() for curve in group), default=1) + 1))
+        least, most = [min(column) for column in columns], [max(column) for column in columns]
+        axes.fill_between(epochs, least, most, color=f"C{index % 10}", alpha=0.15, linewidth=0)
     axes.set_xlabel("epoch")
     axes.set_ylabel(label)
-    values = [value for group in curves.values() for curve in group for value in curve]
-    if values and min(values) > 0 and max(values) / min(values) > 8:
+
+
+def curves_svg(curves: Mapping[str, Sequence[Sequence[float]]], label: str) -> str:
+    """Return a plot of `draw_curves` with a tick at each epoch."""
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    draw_curves(axes, curves, label)
+    axes.set_xticks(range(1, max((len(curve) for group in curves.values() for curve in group), default=1) + 1))
+    if far_apart([value for group in curves.values() for curve in group for value in curve]):
         axes.set_yscale("log")
     if curves:
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from training.analysis.curves import draw_curves, far_apart
 from training.analysis.gradients import Against, Curve
 from training.analysis.grid import Measured, groups_of, name_of
 from training.recipe import Value, is_number
@@ -30,11 +31,6 @@ def _figure(width: float, height: float) -> Figure:
 def _saved(figure: Figure, path: Path) -> Path:
     figure.savefig(path, dpi=150)
     return path
-
-
-def _far_apart(numbers: Sequence[float]) -> bool:
-    """Return whether numbers need a logarithmic axis."""
-    return bool(numbers) and min(numbers) > 0 and max(numbers) >= 8 * min(numbers)
 
 
 def _set_ticks(axes: Axes, numbers: Sequence[float]) -> None:
@@ -77,14 +73,8 @@ def plot_curves(trials: Sequence[Measured], path: Path) -> Path:
     """Plot training loss against epochs, a line for each setting (sparse paper, Figure 1), shaded over seeds."""
     figure = _figure(7, 4.5)
     axes = figure.add_subplot()
-    for values, group in groups_of(trials):
-        epochs = range(1, min(len(trial.losses) for trial in group) + 1)
-        columns = [[trial.losses[epoch - 1] for trial in group] for epoch in epochs]
-        (line,) = axes.plot(epochs, [statistics.fmean(column) for column in columns], label=name_of(values))
-        least, most = [min(column) for column in columns], [max(column) for column in columns]
-        axes.fill_between(epochs, least, most, color=line.get_color(), alpha=0.2)
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("training loss a target")
+    curves = {name_of(values): [trial.losses for trial in group] for values, group in groups_of(trials)}
+    draw_curves(axes, curves, "training loss a target")
     if all(loss > 0 for trial in trials for loss in trial.losses):
         axes.set_yscale("log")
     axes.legend()
@@ -120,7 +110,7 @@ def _draw(axes: Axes, trials: Sequence[Measured], against: str, name: str) -> No
         axes.axhspan(min(points[other]), max(points[other]), color=f"C{index}", alpha=0.15)
     if others:
         axes.legend()
-    if _far_apart(numbers):
+    if far_apart(numbers):
         axes.set_xscale("log")
         _set_ticks(axes, numbers)
     axes.set_xlabel(against)
@@ -163,7 +153,7 @@ def _places(axes: Axes, values: Sequence[Value]) -> list[float]:
         names = sorted({str(value) for value in values})
         axes.set_xticks(range(len(names)), names)
         return [float(names.index(str(value))) for value in values]
-    if _far_apart(numbers):
+    if far_apart(numbers):
         axes.set_xscale("log")
     different = sorted(set(numbers))
     if 0 < len(different) <= _LABELLED:

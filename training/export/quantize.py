@@ -43,7 +43,7 @@ def quantize_int8(model: onnx.ModelProto) -> onnx.ModelProto:
 def quantize_int8_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the graph with matrices stored as int8, one scale a row, and computed with in float32.
 
-    ONNX Runtime multiplies them out when it loads the graph, so that a result costs what it does in float32 and does
+    ONNX Runtime multiplies them out when it loads the graph, so that a result costs as much as in float32 and does
     not depend on the other rows of a batch.
     """
     stored = copy.deepcopy(model)

@@ -1,5 +1,6 @@
 """`softserve-train table`: train the missing rows of a comparison table, list the tables."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -53,19 +54,19 @@ def table(
         only_page: Train nothing, and write the page from the results that are there.
         threads: Threads that compute on the CPU, by default one for each core.
         results: Directory of the result files.
-        page: The page of all tables, docs/results.md of a checkout; its plots go to the folder figures beside it.
+        page: The page of all tables, docs/results.md of a checkout; its plots go to the folder figures next to it.
     """
     if only_page:
         return _write_page(results, page)
     if name is None:
         return _list_tables(results)
     use_threads(threads)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("a table is trained by one process: each would train and append all rows")
     chosen, where = get_table(name), choose_device(device)
-    wanted = [
-        (row, seed)
-        for row, seed in _without_result(chosen, results, retry)
-        if row in _known(rows, tuple(chosen.rows), "rows") and seed in _known(seeds, chosen.seeds, "seeds")
-    ]
+    some, with_seeds = _known(rows, tuple(chosen.rows), "rows"), _known(seeds, chosen.seeds, "seeds")
+    left = _without_result(chosen, results, retry)
+    wanted = [(row, seed) for row, seed in left if row in some and seed in with_seeds]
     revision = git_revision(_MADE)
     for number, (row, seed) in enumerate(wanted, 1):
         console.print(f"{chosen.name}: row {row}, seed {seed} ({number} of {len(wanted)})")

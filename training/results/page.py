@@ -48,7 +48,7 @@ def plots(directory: Path = DIRECTORY) -> dict[str, str]:
 
 
 def write_page(page: Path, directory: Path = DIRECTORY) -> None:
-    """Write the page, and its plots to the folder `figures` beside it."""
+    """Write the page, and its plots to the folder `figures` next to it."""
     figures = page.parent / "figures"
     figures.mkdir(exist_ok=True)
     for name, picture in plots(directory).items():
@@ -139,7 +139,7 @@ def _mean(mean: Mean | None, digits: int) -> str:
 
 
 def _status(table: Table, summary: RowSummary) -> str:
-    """Return what a row without metrics is."""
+    """Return the statuses of a row without metrics, or `not run`."""
     return " and ".join(sorted({each.status for each in summary.results})) or "not run"
 
 

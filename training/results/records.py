@@ -117,7 +117,7 @@ def _is_current(table: Table, result: Result) -> bool:
 
 
 def _fields(result: Result) -> dict[str, object] | None:
-    """Return what a result depends on, with the defaults of fields that recipes did not have when it was made."""
+    """Return the fields that a result depends on, with the defaults of those that recipes did not have at the time."""
     try:
         return comparable(parse_recipe(dict(result.recipe)))
     except ValidationError:

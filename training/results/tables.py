@@ -23,7 +23,7 @@ class Row:
     overrides: tuple[str, ...] = ()
     """Fields of the recipe, as for `--set`, in addition to those of the table."""
     paper: float | None = None
-    """What the paper reports, in the unit of the table."""
+    """The number that the paper reports, in the unit of the table."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, config=ENTRY)
@@ -33,7 +33,7 @@ class Table:
     name: str
     title: str
     description: str
-    """What is compared, in Markdown."""
+    """The comparison in a sentence or two, in Markdown."""
     budget: str
     """The subset of the data and the training that each row has, in Markdown."""
     recipe: str
@@ -49,7 +49,7 @@ class Table:
     """Whether a larger metric is better."""
     split: str = "test"
     paper: str | None = None
-    """What the column of the paper is: metric, corpus, model."""
+    """Metric, corpus and model of the numbers in the column of the paper."""
     scale: float = 1.0
     """Factor of the metric in the page, such as 100 for percentages."""
     digits: int = Field(default=1, ge=0)

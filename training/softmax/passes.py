@@ -135,7 +135,7 @@ class ComponentPass:
         return (slice(start, start + rows) for start in range(0, self._hidden.shape[0], rows))
 
     def plain_scores(self, part: slice) -> Tensor:
-        """Return scores `[n, V]` of a chunk, without what a backward pass needs."""
+        """Return scores `[n, V]` of a chunk, and keep nothing for a backward pass."""
         with torch.no_grad(), elementwise.overwriting():
             component = self._component(self._hidden[part])
             products = list(self._products(self._kernel.position_vectors(component)))
@@ -181,7 +181,8 @@ class ComponentPass:
             scores = at_least_float32(scores)
 
         def backpropagate(grad: Tensor) -> None:
-            if self._sums is not None and self._sums.bias is not None:
+            assert self._sums is not None
+            if self._sums.bias is not None:
                 self._sums.bias.add_(grad.sum(0))
             inputs = [*products, *self._class_leaves, *leaves, *self._hyperparameters]
             grads = iter(torch.autograd.grad(scores, inputs, grad, allow_unused=True, materialize_grads=True))
@@ -189,7 +190,6 @@ class ComponentPass:
             for total in self._class_sums:
                 total += next(grads)
             grad_leaves = [next(grads) for _ in leaves]
-            assert self._sums is not None
             for total, more in zip(self._sums.hyperparameters, grads, strict=True):
                 total += more
             self._through_positions(part, hidden, [vectors, *positions], [grad_vectors, *grad_leaves])

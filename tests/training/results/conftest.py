@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.training.test_cli import RECIPE
+from tests.training.test_cli import RECIPE, run_cli
+from tests.training.test_cli import Result as Ended
 from training.data.corpus import Corpus
 from training.results.records import Machine, Point, Result
 from training.results.tables import Row, Table
+
+TableCommand = Callable[..., Ended]
 
 
 @pytest.fixture
@@ -63,3 +66,15 @@ def make(table: Table) -> Callable[..., Result]:
         )
 
     return result
+
+
+@pytest.fixture
+def run(table: Table, tiny_data_dir: Path, tmp_path: Path) -> TableCommand:
+    """`softserve-train table toy` with all that it writes in `tmp_path`."""
+    (tmp_path / "docs").mkdir()
+
+    def call(*flags: object, name: str = "toy") -> Ended:
+        places = ("--data-dir", tiny_data_dir, "--runs", tmp_path / "runs", "--results", tmp_path)
+        return run_cli("table", name, *places, "--page", tmp_path / "docs" / "results.md", *flags)
+
+    return call

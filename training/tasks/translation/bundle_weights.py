@@ -51,8 +51,8 @@ _SCALED = re.compile(r"projections\.\d+\.query|queries\.\d+")
 def bundle_model(bundle: Path) -> TranslationModel:
     """Return the model of a translation bundle with float32 weights.
 
-    Raises `ValueError` for a bundle of another task, for an output layer of several kernels, and where a parameter is
-    not stored under its name (the exporter stores equal ones, such as untrained biases, once).
+    Raises `ValueError` for a bundle of another task, for an output layer of several kernels or with a bias, and where a
+    parameter is not stored under its name (the exporter stores equal ones, such as untrained biases, once).
     """
     manifest = load_manifest(bundle)
     config, softmax = manifest.config, manifest.softmax
@@ -60,6 +60,8 @@ def bundle_model(bundle: Path) -> TranslationModel:
         raise ValueError(f"{bundle} holds no translation model but a {manifest.task} model")
     if len(softmax.kernels) > 1:
         raise ValueError(f"{bundle} has an output layer of {len(softmax.kernels)} kernels, not of one")
+    if softmax.bias:
+        raise ValueError(f"{bundle} has an output layer with a bias")
     sizes = config.network
     network = Transformer(
         sizes.hidden_size,

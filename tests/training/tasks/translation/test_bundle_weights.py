@@ -1,6 +1,8 @@
 """Tests of reading the weights of translation bundles."""
 
 import copy
+import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import torch
 
 from benchmarks.float32_bundle import export_float32
 from benchmarks.translation_bundle import randomize
+from models.bundle.manifest import MANIFEST
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import SourceQuery
 from models.reading import load_manifest
@@ -71,6 +74,15 @@ def test_a_float32_bundle_holds_the_same_weights(
 def test_weights_that_are_stored_once_are_refused(babbler_bundle: Path) -> None:
     with pytest.raises(ValueError, match=r"does not store under their names: .*norms"):
         bundle_model(babbler_bundle)
+
+
+def test_an_output_layer_with_a_bias_is_refused(babbler_bundle: Path, tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(babbler_bundle, tmp_path / babbler_bundle.parent.name / babbler_bundle.name))
+    content = json.loads((bundle / MANIFEST).read_text(encoding="utf-8"))
+    content["softmax"]["bias"] = True
+    (bundle / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ValueError, match="has an output layer with a bias"):
+        bundle_model(bundle)
 
 
 def test_bundles_of_other_tasks_are_refused() -> None:

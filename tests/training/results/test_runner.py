@@ -1,0 +1,78 @@
+"""Tests of the training of a row: its metrics, an interruption, rows that diverge or fail."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.results.conftest import TableCommand
+from tests.training.test_cli import run_cli
+from training.checkpoint import RunDirectory
+from training.loop import Trainer
+from training.results.records import read
+
+
+def test_the_metrics_are_those_of_evaluate(run: TableCommand, tiny_data_dir: Path, tmp_path: Path) -> None:
+    run("--seeds", 1, "--rows", "lin")
+    (result,) = read(tmp_path / "toy.jsonl")
+    evaluated = run_cli("evaluate", tmp_path / "runs" / "table-toy" / "lin-1", "--data-dir", tiny_data_dir)
+    assert f"toy-lin-1 on toy, test: perplexity {result.test['perplexity']:.4f}," in evaluated.output
+
+
+def test_an_interrupted_row_resumes(run: TableCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, steps = Trainer._step, list[int]()
+
+    def interrupted(trainer: Trainer, batch: Any) -> float:
+        steps.append(trainer.progress.step)
+        if len(steps) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(trainer, batch)
+
+    monkeypatch.setattr(Trainer, "_step", interrupted)
+    ended = run("--seeds", 1, "--rows", "lin")
+    assert ended.code == 143
+    assert "step 3 is saved in" in ended.output
+    assert read(tmp_path / "toy.jsonl") == []
+
+    assert "resuming at epoch 1 of 2, step 3" in run("--seeds", 1, "--rows", "lin").output
+    (resumed,) = read(tmp_path / "toy.jsonl")
+    assert steps == list(range(len(steps)))
+
+    (tmp_path / "toy.jsonl").unlink()
+    RunDirectory(tmp_path / "runs" / "table-toy" / "lin-1").clear()
+    run("--seeds", 1, "--rows", "lin")
+    (whole,) = read(tmp_path / "toy.jsonl")
+    assert [point.metric for point in resumed.curve] == [point.metric for point in whole.curve]
+    assert resumed.test == whole.test
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (FloatingPointError("the loss is nan at step 1"), "diverged", "the loss is nan at step 1"),
+        (RuntimeError("out of memory\nTry less."), "failed", "out of memory"),
+    ],
+)
+def test_rows_that_diverge_or_fail_stay_in_the_table(
+    error: Exception, status: str, reason: str, run: TableCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(trainer: Trainer, batch: Any) -> float:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", step)
+        ended = run("--seeds", 1, "--rows", "lin")
+    assert ended.code == 0
+    assert f"lin, seed 1: {status} {reason}" in ended.output
+    (result,) = read(tmp_path / "toy.jsonl")
+    assert (result.status, result.reason, result.test, result.dev) == (status, reason, {}, None)
+    page = (tmp_path / "docs" / "results.md").read_text(encoding="utf-8")
+    assert f"| `lin` | {status} | 46.8 |" in page
+    assert f"* `lin`, seed 1, {status} after 0 epochs: {reason}" in page
+
+    assert "no row is missing" in run("--seeds", 1, "--rows", "lin").output
+    assert "lin, seed 1: finished" in run("--seeds", 1, "--rows", "lin", "--retry").output
+    assert [each.status for each in read(tmp_path / "toy.jsonl")] == [status, "finished"]
+    assert status not in (tmp_path / "docs" / "results.md").read_text(encoding="utf-8")
