@@ -68,7 +68,8 @@ def main(
     loaded = ModelStore(model_dir).load(model, threads=threads)
     assert isinstance(loaded, LanguageModel)
     backend = CountingBackend(loaded.backend)
-    loaded.backend = backend
+    bundle = model_dir / loaded.manifest.name / str(loaded.manifest.version)
+    loaded = LanguageModel.from_bundle(bundle, loaded.manifest, backend)
     likely = [word.word for word in loaded.next_words([""], 2 * texts)[0].words]
     firsts = [word for word in likely if word not in (END, UNKNOWN)][:texts]
     kinds = {

@@ -17,6 +17,8 @@ __all__ = ["ComponentPass", "Components", "passes"]
 
 _CHUNK_WEIGHTS = 1 << 18
 """Elements of the weight whose statistics are computed at a time: 1 MB of float32, which stays in a core's cache."""
+_ALIGNED = 16
+"""Elements that rows of scores are aligned to, 64 bytes of float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +204,7 @@ class ComponentPass:
         """Yield inner products `[n, V]` of all blocks, with one matrix product for equal columns of the weight."""
         for words, positions in self._columns:
             stacked = _stack([vectors[:, columns] for columns in positions])
-            yield from at_least_float32(stacked @ self._factor[:, words].t()).split(vectors.shape[0])
+            yield from at_least_float32(_product(stacked, self._factor[:, words])).split(vectors.shape[0])
 
     def _through_products(self, vectors: Tensor, grads: Sequence[Tensor]) -> Tensor:
         """Add the products' part of the weight's gradient; return the gradient of the vectors."""
@@ -214,7 +216,8 @@ class ComponentPass:
             if self._factor.dtype != self._weight.dtype:  # under autocast
                 grad = grad.to(self._factor.dtype)
                 self._sums.weight[:, words] += grad.t() @ stacked.to(grad.dtype)
-                back = (grad @ self._factor[:, words]).to(result.dtype)
+                # In this layout a CPU that emulates bfloat16 takes a fortieth of the time of `grad @ factor`.
+                back = (self._factor[:, words].t() @ grad.t().contiguous()).t().to(result.dtype)
             else:
                 grad = grad.to(torch.promote_types(vectors.dtype, self._weight.dtype))
                 self._sums.weight[:, words].addmm_(grad.t(), stacked.to(grad.dtype))
@@ -272,6 +275,13 @@ def _narrowed(weight: Tensor) -> Tensor:
     kind = weight.device.type
     narrow = torch.is_autocast_enabled(kind) and weight.dtype == torch.float32
     return weight.to(torch.get_autocast_dtype(kind)) if narrow else weight
+
+
+def _product(vectors: Tensor, weight: Tensor) -> Tensor:
+    """Return `vectors @ weight.t()` `[n, V]`, in rows aligned to 64 bytes: others take 1.8 x the time."""
+    classes = weight.shape[0]
+    rows = weight.new_empty(vectors.shape[0], -(-classes // _ALIGNED) * _ALIGNED)
+    return torch.mm(vectors.to(weight.dtype), weight.t(), out=rows[:, :classes])
 
 
 def _stack(parts: Sequence[Tensor]) -> Tensor:

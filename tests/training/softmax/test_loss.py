@@ -293,7 +293,7 @@ class _Products(TorchDispatchMode):
         self.classes, self.types = classes, list[torch.dtype]()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.addmm_.default):
+        if function.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.addmm_):
             self.types += {factor.dtype for factor in args[-2:] if self.classes in factor.shape}
         return function(*args, **(kwargs or {}))
 
