@@ -17,9 +17,10 @@ Change = tuple[str, Any, Any]
 def continued(run: RunDirectory, wanted: Recipe) -> tuple[Recipe, list[str]]:
     """Return the recipe that a run continues with, and lines that say what changes.
 
-    Fields of `export`, `loop.checkpoint_minutes`, a higher `loop.patience` and other `loop.epochs` are taken over. The
-    learning rate falls over the first number of epochs as before, see `LoopSettings.schedule_epochs`: the run is then
-    exactly what the returned recipe trains from the start. Raises `RecipeError` for other changes, which it names.
+    Fields of `export`, `loop.checkpoint_minutes`, `loop.workers`, a higher `loop.patience` and other `loop.epochs` are
+    taken over. The learning rate falls over the first number of epochs as before, see `LoopSettings.schedule_epochs`:
+    the run is then exactly what the returned recipe trains from the start. Raises `RecipeError` for other changes,
+    which it names.
     """
     started = run.recipe()
     recipe = _with_schedule_of(started, wanted)
@@ -88,7 +89,7 @@ def _allowed(change: Change, trained_epochs: int) -> bool:
         case "loop.patience":
             return bool(new > old)
         case _:
-            return path == "loop.checkpoint_minutes" or path.startswith("export.")
+            return path in ("loop.checkpoint_minutes", "loop.workers") or path.startswith("export.")
 
 
 def _listed(changes: Sequence[Change]) -> str:

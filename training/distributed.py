@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed, nn
 
-__all__ = ["Group", "joined"]
+__all__ = ["ALONE", "Group", "joined"]
 
 T = TypeVar("T")
 
 _TIMEOUT = datetime.timedelta(hours=2)
-"""Longest wait for the first process, which alone evaluates and writes."""
+"""Longest wait for another process: the first one writes checkpoints, and shares of an evaluation differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Group:
 
     @property
     def is_first(self) -> bool:
-        """Return whether this is rank 0, the process that evaluates, writes and reports."""
+        """Return whether this is rank 0, the process that writes and reports."""
         return self.rank == 0
 
     def share(self, batch: T) -> T | None:
@@ -93,6 +93,10 @@ class Group:
         return values
 
 
+ALONE = Group()
+"""A single process."""
+
+
 @contextlib.contextmanager
 def joined(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
     """Join the process group that `torchrun` started; yield it and this process's device.
@@ -102,7 +106,7 @@ def joined(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield Group(), device
+        yield ALONE, device
         return
     if device.type == "cuda":
         device = _own_gpu(device)

@@ -1,6 +1,6 @@
 """The training loop: updates, evaluations, checkpoints that resume exactly, early stopping.
 
-Several processes may run it together (`training.distributed`); only the first evaluates, writes and reports.
+Several processes may run it together (`training.distributed`); only the first writes and reports.
 """
 
 import contextlib
@@ -17,7 +17,9 @@ from torch.utils.tensorboard import SummaryWriter
 
 from training import checkpoint
 from training.checkpoint import Evaluation, Progress, RunDirectory
-from training.distributed import Group
+from training.data.batching import TensorBatch
+from training.data.loading import load
+from training.distributed import ALONE, Group
 from training.interruption import Interrupted, SignalHold
 from training.optimization import Optimization
 from training.progress import RunProgress
@@ -29,8 +31,6 @@ __all__ = ["Trainer"]
 
 _BOARD_STEPS = 50
 """Steps between two events of TensorBoard. A GPU computes without waiting for the CPU in between."""
-
-_ALONE = Group()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,12 +50,13 @@ class _Session:
 class Trainer:
     """Trains a task in a run directory, from its last checkpoint if there is one."""
 
-    def __init__(self, task: Task[Any], run: RunDirectory, settings: LoopSettings, group: Group = _ALONE) -> None:
+    def __init__(self, task: Task[Any], run: RunDirectory, settings: LoopSettings, group: Group = ALONE) -> None:
         """The processes of a `group` must see the same run directory and start from the same weights.
 
         Raises `ValueError` for a precision that the task's device does not train in.
         """
         self.task = task
+        task.group = group
         self.run = run
         self.settings = settings
         self.group = group
@@ -178,7 +179,8 @@ class Trainer:
 
     def _rest_of_epoch(self) -> Iterator[list[Any]]:
         """Return the batches of each step of the epoch that is not done."""
-        batches = itertools.islice(self._train.epoch(self.progress.epoch), self.progress.batch, None)
+        progress, workers = self.progress, self.settings.workers
+        batches = load(self._train, progress.epoch, first=progress.batch, workers=workers, device=self.task.device)
         return iter(lambda: list(itertools.islice(batches, self.settings.accumulate)), [])
 
     def _evaluation_due(self) -> bool:
@@ -222,6 +224,8 @@ class Trainer:
         """
         if batch is None:
             return torch.zeros((), device=self.task.device), int(self.group.summed(0))
+        if isinstance(batch, TensorBatch):
+            batch = batch.to(self.task.device)
         with self._optimization.autocast():
             total, own = self.task.loss(batch)
         count = int(self.group.summed(own))
@@ -301,7 +305,7 @@ class Trainer:
         try:
             with self._snapshots.averaged(self.task.model):
                 with signals.released() if alone else contextlib.nullcontext():
-                    value = self.task.evaluate(self._dev).value if self.group.is_first else math.nan
+                    value = self.task.evaluate(self._dev).value
                 weights = {name: value.clone() for name, value in self.task.model.state_dict().items()}
                 return self.group.from_first(value), weights
         except Interrupted as interrupted:

@@ -72,6 +72,8 @@ class LoopSettings(Settings):
     """`auto` is bfloat16 autocast where the processor computes it natively, else float32; `float16` needs a GPU."""
     compile: bool = False
     """Whether `torch.compile` compiles the network; on a CPU it needs a C++ compiler."""
+    workers: Annotated[int, Field(ge=0)] = 0
+    """Processes that make batches while the model computes; the training process itself makes them with 0."""
     checkpoint_minutes: Annotated[float, Field(gt=0)] = 5.0
     """Minutes between checkpoints inside an epoch; the end of an epoch always makes one."""
 

@@ -53,11 +53,16 @@ CURVES: Mapping[str, list[float]] = {
 """The mean training loss of a target in each epoch."""
 
 
-@pytest.mark.parametrize("task", RECIPES)
+@pytest.mark.parametrize(
+    ("task", "workers"), [*((task, 0) for task in RECIPES), ("text-classification", 1), ("image-classification", 1)]
+)
 @pytest.mark.usefixtures("tiny_corpus", "pairs_corpus", "errands_corpus", "shapes_corpus")
-def test_the_loss_curve_is_as_recorded(task: str, tiny_data_dir: Path, notes_dir: Path, tmp_path: Path) -> None:
+def test_the_loss_curve_is_as_recorded(
+    task: str, workers: int, tiny_data_dir: Path, notes_dir: Path, tmp_path: Path
+) -> None:
     content, data = RECIPES[task]
-    recipe = parse_recipe({**content, "data": {**content["data"], **data}, "loop": LOOP})
+    loop = {**LOOP, "workers": workers}
+    recipe = parse_recipe({**content, "data": {**content["data"], **data}, "loop": loop})
     data_dir, run = notes_dir if task == "text-generation" else tiny_data_dir, RunDirectory(tmp_path)
     start_run(recipe, run, data_dir)
     torch.manual_seed(recipe.seed)

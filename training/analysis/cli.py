@@ -140,7 +140,8 @@ def confusions(
         device: auto, cpu, or a CUDA device such as cuda:0.
     """
     task = load_offering(RunDirectory(run), "classify", data_dir, device)
-    probabilities, labels = task.predicted(split)
+    probabilities, found = task.predicted(split)
+    labels = [[label for label in own if label < len(task.labels)] for own in found]  # those of a training text
     tables = {
         "confusions.csv": classes.confusion_rows(probabilities, labels, task.labels, count),
         "classes.csv": classes.class_rows(probabilities, labels, task.labels, count),

@@ -5,10 +5,11 @@ Shapes: `B` sequences, `T` time steps.
 
 import abc
 import functools
+import operator
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ __all__ = [
     "RedrawnBatches",
     "SentenceBatches",
     "StreamBatches",
+    "TensorBatch",
 ]
 
 BatchT = TypeVar("BatchT", covariant=True)
@@ -30,8 +32,30 @@ IGNORED = -100
 """Target of a padded position (the default `ignore_index` of torch)."""
 
 
+class TensorBatch:
+    """A dataclass whose tensors have a row for each example of a batch."""
+
+    __slots__ = ()
+
+    def pin_memory(self) -> Self:
+        """Return the batch in memory that a GPU reads while the CPU goes on; `torch.utils.data.DataLoader` asks."""
+        return self._with(Tensor.pin_memory)
+
+    def to(self, device: torch.device) -> Self:
+        """Return the batch on a device; from pinned memory it is copied while the CPU goes on."""
+        return self._with(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def _with(self, change: Callable[[Tensor], Tensor]) -> Self:
+        everything: Any = self
+        values = ((each.name, getattr(self, each.name)) for each in fields(everything))
+        changed: Self = replace(
+            everything, **{name: change(value) for name, value in values if isinstance(value, Tensor)}
+        )
+        return changed
+
+
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(TensorBatch):
     """Inputs and next-token targets."""
 
     inputs: Tensor
@@ -43,7 +67,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExampleBatch:
+class ExampleBatch(TensorBatch):
     """Examples of a split, in any order, with their targets."""
 
     targets: Tensor
@@ -82,7 +106,11 @@ class LengthBatches(abc.ABC, Generic[BatchT]):
 
     def epoch(self, number: int) -> Iterator[BatchT]:
         """Return the batches of an epoch."""
-        return map(self.collate, self._groups(number))
+        return map(operator.call, self.plan(number))
+
+    def plan(self, number: int) -> Sequence[Callable[[], BatchT]]:
+        """Return a function for each batch of an epoch, which makes it."""
+        return [functools.partial(self.collate, group) for group in self._groups(number)]
 
     def _groups(self, epoch: int) -> list[list[int]]:
         """Return indices of examples in groups of similar widths, at most `batch_tokens` positions with padding.
@@ -115,7 +143,7 @@ class LengthBatches(abc.ABC, Generic[BatchT]):
 class RedrawnBatches(Generic[BatchT]):
     """Batches of examples that are drawn anew for each epoch; the length is that of the first one."""
 
-    def __init__(self, draw: Callable[[int], Batches[BatchT]]) -> None:
+    def __init__(self, draw: Callable[[int], LengthBatches[BatchT]]) -> None:
         """`draw` returns the batches of the examples of the epoch with that number."""
         self._draw = functools.lru_cache(maxsize=1)(draw)
         self._length = len(self._draw(0))
@@ -126,6 +154,10 @@ class RedrawnBatches(Generic[BatchT]):
     def epoch(self, number: int) -> Iterator[BatchT]:
         """Return the batches of an epoch."""
         return self._draw(number).epoch(number)
+
+    def plan(self, number: int) -> Sequence[Callable[[], BatchT]]:
+        """Return a function for each batch of an epoch, which makes it."""
+        return self._draw(number).plan(number)
 
 
 class SentenceBatches(LengthBatches[Batch]):

@@ -3,7 +3,9 @@
 Shapes: `N` images of a split, `B` of a batch, `S` height and width.
 """
 
-from collections.abc import Iterator
+import functools
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,23 +55,30 @@ class ImageBatches:
         return whole + (rest > (self._seed is not None and self._batch_images > 1))
 
     def epoch(self, number: int) -> Iterator[ImageBatch]:
+        """Return the batches of an epoch."""
+        return map(operator.call, self.plan(number))
+
+    def plan(self, number: int) -> Sequence[Callable[[], ImageBatch]]:
+        """Return a function for each batch of an epoch, which makes it."""
         order = np.arange(len(self._images))
         generator = np.random.default_rng((self._seed or 0, number))
         if self._seed is not None:
             generator.shuffle(order)
-        for first in range(0, len(order), self._batch_images):
-            indices = order[first : first + self._batch_images]
-            if self._seed is not None and len(indices) == 1 < self._batch_images:
-                return  # one image has no variance, which batch normalization would need
-            images = self._images[indices]
-            if self._augment:
-                # A generator of its own, so that going on from here needs no earlier batch.
-                images = augmented(images, np.random.default_rng((self._seed or 0, number, first)))
-            yield ImageBatch(
-                images=torch.from_numpy(images),
-                targets=torch.from_numpy(self._labels[indices][:, None]),
-                indices=torch.from_numpy(indices),
-            )
+        # One image in a last batch has no variance, which batch normalization would need: there are fewer batches.
+        return [functools.partial(self._batch, order, number, index) for index in range(len(self))]
+
+    def _batch(self, order: NDArray[np.int64], epoch: int, index: int) -> ImageBatch:
+        first = index * self._batch_images
+        indices = order[first : first + self._batch_images]
+        images = self._images[indices]
+        if self._augment:
+            # A generator of its own, so that going on from here needs no earlier batch.
+            images = augmented(images, np.random.default_rng((self._seed or 0, epoch, first)))
+        return ImageBatch(
+            images=torch.from_numpy(images),
+            targets=torch.from_numpy(self._labels[indices][:, None]),
+            indices=torch.from_numpy(indices),
+        )
 
 
 def augmented(images: NDArray[np.uint8], generator: np.random.Generator) -> NDArray[np.uint8]:

@@ -47,6 +47,8 @@ class EncoderConfig(Settings):
     """Added to variances in layer normalization."""
     dropout: Fraction = 0.1
     """On word vectors and on what sublayers add to them."""
+    attention_dropout: Fraction = 0.0
+    """On attention weights."""
 
     @model_validator(mode="after")
     def _divisible(self) -> Self:
@@ -56,7 +58,11 @@ class EncoderConfig(Settings):
 
 
 class TextEncoder(nn.Module):
-    """Tokens in, a context vector for each out. Every text is of one segment."""
+    """Tokens in, a context vector for each out.
+
+    Every text is of one segment, so a vector of the segment would be one more term of every position's vector, and
+    `positions` holds the sum.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -75,6 +81,7 @@ class TextEncoder(nn.Module):
                 "post",
                 activation=functional.gelu,
                 norm_epsilon=config.norm_epsilon,
+                attention_dropout=config.attention_dropout,
             )
             for _ in range(config.layers)
         )

@@ -79,9 +79,11 @@ class Linear(nn.Linear):
 class Attention(nn.Module):
     """Multi-head attention (section 3.2.2); keys and values come from elsewhere, so that they can be kept."""
 
-    def __init__(self, hidden_size: int, heads: int) -> None:
+    def __init__(self, hidden_size: int, heads: int, dropout: float = 0.0) -> None:
+        """`dropout` is that of the attention weights, which BERT and tensor2tensor have."""
         super().__init__()
         self.heads = heads
+        self.dropout = dropout
         self.query = Linear(hidden_size, hidden_size)
         self.key_value = Linear(hidden_size, 2 * hidden_size)
         self.output = Linear(hidden_size, hidden_size)
@@ -95,7 +97,12 @@ class Attention(nn.Module):
         """`[B, T, d]` -> `[B, T, d]`; `mask` is True where a query may look, broadcast to `[B, H, T, tokens]`."""
         keys, values = keys_values
         mixed = functional.scaled_dot_product_attention(
-            self._split(self.query(inputs)), keys, values, attn_mask=mask, is_causal=causal
+            self._split(self.query(inputs)),
+            keys,
+            values,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=causal,
         )
         return self.output(mixed.transpose(1, 2).flatten(2))
 
@@ -150,9 +157,10 @@ class EncoderLayer(_Layer):
         *,
         activation: Activation = functional.relu,
         norm_epsilon: float = 1e-5,
+        attention_dropout: float = 0.0,
     ) -> None:
         super().__init__(2, hidden_size, dropout, norm, norm_epsilon)
-        self.attention = Attention(hidden_size, heads)
+        self.attention = Attention(hidden_size, heads, attention_dropout)
         self.feed_forward = _FeedForward(hidden_size, inner_size, activation)
 
     def forward(self, inputs: Tensor, mask: Tensor | None) -> Tensor:

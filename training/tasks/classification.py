@@ -111,7 +111,7 @@ class ClassificationTask(Task[BatchT], abc.ABC):
 
     def predictions(self, batches: Batches[BatchT]) -> tuple[NDArray[np.float64], list[tuple[int, ...]]]:
         """Return probabilities `[N, C]` and the true classes of each example, in the order of the split."""
-        rows, classes = zip(*evaluate_examples(self.model, batches, self._predicted), strict=True)
+        rows, classes = zip(*evaluate_examples(self.model, batches, self._predicted, self.group), strict=True)
         return torch.stack(rows).numpy(), list(classes)
 
     def _predicted(self, batch: BatchT) -> list[tuple[Tensor, tuple[int, ...]]]:

@@ -1,6 +1,8 @@
 """Quality of predicted probabilities of classes.
 
 Shapes: `N` texts, `C` classes.
+
+True classes from `C` on have no probability, since no training text has them: their texts count as errors.
 """
 
 from collections.abc import Sequence
@@ -94,16 +96,16 @@ def measure_several(
 
     Without `threshold`, it is that of 0.05 to 0.95 in steps of 0.05 with the highest micro F1.
     """
-    truth = np.zeros(probabilities.shape, bool)
+    all_classes = max([probabilities.shape[1], *(1 + each for classes in labels for each in classes)])
+    truth = np.zeros((len(labels), all_classes), bool)
     for row, classes in enumerate(labels):
         truth[row, list(classes)] = True
+    every = np.pad(probabilities, [(0, 0), (0, all_classes - probabilities.shape[1])])
     best = np.zeros_like(truth)
     best[np.arange(len(best)), probabilities.argmax(1)] = True
     if threshold is None:
-        threshold = max(
-            _THRESHOLDS.tolist(), key=lambda some: f1_score(truth, best | (probabilities >= some), average="micro")
-        )
-    predicted = best | (probabilities >= threshold)
+        threshold = max(_THRESHOLDS.tolist(), key=lambda some: f1_score(truth, best | (every >= some), average="micro"))
+    predicted = best | (every >= threshold)
     return ClassificationQuality(
         accuracy=float(accuracy_score(truth, predicted)),
         micro_f1=float(f1_score(truth, predicted, average="micro", zero_division=0)),

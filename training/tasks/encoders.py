@@ -33,6 +33,8 @@ class EncoderSettings(Settings):
     """Transformer layers, from scratch."""
     dropout: Fraction = 0.1
     """On word vectors, on the outputs of sublayers and on the inputs of the output layer."""
+    attention_dropout: Fraction = 0.0
+    """On attention weights; BERT was trained with 0.1."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -41,8 +43,12 @@ class EncoderSettings(Settings):
 
     def config(self, vocab_size: int, positions: int = 512) -> EncoderConfig:
         """Return the sizes of an encoder from scratch."""
-        sizes = self.model_dump(include={"hidden_size", "inner_size", "heads", "layers", "dropout"})
-        return EncoderConfig(vocab_size=vocab_size, positions=positions, **sizes)
+        sizes = self.model_dump(include={"hidden_size", "inner_size", "heads", "layers"})
+        return self.with_dropout(EncoderConfig(vocab_size=vocab_size, positions=positions, **sizes))
+
+    def with_dropout(self, config: EncoderConfig) -> EncoderConfig:
+        """Return an encoder's sizes with the dropout of these settings."""
+        return config.model_copy(update={"dropout": self.dropout, "attention_dropout": self.attention_dropout})
 
 
 def chosen_encoder(

@@ -49,7 +49,7 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
 
     def evaluate(self, batches: Batches[PairBatch]) -> QualityT:
         """Return the quality of greedy search; references are the decoded targets unless the batches have others."""
-        outputs, targets = zip(*evaluate_examples(self.model, batches, self._greedy), strict=True)
+        outputs, targets = zip(*evaluate_examples(self.model, batches, self._greedy, self.group), strict=True)
         references = batches.references if isinstance(batches, PairBatches) else None
         return self.quality(outputs, references or [(target,) for target in targets])
 

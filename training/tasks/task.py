@@ -10,6 +10,7 @@ from torch import Tensor
 
 from training.checkpoint import RunDirectory
 from training.data.batching import Batches
+from training.distributed import ALONE, Group
 from training.export.task_export import TaskExport
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
@@ -52,6 +53,8 @@ class Task(abc.ABC, Generic[BatchT]):
     data_dir: Path
     device: torch.device
     model: SoftmaxModel
+    group: Group = ALONE
+    """The processes that train and evaluate the model together."""
 
     def __init__(self, recipe: Recipe, data_dir: Path, device: torch.device, model: SoftmaxModel) -> None:
         """Move a model, which has fresh parameters, to the device."""
@@ -90,7 +93,10 @@ class Task(abc.ABC, Generic[BatchT]):
 
     @abc.abstractmethod
     def evaluate(self, batches: Any) -> Quality:
-        """Return the metric on a split, dropout off; leaves the training state as it was."""
+        """Return the metric on a split, dropout off; leaves the training state as it was.
+
+        All processes of the `group` call it, and share the work where `training.tasks.evaluation` does it.
+        """
 
     @abc.abstractmethod
     def qualities(self, split: str) -> dict[str, float]:

@@ -66,6 +66,21 @@ def test_dropout_is_the_configurations(tmp_path: Path) -> None:
     assert load_text_encoder(_write(tmp_path, hidden_dropout_prob=0.3)).config.dropout == 0.3
 
 
+def test_dropout_of_attention_weights_is_in_training_only() -> None:
+    torch.manual_seed(0)
+    config = EncoderConfig(
+        vocab_size=20, hidden_size=8, inner_size=16, heads=2, layers=2, positions=12, dropout=0.0, attention_dropout=0.5
+    )
+    encoder = TextEncoder(config)
+    with torch.no_grad():
+        first, second = encoder(bert.TOKENS, bert.LENGTHS), encoder(bert.TOKENS, bert.LENGTHS)
+        assert not torch.equal(first, second)
+        encoder.eval()
+        plain = TextEncoder(config.model_copy(update={"attention_dropout": 0.0})).eval()
+        plain.load_state_dict(encoder.state_dict())
+        torch.testing.assert_close(encoder(bert.TOKENS, bert.LENGTHS), plain(bert.TOKENS, bert.LENGTHS))
+
+
 def test_half_precision_weights_become_float32(tmp_path: Path) -> None:
     encoder = load_text_encoder(_write(tmp_path, {name: tensor.half() for name, tensor in _tensors().items()}))
     assert {parameter.dtype for parameter in encoder.parameters()} == {torch.float32}

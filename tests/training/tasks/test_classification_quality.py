@@ -38,6 +38,21 @@ def test_several_classes() -> None:
     assert (best.threshold, best.micro_f1) == (0.35, found.micro_f1)  # the lowest of those that do as well
 
 
+def test_classes_that_no_training_text_has_count_as_errors() -> None:
+    """Classes 3 and 4 have no probability."""
+    single = measure_single(THREE, [0, 1, 2, 3])
+    assert single.accuracy == 0.5
+    assert single.top_5 == 0.75
+    # F1 of the classes: 2/3 (one false alarm), 0 (one miss, one false alarm), 1, and 0 of the unseen class.
+    assert single.macro_f1 == pytest.approx((2 / 3 + 0 + 1 + 0) / 4)
+    several = measure_several(THREE, [(0, 1), (0, 1), (2, 3), (4,)], threshold=0.4)
+    # Predicted: {0}, {0, 1}, {2}, {1}: 4 right, 3 missed, 1 wrong.
+    assert several.micro_f1 == pytest.approx(8 / 12)
+    assert several.macro_f1 == pytest.approx((1 + 1 / 2 + 1 + 0 + 0) / 5)
+    assert several.accuracy == 0.25
+    assert several.top_5 == 0.75
+
+
 def test_the_best_class_is_always_predicted() -> None:
     assert measure_several(THREE, [(0,), (0,), (2,), (1,)], threshold=0.95).micro_f1 == 1
 

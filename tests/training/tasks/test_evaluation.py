@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from training.data.text_batching import TextBatch, TextBatches
+from training.distributed import Group
 from training.tasks.evaluation import evaluate_batches, evaluate_examples
 
 TEXTS = [[1, 2, 3], [4], [5, 6], [7, 8, 9, 9]]
@@ -55,3 +56,16 @@ def test_a_model_trains_on_after_an_error(model: nn.Module, batches: TextBatches
 def test_a_batch_needs_a_result_for_each_example(model: nn.Module, batches: TextBatches) -> None:
     with pytest.raises(ValueError, match="zip"):
         evaluate_examples(model, batches, lambda batch: [1])
+
+
+def test_the_processes_of_a_group_share_the_batches(
+    model: nn.Module, batches: TextBatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares: list[dict[int, int]] = []
+    monkeypatch.setattr(Group, "gathered", lambda group, own: shares.append(own) or shares)
+    found = [
+        evaluate_examples(model, batches, lambda batch: batch.tokens[:, 0].tolist(), Group(rank, 2)) for rank in (0, 1)
+    ]
+    assert all(shares)
+    assert not shares[0].keys() & shares[1].keys()
+    assert found[1] == [1, 4, 5, 7]

@@ -1,5 +1,6 @@
 """Training of language models: vocabulary, batches, loss, metric."""
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -11,6 +12,7 @@ from models.text.tokenization import WordTokenizer
 from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, StreamBatches
 from training.data.tokenization import build_word_tokenizer
+from training.distributed import ALONE
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
 from training.tasks.evaluation import evaluate_batches
@@ -117,12 +119,13 @@ class LanguageModelTask(Task[Batch]):
         and the sparse loss favours equal scores: with k = 1 they make it 0. `sparse` asks for the distribution served.
         """
         kept, layer = self._state, self.model.output_layer
+        group = ALONE if isinstance(batches, StreamBatches) else self.group  # a stream's batches need those before
         evaluated = evaluate_batches(
-            self.model, batches, lambda batch: layer.target_log_prob(*self.context_vectors(batch), sparse=sparse)
+            self.model, batches, lambda batch: layer.target_log_prob(*self.context_vectors(batch), sparse=sparse), group
         )
-        perplexity = Perplexity.of(value for _, found in evaluated for value in found.tolist())
+        own = [value for _, found in evaluated for value in found.tolist()]
         self._state = kept
-        return perplexity
+        return Perplexity.of(itertools.chain.from_iterable(group.gathered(own)))
 
     def qualities(self, split: str) -> dict[str, float]:
         return {self.metric: self.evaluate(self.batches(split)).value}

@@ -30,7 +30,7 @@ from training.networks.text_classifier import TextClassifier, pooled
 from training.tasks.classification import label_file
 from training.tasks.classification_export import LABELS, ClassifierExport, probability_table
 from training.tasks.classification_quality import OUT_OF_SCOPE, measured, scope_threshold
-from training.tasks.text_classification.reading import known_texts, label_ids, out_of_scope_texts, read_labelled
+from training.tasks.text_classification.reading import label_ids, out_of_scope_texts, read_labelled
 from training.tasks.text_classification.settings import ClassificationRecipe
 from training.tasks.text_classification.task import TextClassificationTask
 
@@ -121,12 +121,13 @@ class TextClassificationExport(ClassifierExport):
     @classmethod
     def measure(cls, model: Classifier, recipe: ClassificationRecipe, split: str, data_dir: Path) -> dict[str, float]:
         """Return the metrics of a loaded bundle, by the same code that serves it."""
-        texts = known_texts(recipe.data, split, data_dir, model.labels)
+        texts = read_labelled(recipe.data, split, data_dir)
+        labels = label_ids(texts, model.labels, unseen=recipe.data.limited)
         inside = _probabilities(model, [each.text for each in texts])
         outside = _probabilities(model, out_of_scope_texts(recipe.data, split, data_dir))
         found = measured(
             inside,
-            label_ids(texts, model.labels),
+            labels,
             outside,
             model.labels,
             several=recipe.data.multi_label,
@@ -134,7 +135,8 @@ class TextClassificationExport(ClassifierExport):
         )
         rule = model.config.classes.out_of_scope
         if rule is not None and len(outside):
-            point = scope_threshold(inside, outside, rule.threshold)
+            known = [max(classes) < len(model.labels) for classes in labels]
+            point = scope_threshold(inside[known], outside, rule.threshold)
             found |= {"out-of-scope detected": point.detected, "in-scope rejected": point.rejected}
         return found
 
@@ -143,7 +145,8 @@ class TextClassificationExport(ClassifierExport):
         outside = [] if data.multi_label else out_of_scope_texts(data, "dev", data_dir)
         if not outside:
             return {}
-        texts = [each.text for each in known_texts(data, "dev", data_dir, model.labels)]
+        labelled = read_labelled(data, "dev", data_dir)
+        texts = [each.text for each in labelled if set(each.labels) <= set(model.labels)]
         point = scope_threshold(_probabilities(model, texts), _probabilities(model, outside))
         classes = model.config.classes.model_dump()
         return {"classes": {**classes, "out_of_scope": asdict(point)}}

@@ -13,7 +13,7 @@ from training.data.typing_errors import with_typing_errors
 from training.tasks.classification_quality import OUT_OF_SCOPE
 from training.tasks.text_classification.settings import LabelledSettings
 
-__all__ = ["LabelledText", "TrainingTexts", "known_texts", "label_ids", "out_of_scope_texts", "read_labelled"]
+__all__ = ["LabelledText", "TrainingTexts", "label_ids", "out_of_scope_texts", "read_labelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ def _records(data: LabelledSettings, split: str, data_dir: Path) -> list[tuple[s
 class TrainingTexts:
     """The training split, texts of no class among them, with the changed and additional texts of each epoch."""
 
-    def __init__(self, data: LabelledSettings, data_dir: Path, labels: Sequence[str], seed: int) -> None:
-        """Raises the errors of `known_texts`, of `out_of_scope_texts` and, for other languages, of `Corpus.records`."""
+    def __init__(self, data: LabelledSettings, data_dir: Path, seed: int) -> None:
+        """Raises the errors of `read_labelled`, `out_of_scope_texts` and, for other languages, `Corpus.records`."""
         self._data, self._seed = data, seed
-        self._texts = known_texts(data, "train", data_dir, labels)
+        self._texts = read_labelled(data, "train", data_dir)
         self._outside = out_of_scope_texts(data, "train", data_dir) if data.out_of_scope else []
         wanted = data.augment is not None and data.augment.other_languages
         self._other_languages = texts_of_other_languages(data_dir) if wanted else []
@@ -99,19 +99,16 @@ def out_of_scope_texts(data: LabelledSettings, split: str, data_dir: Path) -> li
     return found
 
 
-def known_texts(data: LabelledSettings, split: str, data_dir: Path, labels: Sequence[str]) -> list[LabelledText]:
-    """Return the texts of `read_labelled`, without those of classes that a limit left without a training text."""
-    texts = read_labelled(data, split, data_dir)
-    if data.limit is None and data.train_limit is None:
-        return texts
-    return [each for each in texts if set(each.labels) <= set(labels)]
+def label_ids(texts: Sequence[LabelledText], labels: Sequence[str], *, unseen: bool = False) -> list[tuple[int, ...]]:
+    """Return the indices of each text's classes; with `unseen`, classes that are not among `labels` come after them.
 
-
-def label_ids(texts: Sequence[LabelledText], labels: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return the indices of each text's classes; raises `ValueError` naming classes that are not among `labels`."""
+    Raises `ValueError` naming such classes without it.
+    """
     places = {label: index for index, label in enumerate(labels)}
     unknown = sorted({label for text in texts for label in text.labels if label not in places})
-    if unknown:
+    if unseen:
+        places |= {label: index for index, label in enumerate(unknown, len(labels))}
+    elif unknown:
         raise ValueError(
             f"labels that no training text has: {', '.join(unknown[:10])}; "
             "where texts are held out of the training file, its classes need some more"

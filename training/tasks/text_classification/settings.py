@@ -46,6 +46,11 @@ class LabelledSettings(CorpusOrFiles):
     batch_tokens: PositiveInt = 1024
     """Positions a batch, padding included."""
 
+    @property
+    def limited(self) -> bool:
+        """Return whether a limit may leave classes without a training text; their other texts count as errors."""
+        return self.limit is not None or self.train_limit is not None
+
     @model_validator(mode="after")
     def _scope(self) -> Self:
         added = self.augment is not None and (self.augment.noise or self.augment.other_languages)

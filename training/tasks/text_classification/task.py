@@ -23,7 +23,6 @@ from training.tasks.task import RunFiles
 from training.tasks.text_classification.reading import (
     LabelledText,
     TrainingTexts,
-    known_texts,
     label_ids,
     out_of_scope_texts,
     read_labelled,
@@ -57,7 +56,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         self.several = recipe.data.multi_label
         self.metric = self.metric_of(recipe)
         network = recipe.network
-        config = classes.encoder.model_copy(update={"dropout": network.dropout})
+        config = network.with_dropout(classes.encoder)
         layer = recipe.output_layer.build(len(classes.labels), config.hidden_size)
         super().__init__(recipe, data_dir, device, TextClassifier(TextEncoder(config), layer, network.pooling))
 
@@ -78,7 +77,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         if len(labels) < 2:
             raise ValueError(f"there is only one class, {labels[0]!r}")
         for split in ("dev", "test"):
-            label_ids(known_texts(recipe.data, split, data_dir, labels), labels)
+            label_ids(read_labelled(recipe.data, split, data_dir), labels, unseen=recipe.data.limited)
         tokenizer, config = chosen_encoder(
             recipe.network, (each.text for each in texts), recipe.data.max_tokens, "data.max_tokens"
         )
@@ -103,17 +102,18 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
 
     def batches_of(self, split: str, *, training: bool) -> Batches[TextBatch]:
         if not training:
-            return self._labelled(known_texts(self.recipe.data, split, self.data_dir, self.labels))
+            return self._labelled(read_labelled(self.recipe.data, split, self.data_dir))
         if split != "train":
             raise ValueError(f"there is no training on {split!r}")
         seed = self.recipe.seed
-        texts = TrainingTexts(self.recipe.data, self.data_dir, self.labels, seed)
+        texts = TrainingTexts(self.recipe.data, self.data_dir, seed)
         if self.recipe.data.augment is None:
             return self._labelled(texts.epoch(0), seed)
         return RedrawnBatches(lambda epoch: self._labelled(texts.epoch(epoch), seed))
 
     def _labelled(self, texts: Sequence[LabelledText], seed: int | None = None) -> TextBatches:
-        return self.batched([each.text for each in texts], label_ids(texts, self.labels), seed)
+        labels = label_ids(texts, self.labels, unseen=self.recipe.data.limited)
+        return self.batched([each.text for each in texts], labels, seed)
 
     def batched(
         self, texts: Sequence[str], labels: Sequence[Sequence[int]] | None = None, seed: int | None = None

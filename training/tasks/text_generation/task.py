@@ -55,7 +55,7 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         device: torch.device,
     ) -> None:
         self.tokenizer = tokenizer
-        self.config = encoder.model_copy(update={"dropout": recipe.network.dropout})
+        self.config = recipe.network.with_dropout(encoder)
         layer = recipe.output_layer.build(encoder.vocab_size, encoder.hidden_size)
         super().__init__(recipe, data_dir, device, GenerationModel(TextEncoder(self.config), layer))
 

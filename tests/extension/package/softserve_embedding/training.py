@@ -24,7 +24,7 @@ from training.export.quantize import quantize_int8
 from training.export.task_export import TOKENIZER, TaskExport, vocabulary_section
 from training.networks.text_classifier import TextClassifier
 from training.tasks.text_classification import TextClassificationTask
-from training.tasks.text_classification.reading import known_texts, label_ids
+from training.tasks.text_classification.reading import label_ids, read_labelled
 from training.tasks.text_classification.settings import ClassificationRecipe
 
 __all__ = ["EmbeddingExport", "EmbeddingRecipe", "EmbeddingTask"]
@@ -97,8 +97,8 @@ class EmbeddingExport(TaskExport):
 
     @classmethod
     def measure(cls, model: EmbeddingModel, recipe: EmbeddingRecipe, split: str, data_dir):  # type: ignore[no-untyped-def]
-        labels = sorted({label for each in known_texts(recipe.data, "train", data_dir, None) for label in each.labels})
-        texts = known_texts(recipe.data, split, data_dir, labels)
+        labels = sorted({label for each in read_labelled(recipe.data, "train", data_dir) for label in each.labels})
+        texts = read_labelled(recipe.data, split, data_dir)
         vectors = np.stack(model.embed([each.text for each in texts]))
         return {"nearest neighbour": nearest(vectors, label_ids(texts, labels)).value}
 

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.classification import WORDS
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus
 from training.tasks.text_classification.reading import (
     LabelledText,
     TrainingTexts,
-    known_texts,
     label_ids,
     out_of_scope_texts,
     read_labelled,
@@ -45,7 +43,14 @@ def test_a_text_has_several_labels_each_once(tmp_path: Path) -> None:
 def test_a_limit_takes_texts_from_everywhere(tmp_path: Path) -> None:
     data = _own(tmp_path, [f"{label}\ttext {index}" for label in "abcd" for index in range(10)], limit=8)
     assert [each.labels for each in read_labelled(data, "train", tmp_path)] == [(x,) for x in "aabbccdd"]
-    assert {each.labels for each in known_texts(data, "dev", tmp_path, ["a", "b"])} == {("a",), ("b",)}
+
+
+def test_classes_without_a_training_text_come_last(tmp_path: Path) -> None:
+    data = _own(tmp_path, ["d\tfirst", "a\tsecond", "c\tthird"])
+    texts = read_labelled(data, "train", tmp_path)
+    assert label_ids(texts, ["a", "b"], unseen=True) == [(3,), (0,), (2,)]
+    with pytest.raises(ValueError, match="labels that no training text has: c, d;"):
+        label_ids(texts, ["a", "b"])
 
 
 @pytest.mark.parametrize("label", ["a,", ",a", "a,,b"])
@@ -85,7 +90,7 @@ def test_texts_of_no_class(errands_corpus: Corpus, tiny_data_dir: Path) -> None:
     assert len(out_of_scope_texts(plain, "test", tiny_data_dir)) == 20
     assert all("oos" not in each.labels for each in read_labelled(plain, "train", tiny_data_dir))
     data = LabelledSettings(corpus="errands", out_of_scope=True)
-    trained = TrainingTexts(data, tiny_data_dir, sorted({*WORDS, "oos"}), 1).epoch(0)
+    trained = TrainingTexts(data, tiny_data_dir, 1).epoch(0)
     assert sum(each.labels == ("oos",) for each in trained) == 30
 
 
@@ -97,7 +102,7 @@ def test_own_files_label_texts_of_no_class(tmp_path: Path) -> None:
         assert [each.text for each in read_labelled(data, split, tmp_path)] == ["this", "that"]
         assert out_of_scope_texts(plain, split, tmp_path) == []
         assert len(read_labelled(plain, split, tmp_path)) == 4
-    texts = TrainingTexts(data, tmp_path, ["a", "b", "oos"], seed=1).epoch(1)
+    texts = TrainingTexts(data, tmp_path, seed=1).epoch(1)
     assert [each.labels for each in texts] == [("a",), ("b",), ("oos",), ("oos",)]
 
 
