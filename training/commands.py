@@ -15,6 +15,7 @@ from training.analysis.trials import best_as_yaml, short_names, trial_rows
 from training.checkpoint import RunDirectory
 from training.continuing import edited_fields
 from training.data.corpora import CORPORA, download
+from training.data.corpus import Corpus
 from training.data.image_corpora import IMAGE_CORPORA
 from training.export.bundle import add_device_graphs, export_run
 from training.export.verify import ExportError
@@ -180,19 +181,31 @@ def corpora(fetch: str | None = None, data_dir: Path = DATA) -> int:
     if fetch is not None:
         console.print(f"wrote {download(fetch, data_dir)}")
         return 0
-    header = ("corpus", "columns", "licence", "models may be released", "homepage")
+    header = ("corpus", "columns", "licence", "models may be released", "--fetch", "homepage")
     rows = [
-        (each.name, ", ".join(each.columns), each.licence, "yes" if each.release_allowed else "no", each.homepage)
+        (
+            each.name,
+            ", ".join(each.columns),
+            each.licence,
+            _yes(each.release_allowed),
+            _yes(isinstance(each, Corpus) and bool(each.sources)),
+            each.homepage,
+        )
         for each in (*CORPORA.values(), *IMAGE_CORPORA.values())
     ]
     if not console.is_terminal:
         print_lines(header, rows)
         return 0
-    for name, columns, licence, released, homepage in rows:  # in lines of their own, for terminals of 80 columns
+    for name, columns, licence, released, fetched, homepage in rows:  # in lines of their own, for narrow terminals
         console.print(name, style="bold")
         release = "models may be released" if released == "yes" else "models may not be released"
-        console.print(f"    columns {columns}; {licence}, {release}\n    {homepage}")
+        how = f"--fetch {name}, from" if fetched == "yes" else "see"
+        console.print(f"    columns {columns}; {licence}, {release}\n    {how} {homepage}")
     return 0
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 @app.command

@@ -43,11 +43,12 @@ def test_corpora_are_listed_with_their_licences(capfd: pytest.CaptureFixture[str
         patch.setattr(sys, "argv", ["softserve-train", "corpora"])
         main()
     header, *lines = capfd.readouterr().out.splitlines()
-    assert header.split("\t") == ["corpus", "columns", "licence", "models may be released", "homepage"]
+    assert header.split("\t") == ["corpus", "columns", "licence", "models may be released", "--fetch", "homepage"]
     for corpus in CORPORA.values():
-        released = "yes" if corpus.release_allowed else "no"
-        assert "\t".join((corpus.name, ", ".join(corpus.columns), corpus.licence, released, corpus.homepage)) in lines
-    assert any(line.startswith("cifar100\timg, fine_label\tresearch only\tno\thttps://") for line in lines)
+        released, fetched = ("yes" if value else "no" for value in (corpus.release_allowed, corpus.sources))
+        row = (corpus.name, ", ".join(corpus.columns), corpus.licence, released, fetched, corpus.homepage)
+        assert "\t".join(row) in lines
+    assert any(line.startswith("cifar100\timg, fine_label\tresearch only\tno\tno\thttps://") for line in lines)
 
 
 def test_corpora_are_readable_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +57,7 @@ def test_corpora_are_readable_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPat
     result = run_cli("corpora")
     for corpus in CORPORA.values():
         assert f"{corpus.name} columns {', '.join(corpus.columns)}; {corpus.licence}, models may" in result.output
-        assert f" {corpus.homepage}" in result.output
+        assert f"{f'--fetch {corpus.name}, from' if corpus.sources else 'see'} {corpus.homepage}" in result.output
     assert "…" not in result.output
 
 

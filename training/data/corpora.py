@@ -20,17 +20,24 @@ def get_corpus(name: str) -> Corpus:
 
 
 def download(name: str, data_dir: Path) -> Path:
-    """Download a corpus into the data directory, check every file and return its folder.
+    """Download a corpus into the data directory, convert and check every file, and return its folder.
 
-    Raises `ValueError` for an unknown corpus, one without a public address for exactly these files, or one whose
-    address serves something else; `OSError` where the network fails.
+    Raises `ValueError` for an unknown corpus, one that cannot be made from what an address serves, or one whose address
+    serves something else; `OSError` where the network fails. Nothing is written then.
     """
     corpus = get_corpus(name)
     if not corpus.sources:
         raise ValueError(f"no public address serves exactly the files of {name!r}; it was made from {corpus.homepage}")
+    files: Mapping[str, bytes] = dict(found for source in corpus.sources for found in fetch(source))
+    if corpus.conversion is not None:
+        files = corpus.conversion(files)
+    registered = {file.name: file for split in corpus.splits for file in corpus.files(split)}
+    kept = {file: content for file, content in files.items() if file in registered}
+    for file, content in kept.items():
+        if not registered[file].matches(content):
+            raise ValueError(f"{file}, made from {corpus.sources[0].url}, is not the registered file (checksum)")
     folder = data_dir / corpus.folder
     folder.mkdir(parents=True, exist_ok=True)
-    for source in corpus.sources:
-        for file, content in fetch(source):
-            (folder / file).write_bytes(content)
+    for file, content in kept.items():
+        (folder / file).write_bytes(content)
     return folder

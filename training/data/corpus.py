@@ -13,6 +13,7 @@ from typing import Annotated
 from pydantic import BeforeValidator
 from pydantic.dataclasses import dataclass
 
+from training.data.conversions import CONVERSIONS, Conversion
 from training.settings import ENTRY
 
 __all__ = ["Corpus", "CorpusEntry", "CorpusFile", "Source", "fetch", "matches", "read_jsonl", "read_lines", "read_tsv"]
@@ -32,14 +33,18 @@ class CorpusFile:
     checksums: tuple[str, ...]
     """`algorithm:hex` of the uncompressed content; several where versions in circulation differ harmlessly."""
 
+    def matches(self, content: bytes) -> bool:
+        """Return whether an uncompressed content is this file's."""
+        return any(matches(content, checksum) for checksum in self.checksums)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, config=ENTRY)
 class Source:
     """A public address, and the checksum of the file there."""
 
     url: str
-    checksum: str
-    """`algorithm:hex` of the file at the address."""
+    checksum: str | None = None
+    """`algorithm:hex` of the file at the address; where it is not known, just the corpus's files are checked."""
     members: Mapping[str, str] | None = None
     """For a zip archive: corpus file name to member path. Without it the address serves the file of its last part."""
 
@@ -77,6 +82,11 @@ def _named_reader(given: object) -> object:
     return read_tsv if given == "tsv" else given
 
 
+def _named_conversion(given: object) -> object:
+    """Return the conversion that `corpora.yaml` names."""
+    return CONVERSIONS[given] if isinstance(given, str) else given
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, config=ENTRY)
 class CorpusEntry:
     """The origin and the licence of a named corpus, and where its files are kept."""
@@ -109,7 +119,7 @@ class CorpusEntry:
             content = gzip.decompress(packed.read_bytes())
         else:
             raise FileNotFoundError(f"{plain} (or .gz) is missing; corpus {self.name!r} comes from {self.homepage}")
-        if not any(matches(content, checksum) for checksum in file.checksums):
+        if not file.matches(content):
             raise ValueError(f"{plain} is not the registered file of corpus {self.name!r} (checksum)")
         return content
 
@@ -128,7 +138,9 @@ class Corpus(CorpusEntry):
     Several files stand side by side, a column each, whose lines are whole.
     """
     sources: tuple[Source, ...] = ()
-    """The addresses for `download`; empty if no address serves exactly these files."""
+    """The addresses for `download`; empty if the files cannot be made from what an address serves."""
+    conversion: Annotated[Conversion | None, BeforeValidator(_named_conversion)] = None
+    """How the corpus's files are made from those at the addresses; they are these without it."""
     reader: Annotated[Reader, BeforeValidator(_named_reader)] = read_lines
 
     def records(self, split: str, data_dir: Path) -> Iterator[Record]:
@@ -173,7 +185,7 @@ def fetch(source: Source) -> Iterator[tuple[str, bytes]]:
     request = urllib.request.Request(source.url, headers={"User-Agent": "Mozilla/5.0 (softserve-train)"})
     with urllib.request.urlopen(request, timeout=60) as response:
         content: bytes = response.read()
-    if not matches(content, source.checksum):
+    if source.checksum is not None and not matches(content, source.checksum):
         raise ValueError(f"{source.url} serves something else than the registered file (checksum)")
     if source.members is None:
         yield source.url.rpartition("/")[2], content

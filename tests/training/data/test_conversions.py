@@ -1,0 +1,121 @@
+"""Tests of the conversions of corpora: small files in the formats of their addresses, as these were read there."""
+
+import gzip
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from training.data.conversions import CONVERSIONS
+from training.data.corpora import CORPORA, download
+from training.data.corpus import Corpus, CorpusFile, Source, read_tsv
+
+
+def _zip(files: Mapping[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text.encode("latin-1"))
+    return buffer.getvalue()
+
+
+SWDA = {
+    "Switchboard-Corpus-master/swda_data/test/2131.txt": "A|Uh-huh.|b\n",
+    "Switchboard-Corpus-master/swda_data/test/2121.txt": 'A|Okay, uh,|fo_o_fw_"_by_bc\nB|a | bar|%\n',
+    "Switchboard-Corpus-master/swda_data/test/2121_text.txt": "Okay, uh,\n",
+    "Switchboard-Corpus-master/swda_data/train/2005.txt": "B|Yes.|aa\n",
+    "Switchboard-Corpus-master/swda_data/val/2347.txt": "B|No.|nn\n",
+    "Switchboard-Corpus-master/swda_data/train_split.txt": "sw2005\n",
+}
+REUTERS = {
+    "reuters/cats.txt": "test/14826 trade\ntraining/5 cocoa grain\ntraining/10 acq\n",
+    "reuters/test/14826": "ASIAN EXPORTERS FEAR\n  Mounting   trade &lt;X>\n\n",
+    "reuters/training/5": "BAHIA\n  Showers \xa3",
+    "reuters/training/10": "SALE",
+    "reuters/README": "",
+}
+BANKING = 'text,category\n"I ordered, it  has\nnot ""arrived"".",card_arrival\nHow?,exchange_rate\n'
+CASES: Mapping[str, tuple[dict[str, bytes], dict[str, str]]] = {
+    "gzip": ({"val.de.gz": gzip.compress(b"ja\n")}, {"val.de": "ja\n"}),
+    "clinc150": (
+        {"data_full.json": json.dumps({"val": [["say hi", "hi"], ["é", "oos"]], "oos_val": []}).encode()},
+        {"data_full.val.tsv": "hi\tsay hi\noos\té\n", "data_full.oos_val.tsv": ""},
+    ),
+    "banking77": (
+        {"test.csv": BANKING.encode()},
+        {"test.tsv": 'card_arrival\tI ordered, it has not "arrived".\nexchange_rate\tHow?\n'},
+    ),
+    "squad-questions": (
+        {
+            "src-dev.txt": "a b . \nc\x85d . \n".encode(),
+            "tgt-dev.txt": b"what ?\nwho ?\n",
+            "src-test.txt": b"e . \n",
+            "tgt-test.txt": b"why ?\n",
+        },
+        {"dev.tsv": "a b . \twhat ?\nc\x85d . \twho ?\n", "test.tsv": "e . \twhy ?\n"},
+    ),
+    "reuters90": (
+        {"reuters.zip": _zip(REUTERS)},
+        {
+            "training.tsv": "acq\tSALE\ncocoa,grain\tBAHIA Showers £\n",
+            "test.tsv": "trade\tASIAN EXPORTERS FEAR Mounting trade &lt;X>\n",
+        },
+    ),
+    "swda": (
+        {"master.zip": _zip(SWDA)},
+        {
+            "train.tsv": "2005\tB\tYes.\taa\n",
+            "val.tsv": "2347\tB\tNo.\tnn\n",
+            "test.tsv": '2121\tA\tOkay, uh,\tfo_o_fw_"_by_bc\n2121\tB\ta | bar\t%\n2131\tA\tUh-huh.\tb\n',
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONVERSIONS)
+def test_files_become_those_of_the_corpus(name: str) -> None:
+    given, expected = CASES[name]
+    assert {file: content.decode() for file, content in CONVERSIONS[name](given).items()} == expected
+
+
+def test_sources_and_targets_have_as_many_lines() -> None:
+    given, _ = CASES["squad-questions"]
+    with pytest.raises(ValueError, match="zip"):
+        CONVERSIONS["squad-questions"]({**given, "tgt-dev.txt": b"what ?\n"})
+
+
+def _corpus(www: Path, checksum: str) -> Corpus:
+    www.mkdir()
+    (www / "test.csv").write_text(BANKING, encoding="utf-8")
+    return Corpus(
+        name="small",
+        folder="small",
+        description="",
+        homepage="https://example.org",
+        licence="CC0",
+        release_allowed=True,
+        columns=("label", "text"),
+        reader=read_tsv,
+        splits={"test": CorpusFile(name="test.tsv", checksums=(checksum,))},
+        sources=(Source(url=(www / "test.csv").as_uri()),),
+        conversion=CONVERSIONS["banking77"],
+    )
+
+
+def test_a_download_is_converted_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = "sha1:1a81b82ef238019013a859dbff57441c1abc7975"
+    corpus = _corpus(tmp_path / "www", right)
+    monkeypatch.setitem(CORPORA, "small", corpus)  # type: ignore[arg-type]
+    assert download("small", tmp_path / "data") == tmp_path / "data" / "small"
+    records = [("card_arrival", 'I ordered, it has not "arrived".'), ("exchange_rate", "How?")]
+    assert list(corpus.records("test", tmp_path / "data")) == records
+
+
+def test_a_conversion_that_gives_other_files_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CORPORA, "small", _corpus(tmp_path / "www", f"sha1:{'0' * 40}"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^test\.tsv, made from file:.*test\.csv, is not the registered file"):
+        download("small", tmp_path / "data")
+    assert not (tmp_path / "data").exists()

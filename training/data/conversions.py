@@ -1,0 +1,86 @@
+"""How the files of a corpus are made from those at its public addresses.
+
+A conversion takes the contents of the downloaded files by name, and returns the corpus's files by name.
+"""
+
+import csv
+import gzip
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePosixPath
+
+__all__ = ["CONVERSIONS", "Conversion"]
+
+Files = Mapping[str, bytes]
+Conversion = Callable[[Files], Files]
+
+
+def _tsv(rows: Iterable[Iterable[str]]) -> bytes:
+    return "".join("\t".join(row) + "\n" for row in rows).encode()
+
+
+def _unpacked(files: Files) -> Files:
+    """Return files whose names end with `.gz` without it."""
+    return {name.removesuffix(".gz"): gzip.decompress(content) for name, content in files.items()}
+
+
+def _clinc150(files: Files) -> Files:
+    """Return a file of labels and texts for each split of `data_full.json`, whose entries are a text and its label."""
+    splits = json.loads(files["data_full.json"])
+    return {f"data_full.{split}.tsv": _tsv((label, text) for text, label in rows) for split, rows in splits.items()}
+
+
+def _banking77(files: Files) -> Files:
+    """Return labels and texts; lines and runs of spaces within a text become one space."""
+    found = {}
+    for name, content in files.items():
+        rows = csv.DictReader(io.StringIO(content.decode(), newline=""))
+        found[name.replace(".csv", ".tsv")] = _tsv((row["category"], " ".join(row["text"].split())) for row in rows)
+    return found
+
+
+def _squad_questions(files: Files) -> Files:
+    """Return the lines of sources and targets side by side."""
+    found = {}
+    for split in ("dev", "test"):
+        source, target = (files[f"{side}-{split}.txt"].decode().removesuffix("\n") for side in ("src", "tgt"))
+        found[f"{split}.tsv"] = _tsv(zip(source.split("\n"), target.split("\n"), strict=True))
+    return found
+
+
+def _reuters90(files: Files) -> Files:
+    """Return topics and texts of NLTK's `reuters.zip`, in the order of the documents' names."""
+    found: dict[str, list[tuple[str, str]]] = {"training": [], "test": []}
+    with zipfile.ZipFile(io.BytesIO(files["reuters.zip"])) as archive:
+        lines = archive.read("reuters/cats.txt").decode().splitlines()
+        for name, *topics in sorted(line.split() for line in lines):
+            text = archive.read(f"reuters/{name}").decode("latin-1")
+            found[name.partition("/")[0]].append((",".join(topics), " ".join(text.split())))
+    return {f"{split}.tsv": _tsv(rows) for split, rows in found.items()}
+
+
+def _swda(files: Files) -> Files:
+    """Return dialogue, speaker, text and act of each utterance, from an archive with a file for each dialogue."""
+    (content,) = files.values()
+    found: dict[str, list[list[str]]] = {"train": [], "val": [], "test": []}
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for path in sorted(map(PurePosixPath, archive.namelist())):
+            if path.parts[1:2] == ("swda_data",) and path.parent.name in found and path.stem.isdigit():
+                for line in archive.read(str(path)).decode().removesuffix("\n").split("\n"):
+                    speaker, _, rest = line.partition("|")
+                    text, _, act = rest.rpartition("|")
+                    found[path.parent.name].append([path.stem, speaker, text, act])
+    return {f"{split}.tsv": _tsv(rows) for split, rows in found.items()}
+
+
+CONVERSIONS: Mapping[str, Conversion] = {
+    "banking77": _banking77,
+    "clinc150": _clinc150,
+    "gzip": _unpacked,
+    "reuters90": _reuters90,
+    "squad-questions": _squad_questions,
+    "swda": _swda,
+}
+"""By the name that `corpora.yaml` gives."""
