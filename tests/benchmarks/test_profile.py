@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.profile import main
 from service.settings import BUNDLED
+from tests.fixtures.bundled import NEXT_WORD
 
 
 def _tables(printed: str) -> list[list[list[str]]]:
@@ -43,7 +44,7 @@ def test_sentences_of_a_file_are_decoded_at_once(tmp_path: Path, capsys: pytest.
 
 @pytest.mark.parametrize(("operation", "graph"), [(None, "next_words"), ("score", "score")])
 def test_a_batch_is_one_run(operation: str | None, graph: str, capsys: pytest.CaptureFixture[str]) -> None:
-    main(BUNDLED / "next-word" / "3", operation=operation, batch=3, repetitions=2)
+    main(NEXT_WORD, operation=operation, batch=3, repetitions=2)
     parts, operators = _tables(capsys.readouterr().out)
     assert [row[:2] for row in parts[:2]] == [[f"{graph}`, operators", "1"], [f"{graph}`, run overhead", "1"]]
     assert {row[0] for row in operators} == {graph}

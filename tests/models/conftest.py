@@ -20,6 +20,7 @@ from models.store import load_bundle
 from models.tasks.language_model import LstmNetwork
 from models.text.config import TextLimits
 from models.text.tokenization import WordTokenizer
+from tests.fixtures.bundled import NEXT_WORD_VERSION
 
 BUNDLED = Path(package.__file__).parent / "bundled"
 WORDS = ["<unk>", "</s>", "a", "b", "c", "very", "thank", "you"]
@@ -68,7 +69,7 @@ def content(bundled: Path) -> dict[str, Any]:
 @pytest.fixture
 def rewrite(tmp_path: Path) -> Callable[[Any], Path]:
     """Makes a bundle directory that holds a manifest of this content and nothing else."""
-    bundle = tmp_path / "manifest-only" / "next-word" / "3"
+    bundle = tmp_path / "manifest-only" / "next-word" / NEXT_WORD_VERSION
     bundle.mkdir(parents=True)
 
     def apply(content: Any) -> Path:

@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 from models import UnknownModelError
 from service.app import create_app
 from service.settings import Settings
+from tests.fixtures.bundled import NEXT_WORD_VERSION
 
 WORDS = ["not", "have", "want", "very", "is", "good", "man", "house", "time", "to", "here", "?", "had", "so", "never"]
 CONTEXTS = [f"{first} {word}" for first in ("i am", "you", "it", "a", "the", "he", "and") for word in [*WORDS, ""]][
@@ -135,5 +136,7 @@ def test_two_hundred_concurrent_requests_get_their_own_answers(library):
     for answer, result in zip(scores, library.score(CONTEXTS), strict=True):
         assert answer["text"] == result.text
         assert math.isclose(answer["log_probability"], result.log_probability, abs_tol=1e-3)
-    (batches,) = re.findall(r'softserve_batch_items_count\{model="next-word",version="3"\} (\S+)', metrics)
+    (batches,) = re.findall(
+        rf'softserve_batch_items_count\{{model="next-word",version="{NEXT_WORD_VERSION}"\}} (\S+)', metrics
+    )
     assert float(batches) < len(words) + len(scores)

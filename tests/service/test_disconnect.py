@@ -11,6 +11,7 @@ import uvicorn
 
 from service.app import create_app
 from service.settings import Settings
+from tests.fixtures.bundled import NEXT_WORD_VERSION
 
 
 @pytest.fixture
@@ -50,10 +51,19 @@ def test_what_nobody_waits_for_is_never_computed(address, gate, wait_until):
             head = ["POST /v1/next-word HTTP/1.1", "Host: a", "Content-Type: application/json"]
             head.append(f"Content-Length: {len(body)}")
             connection.sendall("\r\n".join([*head, "", ""]).encode() + body)
-            wait_until(lambda: 'softserve_queue_items{model="next-word",version="3"} 1.0' in metrics(address))
-        wait_until(lambda: 'softserve_queue_items{model="next-word",version="3"} 0.0' in metrics(address))
+            wait_until(
+                lambda: (
+                    f'softserve_queue_items{{model="next-word",version="{NEXT_WORD_VERSION}"}} 1.0' in metrics(address)
+                )
+            )
+        wait_until(
+            lambda: f'softserve_queue_items{{model="next-word",version="{NEXT_WORD_VERSION}"}} 0.0' in metrics(address)
+        )
         found = metrics(address)
-        assert 'softserve_rejected_total{model="next-word",reason="cancelled",version="3"} 1.0' in found
+        assert (
+            f'softserve_rejected_total{{model="next-word",reason="cancelled",version="{NEXT_WORD_VERSION}"}} 1.0'
+            in found
+        )
         assert 'softserve_requests_total{endpoint="/v1/next-word",model="next-word",status="499"} 1.0' in found
         gate.opened.set()
         assert first.result().status_code == 200

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.fixtures.bundled import NEXT_WORD_VERSION
+
 
 def get(process, path):
     """Status, header Connection and text of an answer on a connection of its own."""
@@ -31,7 +33,12 @@ def test_a_request_in_flight_at_sigterm_is_answered(start, wait_until):
     wait_until(process.ready)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(process.post, "thank you very")
-        wait_until(lambda: 'softserve_queue_items{model="next-word",version="3"} 1.0' in process.get("/metrics"))
+        wait_until(
+            lambda: (
+                f'softserve_queue_items{{model="next-word",version="{NEXT_WORD_VERSION}"}} 1.0'
+                in process.get("/metrics")
+            )
+        )
         status = process.end()
         assert answer.result() == "much"
     assert status == 0

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.bundled import NEXT_WORD_VERSION
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -30,7 +32,7 @@ def test_a_closed_loop(bench, address, tmp_path):
         bench, tmp_path, address, "--model", "next-word", "--seconds", 1, "--warm-up", 0, "--connections", 4
     )
     assert status == 0
-    assert err == f"testing next-word:3 at {address}/v1/next-word\n"
+    assert err == f"testing next-word:{NEXT_WORD_VERSION} at {address}/v1/next-word\n"
     assert result["statuses"] == {"200": result["requests"]}
     assert result["connections"] == 4
     latency, server = result["latency_ms"], result["server"]
@@ -138,7 +140,10 @@ def test_a_key(bench, serving, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--model", "nope"], "unknown model 'nope'; the server has de-en:2, intents:2, next-word:3"),
+        (
+            ["--model", "nope"],
+            f"unknown model 'nope'; the server has de-en:2, intents:2, next-word:{NEXT_WORD_VERSION}",
+        ),
         (["--endpoint", "score"], "--endpoint score: de-en offers translate"),
         (["--file", "/nowhere/texts"], "/nowhere/texts cannot be read: No such file or directory"),
         (["--json", "/nowhere/result.json"], "--json: there is no directory /nowhere"),
@@ -231,7 +236,7 @@ def test_ctrl_c_reports_what_there_is(address):
     command = [sys.executable, "-m", "service.cli", "bench", address, "--model", "next-word", "--seconds", "60"]
     command += ["--warm-up", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        assert running.stderr.readline().startswith("testing next-word:3")
+        assert running.stderr.readline().startswith(f"testing next-word:{NEXT_WORD_VERSION}")
         time.sleep(1)
         os.kill(running.pid, signal.SIGINT)
         out, err = running.communicate(timeout=30)

@@ -11,6 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from tests.fixtures.bundled import NEXT_WORD_VERSION
 from tests.fixtures.optional_tools import needs
 
 pytestmark = needs("chromium")
@@ -68,7 +69,7 @@ def test_next_words_are_those_of_the_service(playground, server):
     opened = playground("#next-word?context=we+had+a+very&words=5")
     assert opened.settle().startswith("Most probable: good, ")
     body = {"context": ["", "we", "we had", "we had a", "we had a very"], "top_k": 5, "explain": True}
-    assert opened.posts == [body | {"model": "next-word:3"}]
+    assert opened.posts == [body | {"model": f"next-word:{NEXT_WORD_VERSION}"}]
     results = server.post("/v1/next-word", opened.posts[0])["results"]
     words, entropy = opened.page.locator("figure table").all()
     expected = [[each["word"], "", percent(each["probability"])] for each in results[-1]["words"]]
@@ -196,7 +197,7 @@ def test_two_models_are_compared_word_by_word(playground, server):
     opened.settle("Perplexity")
     opened.page.get_by_label("Difference to").select_option("toy:1")
     opened.settle("two models")
-    assert [each["model"] for each in opened.posts[1:]] == ["next-word:3", "toy:1"]
+    assert [each["model"] for each in opened.posts[1:]] == [f"next-word:{NEXT_WORD_VERSION}", "toy:1"]
     first, second = (server.post("/v1/score", body)["results"][0]["tokens"] for body in opened.posts[1:])
     expected = [b["log_probability"] - a["log_probability"] for a, b in zip(first, second, strict=True)]
     shown = opened.page.locator(".card .token small").all_inner_texts()

@@ -19,6 +19,7 @@ from models.reading import read_manifest, sha256_of, validate
 from models.store import load_bundle
 from models.tasks.language_model import LanguageModel
 from models.text.tokenization import WordTokenizer
+from tests.fixtures.bundled import NEXT_WORD, NEXT_WORD_VERSION
 from training import checkpoint
 from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA
@@ -209,9 +210,6 @@ def test_int8_weights_need_no_graphs_for_gpus(sparse_run: RunDirectory, tiny_dat
     assert validate(exported.path) == []
 
 
-NEXT_WORD = Path(__file__).parents[3] / "models" / "bundled" / "next-word" / "3"
-
-
 @pytest.fixture
 def without_device_graphs(tmp_path: Path) -> Path:
     """The bundled `intents` as it was before it had a graph for GPUs."""
@@ -237,7 +235,7 @@ def test_graphs_for_gpus_are_added_to_a_bundle(float16: bool, without_device_gra
 
 
 def test_a_bundle_that_needs_none_stays_as_it_is(tmp_path: Path) -> None:
-    bundle = Path(shutil.copytree(NEXT_WORD, tmp_path / "next-word" / "3"))
+    bundle = Path(shutil.copytree(NEXT_WORD, tmp_path / "next-word" / NEXT_WORD_VERSION))
     assert add_device_graphs(bundle) == []
     assert _contents(bundle) == _contents(NEXT_WORD)
 

@@ -18,6 +18,7 @@ from models.reading import load_manifest
 from models.store import load_bundle
 from models.tasks.translation import Translator
 from service.settings import BUNDLED
+from tests.fixtures.bundled import NEXT_WORD
 from training.data.pair_batching import pad
 from training.networks.translation_model import TranslationModel
 from training.tasks.translation.bundle_weights import bundle_model
@@ -87,4 +88,4 @@ def test_an_output_layer_with_a_bias_is_refused(babbler_bundle: Path, tmp_path: 
 
 def test_bundles_of_other_tasks_are_refused() -> None:
     with pytest.raises(ValueError, match="no translation model but a language-model model"):
-        bundle_model(BUNDLED / "next-word" / "3")
+        bundle_model(NEXT_WORD)
