@@ -1,6 +1,6 @@
 """Compare the perplexities of language models on one corpus, one vocabulary, one test split.
 
-    python -m benchmarks.language_models runs/next-word runs/next-word-lin ... --bundle models/bundled/next-word/3 \
+    python -m benchmarks.language_models runs/next-word runs/next-word-lin ... --bundle models/bundled/next-word/4 \
         --data-dir data
 
 Uniform and a modified Kneser-Ney 5-gram are fitted here on exactly the training sentences of the first run. The last

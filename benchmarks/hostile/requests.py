@@ -55,7 +55,7 @@ _GETS = (
     "/v1/models/intents",
 )
 _PATHS = ("/v1/next-word", "/v1/score", "/v1/translate", "/v1/classify", "/v1/generate-text")
-_MODELS = ("next-word", "de-en", "intents", "shapes", "next-word:3", "intents:2")
+_MODELS = ("next-word", "de-en", "intents", "shapes", "next-word:4", "intents:2")
 
 _plain = st.text(max_size=60)
 _words = st.lists(
