@@ -26,7 +26,8 @@ All rows of a table have the same data, training and hyperparameters, except for
 checkpoint is selected on the validation set; the test set is used once, for this page. The definitions are in
 `training/results/tables.yaml`, the results with recipe, validation curve, revision and machine in
 `training/results/NAME.jsonl`. Budgets are smaller than in the papers: compare orders, not absolute numbers.
-± is the standard deviation over seeds; there is none for a single seed."""
+± is the standard deviation over seeds; there is none for a single seed. Minutes are wall-clock time, and some machines
+were busy with other work: they cannot be compared."""
 
 
 def page_text(directory: Path = DIRECTORY) -> str:
