@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from models import BundleError, LanguageModel, ModelStore, UnknownModelError, UnsupportedDeviceError
 from models.store import load_bundle
+from tests.fixtures.bundled import NEXT_WORD_SIZE
 
 
 @pytest.fixture
@@ -238,10 +239,12 @@ def tensor(graphs, graph, side, name):
         ),
         (
             lambda graphs: tensor(graphs, "score", "inputs", "hidden").update(shape=[2, "batch", 191]),
-            "graphs.score.inputs.hidden has 191 in dimension 2, in the graph 256",
+            f"graphs.score.inputs.hidden has 191 in dimension 2, in the graph {NEXT_WORD_SIZE}",
         ),
         (
-            lambda graphs: tensor(graphs, "score", "outputs", "next_cell").update(shape=["layers", "batch", 256]),
+            lambda graphs: tensor(graphs, "score", "outputs", "next_cell").update(
+                shape=["layers", "batch", NEXT_WORD_SIZE]
+            ),
             "graphs.score.outputs.next_cell has layers in dimension 0, in the graph 2",
         ),
         (

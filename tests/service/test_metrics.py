@@ -8,7 +8,6 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.metrics import Metrics
-from tests.fixtures.bundled import NEXT_WORD_VERSION
 
 METRICS = [
     "requests",
@@ -67,51 +66,45 @@ def test_a_batch_counts_items_tokens_and_padding(metrics, observer):
         "queue_duration_seconds_sum": 2.0,
         "queue_duration_seconds_count": 2,
     }
-    assert {name: value(metrics, name, model="next-word", version=NEXT_WORD_VERSION) for name in expected} == expected
+    assert {name: value(metrics, name, model="next-word", version="3") for name in expected} == expected
 
 
 def test_equal_lengths_have_no_padding(metrics, observer):
     observer.batch([3, 3, 3], [0, 0, 0])
     observer.computed(0.1)
-    assert value(metrics, "batch_padding_ratio_bucket", model="next-word", version=NEXT_WORD_VERSION, le="0.0") == 1
+    assert value(metrics, "batch_padding_ratio_bucket", model="next-word", version="3", le="0.0") == 1
 
 
 def test_the_queue_is_shown_as_it_is_now(metrics, observer):
     observer.queued(5, 50)
     observer.queued(2, 20)
-    assert value(metrics, "queue_items", model="next-word", version=NEXT_WORD_VERSION) == 2
-    assert value(metrics, "queue_tokens", model="next-word", version=NEXT_WORD_VERSION) == 20
+    assert value(metrics, "queue_items", model="next-word", version="3") == 2
+    assert value(metrics, "queue_tokens", model="next-word", version="3") == 20
 
 
 def test_what_may_wait_is_shown(metrics, observer):
     observer.limited(7, 70)
-    assert value(metrics, "queue_limit_items", model="next-word", version=NEXT_WORD_VERSION) == 7
-    assert value(metrics, "queue_limit_tokens", model="next-word", version=NEXT_WORD_VERSION) == 70
+    assert value(metrics, "queue_limit_items", model="next-word", version="3") == 7
+    assert value(metrics, "queue_limit_tokens", model="next-word", version="3") == 70
 
 
 def test_refused_texts_are_counted_by_reason(metrics, observer):
     observer.cost("score", "cpu", {"fixed": 0.5, "token": 0.25})
-    labels = {"model": "next-word", "version": NEXT_WORD_VERSION, "operation": "score", "device": "cpu"}
+    labels = {"model": "next-word", "version": "3", "operation": "score", "device": "cpu"}
     assert value(metrics, "batch_cost_seconds", **labels, term="fixed") == 0.5
     assert value(metrics, "batch_cost_seconds", **labels, term="token") == 0.25
     observer.rejected("overloaded", 3)
     observer.rejected("overloaded", 1)
     observer.rejected("expired", 1)
-    assert value(metrics, "rejected_total", model="next-word", version=NEXT_WORD_VERSION, reason="overloaded") == 4
-    assert value(metrics, "rejected_total", model="next-word", version=NEXT_WORD_VERSION, reason="expired") == 1
+    assert value(metrics, "rejected_total", model="next-word", version="3", reason="overloaded") == 4
+    assert value(metrics, "rejected_total", model="next-word", version="3", reason="expired") == 1
 
 
 def test_a_loaded_model_is_described(metrics, observer):
     observer.loaded(1.5)
-    described = {
-        "model": "next-word",
-        "version": NEXT_WORD_VERSION,
-        "task": "language-model",
-        "backend": "onnx",
-        "device": "cpu",
-    }
+    described = {"model": "next-word", "version": "3", "task": "language-model", "backend": "onnx", "device": "cpu"}
     assert value(metrics, "model_info", **described) == 1
-    assert value(metrics, "model_load_duration_seconds_sum", model="next-word", version=NEXT_WORD_VERSION) == 1.5
+    assert value(metrics, "model_load_duration_seconds_sum", model="next-word", version="3") == 1.5
 
 
 def test_a_model_is_not_described_before_it_is_loaded(metrics, observer):
@@ -120,7 +113,7 @@ def test_a_model_is_not_described_before_it_is_loaded(metrics, observer):
 
 def test_tokenizing_is_timed(metrics, observer):
     observer.tokenized(0.125)
-    assert value(metrics, "tokenize_duration_seconds_sum", model="next-word", version=NEXT_WORD_VERSION) == 0.125
+    assert value(metrics, "tokenize_duration_seconds_sum", model="next-word", version="3") == 0.125
 
 
 def test_two_applications_share_no_numbers(metrics, observer):
@@ -134,9 +127,7 @@ def test_durations_are_told_apart_from_100_microseconds_up(metrics, observer, na
     observer.batch([1], [1e-4])
     observer.computed(1e-4)
     metrics.request_duration.labels("next-word", "/v1/score").observe(1e-4)
-    labels = {"model": "next-word"} | (
-        {"endpoint": "/v1/score"} if name == "request" else {"version": NEXT_WORD_VERSION}
-    )
+    labels = {"model": "next-word"} | ({"endpoint": "/v1/score"} if name == "request" else {"version": "3"})
     assert value(metrics, f"{name}_duration_seconds_bucket", **labels, le="0.0001") == 1
 
 
@@ -191,12 +182,12 @@ def series_of(metrics, **labels):
 def test_versions_have_series_of_their_own(metrics):
     for version in (3, 4):
         busy(metrics, "next-word", version).queued(version, 10 * version)
-    assert value(metrics, "queue_items", model="next-word", version=NEXT_WORD_VERSION) == 3
+    assert value(metrics, "queue_items", model="next-word", version="3") == 3
     assert value(metrics, "queue_items", model="next-word", version="4") == 4
 
 
 def test_failures_are_counted_from_0(metrics, observer):
-    labels = {"model": "next-word", "version": NEXT_WORD_VERSION}
+    labels = {"model": "next-word", "version": "3"}
     assert value(metrics, "engine_failures_total", **labels) == 0
     observer.failed()
     assert value(metrics, "engine_failures_total", **labels) == 1
@@ -206,7 +197,7 @@ def test_all_series_of_an_unloaded_model_go_and_no_others(metrics):
     old, new, other = busy(metrics, "next-word", 3), busy(metrics, "next-word", 4), busy(metrics, "intents", 1)
     names = series_of(metrics, model="next-word", version="4")
     old.unloaded()
-    assert series_of(metrics, model="next-word", version=NEXT_WORD_VERSION) == set()
+    assert series_of(metrics, model="next-word", version="3") == set()
     assert series_of(metrics, model="next-word", version="4") == names
     assert "softserve_requests_total" in series_of(metrics, model="next-word")
     new.unloaded()
@@ -220,10 +211,8 @@ def test_a_model_loaded_again_keeps_its_series(metrics):
     old = busy(metrics, "next-word", 3)
     again = busy(metrics, "next-word", 3)
     old.unloaded()
-    assert value(metrics, "batch_items_count", model="next-word", version=NEXT_WORD_VERSION) == 2
-    assert series_of(metrics, model="next-word", version=NEXT_WORD_VERSION, task="language-model") == {
-        "softserve_model_info"
-    }
+    assert value(metrics, "batch_items_count", model="next-word", version="3") == 2
+    assert series_of(metrics, model="next-word", version="3", task="language-model") == {"softserve_model_info"}
     again.unloaded()
     assert series_of(metrics, model="next-word") == set()
 
@@ -249,10 +238,10 @@ def test_while_a_model_is_loaded_again_both_queues_count(metrics, observer):
     observer.queued(5, 50)
     again = metrics.for_model(*model_of("next-word", 3))
     again.queued(2, 20)
-    assert value(metrics, "queue_items", model="next-word", version=NEXT_WORD_VERSION) == 7
+    assert value(metrics, "queue_items", model="next-word", version="3") == 7
     observer.unloaded()
-    assert value(metrics, "queue_items", model="next-word", version=NEXT_WORD_VERSION) == 2
-    assert value(metrics, "queue_tokens", model="next-word", version=NEXT_WORD_VERSION) == 20
+    assert value(metrics, "queue_items", model="next-word", version="3") == 2
+    assert value(metrics, "queue_tokens", model="next-word", version="3") == 20
 
 
 def test_of_several_processes_only_the_series_of_loaded_models_are_shown(tmp_path):

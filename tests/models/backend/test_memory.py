@@ -12,6 +12,7 @@ from models import ModelStore
 from models.backend import memory
 from models.backend.memory import DeviceMemory, HostMemory, PinnedBuffers
 from service.settings import BUNDLED
+from tests.fixtures.bundled import NEXT_WORD_SIZE
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def session():
 
 def inputs(count, length, seed=0):
     tokens = np.random.default_rng(seed).integers(2, 100, (count, length))
-    zeros = np.zeros((2, count, 256), np.float32)
+    zeros = np.zeros((2, count, NEXT_WORD_SIZE), np.float32)
     return {"tokens": tokens, "lengths": np.full(count, length), "hidden": zeros, "cell": zeros, "k": np.array(3)}
 
 
