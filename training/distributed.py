@@ -8,11 +8,13 @@ import contextlib
 import datetime
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import distributed, nn
+
+from training.data.batching import tensors_of, with_tensors
 
 __all__ = ["ALONE", "Group", "joined"]
 
@@ -41,13 +43,8 @@ class Group:
         """
         if self.size == 1:
             return batch
-        everything: Any = batch
-        values = ((each.name, getattr(batch, each.name)) for each in fields(everything))
-        rows = {name: value[self.rank :: self.size] for name, value in values if isinstance(value, Tensor)}
-        if not all(map(len, rows.values())):
-            return None
-        mine: T = replace(everything, **rows)
-        return mine
+        mine = with_tensors(batch, lambda tensor: tensor[self.rank :: self.size])
+        return mine if all(map(len, tensors_of(mine).values())) else None
 
     def summed(self, value: float) -> float:
         """Return the sum of a number over the processes (all-reduce)."""

@@ -24,12 +24,28 @@ __all__ = [
     "SentenceBatches",
     "StreamBatches",
     "TensorBatch",
+    "tensors_of",
+    "with_tensors",
 ]
 
 BatchT = TypeVar("BatchT", covariant=True)
+T = TypeVar("T")
 
 IGNORED = -100
 """Target of a padded position (the default `ignore_index` of torch)."""
+
+
+def tensors_of(batch: Any) -> dict[str, Tensor]:
+    """Return the tensors of a dataclass by the names of their fields."""
+    values = {each.name: getattr(batch, each.name) for each in fields(batch)}
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+
+def with_tensors(batch: T, change: Callable[[Tensor], Tensor]) -> T:
+    """Return a dataclass with each of its tensors changed."""
+    everything: Any = batch
+    changed: T = replace(everything, **{name: change(tensor) for name, tensor in tensors_of(batch).items()})
+    return changed
 
 
 class TensorBatch:
@@ -39,19 +55,11 @@ class TensorBatch:
 
     def pin_memory(self) -> Self:
         """Return the batch in memory that a GPU reads while the CPU goes on; `torch.utils.data.DataLoader` asks."""
-        return self._with(Tensor.pin_memory)
+        return with_tensors(self, Tensor.pin_memory)
 
     def to(self, device: torch.device) -> Self:
         """Return the batch on a device; from pinned memory it is copied while the CPU goes on."""
-        return self._with(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def _with(self, change: Callable[[Tensor], Tensor]) -> Self:
-        everything: Any = self
-        values = ((each.name, getattr(self, each.name)) for each in fields(everything))
-        changed: Self = replace(
-            everything, **{name: change(value) for name, value in values if isinstance(value, Tensor)}
-        )
-        return changed
+        return with_tensors(self, lambda tensor: tensor.to(device, non_blocking=True))
 
 
 @dataclass(frozen=True, slots=True)

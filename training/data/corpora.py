@@ -22,8 +22,8 @@ def get_corpus(name: str) -> Corpus:
 def download(name: str, data_dir: Path) -> Path:
     """Download a corpus into the data directory, convert and check every file, and return its folder.
 
-    Raises `ValueError` for an unknown corpus, one that cannot be made from what an address serves, or one whose address
-    serves something else; `OSError` where the network fails. Nothing is written then.
+    Raises `ValueError` for an unknown corpus, one that cannot be made from the files at public addresses, or one whose
+    address serves something else; `OSError` where the network fails. Nothing is written then.
     """
     corpus = get_corpus(name)
     if not corpus.sources:

@@ -138,7 +138,7 @@ class Corpus(CorpusEntry):
     Several files stand side by side, a column each, whose lines are whole.
     """
     sources: tuple[Source, ...] = ()
-    """The addresses for `download`; empty if the files cannot be made from what an address serves."""
+    """The addresses for `download`; empty if the files cannot be made from those at public addresses."""
     conversion: Annotated[Conversion | None, BeforeValidator(_named_conversion)] = None
     """How the corpus's files are made from those at the addresses; they are these without it."""
     reader: Annotated[Reader, BeforeValidator(_named_reader)] = read_lines

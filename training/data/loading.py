@@ -33,7 +33,7 @@ def load(batches: Batches[Any], epoch: int, *, first: int, workers: int, device:
     if not workers and device.type != "cuda":
         return (make() for make in plan[first:])
     loader: DataLoader[Any] = DataLoader(
-        plan,  # type: ignore[arg-type]  # a sequence has what is used of a data set
+        plan,  # type: ignore[arg-type]  # a sequence has the methods that are used
         batch_size=None,
         sampler=range(first, len(plan)),
         collate_fn=_made,
