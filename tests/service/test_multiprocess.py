@@ -21,9 +21,12 @@ from tests.service.process import Process
 
 def workers(process):
     """Ids of the processes that serve."""
-    children = Path(f"/proc/{process.process.pid}/task/{process.process.pid}/children").read_text().split()
-    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
-    return {pid for pid, command in commands.items() if b"resource_tracker" not in command}
+    found = set()
+    for pid in Path(f"/proc/{process.process.pid}/task/{process.process.pid}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError):  # ended since it was listed
+            if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.add(int(pid))
+    return found
 
 
 def count_of(process, name):
