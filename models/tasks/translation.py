@@ -351,7 +351,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
 
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[SourceQuery]:
         tokens = (self.config.special_tokens.unknown,) * max(1, min(length, self._limit.max_tokens) - 1)
-        return [SourceQuery(tokens, 5, SearchOptions(), min(2 * length + 10, self._max_target))] * count
+        return [SourceQuery(tokens, 5, SearchOptions(), min(length + 10, self._max_target))] * count
 
     def self_test(self) -> None:
         self.translate(["a"], truncate=True)

@@ -25,6 +25,8 @@ _CERTAIN = 0.5
 
 _BLOCK = 32
 """Entries of a block of `_SharedBlocks`."""
+_ODD = 0x9E3779B97F4A7C15
+"""Powers of it are the weights of a block's entries in its hash."""
 
 
 class _SharedBlocks:
@@ -36,10 +38,14 @@ class _SharedBlocks:
     __slots__ = ("_blocks", "_starts")
 
     def __init__(self, values: Sequence[int]) -> None:
+        """Raises `ValueError` where different blocks have the same hash."""
         blocks = np.asarray(values).reshape(-1, _BLOCK)
-        starts: dict[bytes, int] = {}
-        self._starts = array("I", (starts.setdefault(block.tobytes(), _BLOCK * len(starts)) for block in blocks))
-        self._blocks = array(blocks.dtype.char, b"".join(starts))
+        hashes = blocks @ np.uint64(_ODD) ** np.arange(_BLOCK, dtype=np.uint64)  # modulo 2^64; a sort takes far longer
+        _, first, number = np.unique(hashes, return_index=True, return_inverse=True)
+        if not np.array_equal(blocks[first][number], blocks):
+            raise ValueError("different blocks have the same hash")
+        self._starts = array("I", (_BLOCK * number).astype(np.uint32).tobytes())
+        self._blocks = array(blocks.dtype.char, blocks[first].tobytes())
 
     def __getitem__(self, index: int) -> int:
         return self._blocks[self._starts[index // _BLOCK] + index % _BLOCK]

@@ -13,17 +13,18 @@ __all__ = ["warm_up"]
 
 _COUNT = 8
 """Entries of a batch, besides 1 and the largest number."""
-_LONGEST = 0.06
+_LONGEST = 0.04
 """Seconds that a batch may be expected to take; longer ones are measured while serving."""
-_REPETITIONS, _ENOUGH = 3, 0.02
+_REPETITIONS, _ENOUGH = 3, 0.01
 """A batch is computed this many times, or until it has taken so many seconds."""
 
 
 def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -> Mapping[str, Sequence[Sample]]:
     """Test a model, compute its operations for several batch sizes and lengths, and return how long each batch took.
 
-    Batches are computed alone, which is timed, and concurrently, as requests will be. Of continuous decoding each
-    sample is a step: so many sequences, of which the longest has so many tokens. Raises any error of the model.
+    Batches are computed alone, which is timed; where requests will be computed concurrently, so is a long one of each
+    operation. Of continuous decoding each sample is a step: so many sequences, of which the longest has so many tokens.
+    Raises any error of the model.
     """
     model.self_test()
     concurrent = 2 if (model.backend.parallel if model.continuous else parallel_batches) > 1 else 0
@@ -37,10 +38,10 @@ def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -
                     if samples and not model.continuous and _expected(samples, count, length) > _LONGEST:
                         continue
                     samples += _measured(model, operation, count, length)
-                    if count <= _COUNT and concurrent:
-                        batch = model, operation, count, length
-                        with model.backend.concurrently():
-                            list(pool.map(_compute, *([each] * concurrent for each in batch)))
+                    longest = model, operation, 1, length
+            if concurrent:
+                with model.backend.concurrently():
+                    list(pool.map(_compute, *([each] * concurrent for each in longest)))
             measured[operation] = samples
     return measured
 

@@ -113,18 +113,19 @@ def test_batches_that_would_take_long_are_left_out():
 
 
 @pytest.mark.usefixtures("patient")
-@pytest.mark.parametrize(("parallel_batches", "runs"), [(1, 1), (2, 3), (3, 3)])
-def test_batches_that_will_run_concurrently_are_tried_so(parallel_batches, runs):
+@pytest.mark.parametrize(("parallel_batches", "concurrent"), [(1, 0), (2, 2), (3, 2)])
+def test_a_long_batch_is_computed_concurrently_where_batches_will_be(parallel_batches, concurrent):
     model = BatchModel()
-    warm_up(model, max_batch_items=1, parallel_batches=parallel_batches)
-    expected = [(name, length, 1) for length in (1, 32) for name in ("embed", "compare")]
-    assert sorted(model.calls) == sorted(expected * runs)
+    warm_up(model, max_batch_items=16, parallel_batches=parallel_batches)
+    alone = [(name, length, count) for name in model.offers for length in (1, 32) for count in (1, 8, 16)]
+    assert sorted(model.calls) == sorted(alone + [(name, 32, 1) for name in model.offers] * concurrent)
 
 
 def test_several_decodings_at_once_are_tried_where_the_backend_computes_them_faster():
     model = ContinuousModel(parallel=2)
-    warm_up(model, max_batch_items=1, parallel_batches=3)
-    assert [len(call) for call in model.calls if call != "step"] == [4] * 6
+    warm_up(model, max_batch_items=4, parallel_batches=3)
+    decodings = [call[1:3] for call in model.calls if call != "step"]
+    assert decodings == [(1, 1), (4, 1), (1, 32), (4, 32), (1, 32), (1, 32)]
 
 
 def test_a_continuous_model_decodes_to_the_end():
