@@ -3,7 +3,7 @@ PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8000
 DATA ?= data
-# Tests that bound delays of a server, for which nothing else may run.
+# Tests that bound delays of a server.
 ALONE := tests/service/hostile tests/benchmarks/test_hostile.py
 IN_PARALLEL = TEST_SHARED=$$(mktemp -d) && export TEST_SHARED && trap 'rm -rf "$$TEST_SHARED"' EXIT && set -x && \
 	$(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
@@ -22,17 +22,22 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotat
 WHEELS_ARM64 := $(BIN)/uv pip install --no-config --quiet --dry-run --target /nonexistent --no-deps --require-hashes \
 	--only-binary :all: --python-version 3.11 --python-platform aarch64-manylinux_2_36
 
-.PHONY: serve test test-slow test-clients test-ray test-gpu test-containers check docs bench lock clean
+.PHONY: serve test test-slow test-all test-alone test-clients test-ray test-gpu test-containers check docs bench lock clean
 
 serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 	@exec $(BIN)/softserve serve --host $(HOST) --port $(PORT)
 
-test test-slow: export PYTHONDONTWRITEBYTECODE =
+test test-slow test-all test-alone: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.test  ## Run all tests but the slow ones, with one more process than processors.
 	@$(IN_PARALLEL) -m 'not slow and not containers' $(ALONE:%=--ignore %)
 
-test-slow: .venv/.test  ## Run the slow tests, and then those of delays of a server, for which nothing else may run.
+test-slow: .venv/.test  ## Run the slow tests.
 	@$(IN_PARALLEL) -m 'slow and not containers' $(ALONE:%=--ignore %)
+
+test-all: .venv/.test  ## Run `test` and `test-slow` at once, which saves preparing for each.
+	@$(IN_PARALLEL) -m 'not containers' $(ALONE:%=--ignore %)
+
+test-alone: .venv/.test  ## Run the tests of delays of a server, beside which no more than one process may compute.
 	$(BIN)/pytest $(ALONE)
 
 # kserve and tritonclient.grpc define the same protocol buffers, and exclude each other in a process.
