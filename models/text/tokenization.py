@@ -169,6 +169,8 @@ class EncoderTokenizer(BundleTokenizer):
         if start is None or tokenizer.id_to_token(start) is None:
             raise ValueError("the tokenizer's vocabulary lacks '[CLS]' or the start token")
         self.start_id: int = start
+        self.starts_as_bert = special is None
+        """Whether the token before every text is spelt `[CLS]`."""
         added = {token for token, each in tokenizer.get_added_tokens_decoder().items() if each.special}
         self._never_text = frozenset({self.start_id, self.end_id, *added} - {self.unknown_id})
         tokenizer.encode_special_tokens = True

@@ -5,14 +5,19 @@ Shapes: `B` sequences, `T` time steps.
 
 import abc
 import functools
+import itertools
 import operator
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from training.data.mapped_tokens import MappedTokens
 
 __all__ = [
     "IGNORED",
@@ -30,6 +35,9 @@ __all__ = [
 
 BatchT = TypeVar("BatchT", covariant=True)
 T = TypeVar("T")
+
+Sentences = Sequence[Sequence[int] | NDArray[np.int32]]
+"""Token ids of each sentence."""
 
 IGNORED = -100
 """Target of a padded position (the default `ignore_index` of torch)."""
@@ -171,9 +179,7 @@ class RedrawnBatches(Generic[BatchT]):
 class SentenceBatches(LengthBatches[Batch]):
     """Independent sentences. `w1 .. wn` gives the inputs `</s> w1 .. wn` and the targets `w1 .. wn </s>`."""
 
-    def __init__(
-        self, sentences: Sequence[Sequence[int]], *, end_id: int, batch_tokens: int, seed: int | None = None
-    ) -> None:
+    def __init__(self, sentences: Sentences, *, end_id: int, batch_tokens: int, seed: int | None = None) -> None:
         """Without `seed` the order is by length. Raises `ValueError` if there is no sentence."""
         self._sentences = sentences
         self._end_id = end_id
@@ -199,24 +205,28 @@ class StreamBatches:
     This is how Penn Treebank and WikiText are read in the literature: the state carries over from line to line.
     """
 
-    def __init__(self, sentences: Sequence[Sequence[int]], *, end_id: int, num_streams: int, steps: int) -> None:
+    def __init__(self, sentences: Sentences, *, end_id: int, num_streams: int, steps: int) -> None:
         """Raises `ValueError` where there are fewer tokens than two a stream."""
-        tokens = [token for sentence in sentences for token in (*sentence, end_id)]
-        length = -(-len(tokens) // num_streams)
-        if length < 2:
-            raise ValueError(f"{len(tokens)} tokens are too few for {num_streams} streams")
-        targets = torch.full((num_streams * length,), IGNORED)
-        targets[: len(tokens)] = torch.tensor(tokens)
-        inputs = torch.full_like(targets, end_id)
-        inputs[1 : len(tokens)] = targets[: len(tokens) - 1]
-        self._inputs, self._targets = inputs.view(num_streams, length), targets.view(num_streams, length)
-        self._steps = steps
+        # The text begins after a sentence's end: a stream's inputs are its targets and the token before them.
+        self._tokens = MappedTokens(itertools.chain([[end_id]], ([*sentence, end_id] for sentence in sentences))).tokens
+        count = len(self._tokens) - 1
+        self._length = -(-count // num_streams)
+        if self._length < 2:
+            raise ValueError(f"{count} tokens are too few for {num_streams} streams")
+        self._end_id, self._num_streams, self._steps = end_id, num_streams, steps
 
     def __len__(self) -> int:
-        return -(-self._inputs.shape[1] // self._steps)
+        return -(-self._length // self._steps)
 
     def epoch(self, number: int) -> Iterator[Batch]:
         del number  # the text has one order
-        for start in range(0, self._inputs.shape[1], self._steps):
-            window = slice(start, start + self._steps)
-            yield Batch(self._inputs[:, window], self._targets[:, window], continues=start > 0)
+        for start in range(0, self._length, self._steps):
+            steps = min(self._steps, self._length - start)
+            inputs = torch.full((self._num_streams, steps), self._end_id)
+            targets = torch.full((self._num_streams, steps), IGNORED)
+            for row in range(self._num_streams):
+                first = row * self._length + start
+                window = torch.tensor(self._tokens[first : first + steps + 1], dtype=torch.long)
+                known = max(0, len(window) - 1)  # fewer than `steps` at the end of the text
+                inputs[row, :known], targets[row, :known] = window[:known], window[1:]
+            yield Batch(inputs, targets, continues=start > 0)

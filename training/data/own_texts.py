@@ -1,13 +1,14 @@
 """A user's own text files for language models: a sentence or a document a line, one running text, or a CSV column."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
 from training.data.own_files import held_out_count, records_of_split, source_of
 from training.data.settings import SplitFiles
-from training.data.text_files import read_records
+from training.data.text_files import can_be_iterated, iterate_rows, read_records
 
-__all__ = ["read_lines"]
+__all__ = ["iterate_lines", "read_lines"]
 
 
 def read_lines(
@@ -34,3 +35,24 @@ def read_lines(
         return lines[:first]
     start = first + count * [str(each) for each in missing].index(split)
     return lines[start : start + count]
+
+
+def iterate_lines(
+    files: SplitFiles, split: str, data_dir: Path, context: Literal["sentence", "stream"] = "sentence"
+) -> Iterable[str]:
+    """Return the lines of `read_lines`; those of a file of its own in UTF-8 are not held in memory.
+
+    Raises the errors of `read_lines`, some of them while the lines are read.
+    """
+    path, missing = source_of(files, split, data_dir)
+    if missing or not can_be_iterated(path, files.encoding):
+        return read_lines(files, split, data_dir, context)
+    return _lines(path)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    line = None
+    for line in filter(None, iterate_rows(path, str.strip)):
+        yield line
+    if line is None:
+        raise ValueError(f"{path} has no text")

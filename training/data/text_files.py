@@ -1,14 +1,14 @@
 """A user's own text files: lines, tab-separated columns, or CSV; decoding, and errors with line numbers."""
 
 import codecs
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from training.data.csv_files import is_csv, read_csv
 from training.data.settings import SplitFiles
 
-__all__ = ["read_records", "read_rows"]
+__all__ = ["can_be_iterated", "iterate_rows", "read_records", "read_rows"]
 
 RecordT = TypeVar("RecordT")
 ValueT = TypeVar("ValueT")
@@ -29,7 +29,7 @@ def read_records(
     if not is_csv(path):
         return read_rows(path, lambda line: parse(line.split("\t")), encoding)
     text = "\n".join(read_rows(path, str, encoding))
-    found = _parsed(path, read_csv(path, text, names, {} if files is None else files.columns), parse)
+    found = list(_parsed(path, read_csv(path, text, names, {} if files is None else files.columns), parse))
     if not found:
         raise ValueError(f"{path} has a header only")
     return found
@@ -41,21 +41,40 @@ def read_rows(path: Path, parse: Callable[[str], RecordT], encoding: str = "utf-
     Raises `ValueError` naming the lines for which `parse` raises it, `FileNotFoundError` where there is no file.
     """
     lines = enumerate(_content(path, encoding).split(b"\n"), 1)
-    return _parsed(path, lines, lambda line: parse(_decoded(line)))
+    return list(_parsed(path, lines, lambda line: parse(_decoded(line))))
 
 
-def _parsed(path: Path, numbered: Iterable[tuple[int, ValueT]], parse: Callable[[ValueT], RecordT]) -> list[RecordT]:
-    rows: list[RecordT] = []
+def can_be_iterated(path: Path, encoding: str) -> bool:
+    """Return whether `iterate_rows` can read a file: one in UTF-8 that is not CSV."""
+    if is_csv(path) or codecs.lookup(encoding).name != "utf-8" or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(2) not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def iterate_rows(path: Path, parse: Callable[[str], RecordT]) -> Iterator[RecordT]:
+    """Yield the parsed lines of a file without holding it in memory, without a byte order mark.
+
+    Raises `ValueError` at the end, naming the lines for which `parse` raises it.
+    """
+    with path.open("rb") as file:
+        if file.read(3) != codecs.BOM_UTF8:
+            file.seek(0)
+        yield from _parsed(path, enumerate(file, 1), lambda line: parse(_decoded(line)))
+
+
+def _parsed(
+    path: Path, numbered: Iterable[tuple[int, ValueT]], parse: Callable[[ValueT], RecordT]
+) -> Iterator[RecordT]:
     wrong: list[str] = []
     for number, value in numbered:
         try:
-            rows.append(parse(value))
+            yield parse(value)
         except ValueError as error:
             wrong.append(f"line {number}: {error}")
     if wrong:
         more = f"; and {len(wrong) - _SHOWN} more lines" if len(wrong) > _SHOWN else ""
         raise ValueError(f"{path}, {'; '.join(wrong[:_SHOWN])}{more}")
-    return rows
 
 
 def _content(path: Path, encoding: str) -> bytes:

@@ -1,5 +1,6 @@
-"""Build vocabularies from texts."""
+"""Tokenizers that are built from texts, and those of pretrained encoders."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, Digits, Split
 from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 from tokenizers.trainers import BpeTrainer, WordPieceTrainer
 
+from models.bundle.contract import SpecialTokens
 from models.text.tokenization import END, UNKNOWN, WORDS, EncoderTokenizer, SubwordTokenizer, WordTokenizer
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "build_encoder_tokenizer",
     "build_subword_tokenizer",
     "build_word_tokenizer",
+    "framing_tokens",
+    "read_encoder_tokenizer",
     "read_subword_tokenizer",
 ]
 
@@ -98,3 +102,46 @@ def build_encoder_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Encoder
         texts, WordPieceTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
     )
     return EncoderTokenizer(tokenizer)
+
+
+def read_encoder_tokenizer(path: Path) -> EncoderTokenizer:
+    """Return the tokenizer of a pretrained encoder.
+
+    Raises `ValueError` where the file is no tokenizer, or not one as `framing_tokens` needs it.
+    """
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise ValueError(f"{path.name} is not a tokenizer file: {error}") from error
+    spelled = ("[CLS]", EncoderTokenizer.unknown_word, EncoderTokenizer.end_word)
+    as_bert = all(tokenizer.token_to_id(token) is not None for token in spelled)
+    return EncoderTokenizer(tokenizer, None if as_bert else framing_tokens(tokenizer))
+
+
+def framing_tokens(tokenizer: Tokenizer) -> SpecialTokens:
+    """Return the tokens that a tokenizer puts around a text, and its unknown one.
+
+    Raises `ValueError` where these are others than one token before the text and one after.
+    """
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.no_truncation()
+    copy.no_padding()
+    bare, framed = (copy.encode("a", add_special_tokens=added).ids for added in (False, True))
+    if len(framed) != len(bare) + 2 or framed[1:-1] != bare:
+        raise ValueError(
+            f"the tokenizer must put one token before and one after a text: {bare} becomes {framed} with special tokens"
+        )
+    unknown = _unknown(copy)
+    return SpecialTokens(unknown=framed[-1] if unknown is None else unknown, end=framed[-1], start=framed[0])
+
+
+def _unknown(tokenizer: Tokenizer) -> int | None:
+    """Return the id of the unknown token of a vocabulary, if it has one."""
+    model = json.loads(tokenizer.to_str())["model"]
+    if isinstance(model.get("unk_id"), int):  # Unigram
+        return int(model["unk_id"])
+    spelling = model.get("unk_token")
+    for candidate in [spelling] if spelling else ["<unk>", "[UNK]"]:
+        if (found := tokenizer.token_to_id(candidate)) is not None:
+            return int(found)
+    return None

@@ -21,6 +21,8 @@ TOKENIZER = "tokenizer.json"
 def vocabulary_section(tokenizer: WordTokenizer | SubwordTokenizer | EncoderTokenizer) -> dict[str, object]:
     """Return the fields of a manifest's section that describe a tokenizer."""
     special = {"unknown": tokenizer.unknown_id, "end": tokenizer.end_id}
+    if isinstance(tokenizer, EncoderTokenizer) and not tokenizer.starts_as_bert:
+        special["start"] = tokenizer.start_id
     return {"tokenizer": TOKENIZER, "vocab_size": tokenizer.vocab_size, "special_tokens": special}
 
 

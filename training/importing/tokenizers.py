@@ -1,6 +1,5 @@
 """Tokenizers of encoders, as the service reads them: a file of the library `tokenizers` and three ids."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ from tokenizers import Tokenizer
 
 from models.bundle.contract import SpecialTokens
 from models.text.tokenization import EncoderTokenizer
+from training.data.tokenization import framing_tokens
 from training.importing.errors import ImportRefused
 from training.importing.importer import need
 from training.importing.source import SourceDirectory
@@ -67,33 +67,12 @@ def read_tokenizer(source: SourceDirectory) -> Tokenizer:
 
 
 def encoder_tokenizer(tokenizer: Tokenizer) -> tuple[EncoderTokenizer, SpecialTokens]:
-    """Return the tokenizer of an encoder and its special tokens, which are those that it puts around a text.
-
-    Raises `ImportRefused` where these are others than one token before the text and one after.
-    """
-    copy = Tokenizer.from_str(tokenizer.to_str())
-    copy.no_truncation()
-    copy.no_padding()
-    bare, framed = (copy.encode("a", add_special_tokens=added).ids for added in (False, True))
-    if len(framed) != len(bare) + 2 or framed[1:-1] != bare:
-        raise ImportRefused(
-            f"the tokenizer must put one token before and one after a text: {bare} becomes {framed} with special tokens"
-        )
-    unknown = _unknown(copy)
-    special = SpecialTokens(unknown=framed[-1] if unknown is None else unknown, end=framed[-1], start=framed[0])
-    return EncoderTokenizer(copy, special), special
-
-
-def _unknown(tokenizer: Tokenizer) -> int | None:
-    """Return the id of the unknown token of a vocabulary, if it has one."""
-    model = json.loads(tokenizer.to_str())["model"]
-    if isinstance(model.get("unk_id"), int):  # Unigram
-        return int(model["unk_id"])
-    spelling = model.get("unk_token")
-    for candidate in [spelling] if spelling else ["<unk>", "[UNK]"]:
-        if (found := tokenizer.token_to_id(candidate)) is not None:
-            return int(found)
-    return None
+    """Return the tokenizer of an encoder and its special tokens; raises `ImportRefused` as `framing_tokens`."""
+    try:
+        special = framing_tokens(tokenizer)
+    except ValueError as error:
+        raise ImportRefused(str(error)) from error
+    return EncoderTokenizer(Tokenizer.from_str(tokenizer.to_str()), special), special
 
 
 def compare_tokens(ours: EncoderTokenizer, reference: Any, texts: Sequence[str]) -> None:

@@ -26,8 +26,9 @@ All rows of a table have the same data, training and hyperparameters, except for
 checkpoint is selected on the validation set; the test set is used once, for this page. The definitions are in
 `training/results/tables.yaml`, the results with recipe, validation curve, revision and machine in
 `training/results/NAME.jsonl`. Budgets are smaller than in the papers: compare orders, not absolute numbers.
-± is the standard deviation over seeds; there is none for a single seed. Minutes are wall-clock time, and some machines
-were busy with other work: they cannot be compared."""
+± is the standard deviation over seeds; there is none for a single seed. Differences are of rows with the same seed; in
+brackets is their 95 % confidence interval by Student's t distribution, where there are several seeds. Minutes are
+wall-clock time, and some machines were busy with other work: they cannot be compared."""
 
 
 def page_text(directory: Path = DIRECTORY) -> str:
@@ -120,13 +121,16 @@ def _machine(result: Result) -> str:
 
 
 def _rows(table: Table, summaries: Sequence[RowSummary]) -> str:
-    header = ["row", f"{table.split} {table.metric}", f"validation {table.metric}", "seeds", "training minutes"]
+    first = next(iter(table.rows))
+    header = ["row", f"{table.split} {table.metric}", f"difference from `{first}`", f"validation {table.metric}"]
+    header += ["parameters", "seeds", "training minutes"]
     if table.paper is not None:
         header.insert(2, "paper")
     lines = [header, ["---"] * len(header)]
     for each in summaries:
         test = _mean(each.test, table.digits) or _status(table, each)
-        cells = [f"`{each.row}`", test, _mean(each.dev, table.digits), _seeds(table, each), _minutes(each)]
+        difference, dev = _difference(each.difference, table.digits), _mean(each.dev, table.digits)
+        cells = [f"`{each.row}`", test, difference, dev, _parameters(each), _seeds(table, each), _minutes(each)]
         if table.paper is not None:
             cells.insert(2, "" if each.paper is None else f"{each.paper:.{table.digits}f}")
         lines.append(cells)
@@ -137,6 +141,19 @@ def _mean(mean: Mean | None, digits: int) -> str:
     if mean is None:
         return ""
     return f"{mean.value:.{digits}f}" + ("" if mean.deviation is None else f" ± {mean.deviation:.{digits}f}")
+
+
+def _difference(mean: Mean | None, digits: int) -> str:
+    if mean is None:
+        return ""
+    if mean.interval is None:
+        return f"{mean.value:+.{digits}f}"
+    low, high = mean.interval
+    return f"{mean.value:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+
+
+def _parameters(summary: RowSummary) -> str:
+    return "" if summary.parameters is None else f"{summary.parameters / 1e6:.2f}M"
 
 
 def _status(table: Table, summary: RowSummary) -> str:

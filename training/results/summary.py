@@ -1,4 +1,4 @@
-"""Statistics of a table's rows: mean and standard deviation over seeds, rank correlation with the paper."""
+"""Statistics of a table's rows: means over seeds, differences from the first row, rank correlation with the paper."""
 
 import math
 import statistics
@@ -26,6 +26,16 @@ class Mean:
             return None
         return cls(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else None, len(numbers))
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % confidence interval of the mean by Student's t distribution, None for a single number."""
+        if self.deviation is None:
+            return None
+        from scipy.stats import t
+
+        width = float(t.ppf(0.975, self.count - 1)) * self.deviation / math.sqrt(self.count)
+        return self.value - width, self.value + width
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowSummary:
@@ -37,19 +47,36 @@ class RowSummary:
     """The table's metric on its test split; None where no seed finished."""
     dev: Mean | None
     """The best validation metric of the seeds that finished."""
+    difference: Mean | None
+    """The test metric minus that of the table's first row with the same seed; None for the first row itself."""
+    parameters: int | None
+    """Parameters of the whole model; None where no seed finished."""
     results: Sequence[Result]
     """All results of the row, those that failed or diverged too."""
 
 
 def summarize(table: Table, found: Mapping[tuple[str, int], Result]) -> list[RowSummary]:
     """Return a summary of each row, in the unit of the page."""
-    summaries = []
+    summaries, first = [], next(iter(table.rows))
+    tests = {key: table.scale * each.test[table.metric] for key, each in found.items() if each.status == "finished"}
     for name, row in table.rows.items():
         results = [found[name, seed] for seed in table.seeds if (name, seed) in found]
         finished = [each for each in results if each.status == "finished"]
         dev = [table.scale * each.dev for each in finished if each.dev is not None]
-        test = [table.scale * each.test[table.metric] for each in finished]
-        summary = RowSummary(row=name, paper=row.paper, test=Mean.of(test), dev=Mean.of(dev), results=results)
+        pairs = [
+            (tests[name, seed], tests[first, seed])
+            for seed in table.seeds
+            if {(name, seed), (first, seed)} <= set(tests)
+        ]
+        summary = RowSummary(
+            row=name,
+            paper=row.paper,
+            test=Mean.of([tests[name, each.seed] for each in finished]),
+            dev=Mean.of(dev),
+            difference=None if name == first else Mean.of([own - other for own, other in pairs]),
+            parameters=finished[0].parameters if finished else None,
+            results=results,
+        )
         summaries.append(summary)
     return summaries
 

@@ -39,7 +39,7 @@ class OutputLayerSettings(Settings):
     @classmethod
     def _known_kernels(cls, value: str | list[str | dict[str, Any]]) -> str | list[str | dict[str, Any]]:
         for spec in parse_kernels(value):
-            build_kernel(**spec)
+            build_kernel(**{"hidden_size": 1, **spec})  # the layer gives its own
         return value
 
     @field_validator("untied", mode="before")

@@ -7,9 +7,10 @@ from pydantic import model_validator
 
 from models.text.tokenization import EncoderTokenizer
 from training.checkpoint import RunDirectory
-from training.data.tokenization import build_encoder_tokenizer
+from training.data.tokenization import build_encoder_tokenizer, read_encoder_tokenizer
+from training.networks.hugging_face import TOKENIZER, load_text_encoder, read_config
 from training.networks.pretrained import encoder_directory
-from training.networks.text_encoder import TOKENIZER, EncoderConfig, TextEncoder, load_text_encoder, read_config
+from training.networks.text_encoder import EncoderConfig, TextEncoder
 from training.settings import Fraction, PositiveInt, Settings
 from training.tasks.task import RunFiles
 
@@ -20,7 +21,8 @@ class EncoderSettings(Settings):
     """The encoder of texts: a pretrained one, or one of these sizes from scratch."""
 
     pretrained: str | None = None
-    """A name that `training.networks.pretrained` knows, or a directory in Hugging Face's layout of a BERT model."""
+    """A name that `training.networks.pretrained` knows, or a directory in Hugging Face's layout of a BERT, RoBERTa,
+    XLM-RoBERTa, CamemBERT or DistilBERT model."""
     vocab_size: PositiveInt = 8000
     """Word pieces, from scratch."""
     hidden_size: PositiveInt = 256
@@ -59,14 +61,14 @@ def chosen_encoder(
     `needed_by` names what needs so many positions.
 
     Raises `ValueError` for an encoder that does not have the tokens of its tokenizer or that many positions, and what
-    `encoder_directory` and `read_config` raise.
+    `encoder_directory`, `read_config` and `read_encoder_tokenizer` raise.
     """
     if settings.pretrained is None:
         tokenizer = build_encoder_tokenizer(texts, vocab_size=settings.vocab_size)
         config = settings.config(tokenizer.vocab_size, positions)
     else:
         directory = encoder_directory(settings.pretrained)
-        tokenizer, config = EncoderTokenizer.from_file(directory / TOKENIZER), read_config(directory)
+        tokenizer, config = read_encoder_tokenizer(directory / TOKENIZER), read_config(directory)
     if tokenizer.vocab_size > config.vocab_size:
         raise ValueError(f"the encoder has {config.vocab_size} tokens, its tokenizer {tokenizer.vocab_size}")
     if positions > config.positions:
@@ -88,4 +90,4 @@ def encoder_files(run: RunDirectory, tokenizer: EncoderTokenizer, config: Encode
 
 def read_encoder(run: RunDirectory) -> tuple[EncoderTokenizer, EncoderConfig]:
     """Return the encoder's tokenizer and sizes that a run directory holds."""
-    return EncoderTokenizer.from_file(run.tokenizer), EncoderConfig.model_validate_json(run.encoder.read_bytes())
+    return read_encoder_tokenizer(run.tokenizer), EncoderConfig.model_validate_json(run.encoder.read_bytes())

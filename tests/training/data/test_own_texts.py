@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from training.data.own_texts import read_lines
+from training.data.own_texts import iterate_lines, read_lines
 from training.data.settings import SplitFiles
 from training.tasks.language_model.settings import DataSettings
 
@@ -22,6 +22,7 @@ def test_blank_lines_marks_and_spaces_around_lines_are_left_out(tmp_path: Path) 
     (tmp_path / "text.txt").write_bytes("\ufeffone  day\r\n\r\n \t\n  two\u2028days\nthree".encode())
     files = SplitFiles(train="text.txt", dev="text.txt", test="text.txt")
     assert read_lines(files, "train", tmp_path) == ["one  day", "two\u2028days", "three"]
+    assert list(iterate_lines(files, "train", tmp_path)) == ["one  day", "two\u2028days", "three"]
 
 
 def test_a_twentieth_of_different_lines_is_held_out_for_each_split(tmp_path: Path) -> None:
@@ -71,6 +72,28 @@ def test_wrong_files_are_explained(tmp_path: Path) -> None:
         read_lines(FILES, "train", tmp_path)
     with pytest.raises(ValueError, match="there is no split 'eval'"):
         read_lines(FILES, "eval", tmp_path)
+
+
+def test_files_that_are_iterated_have_the_same_errors(tmp_path: Path) -> None:
+    path, files = tmp_path / "text.txt", SplitFiles(train="text.txt", dev="text.txt", test="text.txt")
+    with pytest.raises(FileNotFoundError, match=r"text\.txt is not a file"):
+        iterate_lines(files, "train", tmp_path)
+    path.write_bytes(b"good\n\ncaf\xe9\nmore\n")
+    with pytest.raises(ValueError, match=re.escape(f"{path}, line 3: byte 4 is not UTF-8")):
+        list(iterate_lines(files, "dev", tmp_path))
+    path.write_bytes(b"\n  \n \n")
+    with pytest.raises(ValueError, match=r"text\.txt has no text"):
+        list(iterate_lines(files, "train", tmp_path))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
+@pytest.mark.parametrize("files", [FILES, SplitFiles(train="text.txt", dev="text.txt", test="text.txt")])
+def test_lines_of_any_file_can_be_iterated(encoding: str, files: SplitFiles, tmp_path: Path) -> None:
+    lines = [f"{line} café" for line in LINES]
+    (tmp_path / "text.txt").write_text("\n".join(lines), encoding=encoding)
+    named = files.model_copy(update={"encoding": encoding})
+    for split in SPLITS:
+        assert list(iterate_lines(named, split, tmp_path)) == read_lines(named, split, tmp_path)
 
 
 def test_notes_say_which_lines_are_held_out() -> None:

@@ -60,6 +60,7 @@ def make(table: Table) -> Callable[..., Result]:
             test={} if test is None else {"perplexity": test},
             curve=[Point(epoch=n, step=n, train_loss=1.0, metric=metric, seconds=60.0 * n) for n, metric in points],
             seconds=120.0,
+            parameters=None if test is None else 1_250_000,
             revision="0123456789ab",
             machine=Machine(processor="A processor", cores=2, threads=1, torch="2.0"),
             recipe=table.recipe_of(row, seed).model_dump(mode="json", exclude={"tune"}),

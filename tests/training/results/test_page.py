@@ -13,7 +13,7 @@ from training.results.tables import Table
 def test_the_page_without_results(table: Table, tmp_path: Path) -> None:
     text = page_text(tmp_path)
     assert "## Kernels on a toy\n" in text
-    assert "| `lin` | not run | 46.8 |  | 0 of 2 |  |\n| `pow` | not run | 46.9 |  | 0 of 2 |  |\n" in text
+    assert "| `lin` | not run | 46.8 |  |  |  | 0 of 2 |  |\n| `pow` | not run | 46.9 |  |  |  | 0 of 2 |  |\n" in text
     assert "Trained on" not in text
     assert plots(tmp_path) == {}
 
@@ -23,9 +23,10 @@ def test_the_page_of_results(table: Table, make: Callable[..., Result], tmp_path
         append(tmp_path / "toy.jsonl", result)
     write_page(tmp_path / "results.md", tmp_path)
     text = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert "| row | test perplexity | paper | validation perplexity | seeds | training minutes |" in text
-    assert "| `lin` | 42.0 ± 2.8 | 46.8 | 41.0 ± 2.8 | 2 of 2 | 2.0 |" in text
-    assert "| `pow` | diverged | 46.9 |  | 0 of 2 |  |" in text
+    columns = "row | test perplexity | paper | difference from `lin` | validation perplexity | parameters | seeds"
+    assert f"| {columns} | training minutes |" in text
+    assert "| `lin` | 42.0 ± 2.8 | 46.8 |  | 41.0 ± 2.8 | 1.25M | 2 of 2 | 2.0 |" in text
+    assert "| `pow` | diverged | 46.9 |  |  |  | 0 of 2 |  |" in text
     assert "* `pow`, seed 1, diverged after 2 epochs: the loss is nan at step 3" in text
     assert "* Trained on A processor, 1 of 2 cores, torch 2.0; revision `0123456789ab`." in text
     assert "* Column paper: perplexity on more text." in text
@@ -44,6 +45,16 @@ def test_one_seed_and_rank_correlation(
     text = page_text(tmp_path)
     assert "Spearman's rank correlation with the paper over 2 rows: 0.87." in text
     assert "| `lin` | 0.5 | 46.8 |" in text
+
+
+def test_differences_from_the_first_row(table: Table, make: Callable[..., Result], tmp_path: Path) -> None:
+    """By hand: differences 1 and 3 have the mean 2 and the deviation 1.414; the quantile of t is 12.706."""
+    for row, seed, value in (("lin", 1, 40.0), ("pow", 1, 41.0)):
+        append(tmp_path / "toy.jsonl", make(row, seed, value))
+    assert "| `pow` | 41.0 | 46.9 | +1.0 |" in page_text(tmp_path)
+    for row, seed, value in (("lin", 2, 44.0), ("pow", 2, 47.0)):
+        append(tmp_path / "toy.jsonl", make(row, seed, value))
+    assert "| `pow` | 44.0 ± 4.2 | 46.9 | +2.0 [-10.7, +14.7] |" in page_text(tmp_path)
 
 
 def test_the_page_of_the_docs_is_what_the_files_say() -> None:

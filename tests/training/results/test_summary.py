@@ -23,6 +23,8 @@ def test_means_by_hand() -> None:
     assert Mean.of([]) is None
     assert Mean.of([2.0]) == Mean(2.0, None, 1)
     assert Mean.of([1.0, 3.0]) == Mean(2.0, math.sqrt(2), 2)
+    assert Mean(2.0, None, 1).interval is None
+    assert Mean(2.0, 1.0, 3).interval == pytest.approx((2 - 4.303 / math.sqrt(3), 2 + 4.303 / math.sqrt(3)), abs=1e-3)
 
 
 def test_rows_are_summarized_over_seeds_that_finished(table: Table, make: Callable[..., Result]) -> None:
@@ -30,7 +32,8 @@ def test_rows_are_summarized_over_seeds_that_finished(table: Table, make: Callab
     lin, power = summarize(table, {(each.row, each.seed): each for each in results})
     assert lin.test == Mean(42.0, math.sqrt(8), 2)
     assert lin.dev == Mean(41.0, math.sqrt(8), 2)
-    assert (power.test, power.dev, power.paper) == (None, None, 46.9)
+    assert (power.test, power.dev, power.paper, power.difference, power.parameters) == (None, None, 46.9, None, None)
+    assert (lin.difference, lin.parameters) == (None, 1_250_000)
     assert [each.status for each in power.results] == ["diverged"]
     assert correlation([lin, power]) is None
 

@@ -293,6 +293,16 @@ def test_hyperparameters_show_what_was_asked_for() -> None:
     assert repr(build_kernel("pow", p=1.5)) == "Power(p=1.5)"
 
 
+@pytest.mark.parametrize(("name", "largest_ratio"), [("rbf", math.e), ("wav", math.e**2)])
+@pytest.mark.parametrize("seed", range(3))
+def test_bounded_scores_bound_the_probability(name: str, largest_ratio: float, seed: int) -> None:
+    """At the distances of these vectors, `rbf` comes near the bound; `wav` has scores of both signs."""
+    generator = torch.Generator().manual_seed(seed)
+    vectors = (30 if name == "rbf" else 1) * torch.randn(50, 8, generator=generator, dtype=torch.float64)
+    largest = build_kernel(name)(vectors, vectors).softmax(dim=1).max().item()
+    assert 1 / 50 < largest <= largest_ratio / (largest_ratio + 49) * (1 + 1e-12)
+
+
 def test_unknown_kernel_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match="unknown kernel 'linear'") as caught:
         build_kernel("linear")

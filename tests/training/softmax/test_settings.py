@@ -29,6 +29,7 @@ def test_the_default_is_a_plain_softmax() -> None:
         {"kernels": "2*lin", "untied": 3},
         {"kernels": "mix2", "untied": 1, "sparse_k": 5},
         {"sparse_k": 1},
+        {"kernels": [{"name": "rbf", "learnable": True}]},
         {"label_smoothing": 0.1},
         {"kernels": "2*lin", "untied": 2, "label_smoothing": 0.5, "variance_penalty": 0.1},
     ],

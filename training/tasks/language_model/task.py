@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
 from training.tasks.evaluation import evaluate_batches
 from training.tasks.language_model.perplexity import Perplexity, covered_line, perplexity_line
-from training.tasks.language_model.reading import split_texts
+from training.tasks.language_model.reading import encoded_split, iterate_texts, split_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
 from training.tasks.registry import register
 from training.tasks.task import RunFiles, Task
@@ -63,7 +64,7 @@ class LanguageModelTask(Task[Batch]):
         Raises `ValueError` for own files with a line that the exported model could not be measured on.
         """
         data = recipe.data
-        texts = split_texts(data, "train", data_dir)
+        texts = iterate_texts(data, "train", data_dir)
         tokenizer = build_word_tokenizer(texts, style=data.style, lowercase=data.lowercase, min_count=data.min_count)
         for split in ("dev", "test") if data.files is not None else ():
             longest = max(map(len, tokenizer.encode_batch(split_texts(data, split, data_dir))))
@@ -87,10 +88,9 @@ class LanguageModelTask(Task[Batch]):
         bias = self.model.output_layer.bias
         if bias is None:
             return
-        sentences = self.tokenizer.encode_batch(split_texts(self.recipe.data, "train", self.data_dir))
+        sentences = encoded_split(self.recipe.data, "train", self.data_dir, self.tokenizer)
         counts = torch.ones(bias.shape, dtype=torch.float64)  # so that a word without any keeps a finite logarithm
-        words = torch.tensor([word for sentence in sentences for word in sentence])
-        counts += torch.bincount(words, minlength=len(counts))
+        counts += torch.from_numpy(np.bincount(sentences.tokens, minlength=len(counts)))
         counts[self.tokenizer.end_id] += len(sentences)
         with torch.no_grad():
             bias.copy_((counts / counts.sum()).log())
@@ -98,7 +98,7 @@ class LanguageModelTask(Task[Batch]):
     def batches(self, split: str) -> Batches[Batch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed."""
         data = self.recipe.data
-        sentences = self.tokenizer.encode_batch(split_texts(data, split, self.data_dir))
+        sentences = encoded_split(data, split, self.data_dir, self.tokenizer)
         end_id = self.tokenizer.end_id
         if data.context == "stream":
             streams = data.batch_tokens // data.stream_steps if split == "train" else 1

@@ -10,6 +10,7 @@ import yaml
 from models import Classifier
 from models.store import load_bundle
 from tests.fixtures.classification import ERRANDS_RECIPE, train_classifier
+from tests.fixtures.optional_tools import needs
 from training.checkpoint import RunDirectory
 from training.data.corpora import get_corpus
 from training.export.bundle import Exported, export_run
@@ -129,6 +130,28 @@ def test_a_threshold_is_found_on_the_development_set(tmp_path: Path) -> None:
     assert exported.manifest.config.classes.threshold == task.evaluate(task.batches("dev")).threshold
     assert exported.manifest.quality[0].metric == "micro F1"
     assert exported.manifest.quality[0].value > 0.9
+
+
+@needs("transformers")
+@pytest.mark.parametrize("family", ["Roberta", "DistilBert"])
+def test_a_bundle_of_another_encoder_answers_as_the_model(
+    family: str, errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    from benchmarks.random_classifiers import make_classifier
+
+    encoder = make_classifier(tmp_path / "encoder", f"{family}ForSequenceClassification", num_hidden_layers=1)
+    content = errands_recipe.model_dump() | {"network": {"pretrained": str(encoder)}}
+    content["loop"] |= {"epochs": 1}
+    recipe = parse_recipe(content)
+    assert isinstance(recipe, ClassificationRecipe)
+    run = RunDirectory(tmp_path / "run")
+    task = train_classifier(recipe, tiny_data_dir, run)
+    exported = export_run(run, tmp_path / "bundles", tiny_data_dir, overrides=["export.torchscript=false"])
+    expected = task.qualities("test")
+    model = load_bundle(exported.path)
+    found = TextClassificationExport.measure(model, recipe, "test", tiny_data_dir)
+    np.testing.assert_allclose([found[metric] for metric in expected], list(expected.values()), atol=1e-4)
+    assert exported.manifest.config.special_tokens.start == (0 if family == "Roberta" else None)
 
 
 def test_entmax_is_not_exported(errands_task: TextClassificationTask) -> None:
