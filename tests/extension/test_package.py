@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -85,16 +85,14 @@ for sys.argv in json.load(sys.stdin):
 """
 
 
-def exported(
-    installed: dict[str, str], data_dir: Path, recipes: Sequence[dict[str, object]], output: Path
-) -> list[str]:
-    """Train recipes and export them, by the commands in one process; return the outputs of the exports."""
-    common, calls = ("--data-dir", str(data_dir)), []
-    for recipe in recipes:
-        path, runs = data_dir / f"{recipe['name']}.yaml", data_dir / "runs"
-        path.write_text(yaml.safe_dump(recipe), encoding="utf-8")
-        calls.append(["", "run", str(path), *common, "--runs", str(runs), "--device", "cpu"])
-        calls.append(["", "export", str(runs / str(recipe["name"])), *common, "--output", str(output)])
+def exported(installed: dict[str, str], data_dir: Path, output: Path) -> str:
+    """Train and export by the commands in one process; return the output of the export."""
+    path, runs, common = data_dir / "errands.yaml", data_dir / "runs", ["--data-dir", str(data_dir)]
+    path.write_text(yaml.safe_dump(RECIPE), encoding="utf-8")
+    calls = [
+        ["", "run", str(path), *common, "--runs", str(runs), "--device", "cpu"],
+        ["", "export", str(runs / str(RECIPE["name"])), *common, "--output", str(output)],
+    ]
     finished = subprocess.run(
         [sys.executable, "-c", COMMANDS],
         input=json.dumps(calls),
@@ -104,25 +102,23 @@ def exported(
         timeout=300,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    outputs = finished.stdout.split("-- done\n")
-    assert len(outputs) == len(calls) + 1
-    return outputs[1::2]
+    _, of_export, _ = finished.stdout.split("-- done\n")
+    return of_export
 
 
 @pytest.fixture(scope="module")
 def bundles(installed: dict[str, str], data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model directory with an embedding, and a classifier of the package that has the outside kernel."""
+    """A model directory with an embedding that was trained with the outside kernel."""
     output = tmp_path_factory.mktemp("models")
-    classifier = {**RECIPE, "name": "errand-classes", "task": "text-classification"}
-    of_embedding, of_classifier = exported(installed, data_dir, [RECIPE, classifier], output)
-    assert "nearest neighbour on errands.tsv, held out, test: " in of_embedding
-    assert "onnx: largest difference from eager" in of_classifier
+    found = exported(installed, data_dir, output)
+    assert "nearest neighbour on errands.tsv, held out, test: " in found
+    assert "onnx: largest difference from eager" in found
     return output
 
 
 @pytest.fixture(scope="module")
 def server(installed: dict[str, str], bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server that serves both; kernels are not importable in it, for a bundle needs none."""
+    """The address of a server of the bundle; kernels are not importable in it, for a bundle needs none."""
     without = {**installed, "PYTHONPATH": installed["PYTHONPATH"]}
     site = Path(installed["PYTHONPATH"].split(os.pathsep)[0])
     (site / "softserve_embedding" / "kernels.py").unlink()
@@ -159,7 +155,7 @@ def test_the_bundle_is_of_the_task_and_sound(installed: dict[str, str], bundles:
     assert manifest["softmax"]["kernels"] == [{"name": "cosine", "hyperparameters": {"tau": 0.2}}]
     (quality,) = {each["value"] for each in manifest["quality"] if each["split"] == "test"}
     assert quality > 0.5
-    assert "cosine" in (bundles / "errand-classes" / "1" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "cosine" in (bundles / "errand-vectors" / "1" / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert "errand-vectors" in command(installed, "service.cli", "inspect", bundles / "errand-vectors" / "1")
 
 
@@ -177,12 +173,6 @@ def test_it_is_served_with_readiness_and_metrics(server: str) -> None:
     assert 'softserve_requests_total{endpoint="/v1/embed",model="errand-vectors",status="200"} 1.0' in metrics
     with urllib.request.urlopen(f"{server}/openapi.json", timeout=5) as response:
         assert "/v1/embed" in json.load(response)["paths"]
-
-
-def test_a_kernel_from_outside_is_served_without_its_class(server: str) -> None:
-    found = post(server, "/v1/classify", {"text": "please walk now", "top_k": 1})
-    assert found["model"] == "errand-classes"
-    assert found["results"][0]["labels"][0]["label"] == "walk"
 
 
 def test_its_own_bad_requests_are_refused_like_others(server: str) -> None:

@@ -261,6 +261,16 @@ def test_queries_of_one_batch_may_want_different_numbers_of_words(model):
     assert_same_next_words(results[0], model.next_words(["a"], 1)[0])
 
 
+def test_long_contexts_are_read_some_positions_at_a_time(model, monkeypatch):
+    contexts = ["see you tomorrow and thank you very much", "we had", "a very good idea of the old man"]
+    expected = model.next_words(contexts, 3)
+    monkeypatch.setattr("models.tasks.language_model._READ_POSITIONS", 7)  # two of each of three
+    for found, other in zip(model.next_words(contexts, 3), expected, strict=True):
+        assert [each.word for each in found.words] == [each.word for each in other.words]
+        np.testing.assert_allclose(found.prefix.hidden, other.prefix.hidden, atol=1e-5)
+        np.testing.assert_allclose(found.prefix.cell, other.prefix.cell, atol=1e-5)
+
+
 def test_the_distributions_of_a_batch_equal_one_by_one(model):
     rows = np.concatenate([model.distribution([text]) for text in TEXTS])
     np.testing.assert_allclose(model.distribution(TEXTS), rows, atol=CLOSE)

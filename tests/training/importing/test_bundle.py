@@ -1,5 +1,7 @@
 """Tests of writing imported bundles."""
 
+import copy
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,28 @@ from models.tasks.text_classification import Classifier
 from tests.training.importing.conftest import TEXTS, Import, Source, import_directory
 from training.export.verify import ExportError
 from training.importing.bundle import Imported
+from training.importing.classification import SequenceClassifierImporter
 from training.importing.classifier import ClassifierImporter
 from training.importing.errors import ImportRefused
-from training.importing.importer import Agreement
+from training.importing.importer import Agreement, ImportedGraph, ImportOptions
 from training.importing.samples import Samples
+from training.importing.source import open_source
 
 SAMPLES = Samples(tuple(text for text in TEXTS if text) * 3, "texts.txt")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _traced_once(_made: Source) -> Iterator[None]:
+    """Trace the graphs of the model that all of these tests import once: that takes most of an import."""
+    source = open_source(str(_made("BertForSequenceClassification")))
+    graphs = SequenceClassifierImporter(source, ImportOptions()).graphs()
+
+    def traced(importer: SequenceClassifierImporter) -> Mapping[str, ImportedGraph]:
+        return copy.deepcopy(graphs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SequenceClassifierImporter, "graphs", traced)
+        yield
 
 
 @pytest.fixture(scope="module")

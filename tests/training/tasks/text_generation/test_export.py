@@ -59,7 +59,7 @@ def test_int8_writes_nearly_the_same_whatever_stands_beside(notes_dir: Path, tmp
     content = {
         **NOTES_RECIPE,
         # Wide enough for matrices that are quantized at all.
-        "network": {**NOTES_RECIPE["network"], "hidden_size": 64, "inner_size": 128, "vocab_size": 200},
+        "network": {**NOTES_RECIPE["network"], "hidden_size": 64, "inner_size": 128, "vocab_size": 200, "layers": 1},
         "loop": {**NOTES_RECIPE["loop"], "learning_rate": 3e-3},
         "export": {"quantization": "int8", "torchscript": False},
     }
@@ -86,6 +86,7 @@ def test_the_smallest_limits_are_exported(notes_dir: Path, tmp_path: Path) -> No
     content = {
         **NOTES_RECIPE,
         "data": {**NOTES_RECIPE["data"], "max_tokens": 8, "max_output_tokens": 4},
+        "network": {**NOTES_RECIPE["network"], "layers": 1},
         "loop": {**NOTES_RECIPE["loop"], "epochs": 1},
         "export": {"torchscript": False},
     }
