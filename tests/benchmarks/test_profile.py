@@ -24,7 +24,7 @@ def test_the_parts_of_a_decoding_add_up(random_bundle: Path, capsys: pytest.Capt
         "Python",
         "waiting",
     ]
-    assert [row[1] for row in parts[:4]] == ["1", "1", "26", "26"], "2 x 8 + 10 tokens"
+    assert [row[1] for row in parts[:4]] == ["1", "1", "18", "18"], "8 + 10 tokens"
     shares = [float(row[-1].rstrip("%")) for row in parts]
     assert min(shares) >= 0
     assert sum(shares) == pytest.approx(100, abs=1)

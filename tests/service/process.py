@@ -63,3 +63,13 @@ class Process:
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
         return self.process.wait(30)
+
+
+def workers(process):
+    """Return the ids of the processes that serve, of `softserve serve --workers`."""
+    found = set()
+    for pid in Path(f"/proc/{process.process.pid}/task/{process.process.pid}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError):  # ended since it was listed
+            if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.add(int(pid))
+    return found

@@ -16,17 +16,7 @@ import pytest
 
 from service.multiprocess import Supervisor, send_heartbeat
 from service.settings import Settings
-from tests.service.process import Process
-
-
-def workers(process):
-    """Ids of the processes that serve."""
-    found = set()
-    for pid in Path(f"/proc/{process.process.pid}/task/{process.process.pid}/children").read_text().split():
-        with contextlib.suppress(FileNotFoundError):  # ended since it was listed
-            if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.add(int(pid))
-    return found
+from tests.service.process import Process, workers
 
 
 def count_of(process, name):
