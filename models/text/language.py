@@ -25,7 +25,7 @@ _CERTAIN = 0.5
 
 _BLOCK = 32
 """Entries of a block of `_SharedBlocks`."""
-_ODD = 0x9E3779B97F4A7C15
+_HASH_MULTIPLIER = 0x9E3779B97F4A7C15
 """Powers of it are the weights of a block's entries in its hash."""
 
 
@@ -40,9 +40,11 @@ class _SharedBlocks:
     def __init__(self, values: Sequence[int]) -> None:
         """Raises `ValueError` where different blocks have the same hash."""
         blocks = np.asarray(values).reshape(-1, _BLOCK)
-        hashes = blocks @ np.uint64(_ODD) ** np.arange(_BLOCK, dtype=np.uint64)  # modulo 2^64; a sort takes far longer
+        hashes = np.zeros(len(blocks), np.uint64)  # to sort the blocks themselves takes far longer
+        for column in blocks.T:
+            hashes = hashes * np.uint64(_HASH_MULTIPLIER) + column  # modulo 2^64
         _, first, number = np.unique(hashes, return_index=True, return_inverse=True)
-        if not np.array_equal(blocks[first][number], blocks):
+        if not all(np.array_equal(column[first][number], column) for column in blocks.T):
             raise ValueError("different blocks have the same hash")
         self._starts = array("I", (_BLOCK * number).astype(np.uint32).tobytes())
         self._blocks = array(blocks.dtype.char, blocks[first].tobytes())

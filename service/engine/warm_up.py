@@ -22,9 +22,9 @@ _REPETITIONS, _ENOUGH = 3, 0.01
 def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -> Mapping[str, Sequence[Sample]]:
     """Test a model, compute its operations for several batch sizes and lengths, and return how long each batch took.
 
-    Batches are computed alone, which is timed; where requests will be computed concurrently, so is a long one of each
-    operation. Of continuous decoding each sample is a step: so many sequences, of which the longest has so many tokens.
-    Raises any error of the model.
+    Batches are computed alone, which is timed. Where requests will be computed concurrently, a single long query of
+    each operation is too, so that sessions for it have run. Of continuous decoding each sample is a step: so many
+    sequences, of which the longest has so many tokens. Raises any error of the model.
     """
     model.self_test()
     concurrent = 2 if (model.backend.parallel if model.continuous else parallel_batches) > 1 else 0

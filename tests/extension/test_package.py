@@ -118,7 +118,7 @@ def bundles(installed: dict[str, str], data_dir: Path, tmp_path_factory: pytest.
 
 @pytest.fixture(scope="module")
 def server(installed: dict[str, str], bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server of the bundle; kernels are not importable in it, for a bundle needs none."""
+    """The address of a server of the bundle, without the module of the kernel that it was trained with."""
     without = {**installed, "PYTHONPATH": installed["PYTHONPATH"]}
     site = Path(installed["PYTHONPATH"].split(os.pathsep)[0])
     (site / "softserve_embedding" / "kernels.py").unlink()

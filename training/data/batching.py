@@ -207,8 +207,9 @@ class StreamBatches:
 
     def __init__(self, sentences: Sentences, *, end_id: int, num_streams: int, steps: int) -> None:
         """Raises `ValueError` where there are fewer tokens than two a stream."""
-        # The text begins after a sentence's end: a stream's inputs are its targets and the token before them.
-        self._tokens = MappedTokens(itertools.chain([[end_id]], ([*sentence, end_id] for sentence in sentences))).tokens
+        # Inputs are the targets shifted by one; the text starts after a sentence's end.
+        ended = (np.append(np.asarray(sentence, np.int32), np.int32(end_id)) for sentence in sentences)
+        self._tokens = MappedTokens(itertools.chain([[end_id]], ended)).tokens
         count = len(self._tokens) - 1
         self._length = -(-count // num_streams)
         if self._length < 2:

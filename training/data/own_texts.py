@@ -40,7 +40,7 @@ def read_lines(
 def iterate_lines(
     files: SplitFiles, split: str, data_dir: Path, context: Literal["sentence", "stream"] = "sentence"
 ) -> Iterable[str]:
-    """Return the lines of `read_lines`; those of a file of its own in UTF-8 are not held in memory.
+    """Return the lines of `read_lines`, one by one where the split has a file of its own in UTF-8 that is not CSV.
 
     Raises the errors of `read_lines`, some of them while the lines are read.
     """

@@ -29,7 +29,7 @@ def read_records(
     if not is_csv(path):
         return read_rows(path, lambda line: parse(line.split("\t")), encoding)
     text = "\n".join(read_rows(path, str, encoding))
-    found = list(_parsed(path, read_csv(path, text, names, {} if files is None else files.columns), parse))
+    found = _parsed(path, read_csv(path, text, names, {} if files is None else files.columns), parse)
     if not found:
         raise ValueError(f"{path} has a header only")
     return found
@@ -41,11 +41,14 @@ def read_rows(path: Path, parse: Callable[[str], RecordT], encoding: str = "utf-
     Raises `ValueError` naming the lines for which `parse` raises it, `FileNotFoundError` where there is no file.
     """
     lines = enumerate(_content(path, encoding).split(b"\n"), 1)
-    return list(_parsed(path, lines, lambda line: parse(_decoded(line))))
+    return _parsed(path, lines, lambda line: parse(_decoded(line)))
 
 
 def can_be_iterated(path: Path, encoding: str) -> bool:
-    """Return whether `iterate_rows` can read a file: one in UTF-8 that is not CSV."""
+    """Return whether `iterate_rows` can read a file: one that exists, is in UTF-8 and is not CSV.
+
+    A byte order mark of UTF-16 counts more than the encoding that is given.
+    """
     if is_csv(path) or codecs.lookup(encoding).name != "utf-8" or not path.is_file():
         return False
     with path.open("rb") as file:
@@ -55,26 +58,31 @@ def can_be_iterated(path: Path, encoding: str) -> bool:
 def iterate_rows(path: Path, parse: Callable[[str], RecordT]) -> Iterator[RecordT]:
     """Yield the parsed lines of a file without holding it in memory, without a byte order mark.
 
-    Raises `ValueError` at the end, naming the lines for which `parse` raises it.
+    Raises `ValueError` naming the first line for which `parse` raises it.
     """
     with path.open("rb") as file:
         if file.read(3) != codecs.BOM_UTF8:
             file.seek(0)
-        yield from _parsed(path, enumerate(file, 1), lambda line: parse(_decoded(line)))
+        for number, line in enumerate(file, 1):
+            try:
+                row = parse(_decoded(line))
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from error
+            yield row
 
 
-def _parsed(
-    path: Path, numbered: Iterable[tuple[int, ValueT]], parse: Callable[[ValueT], RecordT]
-) -> Iterator[RecordT]:
+def _parsed(path: Path, numbered: Iterable[tuple[int, ValueT]], parse: Callable[[ValueT], RecordT]) -> list[RecordT]:
+    rows: list[RecordT] = []
     wrong: list[str] = []
     for number, value in numbered:
         try:
-            yield parse(value)
+            rows.append(parse(value))
         except ValueError as error:
             wrong.append(f"line {number}: {error}")
     if wrong:
         more = f"; and {len(wrong) - _SHOWN} more lines" if len(wrong) > _SHOWN else ""
         raise ValueError(f"{path}, {'; '.join(wrong[:_SHOWN])}{more}")
+    return rows
 
 
 def _content(path: Path, encoding: str) -> bytes:

@@ -112,10 +112,13 @@ def read_encoder_tokenizer(path: Path) -> EncoderTokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises bare Exception
-        raise ValueError(f"{path.name} is not a tokenizer file: {error}") from error
+        raise ValueError(f"{path} is not a tokenizer file: {error}") from error
     spelled = ("[CLS]", EncoderTokenizer.unknown_word, EncoderTokenizer.end_word)
     as_bert = all(tokenizer.token_to_id(token) is not None for token in spelled)
-    return EncoderTokenizer(tokenizer, None if as_bert else framing_tokens(tokenizer))
+    try:
+        return EncoderTokenizer(tokenizer, None if as_bert else framing_tokens(tokenizer))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def framing_tokens(tokenizer: Tokenizer) -> SpecialTokens:

@@ -64,7 +64,7 @@ class _Bert(EncoderConfig):
 class _Roberta(_Bert):
     prefix: ClassVar[str] = "roberta."
 
-    model_type: Literal["roberta", "xlm-roberta", "camembert"]  # type: ignore[assignment]
+    model_type: Literal["roberta", "xlm-roberta"]  # type: ignore[assignment]
     pad_token_id: Annotated[int, Field(ge=0)] = 1
 
     @property
@@ -131,16 +131,20 @@ def load_text_encoder(directory: Path) -> TextEncoder:
 def _read_checkpoint(directory: Path) -> _Checkpoint:
     path = directory / CONFIG
     try:
-        return _CHECKPOINT.validate_python(json.loads(path.read_text(encoding="utf-8")))
+        checkpoint = _CHECKPOINT.validate_python(json.loads(path.read_text(encoding="utf-8")))
+        _sizes(checkpoint)
+        return checkpoint
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'sizes'}: {each['msg']}" for each in error.errors())
+        wrong = "; ".join(
+            f"{'.'.join(map(str, each['loc'])) or 'model_type'}: {each['msg']}" for each in error.errors()
+        )
         raise ValueError(f"{path} does not describe a text encoder that can be read: {wrong}") from error
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
 
 
 def _sizes(checkpoint: _Checkpoint) -> EncoderConfig:
-    found = checkpoint.model_dump(include=set(EncoderConfig.model_fields))
+    found = checkpoint.model_dump(include=set(EncoderConfig.model_fields) - {"attention_dropout"})
     return EncoderConfig(**found | {"positions": checkpoint.positions - checkpoint.first_position})
 
 

@@ -22,7 +22,7 @@ class EncoderSettings(Settings):
 
     pretrained: str | None = None
     """A name that `training.networks.pretrained` knows, or a directory in Hugging Face's layout of a BERT, RoBERTa,
-    XLM-RoBERTa, CamemBERT or DistilBERT model."""
+    XLM-RoBERTa or DistilBERT model."""
     vocab_size: PositiveInt = 8000
     """Word pieces, from scratch."""
     hidden_size: PositiveInt = 256

@@ -263,9 +263,13 @@ def test_queries_of_one_batch_may_want_different_numbers_of_words(model):
 
 def test_long_contexts_are_read_some_positions_at_a_time(model, monkeypatch):
     contexts = ["see you tomorrow and thank you very much", "we had", "a very good idea of the old man"]
-    expected = model.next_words(contexts, 3)
-    monkeypatch.setattr("models.tasks.language_model._READ_POSITIONS", 7)  # two of each of three
-    for found, other in zip(model.next_words(contexts, 3), expected, strict=True):
+    expected, run, shapes = model.next_words(contexts, 3), model.backend.run, []
+    monkeypatch.setattr("models.tasks.language_model._RUN_POSITIONS", 6)
+    monkeypatch.setattr("models.tasks.language_model._RUN_STEPS", 2)
+    monkeypatch.setattr(model.backend, "run", lambda *given: shapes.append(given[1]["tokens"].shape) or run(*given))
+    again = model.next_words(contexts, 3)
+    assert shapes == [(3, 2), (2, 3), (2, 3), (3, 1)]  # of 9, 3 and 9 tokens, the sentence end before them included
+    for found, other in zip(again, expected, strict=True):
         assert [each.word for each in found.words] == [each.word for each in other.words]
         np.testing.assert_allclose(found.prefix.hidden, other.prefix.hidden, atol=1e-5)
         np.testing.assert_allclose(found.prefix.cell, other.prefix.cell, atol=1e-5)

@@ -1,6 +1,8 @@
 """Tests of token files that are mapped into memory."""
 
+import errno
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ def test_texts_have_their_tokens() -> None:
     assert [list(each) for each in mapped] == [[3, 1], [], [70_000, 2, 5]]
     assert (len(mapped), list(mapped[-1]), list(map(list, mapped[1:]))) == (3, [70_000, 2, 5], [[], [70_000, 2, 5]])
     assert list(mapped.tokens) == [3, 1, 70_000, 2, 5]
+    assert mapped.counts(70_001).nonzero()[0].tolist() == [1, 2, 3, 5, 70_000]
     with pytest.raises(IndexError):
         mapped[3]
 
@@ -31,3 +34,14 @@ def test_they_are_on_disk_and_leave_nothing_there(tmp_path: Path, monkeypatch: p
     assert not mapped.tokens.flags.writeable
     assert list(tmp_path.iterdir()) == []
     assert int(mapped.tokens.sum()) == 100 * 499_500
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def texts() -> Iterator[list[int]]:
+        yield [1]
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match=f"tokens do not fit into {tmp_path}; TMPDIR names another directory"):
+        MappedTokens(texts())

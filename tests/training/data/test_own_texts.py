@@ -74,16 +74,17 @@ def test_wrong_files_are_explained(tmp_path: Path) -> None:
         read_lines(FILES, "eval", tmp_path)
 
 
-def test_files_that_are_iterated_have_the_same_errors(tmp_path: Path) -> None:
+def test_wrong_files_that_are_iterated_are_explained(tmp_path: Path) -> None:
     path, files = tmp_path / "text.txt", SplitFiles(train="text.txt", dev="text.txt", test="text.txt")
     with pytest.raises(FileNotFoundError, match=r"text\.txt is not a file"):
         iterate_lines(files, "train", tmp_path)
     path.write_bytes(b"good\n\ncaf\xe9\nmore\n")
     with pytest.raises(ValueError, match=re.escape(f"{path}, line 3: byte 4 is not UTF-8")):
         list(iterate_lines(files, "dev", tmp_path))
-    path.write_bytes(b"\n  \n \n")
-    with pytest.raises(ValueError, match=r"text\.txt has no text"):
-        list(iterate_lines(files, "train", tmp_path))
+    for content in (b"", b"\n  \n \n"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"text\.txt has no text"):
+            list(iterate_lines(files, "train", tmp_path))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])

@@ -34,9 +34,9 @@ LAYERS: Mapping[str, dict[str, Any]] = {
     "bounded": {"kernels": "rbf,wav", "sparse_k": 7},
     "biased": {"kernels": "lin", "bias": True},
     "low rank": {"kernels": "lin,pow", "untied": 2},
-    "full": {"kernels": "lin,log", "untied": "full"},
+    "full": {"kernels": "lin,log,mog", "untied": "full"},
     "sparse low rank": {"kernels": "lin,log", "untied": 2, "sparse_k": 7},
-    "sparse full": {"kernels": "pow,lin", "untied": "full", "sparse_k": 7},
+    "sparse full": {"kernels": "pow,hpb", "untied": "full", "sparse_k": 7},
 }
 SPARSE = [name for name, options in LAYERS.items() if options.get("sparse_k", V) < V]
 Run = Callable[[Tensor, Tensor], dict[str, tuple[np.ndarray, np.ndarray]]]

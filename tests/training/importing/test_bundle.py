@@ -29,6 +29,7 @@ def _traced_once(_made: Source) -> Iterator[None]:
     graphs = SequenceClassifierImporter(source, ImportOptions()).graphs()
 
     def traced(importer: SequenceClassifierImporter) -> Mapping[str, ImportedGraph]:
+        assert importer._architecture == "BertForSequenceClassification"
         return copy.deepcopy(graphs)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -24,8 +24,8 @@ def split_texts(data: DataSettings, split: str, data_dir: Path) -> list[str]:
 def iterate_texts(data: DataSettings, split: str, data_dir: Path) -> Iterator[str]:
     """Yield the texts of a split.
 
-    Held in memory are registered corpora, training files from which other splits are held out or that are not in
-    UTF-8, and the training texts where they are deduplicated.
+    Held in memory are registered corpora, CSV files, files in other encodings than UTF-8, training files from which
+    other splits are held out, and the training texts where they are deduplicated.
     """
     texts: Iterable[str]
     if data.files is not None:
@@ -42,7 +42,7 @@ def encoded_split(data: DataSettings, split: str, data_dir: Path, tokenizer: Wor
 
     def encoded() -> Iterator[list[int]]:
         texts = iterate_texts(data, split, data_dir)
-        while some := list(itertools.islice(texts, _ENCODED_AT_ONCE)):
-            yield from tokenizer.encode_batch(some)
+        while chunk := list(itertools.islice(texts, _ENCODED_AT_ONCE)):
+            yield from tokenizer.encode_batch(chunk)
 
     return MappedTokens(encoded())

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
 from training.tasks.evaluation import evaluate_batches
 from training.tasks.language_model.perplexity import Perplexity, covered_line, perplexity_line
-from training.tasks.language_model.reading import encoded_split, iterate_texts, split_texts
+from training.tasks.language_model.reading import encoded_split, iterate_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
 from training.tasks.registry import register
 from training.tasks.task import RunFiles, Task
@@ -67,7 +66,7 @@ class LanguageModelTask(Task[Batch]):
         texts = iterate_texts(data, "train", data_dir)
         tokenizer = build_word_tokenizer(texts, style=data.style, lowercase=data.lowercase, min_count=data.min_count)
         for split in ("dev", "test") if data.files is not None else ():
-            longest = max(map(len, tokenizer.encode_batch(split_texts(data, split, data_dir))))
+            longest = max(map(len, encoded_split(data, split, data_dir, tokenizer)))
             if longest > recipe.export.max_tokens:
                 raise ValueError(
                     f"export.max_tokens: a line of {data.dataset(split)} ({split}) has {longest} tokens, the exported "
@@ -90,7 +89,7 @@ class LanguageModelTask(Task[Batch]):
             return
         sentences = encoded_split(self.recipe.data, "train", self.data_dir, self.tokenizer)
         counts = torch.ones(bias.shape, dtype=torch.float64)  # so that a word without any keeps a finite logarithm
-        counts += torch.from_numpy(np.bincount(sentences.tokens, minlength=len(counts)))
+        counts += torch.from_numpy(sentences.counts(len(counts)))
         counts[self.tokenizer.end_id] += len(sentences)
         with torch.no_grad():
             bias.copy_((counts / counts.sum()).log())

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from training.data.tokenization import build_word_tokenizer
-from training.tasks.language_model.reading import encoded_split, iterate_texts, split_texts
-from training.tasks.language_model.settings import DataSettings
+from training.tasks.language_model.reading import encoded_split, split_texts
+from training.tasks.language_model.settings import DataSettings, LanguageModelRecipe
+from training.tasks.language_model.task import LanguageModelTask
 
 
 def test_a_file_is_larger_than_the_memory_that_reading_it_takes(
@@ -17,11 +17,21 @@ def test_a_file_is_larger_than_the_memory_that_reading_it_takes(
     path = tmp_path / "train.txt"
     path.write_text("".join(f"{number} is the number of this line of many\n" * 10 for number in range(5000)))
     files = {"train": "train.txt", "dev": "train.txt", "test": "train.txt"}
-    data = DataSettings.model_validate({"files": files})
+    recipe = LanguageModelRecipe.model_validate(
+        {"name": "large", "task": "language-model", "data": {"files": files, "min_count": 11}}
+    )
     tracemalloc.start()
-    tokenizer = build_word_tokenizer(iterate_texts(data, "train", tmp_path), min_count=11)
-    tokens = encoded_split(data, "train", tmp_path, tokenizer)
+    tokenizer = LanguageModelTask.build_tokenizer(recipe, tmp_path)
+    tokens = encoded_split(recipe.data, "train", tmp_path, tokenizer)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < path.stat().st_size / 2
-    assert list(tokens[-1]) == tokenizer.encode(split_texts(data, "train", tmp_path)[-1])
+    assert list(tokens[-1]) == tokenizer.encode(split_texts(recipe.data, "train", tmp_path)[-1])
+
+
+def test_a_wrong_line_is_named_whatever_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_bytes(b"good\ncaf\xe9\nbetter\nbest\n")
+    files = {"train": "train.txt", "dev": "train.txt", "test": "train.txt"}
+    data = DataSettings.model_validate({"files": files, "limit": 2})
+    with pytest.raises(ValueError, match=r"train\.txt, line 2: byte 4 is not UTF-8"):
+        split_texts(data, "train", tmp_path)
