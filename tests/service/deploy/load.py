@@ -2,8 +2,8 @@
 
     python load.py URL REQUESTS CONNECTIONS
 
-The request of number n has the text n of a list whose classes the first requests of the run say; `-` as REQUESTS
-sends until standard input ends.
+The request of number n has the text n of a list whose classes the first requests of the run say. `-` as REQUESTS sends
+until standard input ends, with a pause before each, so that the load leaves processor time to what is tested.
 """
 
 import http.client
@@ -11,9 +11,11 @@ import itertools
 import json
 import sys
 import threading
+import time
 import urllib.parse
 from collections import Counter
 
+PAUSE = 0.2  # seconds
 TEXTS = (
     """
 book a table for two tomorrow|what is the weather like in rome|play some music|how do you say hello in french
@@ -54,6 +56,8 @@ def main():
                 number = next(numbers, None)
             if number is None:
                 return
+            if requests == "-":
+                time.sleep(PAUSE)
             try:
                 status, label = ask(connection, url.path, number)
             except (OSError, http.client.HTTPException) as error:
