@@ -37,11 +37,11 @@ test: .venv/.test  ## Run all tests but the slow ones, with one more process tha
 test-slow: .venv/.test  ## Run the slow tests.
 	@$(IN_PARALLEL) -m 'slow and not containers' $(ALONE:%=--ignore %)
 
-test-all: .venv/.test  ## Run `test` and `test-slow` at once, which saves preparing for each.
-	@$(IN_PARALLEL) -m 'not containers' $(ALONE:%=--ignore %)
+test-all: .venv/.test  ## Run `test` and `test-slow` at once; with WITHOUT=benchmarks, those of benchmark programs not.
+	@$(IN_PARALLEL) -m 'not containers$(WITHOUT:%= and not %)' $(ALONE:%=--ignore %)
 
 test-alone: .venv/.test  ## Run the tests of delays of a server; one processor must be free for other work.
-	$(BIN)/pytest $(ALONE)
+	$(BIN)/pytest $(ALONE) $(WITHOUT:%=-m 'not %')
 
 # kserve and tritonclient.grpc define the same protocol buffers, and exclude each other in a process.
 test-clients: .venv/.test .venv-clients/.test  ## Run the tests of clients that need an environment of their own.

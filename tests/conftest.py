@@ -109,12 +109,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before marks select tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark slow files, and begin with the longest, so that no process runs one alone in the end."""
+    """Mark slow files and those of benchmarks; begin with the longest, so that no process runs one alone in the end."""
     slow = {str(_TESTS / file): place for place, file in enumerate(_SLOW)}
     items.sort(key=lambda item: slow.get(str(item.path), len(slow)))
     for item in items:
         if str(item.path) in slow:
             item.add_marker(pytest.mark.slow)
+        if item.path.is_relative_to(_TESTS / "benchmarks"):
+            item.add_marker(pytest.mark.benchmarks)
 
 
 def pytest_collection_finish() -> None:

@@ -13,9 +13,9 @@ from training.tasks.language_model.task import LanguageModelTask
 def test_a_file_is_larger_than_the_memory_that_reading_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.tasks.language_model.reading._ENCODED_AT_ONCE", 50)
+    monkeypatch.setattr("training.tasks.language_model.reading._ENCODED_AT_ONCE", 20)
     path = tmp_path / "train.txt"
-    path.write_text("".join(f"{number} is the number of this line of many\n" * 10 for number in range(5000)))
+    path.write_text("".join(f"{number} is the number of this line of many\n" * 10 for number in range(1000)))
     files = {"train": "train.txt", "dev": "train.txt", "test": "train.txt"}
     recipe = LanguageModelRecipe.model_validate(
         {"name": "large", "task": "language-model", "data": {"files": files, "min_count": 11}}
