@@ -47,4 +47,5 @@ def deploy(head: Machine, config: Path) -> None:
 
 def _environment() -> Mapping[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SOFTSERVE_", "RAY_"))}
-    return {**kept, **environment(), "RAY_AUTH_TOKEN": _TOKEN, "PYTHONPATH": str(ROOT)}
+    priority = {"RAY_worker_niceness": "0"}  # with Ray's 15, other tests leave its processes too little time to start
+    return {**kept, **environment(), **priority, "RAY_AUTH_TOKEN": _TOKEN, "PYTHONPATH": str(ROOT)}
