@@ -70,9 +70,16 @@ class Sent:
     """The result of the load, once it has ended."""
 
 
+def answers(node):
+    """Return whether the proxy of a node answers, which starts after the replicas are ready."""
+    command = ["curl", "-sS", "--fail", "--output", "/dev/null", f"http://{node.address}:8000/v1/models"]
+    return subprocess.run(node.command(*command), capture_output=True, check=False).returncode == 0
+
+
 @contextlib.contextmanager
 def load(node, requests=REQUESTS):
     """Send requests to a node from there while the block runs, at least so many where a number is given."""
+    wait_until(lambda: answers(node))
     command = node.command(sys.executable, LOAD, url(node), requests, CONNECTIONS)
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert "expected" in process.stdout.readline()
