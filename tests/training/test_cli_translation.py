@@ -43,9 +43,10 @@ def test_a_translator_is_trained_and_evaluated(
 def test_a_bundle_is_evaluated(pairs_corpus: Corpus, pairs_export: Exported, tiny_data_dir: Path) -> None:
     found = run_cli("evaluate", pairs_export.path, "--data-dir", tiny_data_dir)
     assert found.code == 0
-    for quality in pairs_export.manifest.quality:
-        if quality.split == "test":
-            assert f"test: beam 5, {quality.metric} {quality.value:.2f}" in found.output
+    measured = [quality for quality in pairs_export.manifest.quality if quality.split == "test"]
+    assert measured
+    for quality in measured:
+        assert f"test: beam 5, {quality.metric} {quality.value:.2f}" in found.output
 
 
 @pytest.mark.parametrize(

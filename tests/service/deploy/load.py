@@ -3,7 +3,7 @@
     python load.py URL REQUESTS CONNECTIONS
 
 The request of number n has the text n of a list whose classes the first requests of the run say. `-` as REQUESTS sends
-until standard input ends, with a pause before each, so that the load leaves processor time to what is tested.
+until standard input ends, with a pause before each, so that the load leaves processor time to the service.
 """
 
 import http.client

@@ -23,6 +23,8 @@ from training.trained import load_trained, start_run
 
 CPU = torch.device("cpu")
 LAYERS: list[dict[str, Any]] = [
+    {"kernels": "lin", "label_smoothing": 0.05},
+    {"kernels": "ssg"},
     {"kernels": "mog"},
     {"kernels": "lin, pow"},
     {"kernels": "lin", "sparse_k": 10},
