@@ -37,7 +37,7 @@ class TaskExport(abc.ABC):
     quantization: ClassVar[str | None]
     """The method of `quantize`, as the manifest names it; None where there is none."""
     point: ClassVar[float] = 1.0
-    """What is called a point of the first metric: 0.01 of a fraction."""
+    """Size of a point of the first metric: 0.01 for a fraction."""
     graphs: Mapping[str, ExportGraph]
 
     @abc.abstractmethod
