@@ -215,6 +215,7 @@ class BoundedProtocol(TimedProtocol):
 
     def _refuse(self, status: int, detail: str, headers: dict[str, str] | None = None) -> None:
         """Answer the request that is being received with a problem, and close the connection."""
+        self._answer_transport.flush()
         self._discarding = True
         in_body = self._in_body
         if in_body and self.cycle is not self._running:

@@ -19,16 +19,40 @@ _LINGER = 2.0
 without that the system would reset the connection, and clients that are still sending would not see the answer."""
 
 
-class _AnswerTransport:
-    """The transport, as a request's cycle sees it: one that closes without cutting off clients that are still sending.
+_JOINED = 64 << 10
+"""Bytes up to which what is written is copied behind the headers."""
 
-    A cycle closes it as soon as its answer is written.
+
+class _AnswerTransport:
+    """The transport, as a request's cycle sees it.
+
+    It sends the headers of an answer with its body, which uvicorn writes one after the other: a process that ends in
+    between would leave half an answer, which proxies cannot ask another instance for. It closes without cutting off
+    clients that are still sending, for a cycle closes it as soon as its answer is written.
     """
 
-    __slots__ = ("_protocol", "_transport", "write")
+    __slots__ = ("_held", "_protocol", "_transport")
 
     def __init__(self, protocol: "TimedProtocol", transport: asyncio.Transport) -> None:
-        self._protocol, self._transport, self.write = protocol, transport, transport.write
+        self._protocol, self._transport, self._held = protocol, transport, b""
+
+    def write(self, data: bytes) -> None:
+        """Send the data with the next write, or in the next turn of the event loop."""
+        if not self._held:
+            self._held = data
+            self._protocol.loop.call_soon(self.flush)
+        elif len(data) <= _JOINED:
+            held, self._held = self._held, b""
+            self._transport.write(held + data)
+        else:
+            self.flush()
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send what waits for more."""
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held)
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
@@ -68,6 +92,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._discarding = True
 
     def shutdown(self) -> None:
+        self._answer_transport.flush()
         if self._lingering:
             self.transport.close()
         else:
@@ -75,6 +100,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     def evict(self) -> None:
         """Close an idle connection to make room for a new one."""
+        self._answer_transport.flush()
         if self._in_head:
             self._refuse(408, "the connection was closed for a new one before the headers were complete")
         else:
@@ -112,12 +138,14 @@ class TimedProtocol(HttpToolsProtocol):
 
     def close_after_answer(self) -> None:
         """Close the connection once the answer is sent, and the client has had time to read it."""
+        self._answer_transport.flush()
         if self._in_head or self._in_body or self._discarding:
             self._linger()
         else:
             self.transport.close()
 
     def _linger(self) -> None:
+        self._answer_transport.flush()
         self._discarding = True
         self._head_deadline = NEVER
         self._unset_keepalive_if_required()

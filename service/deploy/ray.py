@@ -8,6 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Annotated, Any
 
+from prometheus_client import Metric
 from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.serve import Application
@@ -15,8 +16,11 @@ from ray.serve.config import AutoscalingContext
 
 from models import ModelStore
 from service.app import create_app
+from service.deploy.replica_metrics import text_of_all_replicas
 from service.engine.registry import Registry
+from service.exposition import Exposition
 from service.memory import limit_heap
+from service.metrics import Metrics
 from service.settings import Settings
 
 __all__ = ["Arguments", "Replica", "ScaleOnWait", "application"]
@@ -127,19 +131,26 @@ class Replica:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
         self._registry: Registry | None = None
+        self._metrics: Metrics | None = None
         self._counted = 0, 0
 
     def __serve_build_asgi_app__(self) -> _ASGI:
         """Create the application; Ray starts it, which loads the models, before it sends requests."""
         limit_heap()
         app = create_app(_checked(self._settings), load_first=True)
-        self._registry = app.state.registry
+        self._registry, self._metrics = app.state.registry, app.state.metrics
+        app.state.exposition = Exposition(lambda: text_of_all_replicas(self.collect_metrics.__name__))
         return at_root(app)
 
     def check_health(self) -> None:
         """Raise an error where a model answers nothing any more, after which Ray replaces the replica."""
         if self._registry is not None and (failed := self._registry.failed_engines):
             raise RuntimeError(f"the engine of {', '.join(failed)} has failed")
+
+    async def collect_metrics(self) -> tuple[str, list[Metric]]:
+        """Return the name of this replica and its metrics; the replica that answers a scrape calls it on all."""
+        families = [] if self._metrics is None else list(self._metrics.registry.collect())
+        return serve.get_replica_context().replica_tag, families
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Return the expected wait, and the share of texts that were refused since the last call, for `ScaleOnWait`."""

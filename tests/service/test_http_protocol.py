@@ -3,6 +3,7 @@
 import contextlib
 import re
 import socket
+import struct
 import threading
 import time
 
@@ -157,7 +158,19 @@ def test_a_request_for_an_upgrade_without_a_body_is_answered(served):
     assert answers(everything(connection)) == [(200, "/echo 0"), (200, "/echo 0")]
 
 
-# ---- clients that do not read ----
+# ---- answers ----
+
+
+def test_an_answer_is_sent_with_its_headers(served):
+    """In one segment: a process that is killed must not leave half an answer, which proxies cannot ask for again."""
+    server = served()
+    connection = server.connect()
+    for count in (1, 2):
+        connection.sendall(get())
+        assert answer(connection) == "/echo 0"
+        information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
+        segments_received = struct.unpack_from("I", information, 152)[0]  # tcpi_data_segs_in of linux/tcp.h
+        assert segments_received == count
 
 
 # ---- pipelines ----

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from models.store import BUNDLED
 from tests.fixtures.machines import Network, lacking
@@ -100,6 +101,18 @@ def versions(node):
     return {model["version"] for model in json.loads(output)["models"]}
 
 
+def classified(node):
+    """Return how many classifications each replica has answered."""
+    text = run(node, "curl", "-sS", "--fail", f"http://{node.address}:8000/metrics")
+    answered = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == "softserve_requests_total" and sample.labels["endpoint"] == "/v1/classify":
+                replica = sample.labels["replica"]
+                answered[replica] = answered.get(replica, 0) + sample.value
+    return answered
+
+
 def test_both_nodes_answer(nodes, config):
     head, other = nodes
     deploy(head, config(2))
@@ -108,6 +121,8 @@ def test_both_nodes_answer(nodes, config):
             pass
         assert_nothing_lost(sent)
         assert sent.answered == 100
+        assert len(classified(node)) == 2, "one series for each replica, at any node"
+    assert sum(classified(head).values()) >= 200
 
 
 def test_no_answer_is_lost_while_replicas_are_added_and_removed(nodes, config):
