@@ -17,7 +17,6 @@ from training.continuing import edited_fields
 from training.data.corpora import CORPORA, download
 from training.data.corpus import Corpus
 from training.data.image_corpora import IMAGE_CORPORA
-from training.export.bundle import add_device_graphs, export_run
 from training.export.verify import ExportError
 from training.importing.command import import_model
 from training.interruption import Interrupted
@@ -142,6 +141,8 @@ def export(
         threads: Threads that compute on the CPU, by default one for each core.
         overrides: Field of the recipe's section export and its value, such as export.version=2; can be repeated.
     """
+    from training.export.bundle import export_run  # with the compilers of ONNX, which take a second to import
+
     use_threads(threads)
     references = dict(map(_reference, reference))
     run = RunDirectory(run_directory)
@@ -165,6 +166,8 @@ def device_graphs(bundle: Annotated[Path, tyro.conf.Positional], float16: bool =
         bundle: A bundle directory.
         float16: Multiply matrices in float16; measure the result with `evaluate --graphs cuda`.
     """
+    from training.export.bundle import add_device_graphs
+
     files = add_device_graphs(bundle, float16=float16)
     console.print(f"wrote {', '.join(files)}" if files else "GPUs run the graphs as they are")
     return 0

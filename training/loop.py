@@ -9,11 +9,10 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.tensorboard import SummaryWriter
 
 from training import checkpoint
 from training.checkpoint import Evaluation, Progress, RunDirectory
@@ -26,6 +25,9 @@ from training.progress import RunProgress
 from training.recipe import LoopSettings
 from training.snapshots import Snapshots
 from training.tasks.task import Task
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 __all__ = ["Trainer"]
 
@@ -43,7 +45,7 @@ class _Session:
     on_evaluation: Callable[[Evaluation], None] | None
     signals: SignalHold
     shown: RunProgress
-    board: SummaryWriter | None
+    board: "SummaryWriter | None"
     """The writer of TensorBoard events; only the first process has one."""
 
 
@@ -150,10 +152,12 @@ class Trainer:
             shown.limit(self.settings.max_steps - self.progress.step)
         return shown
 
-    def _board(self) -> contextlib.AbstractContextManager[SummaryWriter | None]:
+    def _board(self) -> "contextlib.AbstractContextManager[SummaryWriter | None]":
         """Return the writer of TensorBoard events; only the first process has one."""
         if not self.group.is_first:
             return contextlib.nullcontext()
+        from torch.utils.tensorboard import SummaryWriter
+
         return contextlib.closing(SummaryWriter(str(self.run.path), purge_step=self.progress.step))
 
     def _train_epoch(self, session: _Session) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import precision_recall_fscore_support
 
 from training.analysis.tables import Rows
 
@@ -42,6 +41,8 @@ def class_rows(
     probabilities: NDArray[np.float64], labels: Sequence[Sequence[int]], names: Sequence[str], count: int
 ) -> Rows:
     """Return precision, recall and F1 of the classes with the lowest F1, by the most probable class: `[N, C]`, N, C."""
+    from sklearn.metrics import precision_recall_fscore_support  # with scipy, which takes seconds
+
     predicted = probabilities.argmax(1).tolist()
     truth, guess = (np.zeros((len(labels), len(names)), bool) for _ in range(2))
     for row, own in enumerate(labels):

@@ -7,9 +7,7 @@ import tyro
 from pydantic import ValidationError
 from rich.console import Console
 
-from training.importing.bundle import BundleSettings, write_bundle
 from training.importing.errors import ImportRefused, described
-from training.importing.importer import ImportOptions, chosen_importer
 from training.importing.samples import read_samples
 from training.importing.source import SourceDirectory, open_source
 
@@ -51,6 +49,10 @@ def import_model(
         languages: Source and target language of a translation model, such as de-en.
         force: Replace a bundle of the same version.
     """
+    # With the compilers of ONNX, which take a second.
+    from training.importing.bundle import BundleSettings, write_bundle
+    from training.importing.importer import ImportOptions, chosen_importer
+
     opened, samples = open_source(source), read_samples(texts)
     console.print(f"reading {opened.name}", highlight=False, soft_wrap=True)
     try:

@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import sacrebleu
-from nltk.stem.porter import PorterStemmer
-from rouge_score.rouge_scorer import RougeScorer
-from rouge_score.tokenizers import Tokenizer
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
@@ -34,6 +31,8 @@ def measured(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> dic
     """
     if not outputs:
         raise ValueError("outputs: there is none")
+    from rouge_score.rouge_scorer import RougeScorer  # it imports NLTK, which takes seconds
+
     scorer = RougeScorer(list(_ROUGE.values()), tokenizer=_Stems())
     scores = [scorer.score_multi(list(right), output) for output, right in zip(outputs, references, strict=True)]
     results = {name: 100 * statistics.fmean(each[key].fmeasure for each in scores) for name, key in _ROUGE.items()}
@@ -53,10 +52,12 @@ def _words(text: str) -> list[str]:
     return [word for word, _ in _pre_tokenizer.pre_tokenize_str(_normalizer.normalize_str(text))]
 
 
-class _Stems(Tokenizer):  # type: ignore[misc]
+class _Stems:
     """The stems that ROUGE counts."""
 
     def __init__(self) -> None:
+        from nltk.stem.porter import PorterStemmer
+
         self._stemmer = PorterStemmer()
 
     def tokenize(self, text: str) -> list[str]:
