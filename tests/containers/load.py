@@ -21,6 +21,10 @@ _REQUESTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+_PAUSE = 0.03
+"""Seconds before each request, in which the machine computes for others."""
+
+
 @dataclass
 class Load:
     """Clients that ask, each request over a connection of its own, until the block ends."""
@@ -50,6 +54,7 @@ class Load:
         while not self._over.is_set():
             path, body = _REQUESTS[number % len(_REQUESTS)]
             number += 1
+            time.sleep(_PAUSE)
             started = time.monotonic()
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
             try:
