@@ -128,7 +128,9 @@ def test_commands_of_training_start_without_libraries_that_take_seconds_to_impor
             waiting |= set(modules_imported(source_of(name), later=False)) - seen
     libraries = {name.partition(".")[0] for name in seen} | {name for name in seen if name.startswith("torch.utils")}
     assert {"torch", "pydantic"} < libraries
-    assert not {"nltk", "onnx_ir", "onnxscript", "rouge_score", "scipy", "sklearn", "torch.utils.tensorboard"} & libraries
+    assert (
+        not {"nltk", "onnx_ir", "onnxscript", "rouge_score", "scipy", "sklearn", "torch.utils.tensorboard"} & libraries
+    )
 
 
 def test_no_modules_import_each_other_in_a_circle():

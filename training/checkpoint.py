@@ -68,8 +68,9 @@ class Progress:
 
     @property
     def best(self) -> Evaluation | None:
+        """The evaluation with the best metric; of equal ones the last, which was trained longer."""
         sign = -1 if self.maximize else 1
-        return min(self.history, key=lambda evaluation: sign * evaluation.metric, default=None)
+        return min(reversed(self.history), key=lambda evaluation: sign * evaluation.metric, default=None)
 
     @property
     def evaluated(self) -> bool:
@@ -82,8 +83,10 @@ class Progress:
         seconds = self.seconds - (self.history[-1].seconds if self.history else 0.0)
         return self.loss_count / seconds if seconds > 0 else 0.0
 
-    def evaluations_since_best(self) -> int:
-        return 0 if self.best is None else len(self.history) - 1 - self.history.index(self.best)
+    def evaluations_since_improvement(self) -> int:
+        """Return the number of evaluations since one had a better metric than all before it."""
+        metrics = [evaluation.metric for evaluation in self.history]
+        return 0 if self.best is None else len(metrics) - 1 - metrics.index(self.best.metric)
 
 
 class RunDirectory:

@@ -129,7 +129,7 @@ class Trainer:
             return f", and {progress.step} of {most} steps; --restart trains with another loop.max_steps"
         if progress.epoch >= self.settings.epochs:
             return "; a higher loop.epochs continues"
-        without = progress.evaluations_since_best()
+        without = progress.evaluations_since_improvement()
         if without >= self.settings.patience:
             return f", the last {without} without improvement; a higher loop.patience continues"
         return ""

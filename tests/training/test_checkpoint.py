@@ -98,22 +98,22 @@ def test_history_is_written_for_people_and_export(tmp_path: Path) -> None:
 # ---- progress ---------------------------------------------------------------------------------------------
 
 
-def test_best_is_the_lowest_metric_and_the_first_of_equals() -> None:
-    progress = Progress(history=[_evaluation(i, metric) for i, metric in enumerate([5.0, 4.0, 6.0, 4.0], 1)])
-    assert progress.best is progress.history[1]
-    assert progress.evaluations_since_best() == 2
+def test_best_is_the_lowest_metric_and_the_last_of_equals() -> None:
+    progress = Progress(history=[_evaluation(i, metric) for i, metric in enumerate([5.0, 4.0, 6.0, 4.0, 5.0], 1)])
+    assert progress.best is progress.history[3]
+    assert progress.evaluations_since_improvement() == 3, "an equal metric is no improvement"
 
 
 def test_before_the_first_evaluation_nothing_is_best() -> None:
     assert Progress().best is None
-    assert Progress().evaluations_since_best() == 0
+    assert Progress().evaluations_since_improvement() == 0
 
 
 def test_best_is_the_highest_metric_where_more_is_better() -> None:
     history = [_evaluation(i, metric) for i, metric in enumerate([5.0, 7.0, 6.0, 7.0, 1.0], 1)]
     progress = Progress(maximize=True, history=history)
-    assert progress.best is progress.history[1]
-    assert progress.evaluations_since_best() == 3
+    assert progress.best is progress.history[3]
+    assert progress.evaluations_since_improvement() == 3
 
 
 # ---- git --------------------------------------------------------------------------------------------------

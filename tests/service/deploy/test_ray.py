@@ -7,8 +7,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from service.deploy.ray import Arguments, Replica, ScaleOnWait, application, at_root
-from service.deploy.replica_metrics import merged
-from service.metrics import Metrics
 from service.settings import Settings
 
 
@@ -66,20 +64,6 @@ def test_a_replica_answers_at_its_path_and_reports_its_load():
         with pytest.raises(RuntimeError, match="intents"):
             replica.check_health()
         served.batcher.failure = None
-
-
-def test_metrics_of_replicas_have_their_names():
-    found = {}
-    for name, count in (("a", 1), ("b", 2)):
-        metrics = Metrics()
-        metrics.requests.labels("intents", "/v1/classify", "200").inc(count)
-        found[name] = list(metrics.registry.collect())
-    text = merged(found).decode()
-    assert text.count("# TYPE softserve_requests_total counter") == 1
-    for name, count in (("a", 1), ("b", 2)):
-        labels = f'{{endpoint="/v1/classify",model="intents",replica="{name}",status="200"}}'
-        assert f"softserve_requests_total{labels} {count}.0\n" in text
-    assert 'softserve_event_loop_lag_seconds_bucket{le="+Inf",replica="b"} 0.0' in text
 
 
 def test_paths_begin_after_the_prefix_of_the_application():
