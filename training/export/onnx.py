@@ -67,7 +67,7 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
         {i: axes[axis] for i, axis in enumerate(tensor.shape) if isinstance(axis, str)}
         for tensor in graph.contract.inputs
     )
-    # The cache of shapes costs more than it saves where dimensions are symbolic: with it, tracing takes half as long again.
+    # torch's cache of shapes costs more than it saves where dimensions are symbolic.
     with quiet(), torch._dynamo.config.patch(fake_tensor_cache_enabled=False):
         program = torch.onnx.export(
             graph.module.eval(),
