@@ -50,7 +50,7 @@ test-clients: .venv/.test .venv-clients/.test  ## Run the tests of clients that 
 	$(CLIENTS_PYTEST) $(CLIENTS)/test_kserve*.py
 
 test-ray: .venv-ray/.test  ## Run the tests of Ray Serve; those of two nodes need root and network namespaces.
-	.venv-ray/bin/pytest -c $(RAY)/pytest.ini --rootdir $(RAY) --confcutdir $(RAY) $(RAY)
+	.venv-ray/bin/pytest -c $(RAY)/pytest.ini --rootdir $(RAY) --confcutdir $(RAY) $(RAY) $(WITHOUT:%=-m 'not %')
 
 test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail without one.
 	SOFTSERVE_REQUIRE_GPU=1 .venv-gpu/bin/pytest tests/models/test_devices.py tests/training/test_devices.py

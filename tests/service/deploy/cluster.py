@@ -1,6 +1,7 @@
 """Ray on the machines of a simulated network; the first one is the head, and the entry of requests."""
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from pathlib import Path
 from service.deploy.command import environment
 from tests.fixtures.machines import Machine
 
-__all__ = ["OWN", "ROOT", "deploy", "run", "start_ray", "wait_until"]
+__all__ = ["OWN", "ROOT", "answers", "deploy", "run", "start_ray", "wait_until"]
 
 ROOT = Path(__file__).parents[3]
 OWN = Path("/tmp/ray"), Path("/tmp/haproxy-serve")
@@ -43,6 +44,12 @@ def start_ray(machine: Machine, head: Machine | None = None) -> None:
 def deploy(head: Machine, config: Path) -> None:
     """Deploy a config file, and wait until its replicas are ready."""
     run(head, _BIN / "softserve", "ray", "up", config, "--address", f"{head.address}:{_PORT}")
+
+
+def answers(machine: Machine) -> bool:
+    """Return whether the proxy of a machine answers, which starts after the replicas are ready."""
+    command = ["curl", "-sS", "--fail", "--output", "/dev/null", f"http://{machine.address}:8000/v1/models"]
+    return subprocess.run(machine.command(*command), capture_output=True, check=False).returncode == 0
 
 
 def _environment() -> Mapping[str, str]:

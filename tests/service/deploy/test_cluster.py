@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from models.store import BUNDLED
 from tests.fixtures.machines import Network, lacking
-from tests.service.deploy.cluster import OWN, deploy, run, start_ray, wait_until
+from tests.service.deploy.cluster import OWN, answers, deploy, run, start_ray, wait_until
 
 LOAD = Path(__file__).with_name("load.py")
 REQUESTS, CONNECTIONS = 5000, 16
@@ -69,12 +69,6 @@ def url(node):
 
 class Sent:
     """The result of the load, once it has ended."""
-
-
-def answers(node):
-    """Return whether the proxy of a node answers, which starts after the replicas are ready."""
-    command = ["curl", "-sS", "--fail", "--output", "/dev/null", f"http://{node.address}:8000/v1/models"]
-    return subprocess.run(node.command(*command), capture_output=True, check=False).returncode == 0
 
 
 @contextlib.contextmanager
