@@ -19,16 +19,16 @@ _LINGER = 2.0
 without that the system would reset the connection, and clients that are still sending would not see the answer."""
 
 
-_JOINED = 64 << 10
-"""Bytes up to which a body is copied behind its headers."""
+_PROVISIONAL = b"HTTP/1.1 100 "
+"""The beginning of a response that is not the answer."""
 
 
 class _AnswerTransport:
     """The transport, as a request's cycle sees it.
 
-    It sends the headers of an answer with its body, which uvicorn writes one after the other: a process that ends in
-    between would leave half an answer, which proxies cannot ask another instance for. It closes without cutting off
-    clients that are still sending, for a cycle closes it as soon as its answer is written.
+    It sends the headers of an answer in one write with its body, which uvicorn writes one after the other: a process
+    that ends in between would leave half an answer, which a proxy cannot retry on another instance. It closes without
+    cutting off clients that are still sending, for a cycle closes it as soon as its answer is written.
     """
 
     __slots__ = ("_held", "_protocol", "_transport")
@@ -38,20 +38,19 @@ class _AnswerTransport:
 
     def write(self, data: bytes) -> None:
         """Send the data with the next write, or in the next turn of the event loop."""
-        if not self._held:
-            self._held = data
-            self._protocol.loop.call_soon(self.flush)
-        elif len(data) <= _JOINED:
-            held, self._held = self._held, b""
-            self._transport.write(held + data)
-        else:
-            self.flush()
-            self._transport.write(data)
-
-    def flush(self) -> None:
-        """Send the data that waits for the next write."""
         if self._held:
             held, self._held = self._held, b""
+            self._transport.writelines((held, data))
+        elif data.startswith(_PROVISIONAL):
+            self._transport.write(data)
+        elif data:
+            self._held = data
+            self._protocol.loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Send the data that waits for the next write, if the connection is still open."""
+        held, self._held = self._held, b""
+        if held and not self._protocol.discards_answers and not self._transport.is_closing():
             self._transport.write(held)
 
     def is_closing(self) -> bool:
@@ -81,6 +80,11 @@ class TimedProtocol(HttpToolsProtocol):
             self._await_head()
         else:
             self._refuse(503, "too many connections", {"Retry-After": "1"})
+
+    @property
+    def discards_answers(self) -> bool:
+        """Whether the connection takes no more data of an answer, after its end was sent."""
+        return self._lingering
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -1,6 +1,7 @@
 """Run directories and checkpoints that resume exactly."""
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -68,9 +69,13 @@ class Progress:
 
     @property
     def best(self) -> Evaluation | None:
-        """The evaluation with the best metric; of equal ones the last, which was trained longer."""
+        """The evaluation with the best metric; of equal ones the last, which was trained longer; NaN is the worst."""
         sign = -1 if self.maximize else 1
-        return min(reversed(self.history), key=lambda evaluation: sign * evaluation.metric, default=None)
+
+        def badness(evaluation: Evaluation) -> tuple[bool, float]:
+            return math.isnan(evaluation.metric), sign * evaluation.metric
+
+        return min(reversed(self.history), key=badness, default=None)
 
     @property
     def evaluated(self) -> bool:

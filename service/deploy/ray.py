@@ -16,7 +16,7 @@ from ray.serve.config import AutoscalingContext
 
 from models import ModelStore
 from service.app import create_app
-from service.deploy.replica_metrics import text_of_all_replicas
+from service.deploy.replica_metrics import ReplicaMetrics
 from service.engine.registry import Registry
 from service.exposition import Exposition
 from service.memory import limit_heap
@@ -139,7 +139,7 @@ class Replica:
         limit_heap()
         app = create_app(_checked(self._settings), load_first=True)
         self._registry, self._metrics = app.state.registry, app.state.metrics
-        app.state.exposition = Exposition(lambda: text_of_all_replicas(self.collect_metrics.__name__))
+        app.state.exposition = Exposition(ReplicaMetrics(self.collect_metrics, "collect_metrics").text)
         return at_root(app)
 
     def check_health(self) -> None:
@@ -147,7 +147,7 @@ class Replica:
         if self._registry is not None and (failed := self._registry.failed_engines):
             raise RuntimeError(f"the engine of {', '.join(failed)} has failed")
 
-    async def collect_metrics(self) -> tuple[str, list[Metric]]:
+    def collect_metrics(self) -> tuple[str, list[Metric]]:
         """Return the name of this replica and its metrics; the replica that answers a scrape calls it on all."""
         families = [] if self._metrics is None else list(self._metrics.registry.collect())
         return serve.get_replica_context().replica_tag, families

@@ -1,18 +1,21 @@
 """`/metrics` on Ray Serve: a scrape reaches one replica, which asks all replicas of its application."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 from ray import serve
 
-__all__ = ["LABEL", "merged", "text_of_all_replicas"]
+__all__ = ["LABEL", "ReplicaMetrics", "merged"]
 
 LABEL = "replica"
 """Label that tells the series of replicas apart; a replica that replaces another one has a new value."""
-_TIMEOUT = 5.0
+_ANSWER_TIMEOUT = 5.0
 """Seconds that replicas have to answer."""
+_TIMEOUT = 7.0
+"""Seconds after which a replica returns its own metrics alone: without the head, Ray may not find the others."""
 
 logger = logging.getLogger("softserve")
 
@@ -20,22 +23,33 @@ Collected = tuple[str, list[Metric]]
 """The name of a replica and its metrics."""
 
 
-def text_of_all_replicas(method: str) -> bytes:
-    """Return the metrics of all replicas in Prometheus' text format; call it in a replica, outside its event loop.
+class ReplicaMetrics:
+    """The metrics of all replicas of an application, as one of them knows them."""
 
-    `method` is the replica's method that returns `Collected`. A replica that fails to answer is left out. Raises
-    `TimeoutError` if one takes too long.
-    """
-    context = serve.get_replica_context()
-    handle = serve.get_deployment_handle(context.deployment, context.app_name)
-    found: dict[str, list[Metric]] = {}
-    for answer in handle.broadcast(method).results(timeout_s=_TIMEOUT, return_exceptions=True):
-        if isinstance(answer, Exception):
-            logger.warning("a replica did not return its metrics: %s", answer)
-        else:
-            name, families = answer
-            found[name] = families
-    return merged(found)
+    def __init__(self, collect: Callable[[], Collected], method: str) -> None:
+        """`collect` returns the metrics of this replica; it is the method `method` of all replicas."""
+        self._collect, self._method = collect, method
+        self._asking = ThreadPoolExecutor(1, "softserve-replicas")
+
+    def text(self) -> bytes:
+        """Return the metrics in Prometheus' text format: of this replica, and of others that answer in time."""
+        found: dict[str, list[Metric]] = {}
+        asked = self._asking.submit(self._ask)
+        try:
+            found = dict(asked.result(_TIMEOUT))
+        except Exception as error:  # Ray's have no class in common
+            asked.cancel()
+            logger.warning("the metrics are those of one replica: %s", error or type(error).__name__)
+        name, families = self._collect()
+        return merged({**found, name: families})
+
+    def _ask(self) -> Iterable[Collected]:
+        context = serve.get_replica_context()
+        handle = serve.get_deployment_handle(context.deployment, context.app_name)
+        answers = handle.broadcast(self._method).results(timeout_s=_ANSWER_TIMEOUT, return_exceptions=True)
+        for error in (answer for answer in answers if isinstance(answer, Exception)):
+            logger.warning("the metrics lack a replica: %s", error or type(error).__name__)
+        return [answer for answer in answers if not isinstance(answer, Exception)]
 
 
 def merged(found: Mapping[str, Iterable[Metric]]) -> bytes:

@@ -22,7 +22,7 @@ _REQUESTS: list[tuple[str, dict[str, Any]]] = [
 
 
 _PAUSE = 0.03
-"""Seconds before each request, in which the machine computes for others."""
+"""Seconds before each request, so that the load does not use all processors."""
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Tests of run directories and checkpoints."""
 
 import json
+import math
 import pickle
 import re
 import subprocess
@@ -102,6 +103,14 @@ def test_best_is_the_lowest_metric_and_the_last_of_equals() -> None:
     progress = Progress(history=[_evaluation(i, metric) for i, metric in enumerate([5.0, 4.0, 6.0, 4.0, 5.0], 1)])
     assert progress.best is progress.history[3]
     assert progress.evaluations_since_improvement() == 3, "an equal metric is no improvement"
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("metrics", [[5.0, math.nan], [math.nan, 5.0]])
+def test_no_number_is_worse_than_nan(metrics: list[float], maximize: bool) -> None:
+    progress = Progress(maximize=maximize, history=[_evaluation(i, metric) for i, metric in enumerate(metrics, 1)])
+    assert progress.best is not None
+    assert progress.best.metric == 5.0
 
 
 def test_before_the_first_evaluation_nothing_is_best() -> None:

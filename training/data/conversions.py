@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
@@ -75,7 +76,27 @@ def _swda(files: Files) -> Files:
     return {f"{split}.tsv": _tsv(rows) for split, rows in found.items()}
 
 
+def _aeslc(files: Files) -> Files:
+    """Return a JSON line for each e-mail: body, `@subject` and up to three `@ann`, the subjects that annotators wrote.
+
+    In bodies, whitespace within a line becomes one space.
+    """
+    (content,) = files.values()
+    found: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for path in sorted(map(PurePosixPath, archive.namelist())):
+            if path.parts[1:2] == ("enron_subject_line",) and path.parent.name in found and path.suffix == ".subject":
+                text = archive.read(str(path)).decode(errors="replace")
+                body, *rest = re.split(r"^@(subject|ann\d)\n", text, flags=re.MULTILINE)
+                lines = (" ".join(line.split()) for line in body.strip().split("\n"))
+                fields = zip(rest[::2], map(str.strip, rest[1::2]), strict=True)
+                row = {"id": path.name, "body": "\n".join(lines), **dict(fields)}
+                found[path.parent.name].append(json.dumps(row, ensure_ascii=False) + "\n")
+    return {f"{split}.jsonl": "".join(rows).encode() for split, rows in found.items()}
+
+
 CONVERSIONS: Mapping[str, Conversion] = {
+    "aeslc": _aeslc,
     "banking77": _banking77,
     "clinc150": _clinc150,
     "gzip": _unpacked,

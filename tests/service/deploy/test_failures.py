@@ -1,4 +1,4 @@
-"""What is lost where more fails than a replica: each test on two nodes of Ray of its own, each a minute and more."""
+"""Failures of the head, an entry, a node or the network: each test on two nodes of its own, a minute and more."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.fixtures.machines import Network, lacking
-from tests.service.deploy.cluster import OWN, answers, deploy, start_ray, wait_until
+from tests.service.deploy.cluster import OWN, answers, deploy, run, start_ray, wait_until
 
 _LACKING = lacking()
 pytestmark = [pytest.mark.failures, pytest.mark.skipif(_LACKING is not None, reason=str(_LACKING))]
@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.failures, pytest.mark.skipif(_LACKING is not None, rea
 CONNECTIONS = 8
 BEFORE = 5
 """Seconds of load before the failure."""
+AFTER = 5
+"""Seconds until Ray has noticed it."""
 CLIENTS = """
 import http.client, json, sys, threading, time
 
@@ -76,38 +78,53 @@ def nodes(tmp_path):
         yield head, other
 
 
-def lost_of(at, addresses, seconds, fail, *, spaces=0, timeout=60):
-    """Send requests from a machine, let something fail meanwhile, and return what was lost; prints it."""
+def sent_while(fail, at, addresses, seconds, *, spaces=0, timeout=60):
+    """Send requests from a machine while something fails; return start, duration and result of each, and print them."""
     options = json.dumps([addresses, CONNECTIONS, seconds, spaces, timeout])
     clients = subprocess.Popen(at.command(sys.executable, "-c", CLIENTS, options), stdout=subprocess.PIPE, text=True)
     time.sleep(BEFORE)
     fail()
     sent = json.loads(clients.communicate(timeout=seconds + timeout + 60)[0])
-    lost = [each for each in sent if each[2] != 200]
+    lost = not_answered(sent)
     print(f"\n{len(sent)} requests, {len(lost)} lost, slowest {max(each[1] for each in sent):.1f} s; {lost[:3]}")
-    assert len(sent) > 20 * seconds
-    return lost
+    assert sum(begun > BEFORE + AFTER for begun, *_ in sent) > 200, "requests go on after the failure"
+    return sent
 
 
-def test_of_requests_above_the_buffer_those_at_the_killed_node_are_lost(nodes):
+def not_answered(sent):
+    return [each for each in sent if each[2] != 200]
+
+
+def test_of_requests_above_the_buffer_only_those_at_the_killed_node_are_lost(nodes):
     head, other = nodes
-    lost = lost_of(head, [head.address], 20, other.kill, spaces=300_000)
+    lost = not_answered(sent_while(other.kill, head, [head.address], 20, spaces=300_000))
     assert len(lost) <= CONNECTIONS, "one of each connection"
+    assert all(begun < BEFORE + AFTER for begun, *_ in lost)
 
 
 def test_clients_that_know_two_entries_lose_nothing_where_one_ends(nodes):
     head, other = nodes
-    assert lost_of(head, [other.address, head.address], 20, other.kill) == []
+    assert not_answered(sent_while(other.kill, head, [other.address, head.address], 20)) == []
 
 
-def test_replicas_answer_on_without_the_head(nodes):
-    """For longer than the minute after which Ray's nodes end by default."""
+def test_other_nodes_keep_serving_without_the_head(nodes):
+    """For longer than the minute after which Ray's nodes end by default; their metrics can be scraped."""
     head, other = nodes
-    assert lost_of(other, [other.address], 90, head.kill) == []
+    assert not_answered(sent_while(head.kill, other, [other.address], 90)) == []
+    text = run(other, "curl", "-sS", "--fail", "--max-time", 20, f"http://{other.address}:8000/metrics")
+    assert 'softserve_requests_total{endpoint="/v1/classify",model="intents",replica=' in text
+
+
+def test_a_head_that_is_started_again_is_a_new_cluster(nodes):
+    head, other = nodes
+    head.kill()
+    run(head, "rm", "-f", "/tmp/ray/ray_current_cluster")
+    start_ray(head)
+    wait_until(lambda: not answers(other), 120)
 
 
 def test_where_a_machine_vanishes_only_requests_in_flight_wait(nodes):
     head, other = nodes
-    lost = lost_of(head, [head.address], 30, other.vanish, timeout=40)
-    assert len(lost) <= CONNECTIONS
+    lost = not_answered(sent_while(other.vanish, head, [head.address], 30, timeout=40))
     assert {each[2] for each in lost} <= {"TimeoutError"}
+    assert all(begun < BEFORE + AFTER for begun, *_ in lost)

@@ -37,6 +37,14 @@ REUTERS = {
     "reuters/training/10": "SALE",
     "reuters/README": "",
 }
+AESLC = {
+    "AESLC-master/README.md": "",
+    "AESLC-master/enron_subject_line/train/b-p_sent_2.subject": "Hi  Al,\tsee\n above.\n\n@subject\nTwo  words \n",
+    "AESLC-master/enron_subject_line/train/b-p_sent_10.subject": "Me@ann0\n\n@subject\nAgreement",
+    "AESLC-master/enron_subject_line/dev/a-p_inbox_29.subject": (
+        "Thanks,\n\n@subject\nMeeting\n\n@ann0\nmeeting\n\n@ann1\nlet's meet\n\n@ann2\nmeet"
+    ),
+}
 BANKING = 'text,category\n"I ordered, it  has\nnot ""arrived"".",card_arrival\nHow?,exchange_rate\n'
 CASES: Mapping[str, tuple[dict[str, bytes], dict[str, str]]] = {
     "gzip": ({"val.de.gz": gzip.compress(b"ja\n")}, {"val.de": "ja\n"}),
@@ -62,6 +70,16 @@ CASES: Mapping[str, tuple[dict[str, bytes], dict[str, str]]] = {
         {
             "training.tsv": "acq\tSALE\ncocoa,grain\tBAHIA Showers £\n",
             "test.tsv": "trade\tASIAN EXPORTERS FEAR Mounting trade &lt;X>\n",
+        },
+    ),
+    "aeslc": (
+        {"master.zip": _zip(AESLC)},
+        {
+            "train.jsonl": '{"id": "b-p_sent_10.subject", "body": "Me@ann0", "subject": "Agreement"}\n'
+            '{"id": "b-p_sent_2.subject", "body": "Hi Al, see\\nabove.", "subject": "Two  words"}\n',
+            "dev.jsonl": '{"id": "a-p_inbox_29.subject", "body": "Thanks,", "subject": "Meeting", "ann0": "meeting", '
+            '"ann1": "let\'s meet", "ann2": "meet"}\n',
+            "test.jsonl": "",
         },
     ),
     "swda": (
