@@ -173,6 +173,21 @@ def test_an_answer_is_sent_with_its_headers(served):
         assert segments_received == count
 
 
+def test_a_client_that_asks_whether_to_continue_is_told_before_the_answer(served):
+    connection = served().connect(
+        b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+    )
+    assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    connection.sendall(b"ab")
+    assert answer(connection) == "/echo 2"
+
+
+def test_a_client_may_send_its_body_without_waiting(served):
+    head = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nConnection: close\r\nExpect: 100-continue\r\n\r\n"
+    data = everything(served().connect(head + b"ab"))
+    assert answers(data.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")) == [(200, "/echo 2")]
+
+
 # ---- pipelines ----
 
 
