@@ -1,6 +1,7 @@
 """What the packages may import, how large modules may be, and that each has its tests."""
 
 import ast
+import functools
 import importlib
 import subprocess
 import sys
@@ -42,6 +43,7 @@ except models.UnsupportedDeviceError as error:
 """
 
 
+@functools.cache
 def tree(path):
     return ast.parse((ROOT / path).read_text(encoding="utf-8"))
 
