@@ -330,7 +330,7 @@ def test_a_wrong_reference_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("Brown", "unknown corpus 'Brown'"), ("aeslc", "no public address serves exactly the files")]
+    ("name", "said"), [("Brown", "unknown corpus 'Brown'"), ("udhr", "no public address serves exactly the files")]
 )
 def test_what_cannot_be_fetched_is_one_line(name: str, said: str, tmp_path: Path) -> None:
     assert said in _one_line(run_cli("corpora", "--fetch", name, "--data-dir", tmp_path))
