@@ -73,7 +73,7 @@ class BoundedProtocol(TimedProtocol):
             self._parse()
 
     def _parse(self) -> None:
-        """Parse what was received; after a while in a later turn of the event loop, in which nothing more is read."""
+        """Parse the received data; after a while in a later turn of the event loop, in which nothing more is read."""
         self._parsing, deadline = False, time.monotonic() + _TURN
         while self._unparsed and time.monotonic() < deadline:
             self._feed(self._unparsed.popleft())

@@ -79,7 +79,7 @@ def _swda(files: Files) -> Files:
 def _aeslc(files: Files) -> Files:
     """Return a JSON line for each e-mail: body, `@subject` and up to three `@ann`, the subjects that annotators wrote.
 
-    In bodies, whitespace within a line becomes one space.
+    The whitespace within a line of a body becomes one space.
     """
     (content,) = files.values()
     found: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
