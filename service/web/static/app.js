@@ -34,7 +34,10 @@ function useAddress() {
   }, []);
   const written = (name) => writeAddress(name, states[name], VIEWS[name].defaults);
   useEffect(() => {
-    const timer = setTimeout(() => history.replaceState(null, "", written(view)), WRITTEN);
+    const timer = setTimeout(() => {
+      // The page may not have been told yet that the address is another view's.
+      if (readAddress(location.hash, VIEWS).view === view) history.replaceState(null, "", written(view));
+    }, WRITTEN);
     return () => clearTimeout(timer);
   }, [view, states]);
   const update = (change) => setStates((old) => ({ ...old, [view]: { ...old[view], ...change } }));

@@ -307,6 +307,25 @@ def test_the_links_of_the_views_keep_their_inputs(playground):
     opened.settle()
 
 
+def test_an_input_is_never_written_into_the_address_of_another_view(playground):
+    opened = playground("#classify")
+    opened.settle()
+    page = opened.page
+    page.evaluate(
+        "() => { const later = setTimeout; window.timers = [];"
+        " window.setTimeout = (run, ...rest) => { window.timers.push(run); return later(run, ...rest); } }"
+    )
+    page.get_by_label("Text").fill("play some music")
+    expect(page).to_have_url(re.compile(r"\?text="))
+    # The address changes, and a timer of the old view ends before the page is told.
+    page.evaluate("() => { location.hash = '#translate'; for (const run of timers) run(); }")
+    assert page.evaluate("location.hash") == "#translate"
+    expect(page.get_by_role("heading", level=1)).to_have_text("Translate")
+    page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Classify")
+    opened.settle()
+
+
 MARKUP = "<img src=x onerror=\"document.title='broken in'\"> <script>document.title='broken in'</script> &lt;b&gt;"
 
 
