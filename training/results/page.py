@@ -102,7 +102,8 @@ def _facts(table: Table, results: Sequence[Result]) -> str:
     unit = f" × {table.scale:g}" if table.scale != 1 else ""
     lines = [
         f"* Metric: {table.metric}{unit} on the {table.split} set of `{recipe.data.dataset(table.split)}`, "
-        f"{'larger' if table.maximize else 'smaller'} is better.",
+        f"{'larger' if table.maximize else 'smaller'} is better."
+        + (f" Of the same set and in the same unit: {', '.join(table.also)}." if table.also else ""),
         f"* Budget of each row: {table.budget}",
         f"* Recipe: `{table.recipe}`, with {', '.join(f'`{each}`' for each in table.overrides) or 'no changes'}.",
     ]
@@ -122,15 +123,16 @@ def _machine(result: Result) -> str:
 
 def _rows(table: Table, summaries: Sequence[RowSummary]) -> str:
     first = next(iter(table.rows))
-    header = ["row", f"{table.split} {table.metric}", f"difference from `{first}`", f"validation {table.metric}"]
-    header += ["parameters", "seeds", "training minutes"]
+    header = ["row", f"{table.split} {table.metric}", f"difference from `{first}`", *table.also]
+    header += [f"validation {table.metric}", "parameters", "seeds", "training minutes"]
     if table.paper is not None:
         header.insert(2, "paper")
     lines = [header, ["---"] * len(header)]
     for each in summaries:
         test = _mean(each.test, table.digits) or _status(table, each)
-        difference, dev = _difference(each.difference, table.digits), _mean(each.dev, table.digits)
-        cells = [f"`{each.row}`", test, difference, dev, _parameters(each), _seeds(table, each), _minutes(each)]
+        further = [_mean(mean, table.digits) for mean in (*each.also, each.dev)]
+        cells = [f"`{each.row}`", test, _difference(each.difference, table.digits), *further]
+        cells += [_parameters(each), _seeds(table, each), _minutes(each)]
         if table.paper is not None:
             cells.insert(2, "" if each.paper is None else f"{each.paper:.{table.digits}f}")
         lines.append(cells)

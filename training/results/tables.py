@@ -47,6 +47,8 @@ class Table:
     """The metric on `split` that the table is about."""
     maximize: bool
     """Whether a larger metric is better."""
+    also: tuple[str, ...] = ()
+    """Further metrics on `split` that are shown, in the same unit."""
     split: str = "test"
     paper: str | None = None
     """Metric, corpus and model of the numbers in the column of the paper."""
@@ -57,9 +59,8 @@ class Table:
 
     def recipe_of(self, row: str, seed: int) -> Recipe:
         """Return the resolved recipe of a row; raises the errors of `load_recipe`."""
-        own = [f"name={self.name}-{row}-{seed}", f"seed={seed}"]
-        overrides = [*self.overrides, *self.rows[row].overrides, *own]
-        return load_recipe(_RECIPES / self.recipe, overrides).model_copy(update={"tune": None})
+        own = [f"name={self.name}-{row}-{seed}", f"seed={seed}", "tune=null"]
+        return load_recipe(_RECIPES / self.recipe, [*self.overrides, *self.rows[row].overrides, *own])
 
 
 TABLES: Mapping[str, Table] = read_entries(Table, DIRECTORY / "tables.yaml")

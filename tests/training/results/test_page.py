@@ -1,6 +1,7 @@
 """Tests of the page of comparison tables."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,19 @@ def test_differences_from_the_first_row(table: Table, make: Callable[..., Result
     for row, seed, value in (("lin", 2, 44.0), ("pow", 2, 47.0)):
         append(tmp_path / "toy.jsonl", make(row, seed, value))
     assert "| `pow` | 44.0 ± 4.2 | 46.9 | +2.0 [-10.7, +14.7] |" in page_text(tmp_path)
+
+
+def test_further_metrics(table: Table, make: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    with_more = replace(table, also=("words",), digits=2)
+    result = make("lin", 1, 40.0)
+    more = result.model_copy(update={"test": {**result.test, "words": 7.0}})
+    monkeypatch.setattr("training.results.page.TABLES", {"toy": with_more})
+    monkeypatch.setattr("training.results.page.read", lambda path: [more])
+    text = page_text()
+    columns = "row | test perplexity | paper | difference from `lin` | words | validation perplexity"
+    assert f"| {columns} | parameters |" in text
+    assert "| `lin` | 40.00 | 46.80 |  | 7.00 | 39.00 |" in text
+    assert "is better. Of the same set and in the same unit: words." in text
 
 
 def test_the_page_of_the_docs_is_what_the_files_say() -> None:

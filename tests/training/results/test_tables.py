@@ -13,7 +13,7 @@ KERNELS = ["lin", "log", "pow", "pol", "rbf", "ssg", "mog", "hpb", "wav"]
 def test_rows_have_the_same_data_and_training(name: str) -> None:
     table = get_table(name)
     first, *others = [comparable(table.recipe_of(row, 1)) for row in table.rows]
-    layers = [each.pop("output_layer") for each in (first, *others)]
+    layers = [(each.pop("output_layer"), each.pop("loss", None)) for each in (first, *others)]
     assert all(each == first for each in others)
     assert all(layers.count(layer) == 1 for layer in layers)
 
