@@ -14,10 +14,12 @@ from training.analysis import disambiguation as words
 from training.analysis import gradients as kernels
 from training.analysis import grid as trials
 from training.analysis import mixture as components
+from training.analysis.minimal_pairs import mine_pairs
 from training.analysis.tables import Rows
 from training.checkpoint import RunDirectory
 from training.output import console
 from training.recipe import load_recipe
+from training.tasks.language_model.reading import split_texts
 from training.trained import choose_device, load_offering, load_trained
 from training.tune import Search
 
@@ -57,32 +59,47 @@ def gradients(
 def disambiguation(
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional],
     pairs: Path = words.PAIRS,
+    mine: int | None = None,
+    split: str = "test",
+    data_dir: Path = Path("data"),
     neighbours: int = 5,
+    top: int = 20,
     output: Path | None = None,
     device: str = "auto",
 ) -> int:
     """Compares how sure models are of a word that is easily confused (kernel paper, section 4.5).
 
     Args:
-        runs: Run directories; the word neighbours are those of the first.
+        runs: Run directories; the word neighbours are those of the first, which the others are compared with.
         pairs: File with one pair a line: right sentence, tab, the same with another word in one place.
-        neighbours: How many nearest words to show.
-        output: Directory for odds.csv and neighbours.csv, analysis/ in the first run by default.
+        mine: Instead of a file, so many sentences of the first run's corpus with a word replaced by its mutual
+            nearest neighbour in that run's projection matrix.
+        split: Split to mine.
+        data_dir: Directory that holds the corpora, to mine pairs.
+        neighbours: How many nearest words to show of each word.
+        top: How many pairs to show.
+        output: Directory for odds.csv, right.csv and neighbours.csv, analysis/ in the first run by default.
         device: auto, cpu, or a CUDA device such as cuda:0.
     """
     if not runs:
         raise ValueError("runs: at least one run directory is needed")
-    sentences = words.read_pairs(pairs)
     alike = len({run.resolve().name for run in runs}) < len(runs)
     names = [str(run) if alike else run.resolve().name for run in runs]
     loaded = [load_offering(RunDirectory(run), "next-word", device=device) for run in runs]
-    tasks = dict(zip(names, loaded, strict=True))
-    near = words.neighbour_rows(next(iter(tasks.values())), sentences, neighbours)
+    tasks, first = dict(zip(names, loaded, strict=True)), loaded[0]
+    if mine is None:
+        sentences = words.read_pairs(pairs)
+    else:
+        sentences = mine_pairs(first, split_texts(first.recipe.data, split, data_dir), mine)
+    near = words.neighbour_rows(first, sentences[:top], neighbours)
     near.show(f"nearest words in the projection matrix of {names[0]}")
     comparisons = words.compare(tasks, sentences)
     title = "probabilities of the right and the wrong word (log-odds), most different runs first"
-    words.comparison_rows(comparisons).show(title)
-    _write(output or runs[0] / "analysis", {"neighbours.csv": near, "odds.csv": words.odds_rows(comparisons)})
+    words.comparison_rows(comparisons[:top]).show(title)
+    right = words.right_rows(comparisons)
+    right.show(f"pairs whose right word is the more probable one, and McNemar's exact test against {names[0]}")
+    tables = {"neighbours.csv": near, "odds.csv": words.odds_rows(comparisons), "right.csv": right}
+    _write(output or runs[0] / "analysis", tables)
     return 0
 
 

@@ -24,10 +24,12 @@ __all__ = [
     "compare",
     "comparison_rows",
     "locate",
+    "mcnemar",
     "neighbour_rows",
     "odds",
     "odds_rows",
     "read_pairs",
+    "right_rows",
 ]
 
 PAIRS = Path(__file__).parent / "pairs.tsv"
@@ -168,7 +170,7 @@ def odds_rows(comparisons: Sequence[Comparison]) -> Rows:
 
 
 def comparison_rows(comparisons: Sequence[Comparison]) -> Rows:
-    """Return a table for the terminal: a column for each run, and how many pairs it gets right."""
+    """Return a table for the terminal: a column for each run."""
     rows = Rows(["context", "right, wrong", *comparisons[0].odds])
     for each in comparisons:
         cells = (
@@ -176,11 +178,32 @@ def comparison_rows(comparisons: Sequence[Comparison]) -> Rows:
             for found in each.odds.values()
         )
         rows.add([each.located.context, ", ".join(each.located.words), *cells])
-    right = (
-        sum(found is not None and found.log_odds > 0 for found in by_run)
-        for by_run in zip(*(each.odds.values() for each in comparisons), strict=True)
-    )
-    rows.add(["right of all", None, *(f"{number} of {len(comparisons)}" for number in right)])
+    return rows
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Return the p-value of McNemar's exact test that two models are equally often right, two-sided.
+
+    The numbers are of the examples that only one of them gets right.
+    """
+    from scipy.stats import binomtest
+
+    disagreements = only_first + only_second
+    return float(binomtest(only_first, disagreements).pvalue) if disagreements else 1.0
+
+
+def right_rows(comparisons: Sequence[Comparison]) -> Rows:
+    """Return how many pairs each run gets right, and McNemar's test against the first run."""
+    right = {
+        run: [(found := each.odds[run]) is not None and found.log_odds > 0 for each in comparisons]
+        for run in comparisons[0].odds
+    }
+    first, *_ = right.values()
+    rows = Rows(["run", "right", "pairs", "only the first run right", "only this run right", "McNemar p"])
+    for run, own in right.items():
+        lost = sum(a and not b for a, b in zip(first, own, strict=True))
+        won = sum(b and not a for a, b in zip(first, own, strict=True))
+        rows.add([run, sum(own), len(own), lost, won, None if own is first else mcnemar(lost, won)])
     return rows
 
 

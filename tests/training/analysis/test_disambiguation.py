@@ -18,10 +18,12 @@ from training.analysis.disambiguation import (
     compare,
     comparison_rows,
     locate,
+    mcnemar,
     neighbour_rows,
     odds,
     odds_rows,
     read_pairs,
+    right_rows,
 )
 from training.checkpoint import RunDirectory
 from training.data.tokenization import build_word_tokenizer
@@ -168,7 +170,20 @@ def test_tables_by_hand() -> None:
     shown = comparison_rows(comparisons)
     assert shown.rows[0] == ("We", "eat, drink", "0.27, 0.1 (+1.0)", "0.037, 0.1 (-1.0)")
     assert shown.rows[1][3] is None
-    assert shown.rows[2] == ("right of all", None, "2 of 2", "0 of 2")
+    assert len(shown.rows) == 2
+
+
+def test_mcnemar_by_hand() -> None:
+    """Two-sided: twice the probability of at most one head in six coins, (1 + 6) / 64."""
+    assert mcnemar(1, 5) == mcnemar(5, 1) == pytest.approx(2 * 7 / 64)
+    assert mcnemar(0, 0) == mcnemar(3, 3) == 1.0
+
+
+def test_runs_are_tested_against_the_first() -> None:
+    """An unknown word is not right."""
+    comparisons = [_comparison(1, 1.0, -1.0), _comparison(2, 1.0, None), _comparison(3, -1.0, 1.0)]
+    comparisons += [_comparison(4, 1.0, 1.0), _comparison(5, -1.0, 0.0)]
+    assert right_rows(comparisons).rows == [("run0", 3, 5, 0, 0, None), ("run1", 2, 5, 2, 1, 1.0)]
 
 
 def test_runs_that_differ_most_come_first(task: LanguageModelTask, path: Path) -> None:
@@ -216,14 +231,24 @@ def test_neighbours_by_hand(task: LanguageModelTask) -> None:
 def test_the_command_compares_runs(
     tiny_run: RunDirectory, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert disambiguation((tiny_run.path, tiny_run.path), path, 3, tmp_path / "out", "cpu") == 0
+    options = {"neighbours": 3, "output": tmp_path / "out", "device": "cpu"}
+    assert disambiguation((tiny_run.path, tiny_run.path), path, **options) == 0
     said = capsys.readouterr().out
     assert "nearest words" in said
-    assert "of 2" in said
+    assert "McNemar's exact test" in said
     with (tmp_path / "out" / "odds.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert [float(line["spread"]) for line in lines] == [0.0, 0.0]
     assert all(0 < float(line[f"{tiny_run.path}: p(right)"]) < 1 for line in lines)
     assert len((tmp_path / "out" / "neighbours.csv").read_text().splitlines()) == 5
+    right = (tmp_path / "out" / "right.csv").read_text().splitlines()
+    assert right[1].split(",")[2:] == ["2", "0", "0", ""]
     with pytest.raises(ValueError, match="at least one run"):
         disambiguation((), path)
+
+
+def test_the_command_mines_pairs(tiny_run: RunDirectory, tiny_data_dir: Path, tmp_path: Path) -> None:
+    options = {"data_dir": tiny_data_dir, "output": tmp_path, "device": "cpu"}
+    assert disambiguation((tiny_run.path,), mine=5, **options) == 0
+    with (tmp_path / "odds.csv").open(newline="") as file:
+        assert [line["right"] != line["wrong"] for line in csv.DictReader(file)] == [True] * 5
