@@ -177,6 +177,12 @@ class EncoderTokenizer(BundleTokenizer):
         tokenizer.no_truncation()  # a file keeps the settings of its last use
         tokenizer.no_padding()
 
+    @property
+    def mask_id(self) -> int | None:
+        """Return the id of the mask token, a special one spelt `[MASK]` or `<mask>`; None where there is none."""
+        added = self._tokenizer.get_added_tokens_decoder().items()
+        return next((token for token, each in added if each.special and each.content in ("[MASK]", "<mask>")), None)
+
     def encode_batch(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
         """Return the ids of each text with `[CLS]` and `[SEP]`; of more than `max_tokens`, head and tail are kept."""
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)

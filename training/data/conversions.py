@@ -9,13 +9,20 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
+from typing import Any
 
 __all__ = ["CONVERSIONS", "Conversion"]
 
 Files = Mapping[str, bytes]
 Conversion = Callable[[Files], Files]
+
+
+_VALIDATION = 20
+"""Of this many articles of SQuAD's training file one is for validation."""
+_WORDS_BEFORE = 100
+"""Words before an answer that a chunk begins with."""
 
 
 def _tsv(rows: Iterable[Iterable[str]]) -> bytes:
@@ -49,6 +56,35 @@ def _squad_questions(files: Files) -> Files:
         source, target = (files[f"{side}-{split}.txt"].decode().removesuffix("\n") for side in ("src", "tgt"))
         found[f"{split}.tsv"] = _tsv(zip(source.split("\n"), target.split("\n"), strict=True))
     return found
+
+
+def _squad_answers(files: Files) -> Files:
+    """Return sources `answer | chunk` and the questions of SQuAD 1.1, `train-v1.1.json` and `dev-v1.1.json`.
+
+    The answer is the first that a question has. The chunk is the paragraph from at most 100 words before the answer on,
+    so that a source of which the end is cut off keeps the answer, and what precedes it there. The separator is ` | `,
+    and runs of white space become one space. Every 20th article of the training file is for validation; the development
+    file is the test set.
+    """
+    articles = json.loads(files["train-v1.1.json"])["data"]
+    splits = {
+        "train": [article for number, article in enumerate(articles, 1) if number % _VALIDATION],
+        "dev": articles[_VALIDATION - 1 :: _VALIDATION],
+        "test": json.loads(files["dev-v1.1.json"])["data"],
+    }
+    return {f"{split}.tsv": _tsv(_answers_questions(articles)) for split, articles in splits.items()}
+
+
+def _answers_questions(articles: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """Yield sources and targets of articles in SQuAD's JSON."""
+    for paragraph in (paragraph for article in articles for paragraph in article["paragraphs"]):
+        context = paragraph["context"]
+        for entry in paragraph["qas"]:
+            answer = entry["answers"][0]
+            words = list(re.finditer(r"\S+", context[: answer["answer_start"]]))
+            chunk = context[words[-_WORDS_BEFORE].start() :] if len(words) > _WORDS_BEFORE else context
+            source, question = f"{answer['text']} | {chunk}", entry["question"]
+            yield " ".join(source.split()), " ".join(question.split())
 
 
 def _reuters90(files: Files) -> Files:
@@ -101,6 +137,7 @@ CONVERSIONS: Mapping[str, Conversion] = {
     "clinc150": _clinc150,
     "gzip": _unpacked,
     "reuters90": _reuters90,
+    "squad-answers": _squad_answers,
     "squad-questions": _squad_questions,
     "swda": _swda,
 }

@@ -31,11 +31,12 @@ class CorpusFile:
     name: str
     """File name without `.gz`."""
     checksums: tuple[str, ...]
-    """`algorithm:hex` of the uncompressed content; several where versions in circulation differ harmlessly."""
+    """`algorithm:hex` of the uncompressed content; several where versions in circulation differ harmlessly, none where
+    they are not known: the checksums of a corpus's sources alone are checked then."""
 
     def matches(self, content: bytes) -> bool:
-        """Return whether an uncompressed content is this file's."""
-        return any(matches(content, checksum) for checksum in self.checksums)
+        """Return whether an uncompressed content is this file's, or may be where no checksum is known."""
+        return not self.checksums or any(matches(content, checksum) for checksum in self.checksums)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, config=ENTRY)

@@ -91,9 +91,12 @@ def _separate_digits(tokenizer: Tokenizer) -> None:
     tokenizer.pre_tokenizer = PreTokenizers([ByteLevel(add_prefix_space=True), Digits(individual_digits=True)])
 
 
-def build_encoder_tokenizer(texts: Iterable[str], *, vocab_size: int) -> EncoderTokenizer:
-    """Return lower-case word pieces as in BERT (Devlin et al. 2019), at most `vocab_size`, special ones included."""
-    special = ["[PAD]", EncoderTokenizer.unknown_word, "[CLS]", EncoderTokenizer.end_word]
+def build_encoder_tokenizer(texts: Iterable[str], *, vocab_size: int, mask: bool = False) -> EncoderTokenizer:
+    """Return lower-case word pieces as in BERT (Devlin et al. 2019), at most `vocab_size`, special ones included.
+
+    The special token `[MASK]` is one of them with `mask`.
+    """
+    special = ["[PAD]", EncoderTokenizer.unknown_word, "[CLS]", EncoderTokenizer.end_word, *["[MASK]"] * mask]
     tokenizer = Tokenizer(WordPiece(unk_token=EncoderTokenizer.unknown_word))
     tokenizer.normalizer = BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = BertPreTokenizer()

@@ -54,17 +54,17 @@ class EncoderSettings(Settings):
 
 
 def chosen_encoder(
-    settings: EncoderSettings, texts: Iterable[str], positions: int, needed_by: str
+    settings: EncoderSettings, texts: Iterable[str], positions: int, needed_by: str, *, mask: bool = False
 ) -> tuple[EncoderTokenizer, EncoderConfig]:
     """Return tokenizer and sizes of the pretrained encoder, or new ones for these texts.
 
-    `needed_by` names what needs so many positions.
+    `needed_by` names what needs so many positions; new tokenizers have a mask token with `mask`.
 
     Raises `ValueError` for an encoder that does not have the tokens of its tokenizer or that many positions, and what
     `encoder_directory`, `read_config` and `read_encoder_tokenizer` raise.
     """
     if settings.pretrained is None:
-        tokenizer = build_encoder_tokenizer(texts, vocab_size=settings.vocab_size)
+        tokenizer = build_encoder_tokenizer(texts, vocab_size=settings.vocab_size, mask=mask)
         config = settings.config(tokenizer.vocab_size, positions)
     else:
         directory = encoder_directory(settings.pretrained)

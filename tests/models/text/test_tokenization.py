@@ -3,7 +3,7 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from models.text.tokenization import END, UNKNOWN, WORDS, EncoderTokenizer, WordTokenizer
 
@@ -218,6 +218,18 @@ def test_a_spelled_special_token_is_text(encoder_tokenizer):
 @pytest.mark.parametrize(("limit", "kept"), [(12, range(10)), (10, [0, 1, 4, 5, 6, 7, 8, 9]), (6, [0, 7, 8, 9])])
 def test_head_and_tail_are_kept(encoder_tokenizer, limit, kept):
     assert encoder_tokenizer.framed(list(range(10)), limit) == [2, *kept, 3]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "special", "expected"),
+    [("[MASK]", True, 10), ("<mask>", True, 10), ("<mask>", False, None), ("[mask]", True, None)],
+)
+def test_the_mask_token_is_a_special_one(encoder_tokenizer, tmp_path, spelling, special, expected):
+    assert encoder_tokenizer.mask_id is None
+    encoder_tokenizer.save(tmp_path / "tokenizer.json")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.add_tokens([AddedToken(spelling, special=special)])
+    assert EncoderTokenizer(tokenizer).mask_id == expected
 
 
 def test_a_tokenizer_without_its_special_tokens_is_refused():

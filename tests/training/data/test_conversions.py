@@ -45,6 +45,27 @@ AESLC = {
         "Thanks,\n\n@subject\nMeeting\n\n@ann0\nmeeting\n\n@ann1\nlet's meet\n\n@ann2\nmeet"
     ),
 }
+
+
+def _article(context: str, *answers: tuple[str, str]) -> dict[str, object]:
+    """An article of one paragraph: pairs of an answer and its question."""
+    entries = [
+        {"question": question, "answers": [{"text": text, "answer_start": context.index(text)}, {"text": "none"}]}
+        for text, question in answers
+    ]
+    return {"title": "", "paragraphs": [{"context": context, "qas": entries}]}
+
+
+WORDS = "w " * 98
+SQUAD = {
+    "train-v1.1.json": [
+        _article("It cost $5\tin\n1898.", ("5", " How\tmuch? "), ("1898", "When?")),
+        *[_article(f"a{number}", (f"a{number}", "?")) for number in range(2, 21)],
+        _article(f"x y {WORDS}$5 here", ("5", "Which?"), ("here", "Where?")),
+        _article(f"x y {WORDS}and $5 here", ("here", "There?")),
+    ],
+    "dev-v1.1.json": [_article("The end.", ("end", "What?"))],
+}
 BANKING = 'text,category\n"I ordered, it  has\nnot ""arrived"".",card_arrival\nHow?,exchange_rate\n'
 CASES: Mapping[str, tuple[dict[str, bytes], dict[str, str]]] = {
     "gzip": ({"val.de.gz": gzip.compress(b"ja\n")}, {"val.de": "ja\n"}),
@@ -64,6 +85,16 @@ CASES: Mapping[str, tuple[dict[str, bytes], dict[str, str]]] = {
             "tgt-test.txt": b"why ?\n",
         },
         {"dev.tsv": "a b . \twhat ?\nc\x85d . \twho ?\n", "test.tsv": "e . \twhy ?\n"},
+    ),
+    "squad-answers": (
+        {file: json.dumps({"data": articles}).encode() for file, articles in SQUAD.items()},
+        {
+            "train.tsv": "5 | It cost $5 in 1898.\tHow much?\n1898 | It cost $5 in 1898.\tWhen?\n"
+            + "".join(f"a{number} | a{number}\t?\n" for number in range(2, 20))
+            + f"5 | y {WORDS}$5 here\tWhich?\nhere | y {WORDS}$5 here\tWhere?\nhere | {WORDS}and $5 here\tThere?\n",
+            "dev.tsv": "a20 | a20\t?\n",
+            "test.tsv": "end | The end.\tWhat?\n",
+        },
     ),
     "reuters90": (
         {"reuters.zip": _zip(REUTERS)},

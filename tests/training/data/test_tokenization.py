@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.text.tokenization import END, UNKNOWN, SubwordTokenizer, WordTokenizer
-from training.data.tokenization import WordStyle, build_subword_tokenizer, build_word_tokenizer
+from training.data.tokenization import (
+    WordStyle,
+    build_encoder_tokenizer,
+    build_subword_tokenizer,
+    build_word_tokenizer,
+)
 
 
 def _words(text: str, style: WordStyle = "words", *, lowercase: bool = True) -> list[str]:
@@ -208,3 +213,10 @@ def test_the_smallest_vocabulary_is_the_bytes() -> None:
     tokenizer = build_subword_tokenizer(["low low low"], vocab_size=258)
     assert tokenizer.vocab_size == 258
     assert tokenizer.decode_batch(tokenizer.encode_batch(["löw"])) == ["löw"]
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_an_encoder_has_a_mask_token_where_asked_for(mask: bool) -> None:
+    tokenizer = build_encoder_tokenizer(["a b"], vocab_size=99, mask=mask)
+    assert tokenizer.mask_id == (4 if mask else None)
+    assert [tokenizer.word(token) for token in range(4)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]

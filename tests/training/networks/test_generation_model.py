@@ -9,17 +9,17 @@ from training.networks.generation_model import GenerationModel
 from training.networks.text_encoder import EncoderConfig, TextEncoder
 from training.softmax import GeneralizedSoftmax
 
-START, END = 2, 3
+MASK, START, END = 1, 2, 3
 SOURCES = [[START, 5, 6, 7, 8, END], [START, 9, END]]
 TARGETS = [[END, 10, 11, 4], [END, 12, 5, 6]]
 
 
-@pytest.fixture
-def model() -> GenerationModel:
+@pytest.fixture(params=[None, MASK], ids=["next token", "mask token"])
+def model(request: pytest.FixtureRequest) -> GenerationModel:
     """Two layers in float64 that are sure of nothing in particular."""
     torch.manual_seed(0)
     config = EncoderConfig(vocab_size=13, hidden_size=8, inner_size=12, heads=2, layers=2, positions=12, dropout=0.2)
-    model = GenerationModel(TextEncoder(config), GeneralizedSoftmax(13, 8)).double().eval()
+    model = GenerationModel(TextEncoder(config), GeneralizedSoftmax(13, 8), request.param).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.7)
@@ -53,6 +53,11 @@ def _in_one_pass(model: GenerationModel, source: list[int], target: list[int]) -
     return model.transform(hidden[length:])
 
 
+def _next(model: GenerationModel, source: list[int], target: list[int]) -> Tensor:
+    """The vector `[1, d]` that predicts the token after a target: the last one's, or a mask token's after it."""
+    return _in_one_pass(model, source, target if model.mask_id is None else [*target, model.mask_id])[-1:]
+
+
 def test_reading_and_writing_are_one_pass_with_the_mask_of_unilm(model: GenerationModel) -> None:
     hidden = model(*_inputs())
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
@@ -65,7 +70,17 @@ def test_steps_are_the_whole(model: GenerationModel) -> None:
     for step in range(target.shape[1]):
         hidden, past = model.decode(target[:, step : step + 1], memory, lengths, past)
         steps.append(hidden)
-    torch.testing.assert_close(torch.cat(steps, dim=1), model(source, lengths, target), atol=1e-12, rtol=0)
+    whole, _ = model.decode(target, memory, lengths)
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole, atol=1e-12, rtol=0)
+    for row, (ids, words) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+        expected = torch.cat([_next(model, ids, words[: step + 1]) for step in range(len(words))])
+        torch.testing.assert_close(whole[row], expected, atol=1e-12, rtol=0)
+
+
+def test_mask_tokens_are_not_kept(model: GenerationModel) -> None:
+    source, lengths, target = _inputs()
+    _, past = model.decode(target, model.encode(source, lengths), lengths)
+    assert {part.shape[2] for layer in past for part in layer} == {target.shape[1]}
 
 
 def test_a_token_depends_on_the_whole_source_and_on_nothing_that_follows(model: GenerationModel) -> None:
@@ -87,8 +102,7 @@ def test_greedy_search_takes_the_best_token_each_time(model: GenerationModel) ->
     for row, ids in enumerate(SOURCES):
         words: list[int] = []
         while len(words) < 5:
-            hidden = _in_one_pass(model, ids, [END, *words])[-1:]
-            word = int(model.output_layer.log_prob(hidden).argmax())
+            word = int(model.output_layer.log_prob(_next(model, ids, [END, *words])).argmax())
             if word == END:
                 break
             words.append(word)

@@ -1,10 +1,12 @@
 """The graphs a text generator is exported as: an encoder, and the same layers taking one step.
 
 Shapes: `B` texts, `K` hypotheses a text, `S` source tokens, `M` slots of a cache, `C` candidates a hypothesis,
-`d` hidden size, `H` heads. See `training.tasks.translation.graphs` for the cache of a step.
+`d` hidden size, `H` heads, `Q` vectors of a step: the `K` tokens, and behind them `K` mask tokens if the model appends
+these. See `training.tasks.translation.graphs` for the cache of a step.
 """
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +55,7 @@ class GenerationStepGraph(_Layers):
 
     def __init__(self, model: GenerationModel) -> None:
         super().__init__(model)
+        self.mask_id = model.mask_id
         self.target_segment = model.target_segment
         self.transform = model.transform
         self.output_layer = FoldedSoftmax(model.output_layer)
@@ -70,35 +73,52 @@ class GenerationStepGraph(_Layers):
         """See `training.tasks.sequence_graphs`."""
         encoder, layers = self.encoder, self.encoder.encoder_layers()
         cache, memory = state[: 2 * len(layers)], state[2 * len(layers) :]
-        width = memory[0].shape[2]
+        width, beam = memory[0].shape[2], tokens.shape[1]
         source = torch.arange(width, device=tokens.device) < source_lengths[:, None]
-        masks = torch.where(source, 0.0, -torch.inf)[:, None, None], torch.where(visible, 0.0, -torch.inf)[:, None]
+        masks = [torch.where(source, 0.0, -torch.inf)[:, None, None], torch.where(visible, 0.0, -torch.inf)[:, None]]
         indices = slot_indices(slots, layers[0].attention.heads)
-        places = functional.embedding(source_lengths + positions, encoder.positions)[:, None]
-        hidden = encoder.norm(encoder.words(tokens) + places + self.target_segment).flatten(0, 1)
+        places = (source_lengths + positions)[:, None]
+        if self.mask_id is not None:
+            masks = [masks[0], masks[1].repeat(1, 1, 2, 1), _itself(tokens)]
+            places = torch.cat([places.expand_as(tokens), (places + 1).expand_as(tokens)], dim=1)
+            tokens = torch.cat([tokens, torch.full_like(tokens, self.mask_id)], dim=1)
+        vectors = encoder.words(tokens) + functional.embedding(places, encoder.positions) + self.target_segment
+        hidden = encoder.norm(vectors).flatten(0, 1)
         written: list[Tensor] = []
         for index, (project, layer) in enumerate(zip(self.projections, layers, strict=True)):
-            query, *update = (part.view(*tokens.shape, layer.attention.heads, -1) for part in project(hidden))
+            query, *new = (part.view(*tokens.shape, layer.attention.heads, -1) for part in project(hidden))
             own = slice(2 * index, 2 * index + 2)
-            written += [write_slots(old, new, indices) for old, new in zip(cache[own], update, strict=True)]
-            keys, values = zip(memory[own], written[own], strict=True)
-            attended = _attend_parts(query.transpose(1, 2), keys, values, masks).flatten(0, 1)
+            written += [write_slots(old, part[:, :beam], indices) for old, part in zip(cache[own], new, strict=True)]
+            seen = [memory[own], written[own]]
+            if self.mask_id is not None:
+                seen.append([part[:, beam:].transpose(1, 2) for part in new])
+            attended = _attend_parts(query.transpose(1, 2), seen, masks).flatten(0, 1)
             hidden = layer.after(0, hidden, layer.attention.output(attended))
             hidden = layer.after(1, hidden, layer.feed_forward(hidden))
+        if self.mask_id is not None:
+            hidden = hidden.view(*tokens.shape, -1)[:, beam:].flatten(0, 1)
         best, words = top_k(self.output_layer.log_prob(self.transform(hidden)), k)
-        shape = (*tokens.shape, -1)
+        shape = (*slots.shape, -1)
         return best.view(shape), words.view(shape), *written
 
 
-def _attend_parts(
-    query: Tensor, keys: tuple[Tensor, Tensor], values: tuple[Tensor, Tensor], masks: tuple[Tensor, Tensor]
-) -> Tensor:
-    """Return attention `[B, K, d]` of scaled queries `[B, H, K, d / H]` to source and cache at once, without copies."""
-    width = keys[0].shape[2]
-    scores = [query @ part.transpose(2, 3) + mask for part, mask in zip(keys, masks, strict=True)]
-    weights = torch.softmax(torch.cat(scores, dim=-1), dim=-1)
-    mixed = weights[..., :width] @ values[0] + weights[..., width:] @ values[1]
-    return mixed.transpose(1, 2).flatten(2)
+def _itself(tokens: Tensor) -> Tensor:
+    """Return the mask by which only mask tokens attend to mask tokens, each to itself: tokens `[B, K]` -> `[Q, K]`."""
+    index = torch.arange(tokens.shape[1], device=tokens.device)
+    own = torch.where(index[:, None] == index, 0.0, -torch.inf)
+    return torch.cat([torch.full_like(own, -torch.inf), own])
+
+
+def _attend_parts(query: Tensor, parts: Sequence[Sequence[Tensor]], masks: Sequence[Tensor]) -> Tensor:
+    """Return attention `[B, Q, d]` of scaled queries `[B, H, Q, d / H]` to source, cache and mask tokens at once.
+
+    `parts` are the keys and values `[B, H, tokens, d / H]` of each, which are not copied.
+    """
+    scores = [query @ keys.transpose(2, 3) + mask for (keys, _), mask in zip(parts, masks, strict=True)]
+    weights = torch.softmax(torch.cat(scores, dim=-1), dim=-1).split([keys.shape[2] for keys, _ in parts], dim=-1)
+    mixed = (weight @ values for weight, (_, values) in zip(weights, parts, strict=True))
+    total: Tensor = functools.reduce(torch.add, mixed)
+    return total.transpose(1, 2).flatten(2)
 
 
 def generation_graphs(model: GenerationModel) -> Mapping[str, ExportGraph]:

@@ -10,7 +10,7 @@ from training.recipe import Recipe
 from training.settings import PositiveInt
 from training.tasks.encoders import EncoderSettings
 
-__all__ = ["GenerationRecipe", "GenerationSettings"]
+__all__ = ["GenerationRecipe", "GenerationSettings", "GeneratorSettings"]
 
 
 class GenerationSettings(CorpusOrFiles):
@@ -27,12 +27,20 @@ class GenerationSettings(CorpusOrFiles):
     """Positions a batch and side, padding included."""
 
 
+class GeneratorSettings(EncoderSettings):
+    """The encoder that generates texts."""
+
+    masked_targets: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Fraction of target tokens that are masked and predicted in training (UniLM: 0.7), and outputs are predicted from
+    a mask token at the next position; without it each token is predicted from the one before."""
+
+
 class GenerationRecipe(Recipe):
     """A text generator."""
 
     task: Literal["text-generation"]
     data: GenerationSettings
-    network: EncoderSettings = EncoderSettings()
+    network: GeneratorSettings = GeneratorSettings()
 
     def sources(self) -> list[dict[str, str]]:
         return [*super().sources(), *weight_sources(self.network.pretrained)]

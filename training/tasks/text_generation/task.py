@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Self
 
 import torch
+from torch import Tensor
 
 from models.text.tokenization import EncoderTokenizer
 from training.checkpoint import RunDirectory
+from training.data.masked_targets import masked_targets
 from training.data.pair_batching import PairBatch, PairBatches
 from training.networks.generation_model import GenerationModel
 from training.networks.text_encoder import EncoderConfig, TextEncoder
@@ -57,18 +59,25 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         self.tokenizer = tokenizer
         self.config = recipe.network.with_dropout(encoder)
         layer = recipe.output_layer.build(encoder.vocab_size, encoder.hidden_size)
-        super().__init__(recipe, data_dir, device, GenerationModel(TextEncoder(self.config), layer))
+        mask_id = None if recipe.network.masked_targets is None else tokenizer.mask_id
+        super().__init__(recipe, data_dir, device, GenerationModel(TextEncoder(self.config), layer, mask_id))
 
     @staticmethod
     def build_encoder(recipe: GenerationRecipe, data_dir: Path) -> tuple[EncoderTokenizer, EncoderConfig]:
         """Return tokenizer and sizes of the recipe's encoder.
 
-        Raises the errors of `chosen_encoder` and `read_source_targets`.
+        Raises `ValueError` for `network.masked_targets` with a tokenizer that has no mask token, and the errors of
+        `chosen_encoder` and `read_source_targets`.
         """
+        masked = recipe.network.masked_targets is not None
         texts = read_source_targets(recipe.data, "train", data_dir)
         every = (text for each in texts for text in (each.source, *each.targets))
-        longest = recipe.data.max_tokens + recipe.data.max_output_tokens + 1  # both ends
-        return chosen_encoder(recipe.network, every, longest, "data.max_tokens and data.max_output_tokens")
+        longest = recipe.data.max_tokens + recipe.data.max_output_tokens + 1 + masked  # start, and a masked end
+        needed_by = "data.max_tokens and data.max_output_tokens"
+        tokenizer, encoder = chosen_encoder(recipe.network, every, longest, needed_by, mask=masked)
+        if masked and tokenizer.mask_id is None:
+            raise ValueError("network.masked_targets: the encoder's tokenizer has no mask token, [MASK] or <mask>")
+        return tokenizer, encoder
 
     @classmethod
     def prepare(cls, recipe: GenerationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
@@ -80,6 +89,13 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
 
     def initialize(self) -> None:
         load_pretrained(self.model.encoder, self.recipe.network)
+
+    def loss(self, batch: PairBatch) -> tuple[Tensor, int]:
+        """Return the summed loss and the number of targets, which are those masked with `network.masked_targets`."""
+        share, mask_id = self.recipe.network.masked_targets, self.model.mask_id
+        if share is not None and mask_id is not None:
+            batch = masked_targets(batch, share, mask_id=mask_id, vocab_size=self.config.vocab_size)
+        return super().loss(batch)
 
     def batches(self, split: str) -> PairBatches:
         """Return all training pairs, shuffled by the recipe's seed, or each text of another split, see `texts_of`.

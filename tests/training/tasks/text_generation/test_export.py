@@ -81,6 +81,24 @@ def test_int8_writes_nearly_the_same_whatever_stands_beside(notes_dir: Path, tmp
     np.testing.assert_allclose([each.score for each in alone], [each.score for each in together], rtol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")
+def test_mask_tokens_are_in_the_graphs(masked_export: Exported, masked_task: TextGenerationTask) -> None:
+    """The TorchScript graphs are float32, those of ONNX int8."""
+    assert set(masked_export.differences) == {"onnx", "torchscript"}
+    assert max(masked_export.differences.values()) < 1e-5
+    texts = read_source_targets(masked_task.recipe.data, "test", masked_task.data_dir)
+    sources = [text.source for text in texts]
+    expected = masked_task.evaluate(masked_task.batches("test")).outputs
+    for backend in ("torchscript", "onnx"):
+        model = load_bundle(masked_export.path, backend=backend)
+        assert isinstance(model, Generator)
+        together = [each.outputs[0].text for each in model.generate(sources, beam_size=1)]
+        assert together == [model.generate([source], beam_size=1)[0].outputs[0].text for source in sources]
+        assert sum(ours == theirs for ours, theirs in zip(together, expected, strict=True)) >= len(texts) - 2
+    step = onnx.load(masked_export.path / "step.onnx")
+    assert sum(node.op_type == "MatMulIntegerToFloat" for node in step.graph.node) >= 5
+
+
 def test_the_smallest_limits_are_exported(notes_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.tsv").write_text("".join(f"a {i}\tb c\n" for i in range(40)), encoding="utf-8")
     content = {

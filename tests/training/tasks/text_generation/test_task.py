@@ -1,11 +1,14 @@
 """Tests of the text generation task."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tests.fixtures.generation import NOTES_RECIPE
+from tests.fixtures.generation import MASKED_RECIPE, NOTES_RECIPE
 from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED
 from training.recipe import parse_recipe
@@ -14,12 +17,13 @@ from training.tasks.text_generation.settings import GenerationRecipe
 from training.trained import open_task, start_run
 
 
-def _task(directory: Path, lines: list[str], **data: object) -> TextGenerationTask:
+def _task(
+    directory: Path, lines: list[str], content: Mapping[str, Any] = NOTES_RECIPE, **data: object
+) -> TextGenerationTask:
+    directory.mkdir(exist_ok=True)
     (directory / "notes.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     files = {"train": "notes.tsv", "dev": "notes.tsv", "test": "notes.tsv"}
-    recipe = parse_recipe(
-        {**NOTES_RECIPE, "data": {**NOTES_RECIPE["data"], "files": files, **data}, "output_layer": {}}
-    )
+    recipe = parse_recipe({**content, "data": {**content["data"], "files": files, **data}, "output_layer": {}})
     run = RunDirectory(directory / "run")
     start_run(recipe, run, directory)
     task = open_task(recipe, run, directory, torch.device("cpu"))
@@ -70,19 +74,36 @@ def test_the_metric_is_that_of_the_task(notes_recipe: GenerationRecipe) -> None:
 
 
 def test_texts_must_fit_the_positions_of_a_pretrained_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def one(*_: object) -> Path:
-        return tmp_path
-
     task = _task(tmp_path, ["a b\tc"])
-    task.tokenizer.save(tmp_path / "tokenizer.json")
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
-    config = {"model_type": "bert", "vocab_size": 200, "max_position_embeddings": 20, **sizes}
-    (tmp_path / "config.json").write_text(str(config).replace("'", '"'), encoding="utf-8")
-    monkeypatch.setattr("training.tasks.encoders.encoder_directory", one)
-    recipe = parse_recipe({**task.recipe.model_dump(), "network": {"pretrained": "own"}})
-    assert isinstance(recipe, GenerationRecipe)
+    recipe = _with_pretrained(task, tmp_path, monkeypatch)
     with pytest.raises(ValueError, match="25 tokens are too many for an encoder of 20 positions"):
         TextGenerationTask.build_encoder(recipe, tmp_path)
+    recipe = recipe.model_copy(update={"network": recipe.network.model_copy(update={"masked_targets": 0.7})})
+    with pytest.raises(ValueError, match="26 tokens are too many"):
+        TextGenerationTask.build_encoder(recipe, tmp_path)
+
+
+def test_masked_targets_need_a_mask_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = _task(tmp_path, ["a b\tc"])
+    recipe = _with_pretrained(task, tmp_path, monkeypatch, positions=40, masked_targets=0.7)
+    with pytest.raises(
+        ValueError, match=r"network\.masked_targets: the encoder's tokenizer has no mask token, \[MASK\]"
+    ):
+        TextGenerationTask.build_encoder(recipe, tmp_path)
+
+
+def _with_pretrained(
+    task: TextGenerationTask, directory: Path, monkeypatch: pytest.MonkeyPatch, positions: int = 20, **network: object
+) -> GenerationRecipe:
+    """The recipe of a task with a pretrained encoder, in `directory`, that has the same tokenizer."""
+    task.tokenizer.save(directory / "tokenizer.json")
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+    config = {"model_type": "bert", "vocab_size": 200, "max_position_embeddings": positions, **sizes}
+    (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    monkeypatch.setattr("training.tasks.encoders.encoder_directory", lambda *_: directory)
+    recipe = parse_recipe({**task.recipe.model_dump(), "network": {"pretrained": "own", **network}})
+    assert isinstance(recipe, GenerationRecipe)
+    return recipe
 
 
 def test_a_limit_that_leaves_no_pair_is_named(tmp_path: Path) -> None:
@@ -98,6 +119,28 @@ def test_the_longest_pair_fits_the_positions(tmp_path: Path) -> None:
     loss, count = task.loss(batch)
     assert count == 9
     assert torch.isfinite(loss)
+    task = _task(tmp_path / "masked", ["a " * 20 + "\t" + "b " * 8], MASKED_RECIPE)
+    assert task.config.positions == 16 + 9 + 1
+    loss, count = task.loss(batch)
+    assert count == 6  # of 9, 0.7
+    assert torch.isfinite(loss)
+
+
+def test_masks_follow_the_seed(tmp_path: Path) -> None:
+    task = _task(tmp_path, ["a b c\tc b a d e f"], MASKED_RECIPE)
+    (batch,) = task.batches("train").epoch(0)
+
+    def losses() -> list[float]:
+        torch.manual_seed(1)
+        return [task.loss(batch)[0].item() for _ in range(3)]
+
+    first = losses()
+    assert len(set(first)) == 3
+    assert losses() == first
+
+
+def test_it_learns_by_masked_targets_with_smoothed_labels_and_a_sparse_softmax(masked_task: TextGenerationTask) -> None:
+    assert masked_task.evaluate(masked_task.batches("test")).value > 95
 
 
 def test_training_texts_can_be_measured_too(notes_task: TextGenerationTask) -> None:
