@@ -63,12 +63,15 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
     def build_encoder(recipe: GenerationRecipe, data_dir: Path) -> tuple[EncoderTokenizer, EncoderConfig]:
         """Return tokenizer and sizes of the recipe's encoder.
 
-        Raises the errors of `chosen_encoder` and `read_source_targets`.
+        Raises `ValueError` for DeBERTa, and the errors of `chosen_encoder` and `read_source_targets`.
         """
         texts = read_source_targets(recipe.data, "train", data_dir)
         every = (text for each in texts for text in (each.source, *each.targets))
         longest = recipe.data.max_tokens + recipe.data.max_output_tokens + 1  # both ends
-        return chosen_encoder(recipe.network, every, longest, "data.max_tokens and data.max_output_tokens")
+        found = chosen_encoder(recipe.network, every, longest, "data.max_tokens and data.max_output_tokens")
+        if found[1].position_buckets is not None:
+            raise ValueError("network.pretrained: text generation needs vectors of positions, which DeBERTa lacks")
+        return found
 
     @classmethod
     def prepare(cls, recipe: GenerationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:

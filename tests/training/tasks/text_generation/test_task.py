@@ -1,11 +1,13 @@
 """Tests of the text generation task."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.fixtures.generation import NOTES_RECIPE
+from tests.fixtures.optional_tools import needs
 from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED
 from training.recipe import parse_recipe
@@ -14,12 +16,13 @@ from training.tasks.text_generation.settings import GenerationRecipe
 from training.trained import open_task, start_run
 
 
-def _task(directory: Path, lines: list[str], **data: object) -> TextGenerationTask:
+def _task(
+    directory: Path, lines: list[str], network: Mapping[str, object] = NOTES_RECIPE["network"], **data: object
+) -> TextGenerationTask:
     (directory / "notes.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     files = {"train": "notes.tsv", "dev": "notes.tsv", "test": "notes.tsv"}
-    recipe = parse_recipe(
-        {**NOTES_RECIPE, "data": {**NOTES_RECIPE["data"], "files": files, **data}, "output_layer": {}}
-    )
+    data = {**NOTES_RECIPE["data"], "files": files, **data}
+    recipe = parse_recipe({**NOTES_RECIPE, "data": data, "network": network, "output_layer": {}})
     run = RunDirectory(directory / "run")
     start_run(recipe, run, directory)
     task = open_task(recipe, run, directory, torch.device("cpu"))
@@ -102,3 +105,12 @@ def test_the_longest_pair_fits_the_positions(tmp_path: Path) -> None:
 
 def test_training_texts_can_be_measured_too(notes_task: TextGenerationTask) -> None:
     assert notes_task.qualities("train")["ROUGE-L"] > 90
+
+
+@needs("transformers")
+def test_deberta_is_refused(tmp_path: Path) -> None:
+    from benchmarks.random_classifiers import make_classifier
+
+    encoder = make_classifier(tmp_path / "encoder", "DebertaV2ForSequenceClassification", num_hidden_layers=1)
+    with pytest.raises(ValueError, match=r"network.pretrained: text generation needs vectors of positions"):
+        _task(tmp_path, ["a\tb"], {"pretrained": str(encoder)})
