@@ -8,18 +8,17 @@ has vectors of distances in place of those of positions.
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 from torch import Tensor
 
 from models.text.tokenization import EncoderTokenizer
 from training.data.sentence_pieces import unigram_tokenizer
 from training.data.tokenization import read_encoder_tokenizer
 from training.networks.text_encoder import EncoderConfig, TextEncoder
+from training.networks.weight_files import read_weights
 from training.settings import Fraction, PositiveInt, Settings
 
 __all__ = ["CONFIG", "TOKENIZER", "WEIGHTS", "load_text_encoder", "load_tokenizer", "read_config"]
@@ -111,6 +110,10 @@ class _DistilBert(_Bert):
     dropout: Fraction = 0.1
 
 
+def _split(kinds: object) -> object:
+    return kinds.split("|") if isinstance(kinds, str) else kinds
+
+
 class _Deberta(_Bert):
     """DeBERTa-v3; version 2 has a convolution and is refused."""
 
@@ -130,19 +133,11 @@ class _Deberta(_Bert):
     position_biased_input: Literal[False]
     share_att_key: Literal[True]
     norm_rel_ebd: Literal["layer_norm"]
-    pos_att_type: frozenset[str]
+    pos_att_type: Annotated[frozenset[Literal["c2p", "p2c"]], Field(min_length=2), BeforeValidator(_split)]
     type_vocab_size: Literal[0] = 0
     conv_kernel_size: Literal[0] = 0
     embedding_size: int | None = None
     attention_head_size: int | None = None
-
-    @field_validator("pos_att_type", mode="before")
-    @classmethod
-    def _both_products(cls, kinds: Any) -> frozenset[str]:
-        found = frozenset(kinds.split("|") if isinstance(kinds, str) else kinds)
-        if found != {"c2p", "p2c"}:
-            raise ValueError("must be c2p and p2c")
-        return found
 
     @model_validator(mode="after")
     def _usual_sizes(self) -> Self:
@@ -181,7 +176,7 @@ def load_text_encoder(directory: Path) -> TextEncoder:
     """
     checkpoint = _read_checkpoint(directory)
     path = _first_file(directory, WEIGHTS, _PICKLED)
-    tensors = _read_tensors(path)
+    tensors = read_weights(path)
     encoder = TextEncoder(_sizes(checkpoint))
     try:
         encoder.load_state_dict(_translated(tensors, checkpoint))
@@ -207,21 +202,6 @@ def _first_file(directory: Path, *names: str) -> Path:
         if (directory / name).is_file():
             return directory / name
     raise FileNotFoundError(f"{directory} has no {names[0]}, and no {names[1]}")
-
-
-def _read_tensors(path: Path) -> Mapping[str, Tensor]:
-    """Return the tensors of a file; raises `ValueError` for other content, such as pickled objects of other types."""
-    try:
-        if path.name == WEIGHTS:
-            return load_file(path)
-        found: object = torch.load(path, map_location="cpu", weights_only=True)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file: {error}") from error
-    except Exception as error:  # a damaged pickle raises errors of any class
-        raise ValueError(f"{path} is not a file of tensors: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is not a file of tensors: it holds an object of type {type(found).__name__}")
-    return {name: each for name, each in found.items() if isinstance(each, Tensor)}
 
 
 def _read_checkpoint(directory: Path) -> _Checkpoint:
