@@ -8,7 +8,7 @@ import pytest
 import sentencepiece
 
 from models.text.tokenization import EncoderTokenizer
-from tests.fixtures.sentence_pieces import write_sentence_pieces
+from tests.fixtures.deberta import write_sentence_pieces
 from training.data.sentence_pieces import read_sentence_pieces, unigram_tokenizer
 
 TEXTS = [

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tests.fixtures.deberta import DEBERTA
 from tests.fixtures.optional_tools import needs
 from tests.training.networks.golden import bert
 from training.networks.hugging_face import CONFIG, TOKENIZER, WEIGHTS, load_text_encoder, load_tokenizer, read_config
@@ -99,26 +100,6 @@ def test_pickled_weights_are_read_where_there_are_no_others(tmp_path: Path) -> N
     (tmp_path / WEIGHTS).unlink()
     torch.save(_tensors(), tmp_path / "pytorch_model.bin")
     torch.testing.assert_close(load_text_encoder(tmp_path).state_dict(), expected, rtol=0, atol=0)
-
-
-DEBERTA: dict[str, Any] = {
-    "model_type": "deberta-v2",
-    "vocab_size": 20,
-    "hidden_size": 8,
-    "intermediate_size": 16,
-    "num_attention_heads": 2,
-    "num_hidden_layers": 1,
-    "max_position_embeddings": 12,
-    "position_buckets": 4,
-    "max_relative_positions": -1,
-    "relative_attention": True,
-    "position_biased_input": False,
-    "share_att_key": True,
-    "norm_rel_ebd": "layer_norm",
-    "pos_att_type": "p2c|c2p",
-    "type_vocab_size": 0,
-}
-"""The fields of deberta-v3-small, with small numbers."""
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from models import Classifier
 from models.store import load_bundle
 from tests.fixtures.classification import ERRANDS_RECIPE, train_classifier
+from tests.fixtures.deberta import write_sentence_pieces
 from tests.fixtures.optional_tools import needs
-from tests.fixtures.sentence_pieces import write_sentence_pieces
 from training.checkpoint import RunDirectory
 from training.data.corpora import get_corpus
 from training.export.bundle import Exported, export_run

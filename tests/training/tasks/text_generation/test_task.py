@@ -1,13 +1,14 @@
 """Tests of the text generation task."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.fixtures.deberta import DEBERTA, write_sentence_pieces
 from tests.fixtures.generation import NOTES_RECIPE
-from tests.fixtures.optional_tools import needs
 from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED
 from training.recipe import parse_recipe
@@ -107,10 +108,9 @@ def test_training_texts_can_be_measured_too(notes_task: TextGenerationTask) -> N
     assert notes_task.qualities("train")["ROUGE-L"] > 90
 
 
-@needs("transformers")
 def test_deberta_is_refused(tmp_path: Path) -> None:
-    from benchmarks.random_classifiers import make_classifier
-
-    encoder = make_classifier(tmp_path / "encoder", "DebertaV2ForSequenceClassification", num_hidden_layers=1)
+    write_sentence_pieces(tmp_path / "spm.model")
+    config = DEBERTA | {"vocab_size": 180, "max_position_embeddings": 64}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(ValueError, match=r"network.pretrained: text generation needs vectors of positions"):
-        _task(tmp_path, ["a\tb"], {"pretrained": str(encoder)})
+        _task(tmp_path, ["a\tb"], {"pretrained": str(tmp_path)})
