@@ -87,8 +87,8 @@ def main(
     print(f"{output}: {sum(parameter.numel() for parameter in model.parameters()):,} parameters")
 
 
-def sentence_piece_model(sentences: Sequence[str], pieces: int = _SPM_PIECES) -> Any:
-    """Return the protocol buffer of a Unigram model that is trained on sentences."""
+def sentence_piece_model(sentences: Sequence[str], pieces: int = _SPM_PIECES, **options: Any) -> Any:
+    """Return the protocol buffer of a Unigram model trained on sentences; `options` are those of the trainer."""
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2
 
@@ -99,6 +99,7 @@ def sentence_piece_model(sentences: Sequence[str], pieces: int = _SPM_PIECES) ->
         vocab_size=pieces,
         hard_vocab_limit=False,
         minloglevel=2,
+        **options,
     )
     model: Any = vars(sentencepiece_model_pb2)["ModelProto"]()
     model.ParseFromString(written.getvalue())

@@ -35,8 +35,8 @@ _BATCH_COST = 16
 class BertNetwork(Contract):
     """The sizes of a BERT-like text encoder."""
 
-    kind: Literal["bert"]
-    """Kind of network."""
+    kind: Literal["bert", "deberta"]
+    """Kind of network: vectors of positions (`bert`), or disentangled attention (`deberta`)."""
     hidden_size: PositiveInt
     """Size of the hidden states."""
     inner_size: PositiveInt

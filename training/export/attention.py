@@ -45,10 +45,9 @@ def projections(attentions: Iterable[Attention]) -> nn.ModuleList:
 
 
 def scaled_query(attention: Attention) -> nn.Linear:
-    """Return the projection to queries, scaled by the inverse root of a head's size as attention scales scores."""
-    query = attention.query
-    scale = (query.out_features // attention.heads) ** -0.5
-    return _linear(query.weight.detach() * scale, query.bias.detach() * scale)
+    """Return the projection to queries, scaled as attention scales scores."""
+    weight, bias = attention.query.weight.detach(), attention.query.bias.detach()
+    return _linear(weight * attention.scale, bias * attention.scale)
 
 
 def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:

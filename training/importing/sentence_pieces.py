@@ -10,22 +10,18 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 from tokenizers.models import Unigram
 
 from models.text.sentence_pieces import HIDDEN, SPECIAL
+from training.data.sentence_pieces import NORMAL, read_sentence_pieces
 from training.importing.errors import ImportRefused
-from training.importing.importer import need
 from training.importing.source import SourceDirectory
 
 __all__ = ["SentencePieceModel", "is_language", "read_vocabulary"]
 
-_NORMAL, _USER_DEFINED, _BYTE = 1, 4, 6
-"""Types of pieces in SentencePiece's file."""
-_UNIGRAM = 1
 _SPECIAL = ("<unk>", "</s>", "<s>", "<pad>")
 _MOST_STEPS, _LONGEST = 1 << 20, 256
 """Steps through a trie of replacements, and bytes of a sequence; without bounds one with circles has no end."""
@@ -43,13 +39,11 @@ class SentencePieceModel:
     @classmethod
     def read(cls, path: Path) -> "SentencePieceModel":
         """Raises `ImportRefused` for a file that is no SentencePiece model, or one that is not converted exactly."""
-        proto = need("sentencepiece.sentencepiece_model_pb2").ModelProto()
         try:
-            proto.ParseFromString(path.read_bytes())
-        except Exception as error:  # protobuf's class of it depends on its implementation
-            raise ImportRefused(f"{path.name} is no SentencePiece model: {error}") from error
-        _check(path.name, proto)
-        scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == _NORMAL}
+            proto = read_sentence_pieces(path, plain=True)
+        except ValueError as error:
+            raise ImportRefused(str(error)) from error
+        scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == NORMAL}
         return cls(scores, bytes(proto.normalizer_spec.precompiled_charsmap))
 
     def characters(self) -> dict[str, str]:
@@ -99,25 +93,6 @@ def read_vocabulary(source: SourceDirectory, name: str, size: int) -> dict[str, 
     if len(set(ids)) != len(ids) or min(ids) < 0 or max(ids) >= size:
         raise ImportRefused(f"{name} has ids that are used twice or are not below vocab_size, which is {size}")
     return content
-
-
-def _check(name: str, proto: Any) -> None:
-    """Raise `ImportRefused` for a model with features that the conversion does not have."""
-    normalizer, trainer = proto.normalizer_spec, proto.trainer_spec
-    types = {piece.type for piece in proto.pieces}
-    reasons = {
-        "no pieces": _NORMAL not in types,
-        "a model that is not Unigram": trainer.model_type != _UNIGRAM,
-        "user-defined pieces": _USER_DEFINED in types,
-        "byte fallback": _BYTE in types or trainer.byte_fallback,
-        "spaces at the ends of pieces": trainer.treat_whitespace_as_suffix,
-        "normalization that keeps spaces": not normalizer.remove_extra_whitespaces,
-        "normalization without a space before the text": not normalizer.add_dummy_prefix,
-        "normalization that does not escape spaces": not normalizer.escape_whitespaces,
-        "a denormalizer": bool(proto.denormalizer_spec.precompiled_charsmap),
-    }
-    if found := [reason for reason, holds in reasons.items() if holds]:
-        raise ImportRefused(f"{name} has {', '.join(found)}, which cannot be imported")
 
 
 def _replaced(charsmap: bytes) -> Iterator[str]:

@@ -3,7 +3,6 @@
 Shapes: `B` images, `C` channels, `H` and `W` their height and width, `d` size of an image's vector.
 """
 
-import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.networks.dropout import Dropout
+from training.networks.weight_files import read_weights
 
 # Not torchvision's or timm's networks: with the CPU build of torch 2.13.0, pip installs torchvision 0.28.0, whose
 # only wheel on PyPI is built for CUDA, so that importing it fails ("operator torchvision::nms does not exist"); newer
@@ -138,15 +138,11 @@ def load_efficientnet_lite0(weights: Path) -> EfficientNetLite0:
 
     Raises `FileNotFoundError` where there is none and `ValueError` where it holds something else.
     """
-    try:
-        published = torch.load(weights, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        reason = str(error).partition(". ")[0] or type(error).__name__
-        raise ValueError(f"{weights} is not a file of weights: {reason}") from error
+    published = read_weights(weights)
     encoder = EfficientNetLite0()
     try:
         encoder.load_state_dict({_ours(name): value for name, value in published.items() if not name.startswith("_fc")})
-    except (RuntimeError, KeyError, AttributeError) as error:
+    except (RuntimeError, KeyError) as error:
         raise ValueError(f"{weights} does not hold the weights of EfficientNet-Lite0: {error}") from error
     return encoder
 

@@ -1,4 +1,6 @@
-"""BERT (Devlin et al. 2019): an encoder of texts. `training.networks.hugging_face` reads pretrained weights.
+"""BERT (Devlin et al. 2019) and DeBERTa-v3 (He et al. 2021): encoders of texts.
+
+`training.networks.hugging_face` reads pretrained weights.
 
 Shapes: `B` texts, `T` tokens, `d` hidden size.
 """
@@ -10,6 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.networks.disentangled import Distances
 from training.networks.dropout import Dropout
 from training.networks.transformer import EncoderLayer, padding_mask
 from training.settings import Fraction, PositiveInt, Settings
@@ -35,6 +38,9 @@ class EncoderConfig(Settings):
     """Transformer layers."""
     positions: PositiveInt = 512
     """Tokens of the longest text."""
+    position_buckets: Annotated[int, Field(ge=2)] | None = None
+    """Buckets of distances to one side, for DeBERTa's attention; None for BERT, which adds a vector of each position to
+    those of words."""
     norm_epsilon: Annotated[float, Field(gt=0)] = 1e-12
     """Added to variances in layer normalization."""
     dropout: Fraction = 0.1
@@ -56,12 +62,21 @@ class TextEncoder(nn.Module):
     `positions` holds the sum.
     """
 
+    positions: nn.Parameter
+    """Vectors of positions `[positions, d]`; only without `position_buckets`."""
+    distances: Distances
+    """Vectors of distances; only with `position_buckets`."""
+
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
         size = config.hidden_size
         self.words = nn.Embedding(config.vocab_size, size)
-        self.positions = nn.Parameter(torch.empty(config.positions, size))
+        self.relative = config.position_buckets is not None
+        if config.position_buckets is None:
+            self.positions = nn.Parameter(torch.empty(config.positions, size))
+        else:
+            self.distances = Distances(config.position_buckets, config.positions, size, config.norm_epsilon)
         self.norm = nn.LayerNorm(size, eps=config.norm_epsilon)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(
@@ -74,6 +89,7 @@ class TextEncoder(nn.Module):
                 activation=functional.gelu,
                 norm_epsilon=config.norm_epsilon,
                 attention_dropout=config.attention_dropout,
+                disentangled=self.relative,
             )
             for _ in range(config.layers)
         )
@@ -86,15 +102,23 @@ class TextEncoder(nn.Module):
                 nn.init.normal_(module.weight, std=_STANDARD_DEVIATION)
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
-        nn.init.normal_(self.positions, std=_STANDARD_DEVIATION)
+        nn.init.normal_(self.distances.vectors if self.relative else self.positions, std=_STANDARD_DEVIATION)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """tokens `[B, T]`, lengths `[B]` -> context vectors `[B, T, d]`; those behind a text's length mean nothing."""
-        hidden = self.dropout(self.norm(self.words(tokens) + self.positions[: tokens.shape[1]]))
+        hidden, relative = self.embed(tokens), None
+        if self.relative:
+            vectors, buckets = self.distances(tokens.shape[1])
+            relative = self.dropout(vectors), buckets
         mask = padding_mask(lengths, tokens.shape[1])
         for layer in self.encoder_layers():
-            hidden = layer(hidden, mask)
+            hidden = layer(hidden, mask, relative)
         return hidden
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Return the inputs of the first layer: `[B, T]` -> `[B, T, d]`."""
+        words = self.words(tokens)
+        return self.dropout(self.norm(words if self.relative else words + self.positions[: tokens.shape[1]]))
 
     def encoder_layers(self) -> list[EncoderLayer]:
         """Return the Transformer layers."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.networks.disentangled import SCORE_TERMS, relative_scores
 from training.networks.dropout import Dropout
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Linear",
     "Memory",
     "Norm",
+    "Relative",
     "Transformer",
     "padding_mask",
     "sinusoidal_positions",
@@ -36,6 +38,9 @@ Activation = Callable[[Tensor], Tensor]
 
 KeyValue = tuple[Tensor, Tensor]
 """Keys and values `[B, H, tokens, d / H]`."""
+
+Relative = tuple[Tensor, Tensor]
+"""Vectors of distances `[1, R, d]`, and which of them is that of each query and key, `[T, T]`."""
 
 Memory = list[KeyValue]
 """Per decoder layer, keys and values of the source."""
@@ -79,11 +84,15 @@ class Linear(nn.Linear):
 class Attention(nn.Module):
     """Multi-head attention (section 3.2.2); keys and values come from elsewhere, so that they can be kept."""
 
-    def __init__(self, hidden_size: int, heads: int, dropout: float = 0.0) -> None:
-        """`dropout` is that of the attention weights, which BERT and tensor2tensor have."""
+    def __init__(self, hidden_size: int, heads: int, dropout: float = 0.0, *, disentangled: bool = False) -> None:
+        """`dropout` is that of the attention weights, which BERT and tensor2tensor have.
+
+        `disentangled` attention is always called with `relative`; see `training.networks.disentangled`.
+        """
         super().__init__()
         self.heads = heads
         self.dropout = dropout
+        self.scale: float = (hidden_size // heads * (SCORE_TERMS if disentangled else 1)) ** -0.5
         self.query = Linear(hidden_size, hidden_size)
         self.key_value = Linear(hidden_size, 2 * hidden_size)
         self.output = Linear(hidden_size, hidden_size)
@@ -93,16 +102,37 @@ class Attention(nn.Module):
         keys, values = self.key_value(inputs).chunk(2, dim=-1)
         return self._split(keys), self._split(values)
 
-    def forward(self, inputs: Tensor, keys_values: KeyValue, mask: Tensor | None, causal: bool = False) -> Tensor:
+    def position_tables(self, distances: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and scaled queries of distances, by the projections of tokens (`share_att_key`).
+
+        `[1, R, d]` -> two of `[1, H, d / H, R]`.
+        """
+        keys, queries = self.keys_values(distances)[0], self._split(self.query(distances) * self.scale)
+        return keys.transpose(2, 3), queries.transpose(2, 3)
+
+    def forward(
+        self,
+        inputs: Tensor,
+        keys_values: KeyValue,
+        mask: Tensor | None,
+        causal: bool = False,
+        relative: Relative | None = None,
+    ) -> Tensor:
         """`[B, T, d]` -> `[B, T, d]`; `mask` is True where a query may look, broadcast to `[B, H, T, tokens]`."""
+        query = self._split(self.query(inputs))
         keys, values = keys_values
+        if relative is not None:
+            distances, buckets = relative
+            scores = relative_scores(query * self.scale, keys, *self.position_tables(distances), buckets)
+            mask = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
         mixed = functional.scaled_dot_product_attention(
-            self._split(self.query(inputs)),
+            query,
             keys,
             values,
             attn_mask=mask,
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=causal,
+            scale=self.scale,
         )
         return self.output(mixed.transpose(1, 2).flatten(2))
 
@@ -158,14 +188,16 @@ class EncoderLayer(_Layer):
         activation: Activation = functional.relu,
         norm_epsilon: float = 1e-5,
         attention_dropout: float = 0.0,
+        disentangled: bool = False,
     ) -> None:
         super().__init__(2, hidden_size, dropout, norm, norm_epsilon)
-        self.attention = Attention(hidden_size, heads, attention_dropout)
+        self.attention = Attention(hidden_size, heads, attention_dropout, disentangled=disentangled)
         self.feed_forward = _FeedForward(hidden_size, inner_size, activation)
 
-    def forward(self, inputs: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, inputs: Tensor, mask: Tensor | None, relative: Relative | None = None) -> Tensor:
         read = self.before(0, inputs)
-        inputs = self.after(0, inputs, self.attention(read, self.attention.keys_values(read), mask))
+        attended = self.attention(read, self.attention.keys_values(read), mask, relative=relative)
+        inputs = self.after(0, inputs, attended)
         return self.after(1, inputs, self.feed_forward(self.before(1, inputs)))
 
 

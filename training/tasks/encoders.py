@@ -8,7 +8,7 @@ from pydantic import model_validator
 from models.text.tokenization import EncoderTokenizer
 from training.checkpoint import RunDirectory
 from training.data.tokenization import build_encoder_tokenizer, read_encoder_tokenizer
-from training.networks.hugging_face import TOKENIZER, load_text_encoder, read_config
+from training.networks.hugging_face import load_text_encoder, load_tokenizer, read_config
 from training.networks.pretrained import encoder_directory
 from training.networks.text_encoder import EncoderConfig, TextEncoder
 from training.settings import Fraction, PositiveInt, Settings
@@ -22,7 +22,7 @@ class EncoderSettings(Settings):
 
     pretrained: str | None = None
     """A name that `training.networks.pretrained` knows, or a directory in Hugging Face's layout of a BERT, RoBERTa,
-    XLM-RoBERTa or DistilBERT model."""
+    XLM-RoBERTa, DistilBERT or DeBERTa-v3 model; DeBERTa-v3 classifies texts and cannot generate them."""
     vocab_size: PositiveInt = 8000
     """Word pieces, from scratch."""
     hidden_size: PositiveInt = 256
@@ -61,14 +61,14 @@ def chosen_encoder(
     `needed_by` names what needs so many positions; new tokenizers have a mask token with `mask`.
 
     Raises `ValueError` for an encoder that does not have the tokens of its tokenizer or that many positions, and what
-    `encoder_directory`, `read_config` and `read_encoder_tokenizer` raise.
+    `encoder_directory`, `read_config` and `load_tokenizer` raise.
     """
     if settings.pretrained is None:
         tokenizer = build_encoder_tokenizer(texts, vocab_size=settings.vocab_size, mask=mask)
         config = settings.config(tokenizer.vocab_size, positions)
     else:
         directory = encoder_directory(settings.pretrained)
-        tokenizer, config = read_encoder_tokenizer(directory / TOKENIZER), read_config(directory)
+        tokenizer, config = load_tokenizer(directory), read_config(directory)
     if tokenizer.vocab_size > config.vocab_size:
         raise ValueError(f"the encoder has {config.vocab_size} tokens, its tokenizer {tokenizer.vocab_size}")
     if positions > config.positions:

@@ -19,14 +19,16 @@ from models.tasks.text_classification import BertNetwork, Classifier, Classifier
 from models.text.padding import padded
 from training.export.attention import projections
 from training.export.calibration import RangeRecorder
+from training.export.disentangled import relative_layers
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import random_sequences
 from training.export.model_card import Card
-from training.export.operators import attend
+from training.export.operators import attend, attend_some
 from training.export.quantize import quantize_int8_static
 from training.export.task_export import TOKENIZER, vocabulary_section
 from training.export.topk import top_k
 from training.networks.text_classifier import TextClassifier, pooled
+from training.networks.transformer import padding_mask
 from training.tasks.classification import label_file
 from training.tasks.classification_export import LABELS, ClassifierExport, probability_table
 from training.tasks.classification_quality import OUT_OF_SCOPE, measured, scope_threshold
@@ -51,15 +53,20 @@ class ClassifyTextGraph(nn.Module):
         self.pooling = model.pooling
         self.output_layer = FoldedSoftmax(model.output_layer)
         self.projections = projections(layer.attention for layer in self.encoder.encoder_layers())
+        self.relative = relative_layers(model.encoder)
 
     def forward(self, tokens: Tensor, lengths: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """tokens `[B, T]`, lengths `[B]`, k `[]` -> log-probabilities and numbers of the k best classes, `[B, k]`."""
-        encoder = self.encoder
-        hidden = encoder.norm(encoder.words(tokens) + encoder.positions[: tokens.shape[1]]).flatten(0, 1)
-        for project, layer in zip(self.projections, self.encoder.encoder_layers(), strict=True):
-            query, keys, values = (part.view(*tokens.shape, -1) for part in project(hidden))
-            attended = attend(query, keys, values, lengths, layer.attention.heads).flatten(0, 1)
-            hidden = layer.after(0, hidden, layer.attention.output(attended))
+        hidden = self.encoder.embed(tokens).flatten(0, 1)
+        for index, layer in enumerate(self.encoder.encoder_layers()):
+            query, keys, values = (part.view(*tokens.shape, -1) for part in self.projections[index](hidden))
+            if self.relative:
+                bias = torch.where(padding_mask(lengths, tokens.shape[1]), 0.0, -torch.inf)
+                bias = bias + self.relative[index](query, keys)
+                attended = attend_some(query, keys, values, bias, layer.attention.heads)
+            else:
+                attended = attend(query, keys, values, lengths, layer.attention.heads)
+            hidden = layer.after(0, hidden, layer.attention.output(attended.flatten(0, 1)))
             hidden = layer.after(1, hidden, layer.feed_forward(hidden))
         vectors = pooled(hidden.view(*tokens.shape, -1), lengths, self.pooling)
         return top_k(self.output_layer.log_prob(vectors), k)
@@ -89,9 +96,11 @@ class TextClassificationExport(ClassifierExport):
         task, recipe = self.task, self.task.recipe
         if recipe.data.multi_label and self._threshold is None:
             self._threshold = task.evaluate(task.batches("dev")).threshold
-        sizes = task.classes.encoder.model_dump(include={"hidden_size", "inner_size", "heads", "layers", "positions"})
+        encoder = task.classes.encoder
+        sizes = encoder.model_dump(include={"hidden_size", "inner_size", "heads", "layers", "positions"})
+        kind = "bert" if encoder.position_buckets is None else "deberta"
         return {
-            "network": {"kind": "bert", **sizes, "pooling": recipe.network.pooling},
+            "network": {"kind": kind, **sizes, "pooling": recipe.network.pooling},
             "classes": {
                 "file": LABELS,
                 "count": len(self.labels),
@@ -155,10 +164,11 @@ class TextClassificationExport(ClassifierExport):
     def card(cls, manifest: BundleManifest[ClassifierConfig]) -> Card:
         config, network = manifest.config, manifest.config.network
         assert isinstance(network, BertNetwork), "cards of imported models are written by training.importing"
+        encoder = {"bert": "BERT", "deberta": "DeBERTa"}[network.kind]
         vector = "mean of its tokens' vectors" if network.pooling == "mean" else "vector of [CLS]"
         return cls.card_of(
             manifest,
-            f"BERT encoder, {network.layers} layers, {network.hidden_size} hidden units, {network.heads} heads, "
+            f"{encoder} encoder, {network.layers} layers, {network.hidden_size} hidden units, {network.heads} heads, "
             f"feed-forward {network.inner_size}; a text's vector is the {vector}",
             f"\n* Vocabulary: {config.vocab_size} word pieces",
             f"{config.limits.max_tokens} word pieces",

@@ -66,8 +66,8 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
     def build_encoder(recipe: GenerationRecipe, data_dir: Path) -> tuple[EncoderTokenizer, EncoderConfig]:
         """Return tokenizer and sizes of the recipe's encoder.
 
-        Raises `ValueError` for `network.masked_targets` with a tokenizer that has no mask token, and the errors of
-        `chosen_encoder` and `read_source_targets`.
+        Raises `ValueError` for DeBERTa, for `network.masked_targets` with a tokenizer that has no mask token, and the
+        errors of `chosen_encoder` and `read_source_targets`.
         """
         masked = recipe.network.masked_targets is not None
         texts = read_source_targets(recipe.data, "train", data_dir)
@@ -75,6 +75,8 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         longest = recipe.data.max_tokens + recipe.data.max_output_tokens + 1 + masked  # start, and a masked end
         needed_by = "data.max_tokens and data.max_output_tokens"
         tokenizer, encoder = chosen_encoder(recipe.network, every, longest, needed_by, mask=masked)
+        if encoder.position_buckets is not None:
+            raise ValueError("network.pretrained: text generation needs vectors of positions, which DeBERTa lacks")
         if masked and tokenizer.mask_id is None:
             raise ValueError("network.masked_targets: the encoder's tokenizer has no mask token, [MASK] or <mask>")
         return tokenizer, encoder

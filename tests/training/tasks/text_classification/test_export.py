@@ -5,11 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
+from safetensors.torch import load_file
 
 from models import Classifier
 from models.store import load_bundle
 from tests.fixtures.classification import ERRANDS_RECIPE, train_classifier
+from tests.fixtures.deberta import write_sentence_pieces
 from tests.fixtures.optional_tools import needs
 from training.checkpoint import RunDirectory
 from training.data.corpora import get_corpus
@@ -152,6 +155,46 @@ def test_a_bundle_of_another_encoder_answers_as_the_model(
     found = TextClassificationExport.measure(model, recipe, "test", tiny_data_dir)
     np.testing.assert_allclose([found[metric] for metric in expected], list(expected.values()), atol=1e-4)
     assert exported.manifest.config.special_tokens.start == (0 if family == "Roberta" else None)
+
+
+@needs("transformers")
+@pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")
+def test_an_int8_bundle_of_a_deberta_directory_without_safetensors_and_tokenizer_file(
+    errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    from benchmarks.random_classifiers import make_classifier
+
+    encoder, sizes = tmp_path / "encoder", {"num_hidden_layers": 1, "vocab_size": 420}
+    make_classifier(encoder, "DebertaV2ForSequenceClassification", deviation=0.05, **sizes)
+    weights = load_file(encoder / "model.safetensors")
+    torch.save({name: tensor.half() for name, tensor in weights.items()}, encoder / "pytorch_model.bin")
+    write_sentence_pieces(encoder / "spm.model", 410, byte_fallback=True)
+    for name in ("model.safetensors", "tokenizer.json"):
+        (encoder / name).unlink()
+    content = errands_recipe.model_dump() | {"network": {"pretrained": str(encoder)}}
+    content["loop"] |= {"epochs": 2, "learning_rate": 3e-3}
+    content["export"] |= {"quantization": "int8"}
+    recipe = parse_recipe(content)
+    assert isinstance(recipe, ClassificationRecipe)
+    run = RunDirectory(tmp_path / "run")
+    train_classifier(recipe, tiny_data_dir, run)
+    shutil.rmtree(encoder)
+    exported = export_run(run, tmp_path / "bundles", tiny_data_dir)
+    assert set(exported.differences) == {"onnx", "torchscript"}
+    assert max(exported.differences.values()) < 1e-5
+    assert exported.manifest.config.network.kind == "deberta"
+    quantization = exported.manifest.quantization
+    assert quantization is not None
+    assert quantization.float32_value > 0.5
+    assert abs(quantization.value - quantization.float32_value) <= 0.05
+    card = (exported.path / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "DeBERTa encoder, 1 layers, 64 hidden units" in card
+    model = load_bundle(exported.path)
+    assert isinstance(model, Classifier)
+    texts = ["walk", "please please please sing", "i would like to cook now and then"]
+    alone, together = [model.classify([text])[0] for text in texts], model.classify(texts)
+    for one, other in zip(alone, together, strict=True):
+        assert [each.label for each in one.labels] == [each.label for each in other.labels]
 
 
 def test_entmax_is_not_exported(errands_task: TextClassificationTask) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.fixtures.deberta import DEBERTA, write_sentence_pieces
 from tests.fixtures.generation import MASKED_RECIPE, NOTES_RECIPE
 from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED
@@ -145,3 +146,11 @@ def test_it_learns_by_masked_targets_with_smoothed_labels_and_a_sparse_softmax(m
 
 def test_training_texts_can_be_measured_too(notes_task: TextGenerationTask) -> None:
     assert notes_task.qualities("train")["ROUGE-L"] > 90
+
+
+def test_deberta_is_refused(tmp_path: Path) -> None:
+    write_sentence_pieces(tmp_path / "spm.model")
+    config = DEBERTA | {"vocab_size": 180, "max_position_embeddings": 64}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"network.pretrained: text generation needs vectors of positions"):
+        _task(tmp_path, ["a\tb"], {**NOTES_RECIPE, "network": {"pretrained": str(tmp_path)}})
