@@ -35,6 +35,8 @@ class Footprint:
     heads: int
     hidden_size: int
     vocab_size: int
+    step_vectors: int = 1
+    """Vectors that a step computes for each hypothesis."""
 
     def bytes(self, *, beam_size: int, rows: int, steps: int, width: int) -> int:
         """Return an upper bound of the memory of a decoding, in bytes.
@@ -43,10 +45,11 @@ class Footprint:
         values of both in float32, one more array of them for the time in which buffers grow, attention scores and
         log-probabilities of one step, and the mask.
         """
-        positions = beam_size * steps + width
+        vectors = self.step_vectors * beam_size
+        positions, others = beam_size * steps + width, vectors - beam_size
         cached = (2 * self.layers + 1) * self.hidden_size * positions
-        scores = _STEP_COPIES * beam_size * (self.heads * positions + self.vocab_size)
-        return rows * (4 * (cached + scores) + 2 * beam_size * positions)
+        scores = _STEP_COPIES * (vectors * self.heads * (positions + others) + beam_size * self.vocab_size)
+        return rows * (4 * (cached + scores) + 2 * vectors * positions)
 
 
 class Decoding:

@@ -40,6 +40,8 @@ class SequenceModel(Model[ConfigT], Generic[ConfigT, TokenizerT]):
 
     tokenizer_type: ClassVar[type[Any]]
     """The class of the tokenizer."""
+    step_vectors: ClassVar[int] = 1
+    """Vectors that a step computes for each hypothesis, at most."""
     continuous = True
     warm_up_lengths = (1, 32)
 
@@ -51,6 +53,7 @@ class SequenceModel(Model[ConfigT], Generic[ConfigT, TokenizerT]):
             heads=config.network.heads,
             hidden_size=config.network.hidden_size,
             vocab_size=config.vocab_size,
+            step_vectors=self.step_vectors,
         )
         reuse_slots = any(each.name == "slots" for each in manifest.graphs["step"].inputs)
         self.decoder = Decoder(backend, footprint, config.special_tokens, reuse_slots=reuse_slots)

@@ -48,9 +48,9 @@ class GenerationConfig(SequenceConfig):
 
     @model_validator(mode="after")
     def _texts_fit_the_network(self) -> Self:
-        if self.limits.max_tokens + self.limits.max_output_tokens > self.network.positions:
+        if self.limits.max_tokens + self.limits.max_output_tokens >= self.network.positions:
             raise ValueError(
-                f"limits.max_tokens and limits.max_output_tokens must be at most network.positions, "
+                f"limits.max_tokens and limits.max_output_tokens must be less than network.positions, "
                 f"{self.network.positions}, together"
             )
         return self
@@ -96,6 +96,7 @@ class Generator(SequenceModel[GenerationConfig, EncoderTokenizer]):
 
     config_type = GenerationConfig
     tokenizer_type = EncoderTokenizer
+    step_vectors = 2  # of a token, and of a mask token if the model was trained with masked targets
     offers = ("generate",)
 
     def __init__(

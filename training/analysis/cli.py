@@ -58,7 +58,7 @@ def gradients(
 @analyze.command
 def disambiguation(
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional],
-    pairs: Path = words.PAIRS,
+    pairs: Path | None = None,
     mine: int | None = None,
     split: str = "test",
     data_dir: Path = Path("data"),
@@ -71,29 +71,35 @@ def disambiguation(
 
     Args:
         runs: Run directories; the word neighbours are those of the first, which the others are compared with.
-        pairs: File with one pair a line: right sentence, tab, the same with another word in one place.
-        mine: Instead of a file, so many sentences of the first run's corpus with a word replaced by its mutual
-            nearest neighbour in that run's projection matrix.
+        pairs: File with one pair a line: right sentence, tab, the same with another word in one place; by default
+            16 everyday sentences.
+        mine: Number of pairs to take from the first run's corpus instead: sentences with one word replaced by its
+            mutual nearest neighbour in that run's projection matrix, which are hard for that run above all.
         split: Split to mine.
         data_dir: Directory that holds the corpora, to mine pairs.
-        neighbours: How many nearest words to show of each word.
-        top: How many pairs to show.
+        neighbours: Number of nearest words of each word.
+        top: Number of pairs to show; the files have all.
         output: Directory for odds.csv, right.csv and neighbours.csv, analysis/ in the first run by default.
         device: auto, cpu, or a CUDA device such as cuda:0.
     """
     if not runs:
         raise ValueError("runs: at least one run directory is needed")
+    if top < 1 or (mine is not None and mine < 1):
+        raise ValueError("top and mine must be at least 1")
+    if mine is not None and pairs is not None:
+        raise ValueError("pairs and mine: pairs are read from a file or taken from the corpus, not both")
     alike = len({run.resolve().name for run in runs}) < len(runs)
     names = [str(run) if alike else run.resolve().name for run in runs]
     loaded = [load_offering(RunDirectory(run), "next-word", device=device) for run in runs]
     tasks, first = dict(zip(names, loaded, strict=True)), loaded[0]
     if mine is None:
-        sentences = words.read_pairs(pairs)
+        sentences = words.read_pairs(pairs or words.PAIRS)
     else:
         sentences = mine_pairs(first, split_texts(first.recipe.data, split, data_dir), mine)
-    near = words.neighbour_rows(first, sentences[:top], neighbours)
-    near.show(f"nearest words in the projection matrix of {names[0]}")
     comparisons = words.compare(tasks, sentences)
+    near = words.neighbour_rows(first, [each.pair for each in comparisons], neighbours)
+    shown = Rows(near.columns, near.rows[: 2 * top])
+    shown.show(f"nearest words in the projection matrix of {names[0]}")
     title = "probabilities of the right and the wrong word (log-odds), most different runs first"
     words.comparison_rows(comparisons[:top]).show(title)
     right = words.right_rows(comparisons)

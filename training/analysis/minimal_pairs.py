@@ -7,6 +7,7 @@ Here a word is replaced by its mutual nearest neighbour: each of the two is the 
 import random
 from collections.abc import Sequence
 
+import torch
 from torch.nn import functional
 
 from models.text.tokenization import WordTokenizer
@@ -15,15 +16,23 @@ from training.tasks.language_model import LanguageModelTask
 
 __all__ = ["mine_pairs", "mutual_neighbours"]
 
+_BLOCK = 1024
+"""Words whose similarities to all others are computed at once."""
 
+
+@torch.no_grad()
 def mutual_neighbours(task: LanguageModelTask) -> dict[int, int]:
-    """Return the words that are each other's nearest in the projection matrix, both ways, without those of no letters.
+    """Return the words, of letters only, that are each other's nearest in the projection matrix, both ways.
 
     Of an untied layer it is the first component's matrix.
     """
     words = [token for token in range(task.tokenizer.vocab_size) if _is_word(task.tokenizer, token)]
     vectors = functional.normalize(task.model.output_layer.class_weights()[0][words], dim=-1)
-    nearest = (vectors @ vectors.T).fill_diagonal_(-1).argmax(-1).tolist()
+    nearest: list[int] = []
+    for block in vectors.split(_BLOCK):  # of all words at once the similarities could take gigabytes
+        similarities = block @ vectors.T
+        similarities.diagonal(len(nearest)).fill_(-1)
+        nearest += similarities.argmax(-1).tolist()
     return {words[place]: words[other] for place, other in enumerate(nearest) if nearest[other] == place}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer
 from tokenizers.decoders import Metaspace as MetaspaceDecoder
 from tokenizers.models import Unigram
-from tokenizers.normalizers import NFC, Precompiled, Prepend, Replace, Sequence, Strip
+from tokenizers.normalizers import NFC, Precompiled, Prepend, Replace, Sequence
 from tokenizers.pre_tokenizers import Metaspace
 
 __all__ = ["NORMAL", "read_sentence_pieces", "unigram_tokenizer"]
@@ -37,13 +37,14 @@ def read_sentence_pieces(path: Path, *, plain: bool = False) -> Any:
         "user-defined pieces": plain and _USER_DEFINED in types,
         "byte fallback": plain and (_BYTE in types or trainer.byte_fallback),
         "spaces at the ends of pieces": trainer.treat_whitespace_as_suffix,
+        "pieces across words": not trainer.split_by_whitespace,
         "normalization that keeps spaces": plain and not normalizer.remove_extra_whitespaces,
         "normalization without a space before the text": not normalizer.add_dummy_prefix,
         "normalization that does not escape spaces": not normalizer.escape_whitespaces,
         "a denormalizer": bool(proto.denormalizer_spec.precompiled_charsmap),
     }
     if found := [reason for reason, holds in reasons.items() if holds]:
-        raise ValueError(f"{path.name} has {', '.join(found)}, which cannot be imported")
+        raise ValueError(f"{path.name} has {', '.join(found)}, which cannot be converted")
     return proto
 
 
@@ -60,7 +61,7 @@ def unigram_tokenizer(path: Path) -> Tokenizer:
     if charsmap := proto.normalizer_spec.precompiled_charsmap:
         steps += [NFC(), Precompiled(charsmap)]
     if proto.normalizer_spec.remove_extra_whitespaces:
-        steps += [Strip(), Replace(Regex(" {2,}"), " ")]
+        steps += [Replace(Regex("^ +| +$"), ""), Replace(Regex(" {2,}"), " ")]
     tokenizer.normalizer = Sequence([*steps, Prepend(" ")])
     tokenizer.pre_tokenizer, tokenizer.decoder = Metaspace(prepend_scheme="never"), MetaspaceDecoder()
     tokenizer.add_special_tokens([piece.piece for piece in proto.pieces if piece.type in (_UNKNOWN, _CONTROL)])

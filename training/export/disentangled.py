@@ -6,7 +6,7 @@ Shapes: `B` texts, `T` tokens, `S` buckets of distances to one side, `P` positio
 import torch
 from torch import Tensor, nn
 
-from training.networks.disentangled import relative_scores
+from training.networks.disentangled import pairwise, relative_scores
 from training.networks.text_encoder import TextEncoder
 
 __all__ = ["RelativeScores", "relative_layers"]
@@ -28,8 +28,7 @@ class RelativeScores(nn.Module):
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the addition to the scores of scaled queries and keys, both `[B, T, d]`: `[B, H, T, T]`."""
-        places = torch.arange(query.shape[1], device=query.device)
-        buckets = self.buckets[places[:, None] - places + self.buckets.shape[0] // 2]
+        buckets = pairwise(self.buckets, query.shape[1])
         query, key = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (query, key))
         return relative_scores(query, key, self.keys, self.queries, buckets)
 

@@ -41,7 +41,7 @@ def _exported_whole(plain: Callable[P, Tensor]) -> Callable[P, Tensor]:
 
 @_exported_whole
 def attend_some(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, heads: int) -> Tensor:
-    """As `attend`, with `bias` `[B, 1, T, S]` to add to the scores: minus infinity where a query may not look."""
+    """As `attend`, with `bias` `[B, 1 or H, T, S]` to add to the scores: minus infinity where a query may not look."""
     query = _heads(query, heads)
     scores = query @ _heads(keys, heads).transpose(2, 3) + bias
     mixed = torch.softmax(scores, dim=-1) @ _heads(values, heads)

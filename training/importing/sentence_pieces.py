@@ -18,6 +18,7 @@ from tokenizers.models import Unigram
 from models.text.sentence_pieces import HIDDEN, SPECIAL
 from training.data.sentence_pieces import NORMAL, read_sentence_pieces
 from training.importing.errors import ImportRefused
+from training.importing.importer import need
 from training.importing.source import SourceDirectory
 
 __all__ = ["SentencePieceModel", "is_language", "read_vocabulary"]
@@ -39,6 +40,7 @@ class SentencePieceModel:
     @classmethod
     def read(cls, path: Path) -> "SentencePieceModel":
         """Raises `ImportRefused` for a file that is no SentencePiece model, or one that is not converted exactly."""
+        need("sentencepiece")
         try:
             proto = read_sentence_pieces(path, plain=True)
         except ValueError as error:

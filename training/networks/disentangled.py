@@ -10,7 +10,7 @@ Shapes: `B` texts, `T` tokens, `S` buckets of distances to one side, `P` positio
 import torch
 from torch import Tensor, nn
 
-__all__ = ["SCORE_TERMS", "Distances", "distance_buckets", "relative_scores"]
+__all__ = ["SCORE_TERMS", "Distances", "distance_buckets", "pairwise", "relative_scores"]
 
 SCORE_TERMS = 3
 """Products in each score, by which its variance, and so its scaling, grows."""
@@ -30,6 +30,13 @@ def distance_buckets(positions: int, span: int, furthest: int | None) -> Tensor:
         steps = torch.ceil(far / torch.tensor((furthest - 1) / exact).log() * (exact - 1)) + exact
         distances = torch.where(distances.abs() <= exact, distances, steps.nan_to_num().long() * distances.sign())
     return (distances + span).clamp(0, 2 * span - 1)
+
+
+def pairwise(buckets: Tensor, length: int) -> Tensor:
+    """Return the bucket of each query and key of a text: those of distances `[2 P - 1]` -> `[T, T]`."""
+    places = torch.arange(length, device=buckets.device)
+    found: Tensor = buckets[places[:, None] - places + buckets.shape[0] // 2]
+    return found
 
 
 def relative_scores(
@@ -68,7 +75,5 @@ class Distances(nn.Module):
         R is twice the length where the text has no distance that shares its bucket, else 2 S.
         """
         reach = length if length <= self.span // 2 else self.span
-        places = torch.arange(length, device=self.buckets.device)
-        buckets = self.buckets[places[:, None] - places + self.buckets.shape[0] // 2]
         vectors: Tensor = self.norm(self.vectors[self.span - reach : self.span + reach])
-        return vectors[None], buckets - (self.span - reach)
+        return vectors[None], pairwise(self.buckets, length) - (self.span - reach)

@@ -220,7 +220,8 @@ def _read_checkpoint(directory: Path) -> _Checkpoint:
 
 
 def _sizes(checkpoint: _Checkpoint) -> EncoderConfig:
-    found = checkpoint.model_dump(include=set(EncoderConfig.model_fields) - {"attention_dropout"})
+    others = {"attention_dropout"} | (set() if isinstance(checkpoint, _Deberta) else {"position_buckets"})
+    found = checkpoint.model_dump(include=set(EncoderConfig.model_fields) - others)
     return EncoderConfig(**found | {"positions": checkpoint.positions - checkpoint.first_position})
 
 

@@ -13,13 +13,13 @@ __all__ = ["read_weights"]
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the tensors in a safetensors file, or in one that `torch.save` wrote; nothing in it is run.
 
-    Raises `FileNotFoundError` where there is none, and `ValueError` where it holds something else.
+    Raises `OSError` where it cannot be read, and `ValueError` where it holds something else.
     """
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
         found: object = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
+    except (OSError, MemoryError):
         raise
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file: {error}") from error
@@ -28,4 +28,4 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is not a file of weights: {reason}") from error
     if not isinstance(found, dict):
         raise ValueError(f"{path} is not a file of weights: it holds an object of type {type(found).__name__}")
-    return {name: each for name, each in found.items() if isinstance(each, Tensor)}
+    return {name: each for name, each in found.items() if isinstance(name, str) and isinstance(each, Tensor)}

@@ -102,11 +102,12 @@ def _facts(table: Table, results: Sequence[Result]) -> str:
     unit = f" × {table.scale:g}" if table.scale != 1 else ""
     lines = [
         f"* Metric: {table.metric}{unit} on the {table.split} set of `{recipe.data.dataset(table.split)}`, "
-        f"{'larger' if table.maximize else 'smaller'} is better."
-        + (f" Of the same set and in the same unit: {', '.join(table.also)}." if table.also else ""),
+        f"{'larger' if table.maximize else 'smaller'} is better.",
         f"* Budget of each row: {table.budget}",
         f"* Recipe: `{table.recipe}`, with {', '.join(f'`{each}`' for each in table.overrides) or 'no changes'}.",
     ]
+    if table.further_metrics:
+        lines.append(f"* Further metrics{unit} on the same set: {', '.join(map(_described, table.further_metrics))}.")
     if table.paper is not None:
         lines.append(f"* Column paper: {table.paper}.")
     if results:
@@ -116,6 +117,10 @@ def _facts(table: Table, results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
+def _described(metric: str) -> str:
+    return f"{metric} (smaller is better)" if metric.endswith("error") else metric
+
+
 def _machine(result: Result) -> str:
     machine = result.machine
     return f"{machine.processor}, {machine.threads} of {machine.cores} cores, torch {machine.torch}"
@@ -123,14 +128,14 @@ def _machine(result: Result) -> str:
 
 def _rows(table: Table, summaries: Sequence[RowSummary]) -> str:
     first = next(iter(table.rows))
-    header = ["row", f"{table.split} {table.metric}", f"difference from `{first}`", *table.also]
+    header = ["row", f"{table.split} {table.metric}", f"difference from `{first}`", *table.further_metrics]
     header += [f"validation {table.metric}", "parameters", "seeds", "training minutes"]
     if table.paper is not None:
         header.insert(2, "paper")
     lines = [header, ["---"] * len(header)]
     for each in summaries:
         test = _mean(each.test, table.digits) or _status(table, each)
-        further = [_mean(mean, table.digits) for mean in (*each.also, each.dev)]
+        further = [_mean(mean, table.digits) for mean in (*each.further, each.dev)]
         cells = [f"`{each.row}`", test, _difference(each.difference, table.digits), *further]
         cells += [_parameters(each), _seeds(table, each), _minutes(each)]
         if table.paper is not None:

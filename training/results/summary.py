@@ -45,7 +45,7 @@ class RowSummary:
     paper: float | None
     test: Mean | None
     """The table's metric on its test split; None where no seed finished."""
-    also: Sequence[Mean | None]
+    further: Sequence[Mean | None]
     """The table's further metrics on its test split."""
     dev: Mean | None
     """The best validation metric of the seeds that finished."""
@@ -74,7 +74,9 @@ def summarize(table: Table, found: Mapping[tuple[str, int], Result]) -> list[Row
             row=name,
             paper=row.paper,
             test=Mean.of([tests[name, each.seed] for each in finished]),
-            also=[Mean.of([table.scale * each.test[metric] for each in finished]) for metric in table.also],
+            further=[
+                Mean.of([table.scale * each.test[metric] for each in finished]) for metric in table.further_metrics
+            ],
             dev=Mean.of(dev),
             difference=None if name == first else Mean.of([own - other for own, other in pairs]),
             parameters=finished[0].parameters if finished else None,

@@ -47,8 +47,8 @@ class Table:
     """The metric on `split` that the table is about."""
     maximize: bool
     """Whether a larger metric is better."""
-    also: tuple[str, ...] = ()
-    """Further metrics on `split` that are shown, in the same unit."""
+    further_metrics: tuple[str, ...] = ()
+    """Metrics on `split` that are shown as well, in the same unit."""
     split: str = "test"
     paper: str | None = None
     """Metric, corpus and model of the numbers in the column of the paper."""

@@ -1,6 +1,7 @@
 """Decoding by ONNX Runtime and TorchScript against a plain search that reads the whole prefix again each step."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,13 @@ from tests.models.reference_search import best
 END = 1
 LIMIT = 34
 FOOTPRINT = Footprint(layers=2, heads=2, hidden_size=16, vocab_size=270)
+
+
+def test_mask_tokens_double_the_scores_of_a_step() -> None:
+    """By hand: 3 copies of 2 heads' scores of 10 instead of 5 vectors for 5 * 4 + 7 and 5 more positions, and masks."""
+    sizes = {"beam_size": 5, "rows": 3, "steps": 4, "width": 7}
+    more = replace(FOOTPRINT, step_vectors=2).bytes(**sizes) - FOOTPRINT.bytes(**sizes)
+    assert more == 3 * (4 * 3 * 2 * (10 * 32 - 5 * 27) + 2 * 5 * 27)
 
 
 def source_of(seed, length=None):

@@ -252,3 +252,10 @@ def test_the_command_mines_pairs(tiny_run: RunDirectory, tiny_data_dir: Path, tm
     assert disambiguation((tiny_run.path,), mine=5, **options) == 0
     with (tmp_path / "odds.csv").open(newline="") as file:
         assert [line["right"] != line["wrong"] for line in csv.DictReader(file)] == [True] * 5
+    for wrong, said in (
+        ({"mine": 0}, "at least 1"),
+        ({"top": 0}, "at least 1"),
+        ({"mine": 5, "pairs": PAIRS}, "not both"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            disambiguation((tiny_run.path,), **options, **wrong)

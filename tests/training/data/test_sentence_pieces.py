@@ -14,6 +14,7 @@ from training.data.sentence_pieces import read_sentence_pieces, unigram_tokenize
 TEXTS = [
     "Where is my parcel?",
     "",
+    "\ta\n",
     "  two  spaces \t and\na tab ",
     "naïve Straße 🙂 漢字",
     unicodedata.normalize("NFD", "ﬁve Äpfel für Ầ: ½ 각 が"),
@@ -60,6 +61,7 @@ def test_the_tokenizer_stays_the_same_in_a_file(tmp_path: Path) -> None:
     [
         ({"model_type": "bpe"}, "a model that is not Unigram"),
         ({"treat_whitespace_as_suffix": True}, "spaces at the ends of pieces"),
+        ({"split_by_whitespace": False}, "pieces across words"),
         ({"add_dummy_prefix": False}, "normalization without a space before the text"),
     ],
 )

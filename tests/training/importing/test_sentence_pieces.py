@@ -58,7 +58,7 @@ def _piece_of_type(kind: int) -> Callable[[Any], None]:
 def test_what_is_not_converted_exactly_is_refused(
     change: Callable[[Any], None], reason: str, saved: Callable[..., Path]
 ) -> None:
-    with pytest.raises(ImportRefused, match=f"source.spm has {reason}, which cannot be imported"):
+    with pytest.raises(ImportRefused, match=f"source.spm has {reason}, which cannot be converted"):
         SentencePieceModel.read(saved(change))
 
 

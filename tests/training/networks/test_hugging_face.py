@@ -128,6 +128,10 @@ def test_other_deberta_models_are_refused(tmp_path: Path, changes: dict[str, obj
         read_config(tmp_path)
 
 
+def test_bert_has_no_buckets_of_distances(tmp_path: Path) -> None:
+    assert not load_text_encoder(_write(tmp_path, position_buckets=4)).relative
+
+
 def test_dropout_is_the_configurations(tmp_path: Path) -> None:
     assert load_text_encoder(_write(tmp_path, hidden_dropout_prob=0.3)).config.dropout == 0.3
 

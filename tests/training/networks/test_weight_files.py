@@ -15,7 +15,7 @@ WEIGHTS = {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(2, dtype=torch.flo
 
 def test_both_formats_hold_the_same_tensors(tmp_path: Path) -> None:
     save_file(WEIGHTS, tmp_path / "model.safetensors")
-    torch.save({**WEIGHTS, "step": 3}, tmp_path / "pytorch_model.bin")
+    torch.save({**WEIGHTS, "step": 3, 7: torch.ones(1)}, tmp_path / "pytorch_model.bin")
     for name in ("model.safetensors", "pytorch_model.bin"):
         torch.testing.assert_close(read_weights(tmp_path / name), WEIGHTS, rtol=0, atol=0)
 
@@ -30,6 +30,11 @@ def test_pickles_of_other_objects_are_refused(content: object, tmp_path: Path) -
     torch.save(content, tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"pytorch_model.bin is not a file of weights"):
         read_weights(tmp_path / "pytorch_model.bin")
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        read_weights(tmp_path)
 
 
 def test_rubbish_and_missing_files_are_named(tmp_path: Path) -> None:

@@ -59,16 +59,16 @@ def test_differences_from_the_first_row(table: Table, make: Callable[..., Result
 
 
 def test_further_metrics(table: Table, make: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
-    with_more = replace(table, also=("words",), digits=2)
+    with_more = replace(table, further_metrics=("words", "word error"), digits=2)
     result = make("lin", 1, 40.0)
-    more = result.model_copy(update={"test": {**result.test, "words": 7.0}})
+    more = result.model_copy(update={"test": {**result.test, "words": 7.0, "word error": 2.0}})
     monkeypatch.setattr("training.results.page.TABLES", {"toy": with_more})
     monkeypatch.setattr("training.results.page.read", lambda path: [more])
     text = page_text()
-    columns = "row | test perplexity | paper | difference from `lin` | words | validation perplexity"
+    columns = "row | test perplexity | paper | difference from `lin` | words | word error | validation perplexity"
     assert f"| {columns} | parameters |" in text
-    assert "| `lin` | 40.00 | 46.80 |  | 7.00 | 39.00 |" in text
-    assert "is better. Of the same set and in the same unit: words." in text
+    assert "| `lin` | 40.00 | 46.80 |  | 7.00 | 2.00 | 39.00 |" in text
+    assert "* Further metrics on the same set: words, word error (smaller is better)." in text
 
 
 def test_the_page_of_the_docs_is_what_the_files_say() -> None:

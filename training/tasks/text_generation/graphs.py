@@ -79,7 +79,7 @@ class GenerationStepGraph(_Layers):
         indices = slot_indices(slots, layers[0].attention.heads)
         places = (source_lengths + positions)[:, None]
         if self.mask_id is not None:
-            masks = [masks[0], masks[1].repeat(1, 1, 2, 1), _itself(tokens)]
+            masks = [masks[0], masks[1].repeat(1, 1, 2, 1), _own_mask(tokens)]
             places = torch.cat([places.expand_as(tokens), (places + 1).expand_as(tokens)], dim=1)
             tokens = torch.cat([tokens, torch.full_like(tokens, self.mask_id)], dim=1)
         vectors = encoder.words(tokens) + functional.embedding(places, encoder.positions) + self.target_segment
@@ -102,7 +102,7 @@ class GenerationStepGraph(_Layers):
         return best.view(shape), words.view(shape), *written
 
 
-def _itself(tokens: Tensor) -> Tensor:
+def _own_mask(tokens: Tensor) -> Tensor:
     """Return the mask by which only mask tokens attend to mask tokens, each to itself: tokens `[B, K]` -> `[Q, K]`."""
     index = torch.arange(tokens.shape[1], device=tokens.device)
     own = torch.where(index[:, None] == index, 0.0, -torch.inf)
