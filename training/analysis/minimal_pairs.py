@@ -24,7 +24,7 @@ _BLOCK = 1024
 def mutual_neighbours(task: LanguageModelTask) -> dict[int, int]:
     """Return the words, of letters only, that are each other's nearest in the projection matrix, both ways.
 
-    Of an untied layer it is the first component's matrix.
+    An untied layer has several matrices; that of its first component is used.
     """
     words = [token for token in range(task.tokenizer.vocab_size) if _is_word(task.tokenizer, token)]
     vectors = functional.normalize(task.model.output_layer.class_weights()[0][words], dim=-1)
