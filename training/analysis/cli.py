@@ -14,12 +14,11 @@ from training.analysis import disambiguation as words
 from training.analysis import gradients as kernels
 from training.analysis import grid as trials
 from training.analysis import mixture as components
-from training.analysis.minimal_pairs import mine_pairs
+from training.analysis.minimal_pairs import held_out_pairs
 from training.analysis.tables import Rows
 from training.checkpoint import RunDirectory
 from training.output import console
 from training.recipe import load_recipe
-from training.tasks.language_model.reading import split_texts
 from training.trained import choose_device, load_offering, load_trained
 from training.tune import Search
 
@@ -92,10 +91,8 @@ def disambiguation(
     names = [str(run) if alike else run.resolve().name for run in runs]
     loaded = [load_offering(RunDirectory(run), "next-word", device=device) for run in runs]
     tasks, first = dict(zip(names, loaded, strict=True)), loaded[0]
-    if mine is None:
-        sentences = words.read_pairs(pairs or words.PAIRS)
-    else:
-        sentences = mine_pairs(first, split_texts(first.recipe.data, split, data_dir), mine)
+    file = pairs or words.PAIRS
+    sentences = words.read_pairs(file) if mine is None else held_out_pairs(first, split, data_dir, mine)
     comparisons = words.compare(tasks, sentences)
     near = words.neighbour_rows(first, [each.pair for each in comparisons], neighbours)
     shown = Rows(near.columns, near.rows[: 2 * top])

@@ -6,6 +6,7 @@ Here a word is replaced by its mutual nearest neighbour: each of the two is the 
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch.nn import functional
@@ -13,8 +14,9 @@ from torch.nn import functional
 from models.text.tokenization import WordTokenizer
 from training.analysis.disambiguation import Pair, locate
 from training.tasks.language_model import LanguageModelTask
+from training.tasks.language_model.reading import split_texts
 
-__all__ = ["mine_pairs", "mutual_neighbours"]
+__all__ = ["held_out_pairs", "mine_pairs", "mutual_neighbours"]
 
 _BLOCK = 1024
 """Words whose similarities to all others are computed at once."""
@@ -38,6 +40,11 @@ def mutual_neighbours(task: LanguageModelTask) -> dict[int, int]:
 
 def _is_word(tokenizer: WordTokenizer, token: int) -> bool:
     return token not in (tokenizer.unknown_id, tokenizer.end_id) and tokenizer.word(token).isalpha()
+
+
+def held_out_pairs(task: LanguageModelTask, split: str, data_dir: Path, count: int) -> list[Pair]:
+    """Return pairs from a split of the corpus of a run; see `mine_pairs`."""
+    return mine_pairs(task, split_texts(task.recipe.data, split, data_dir), count)
 
 
 def mine_pairs(task: LanguageModelTask, texts: Sequence[str], count: int, seed: int = 0) -> list[Pair]:
