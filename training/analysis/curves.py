@@ -34,13 +34,13 @@ def draw_curves(axes: Axes, curves: Mapping[str, Sequence[Sequence[float]]], lab
     axes.set_ylabel(label)
 
 
-def curves_svg(curves: Mapping[str, Sequence[Sequence[float]]], label: str) -> str:
-    """Return a plot of `draw_curves` with a tick at each epoch."""
+def curves_svg(curves: Mapping[str, Sequence[Sequence[float]]], label: str, *, linear: bool = False) -> str:
+    """Return a plot of `draw_curves` with a tick at each epoch; logarithmic for values far apart unless `linear`."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
     draw_curves(axes, curves, label)
     axes.set_xticks(range(1, max((len(curve) for group in curves.values() for curve in group), default=1) + 1))
-    if far_apart([value for group in curves.values() for curve in group for value in curve]):
+    if not linear and far_apart([value for group in curves.values() for curve in group for value in curve]):
         axes.set_yscale("log")
     if curves:
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)

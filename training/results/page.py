@@ -45,7 +45,7 @@ def plots(directory: Path = DIRECTORY) -> dict[str, str]:
     for table in TABLES.values():
         if _has_curves(results := list(_found(table, directory).values())):
             label = f"validation {results[0].dev_metric}"
-            pictures[_picture(table)] = curves_svg(_curves(table, results), label)
+            pictures[_picture(table)] = curves_svg(_curves(table, results), label, linear=table.maximize)
     return pictures
 
 

@@ -13,6 +13,8 @@ def test_equal_curves_give_an_equal_picture() -> None:
     texts = set(re.findall(r">([^<>]+)</text>", picture))
     assert {"lin", "rbf", "epoch", "validation perplexity", "1", "2", "3"} <= texts
     assert "dc:date" not in picture
+    assert "<tspan" in picture, "powers of ten, at a logarithmic axis"
+    assert "<tspan" not in curves_svg(curves, "accuracy", linear=True)
 
 
 def test_no_curves_are_an_empty_plot() -> None:
