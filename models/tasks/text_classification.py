@@ -151,7 +151,7 @@ class Classifier(Model[ClassifierConfig]):
         top_k, keep = checked_top_k(top_k, self.labels), ends if truncate else None
         tokens = self._tokenizer.encode(self._limit.characters(text, keep))
         if self._ranking.rule is None and not text.strip():
-            raise QueryError("the text is empty, and this model cannot tell what is of none of its classes")
+            raise QueryError("the text is empty, and this model has no rule for texts out of scope")
         return ClassifyQuery(text, tuple(self._tokenizer.framed(self._limit.tokens(tokens, keep))), top_k)
 
     def token_query(self, ids: Sequence[int], top_k: int = 5) -> ClassifyQuery:

@@ -19,14 +19,15 @@ _UNIGRAM = 1
 def read_sentence_pieces(path: Path, *, plain: bool = False) -> Any:
     """Return the protocol buffer of a Unigram model.
 
-    Raises `ValueError` for other files, and for features that are not converted; `plain` models have no user-defined
-    pieces and no byte fallback, and their texts one space between words. Needs the package sentencepiece.
+    Raises `OSError` where it cannot be read, and `ValueError` for other files and for features that are not converted;
+    `plain` models have no user-defined pieces and no byte fallback, and their texts one space between words. Needs the
+    package sentencepiece.
     """
     from sentencepiece import sentencepiece_model_pb2
 
-    proto = vars(sentencepiece_model_pb2)["ModelProto"]()
+    content, proto = path.read_bytes(), vars(sentencepiece_model_pb2)["ModelProto"]()
     try:
-        proto.ParseFromString(path.read_bytes())
+        proto.ParseFromString(content)
     except Exception as error:  # protobuf's class of it depends on its implementation
         raise ValueError(f"{path.name} is no SentencePiece model: {error}") from error
     normalizer, trainer = proto.normalizer_spec, proto.trainer_spec

@@ -74,6 +74,8 @@ def test_plain_models_have_less(tmp_path: Path) -> None:
     path = write_sentence_pieces(tmp_path / "spm.model", byte_fallback=True, pieces=420)
     with pytest.raises(ValueError, match="byte fallback"):
         read_sentence_pieces(path, plain=True)
+    with pytest.raises(FileNotFoundError):
+        read_sentence_pieces(tmp_path / "missing.model")
     path.write_bytes(b"rubbish")
     with pytest.raises(ValueError, match=r"spm.model is no SentencePiece model"):
         read_sentence_pieces(path)
