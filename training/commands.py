@@ -19,7 +19,6 @@ from training.data.corpus import Corpus
 from training.data.image_corpora import IMAGE_CORPORA
 from training.export.verify import ExportError
 from training.importing.command import import_model
-from training.interruption import Interrupted
 from training.output import console, print_lines
 from training.recipe import RecipeError, load_recipe, parse_recipe
 from training.results.command import table
@@ -242,11 +241,7 @@ def tune(
     if restart:
         clear_search(directory)
     search = Search(settings, directory, data_dir, choose_device(device))
-    try:
-        search.run(console.print)
-    except Interrupted as error:
-        message = f"interrupted; the same command continues the search in {directory}, the trial from its start"
-        raise Interrupted(error.number, message) from None
+    search.run(console.print)
     results, paths, metric = search.results(), list(search.settings.parameters), search.metric
     rows = trial_rows(results, paths, metric)
     rows.show(f"{settings.name}: {len(results)} trials", short_names(paths))

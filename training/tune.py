@@ -16,6 +16,7 @@ from optuna import distributions
 from optuna.trial import FrozenTrial, TrialState
 
 from training.checkpoint import Evaluation, RunDirectory
+from training.interruption import Interrupted
 from training.loop import Trainer
 from training.recipe import Range, Recipe, TuneSettings, Value, is_number
 from training.tasks.registry import TASKS
@@ -103,7 +104,10 @@ class Search:
                     ) from error
 
     def run(self, report: Callable[[str], None] = print) -> None:
-        """Train the trials that are left, besides those that other processes train."""
+        """Train the trials that are left, besides those that other processes train.
+
+        Raises `Interrupted` on SIGINT and SIGTERM.
+        """
         with _lock(self.directory / _SEARCHING, fcntl.LOCK_SH):
             while (begun := self._begin(report)) is not None:
                 trial, lock = begun
@@ -112,9 +116,13 @@ class Search:
                     report(f"trial {trial.number}: " + ", ".join(f"{path} = {value}" for path, value in values.items()))
                     try:
                         self._train(trial, values, report)
-                    except BaseException:
+                    except BaseException as error:
                         with self._alone():
                             self._retry(trial, report)
+                        if isinstance(error, Interrupted):
+                            goes_on = f"the same command continues the search in {self.directory}"
+                            message = f"interrupted; {goes_on}, the trial from its start"
+                            raise Interrupted(error.number, message) from None
                         raise
                     finally:
                         self._lock_file(trial.number).unlink()

@@ -11,8 +11,8 @@ from training.analysis.tables import Rows
 from training.checkpoint import RunDirectory, git_revision
 from training.output import console
 from training.results.page import PAGE, write_page
-from training.results.records import append, current, missing, path_of, read
-from training.results.runner import run_row
+from training.results.records import Trial, append, current, missing, path_of, read
+from training.results.runner import run_row, search_row
 from training.results.tables import DIRECTORY, TABLES, Table, get_table
 from training.running import use_threads
 from training.trained import choose_device
@@ -41,7 +41,9 @@ def table(
     """Trains and tests the rows of a comparison table that have no result yet; without a name, lists the tables.
 
     Each row is a run of its own in <runs>/table-<name>/<row>-<seed>, which the same command resumes after an
-    interruption. The result is a line of <results>/<name>.jsonl; then the page is written anew.
+    interruption. Before its first run, a row of a table with a search chooses its hyperparameters on the validation
+    set, in <runs>/table-<name>/<row>-search. The result is a line of <results>/<name>.jsonl; then the page is written
+    anew.
 
     Args:
         name: A table of training/results/tables.yaml.
@@ -70,8 +72,12 @@ def table(
     revision = git_revision(_MADE)
     for number, (row, seed) in enumerate(wanted, 1):
         console.print(f"{chosen.name}: row {row}, seed {seed} ({number} of {len(wanted)})")
-        directory = runs / f"table-{chosen.name}" / f"{row}-{seed}"
-        result = run_row(chosen, row, seed, directory, data_dir, where, revision)
+        parent = runs / f"table-{chosen.name}"
+        directory = parent / f"{row}-{seed}"
+        trials = _known_trials(chosen, row, results)
+        if chosen.search is not None and not trials:
+            trials = search_row(chosen, row, parent / f"{row}-search", data_dir, where, console.print)
+        result = run_row(chosen, row, seed, directory, data_dir, where, revision, trials)
         append(path_of(chosen, results), result)
         if result.status == "finished":
             RunDirectory(directory).last.unlink()  # most of the directory, and there is nothing left to resume
@@ -98,6 +104,12 @@ def _without_result(chosen: Table, results: Path, retry: bool) -> list[tuple[str
     found = current(chosen, read(path_of(chosen, results)))
     kept = {key: each for key, each in found.items() if each.status == "finished" or not retry}
     return missing(chosen, kept)
+
+
+def _known_trials(chosen: Table, row: str, results: Path) -> Sequence[Trial]:
+    """Return the trials that the row's results of other seeds come from."""
+    found = current(chosen, read(path_of(chosen, results)))
+    return next((found[row, seed].trials for seed in chosen.seeds if (row, seed) in found), ())
 
 
 def _list_tables(results: Path) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from training.results.records import Result, current, path_of, read
+from training.results.records import Result, chosen, current, path_of, read
 from training.results.summary import Mean, RowSummary, correlation, summarize
 from training.results.tables import DIRECTORY, TABLES, Table
 
@@ -106,6 +106,12 @@ def _facts(table: Table, results: Sequence[Result]) -> str:
         f"* Budget of each row: {table.budget}",
         f"* Recipe: `{table.recipe}`, with {', '.join(f'`{each}`' for each in table.overrides) or 'no changes'}.",
     ]
+    if table.search is not None:
+        budget = ", ".join(f"`{each}`" for each in table.search.overrides)
+        lines.append(
+            f"* Hyperparameters of each row: the best of {table.search.trials} trials on the validation set, trained "
+            f"with {budget} and seed {table.seeds[0]}; all seeds of the row have them."
+        )
     if table.further_metrics:
         lines.append(f"* Further metrics{unit} on the same set: {', '.join(map(_described, table.further_metrics))}.")
     if table.paper is not None:
@@ -132,6 +138,8 @@ def _rows(table: Table, summaries: Sequence[RowSummary]) -> str:
     header += [f"validation {table.metric}", "parameters", "seeds", "training minutes"]
     if table.paper is not None:
         header.insert(2, "paper")
+    if table.search is not None:
+        header.insert(1, "hyperparameters")
     lines = [header, ["---"] * len(header)]
     for each in summaries:
         test = _mean(each.test, table.digits) or _status(table, each)
@@ -140,8 +148,18 @@ def _rows(table: Table, summaries: Sequence[RowSummary]) -> str:
         cells += [_parameters(each), _seeds(table, each), _minutes(each)]
         if table.paper is not None:
             cells.insert(2, "" if each.paper is None else f"{each.paper:.{table.digits}f}")
+        if table.search is not None:
+            cells.insert(1, _hyperparameters(table, each))
         lines.append(cells)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _hyperparameters(table: Table, summary: RowSummary) -> str:
+    """Return the values that the row's search chose, each by the last part of its path."""
+    if not summary.results:
+        return ""
+    values = chosen(summary.results[0].trials, maximize=table.maximize)
+    return ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in values.items())
 
 
 def _mean(mean: Mean | None, digits: int) -> str:

@@ -1,19 +1,32 @@
 """Results of a table's rows: one JSON line for each row and seed that was trained."""
 
 import json
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from training.recipe import parse_recipe
+from training.recipe import Value, parse_recipe
 from training.results.tables import Table, comparable
 from training.settings import PositiveInt, Settings
 
-__all__ = ["Machine", "Point", "Result", "append", "current", "missing", "path_of", "read", "this_machine"]
+__all__ = [
+    "Machine",
+    "Point",
+    "Result",
+    "Trial",
+    "append",
+    "chosen",
+    "current",
+    "missing",
+    "path_of",
+    "read",
+    "this_machine",
+]
 
 Status = Literal["finished", "diverged", "failed"]
 
@@ -42,6 +55,17 @@ class Point(Settings):
     """Training time so far."""
 
 
+class Trial(Settings):
+    """One combination of a row's grid, trained at the search's budget."""
+
+    values: Mapping[str, Value]
+    """By dotted path of the recipe's field."""
+    metric: float | None
+    """The best on the validation set; null where training diverged."""
+    seconds: float
+    """Training time."""
+
+
 class Result(Settings):
     """One row, trained with one seed. Failed rows and rows that diverged have results too."""
 
@@ -64,6 +88,8 @@ class Result(Settings):
     """Commit of the code, `-dirty` appended where files differed."""
     machine: Machine
     recipe: Mapping[str, Any]
+    trials: Sequence[Trial] = Field(default_factory=list)
+    """The search that chose values of the recipe; empty in a table without one."""
 
 
 def this_machine(device: torch.device) -> Machine:
@@ -113,7 +139,18 @@ def current(table: Table, results: Sequence[Result]) -> dict[tuple[str, int], Re
 def _is_current(table: Table, result: Result) -> bool:
     if result.row not in table.rows or result.seed not in table.seeds:
         return False
-    return _fields(result) == comparable(table.recipe_of(result.row, result.seed))
+    points = table.rows[result.row].points()
+    if len(result.trials) != len(points) or any(each.values not in points for each in result.trials):
+        return False
+    values = chosen(result.trials, maximize=table.maximize)
+    return _fields(result) == comparable(table.recipe_of(result.row, result.seed, values))
+
+
+def chosen(trials: Sequence[Trial], *, maximize: bool) -> Mapping[str, Value]:
+    """Return the values of the best trial, none without trials; those of the first where all diverged."""
+    sign = -1 if maximize else 1
+    ranked = sorted(trials, key=lambda trial: math.inf if trial.metric is None else sign * trial.metric)
+    return ranked[0].values if ranked else {}
 
 
 def _fields(result: Result) -> dict[str, object] | None:

@@ -1,6 +1,7 @@
 """Train and measure one row of a table with one seed, in a run directory that resumes."""
 
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,24 +9,50 @@ import torch
 
 from training.checkpoint import Evaluation, RunDirectory
 from training.recipe import Recipe, RecipeError
-from training.results.records import Point, Result, this_machine
+from training.results.records import Point, Result, Trial, chosen, this_machine
 from training.results.tables import Table, comparable
 from training.running import train
 from training.tasks.registry import TASKS
 from training.trained import load_trained
 
-__all__ = ["run_row"]
+__all__ = ["run_row", "search_row"]
+
+
+def search_row(
+    table: Table, row: str, directory: Path, data_dir: Path, device: torch.device, report: Callable[[str], None]
+) -> list[Trial]:
+    """Train the trials of a row's grid that are left in `directory`, and return all in the order of the grid."""
+    from training.tune import Search
+
+    search = Search(table.search_of(row), directory, data_dir, device)
+    search.run(report)
+    trials = [
+        Trial(values=each.values, metric=None if each.failed else each.metric, seconds=each.seconds)
+        for each in search.results()
+    ]
+    points = table.rows[row].points()
+    return sorted(trials, key=lambda trial: points.index(dict(trial.values)))
 
 
 def run_row(
-    table: Table, row: str, seed: int, directory: Path, data_dir: Path, device: torch.device, revision: str
+    table: Table,
+    row: str,
+    seed: int,
+    directory: Path,
+    data_dir: Path,
+    device: torch.device,
+    revision: str,
+    trials: Sequence[Trial] = (),
 ) -> Result:
     """Train a row from the start or from its last checkpoint, measure its best checkpoint, and return the result.
+
+    `trials` are those of the row's search, which choose values of its recipe.
 
     A training with a loss or metric that is not finite has diverged; one that torch cannot compute, for lack of memory
     for example, has failed. Both are results; other errors and interruptions are raised.
     """
-    recipe, run = table.recipe_of(row, seed), RunDirectory(directory)
+    values = chosen(trials, maximize=table.maximize)
+    recipe, run = table.recipe_of(row, seed, values), RunDirectory(directory)
     measured: dict[str, Any] = {"test": {}}
     try:
         train(recipe, run, data_dir, device, restart=_is_of_another(run, recipe))
@@ -46,6 +73,7 @@ def run_row(
         revision=revision,
         machine=this_machine(device),
         recipe=recipe.model_dump(mode="json", exclude={"tune"}),
+        trials=trials,
         **measured,
     )
 

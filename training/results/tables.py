@@ -1,15 +1,17 @@
 """The comparison tables of `tables.yaml`: rows are overrides of one recipe, each trained with several seeds."""
 
-from collections.abc import Mapping
+import itertools
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from training.recipe import Recipe, load_recipe
+from training.recipe import Recipe, Value, load_recipe
 from training.settings import ENTRY, PositiveInt, read_entries
 
-__all__ = ["DIRECTORY", "TABLES", "Row", "Table", "comparable", "get_table"]
+__all__ = ["DIRECTORY", "TABLES", "GridSearch", "Row", "Table", "comparable", "get_table"]
 
 DIRECTORY = Path(__file__).parent
 """Directory of the definitions and of the result files."""
@@ -22,8 +24,27 @@ class Row:
 
     overrides: tuple[str, ...] = ()
     """Fields of the recipe, as for `--set`, in addition to those of the table."""
+    grid: Mapping[str, tuple[Value, ...]] = Field(default_factory=dict)
+    """The values to choose from at dotted paths of the recipe, in a table with a `search`: all combinations are
+    tried."""
     paper: float | None = None
     """The number that the paper reports, in the unit of the table."""
+
+    def points(self) -> list[dict[str, Value]]:
+        """Return the combinations of the grid's values, none without a grid."""
+        if not self.grid:
+            return []
+        return [dict(zip(self.grid, point, strict=True)) for point in itertools.product(*self.grid.values())]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, config=ENTRY)
+class GridSearch:
+    """The search on the validation set for the hyperparameters of each row, before it is trained."""
+
+    trials: PositiveInt
+    """Combinations of values that each row tries."""
+    overrides: tuple[str, ...]
+    """The smaller budget of a trial: fields of the recipe, in addition to those of the table."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, config=ENTRY)
@@ -42,6 +63,8 @@ class Table:
     """Fields of the recipe that all rows have, as for `--set`."""
     rows: Mapping[str, Row]
     """Lines by name, in order."""
+    search: GridSearch | None = None
+    """How the values of the rows' grids are chosen, with the first seed, for all seeds; without it rows have none."""
     seeds: tuple[PositiveInt, ...] = (1, 2, 3)
     metric: str
     """The metric on `split` that the table is about."""
@@ -57,9 +80,26 @@ class Table:
     digits: int = Field(default=1, ge=0)
     """Decimal places in the page."""
 
-    def recipe_of(self, row: str, seed: int) -> Recipe:
-        """Return the resolved recipe of a row; raises the errors of `load_recipe`."""
-        own = [f"name={self.name}-{row}-{seed}", f"seed={seed}", "tune=null"]
+    def __post_init__(self) -> None:
+        trials = 0 if self.search is None else self.search.trials
+        wrong = [name for name, row in self.rows.items() if len(row.points()) != trials]
+        if wrong:
+            raise ValueError(f"table {self.name}: the grid of each row must have {trials} points; not of {wrong[0]}")
+
+    def recipe_of(self, row: str, seed: int, values: Mapping[str, Value] | None = None) -> Recipe:
+        """Return the resolved recipe of a row, with values of its grid; raises the errors of `load_recipe`."""
+        recipe = self._load(row, seed, ["tune=null"])
+        return recipe.with_values(values) if values else recipe
+
+    def search_of(self, row: str) -> Recipe:
+        """Return the recipe of a row's search, whose section `tune` is the grid."""
+        assert self.search is not None
+        parameters = {path: list(values) for path, values in self.rows[row].grid.items()}
+        tune = json.dumps({"parameters": parameters})
+        return self._load(row, self.seeds[0], [*self.search.overrides, f"tune={tune}"])
+
+    def _load(self, row: str, seed: int, others: Sequence[str]) -> Recipe:
+        own = [f"name={self.name}-{row}-{seed}", f"seed={seed}", *others]
         return load_recipe(_RECIPES / self.recipe, [*self.overrides, *self.rows[row].overrides, *own])
 
 

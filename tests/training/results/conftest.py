@@ -1,6 +1,7 @@
 """A comparison table of two rows on the toy corpus, trained within a moment."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.training.test_cli import RECIPE, run_cli
 from tests.training.test_cli import Result as Ended
 from training.data.corpus import Corpus
 from training.results.records import Machine, Point, Result
-from training.results.tables import Row, Table
+from training.results.tables import GridSearch, Row, Table
 
 TableCommand = Callable[..., Ended]
 
@@ -41,6 +42,17 @@ def table(tiny_corpus: Corpus, tmp_path: Path) -> Iterator[Table]:
         for module in ("command", "page"):
             patch.setattr(f"training.results.{module}.TABLES", {"toy": made})
         yield made
+
+
+@pytest.fixture
+def searched(table: Table, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """`toy` with a search for the learning rate of each row, trained for one epoch."""
+    grid = {"loop.learning_rate": (1e-3, 2e-3)}
+    rows = {name: replace(row, grid=grid) for name, row in table.rows.items()}
+    made = replace(table, rows=rows, search=GridSearch(trials=2, overrides=("loop.epochs=1",)))
+    for module in ("tables", "command", "page"):
+        monkeypatch.setattr(f"training.results.{module}.TABLES", {"toy": made})
+    return made
 
 
 @pytest.fixture

@@ -44,6 +44,33 @@ def test_missing_rows_are_run_and_present_ones_are_not(
     assert run("--rows", "log").code == "softserve-train: rows: the table has lin, pow, not log"
 
 
+def test_a_search_chooses_the_hyperparameters_of_all_seeds(
+    searched: Table, run: TableCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("--rows", "pow", "--seeds", 2).code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "search_row", None)  # the trials are those of the file
+        assert run("--rows", "pow").code == 0
+    first, second = read(tmp_path / "toy.jsonl")
+    assert [first.seed, second.seed] == [2, 1]
+    assert first.trials == second.trials
+    assert [trial.values for trial in first.trials] == searched.rows["pow"].points()
+    metrics = [trial.metric for trial in first.trials]
+    assert None not in metrics
+    assert len(set(metrics)) == 2
+    best = first.trials[metrics.index(min(each for each in metrics if each is not None))].values["loop.learning_rate"]
+    assert [each.recipe["loop"]["learning_rate"] for each in (first, second)] == [best, best]
+    study = tmp_path / "runs" / "table-toy" / "pow-search"
+    assert [RunDirectory(study / f"trial-{number}").recipe().loop.epochs for number in (0, 1)] == [1, 1]
+
+    page = (tmp_path / "docs" / "results.md").read_text(encoding="utf-8")
+    assert "| row | hyperparameters | test perplexity |" in page
+    assert f"| `pow` | learning_rate {best} | " in page
+    assert "| `lin` |  | not run | 46.8 |" in page
+    assert "the best of 2 trials on the validation set, trained with `loop.epochs=1` and seed 1" in page
+    assert "toy: no row is missing" in run("--rows", "pow").output
+
+
 def test_a_row_of_an_earlier_definition_is_run_again(run: TableCommand, tmp_path: Path) -> None:
     run("--seeds", 1, "--rows", "lin")
     line = json.loads((tmp_path / "toy.jsonl").read_text(encoding="utf-8"))

@@ -1,12 +1,12 @@
 """Tests of the files of results."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
-from training.results.records import Result, append, current, missing, path_of, read, this_machine
+from training.results.records import Result, Trial, append, chosen, current, missing, path_of, read, this_machine
 from training.results.tables import DIRECTORY, TABLES, Table
 
 
@@ -37,6 +37,35 @@ def test_only_results_of_the_recipe_count(table: Table, make: Callable[..., Resu
     assert current(table, [first, again, seed, stale, unknown]) == {("lin", 1): again}
     assert current(table, [renamed, stale]) == {("pow", 1): renamed}
     assert missing(table, {("lin", 1): again}) == [("pow", 1), ("lin", 2), ("pow", 2)]
+
+
+def test_only_results_of_the_search_count(searched: Table, make: Callable[..., Result]) -> None:
+    result = make("lin", 1, 42.0)
+    rates = [1e-3, 2e-3]
+    trials = [
+        Trial(values={"loop.learning_rate": rate}, metric=metric, seconds=1.0)
+        for rate, metric in zip(rates, (None, 50.0), strict=True)
+    ]
+    recipe = searched.recipe_of("lin", 1, {"loop.learning_rate": 2e-3}).model_dump(mode="json", exclude={"tune"})
+    with_best = result.model_copy(update={"recipe": recipe, "trials": trials})
+    assert current(searched, [with_best]) == {("lin", 1): with_best}
+    others: list[Sequence[Trial]] = [
+        (),
+        trials[1:],
+        [trials[1], trials[1].model_copy(update={"values": {"loop.learning_rate": 3e-3}})],
+        [trials[0].model_copy(update={"metric": 49.0}), trials[1]],  # 1e-3 is the best, and not in the recipe
+    ]
+    for trials in others:
+        assert current(searched, [with_best.model_copy(update={"trials": trials})]) == {}
+
+
+def test_the_best_trial_is_chosen() -> None:
+    metrics = [None, 3.0, 2.0, 4.0]
+    trials = [Trial(values={"a": number}, metric=metric, seconds=1.0) for number, metric in enumerate(metrics)]
+    assert chosen(trials, maximize=False) == {"a": 2}
+    assert chosen(trials, maximize=True) == {"a": 3}
+    assert chosen(trials[:1], maximize=False) == {"a": 0}
+    assert chosen([], maximize=False) == {}
 
 
 def test_a_new_field_with_a_default_changes_nothing(table: Table, make: Callable[..., Result]) -> None:

@@ -1,9 +1,12 @@
 """Tests of the tables that are shipped: their recipes are valid, and rows differ in nothing but the output layer."""
 
+from dataclasses import replace
+
 import pytest
 
-from training.results.tables import TABLES, comparable, get_table
+from training.results.tables import TABLES, GridSearch, Row, Table, comparable, get_table
 from training.softmax.mixture import NAMED_MIXTURES
+from training.tasks.language_model.task import build_model
 from training.tasks.registry import TASKS
 
 KERNELS = ["lin", "log", "pow", "pol", "rbf", "ssg", "mog", "hpb", "wav"]
@@ -12,7 +15,8 @@ KERNELS = ["lin", "log", "pow", "pol", "rbf", "ssg", "mog", "hpb", "wav"]
 @pytest.mark.parametrize("name", TABLES)
 def test_rows_have_the_same_data_and_training(name: str) -> None:
     table = get_table(name)
-    first, *others = [comparable(table.recipe_of(row, 1)) for row in table.rows]
+    rows = [row for row in table.rows if row not in ("lin-wide", "lin-longer")]
+    first, *others = [comparable(table.recipe_of(row, 1)) for row in rows]
     layers = [(each.pop("output_layer"), each.pop("loss", None)) for each in (first, *others)]
     assert all(each == first for each in others)
     assert all(layers.count(layer) == 1 for layer in layers)
@@ -32,17 +36,51 @@ def test_tables_say_what_their_recipes_do(name: str) -> None:
     assert (table.paper is None) == all(row.paper is None for row in table.rows.values())
 
 
-@pytest.mark.parametrize("name", ["kernels-swda", "kernels-ptb"])
-def test_kernels_are_all_compared(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "biased", "other"), [("kernels-swda", True, "lin-no-bias"), ("kernels-ptb", False, "lin-bias")]
+)
+def test_kernels_are_all_compared(name: str, biased: bool, other: str) -> None:
     table = get_table(name)
     layers = {row: table.recipe_of(row, 1).output_layer for row in table.rows}
-    biased = layers.pop("lin-bias")
-    assert (biased.kernels, biased.bias) == ("lin", True)
-    learnable = {row: layers.pop(row) for row in list(layers) if row.endswith("-learnable")}
+    contrast = layers.pop(other)
+    assert (contrast.kernels, contrast.bias) == ("lin", not biased)
     assert list(layers) == KERNELS
-    assert [(layer.kernels, layer.bias) for layer in layers.values()] == [(kernel, False) for kernel in KERNELS]
-    for row, layer in learnable.items():
-        assert layer.kernels == [{"name": row.removesuffix("-learnable"), "learnable": True}]
+    assert [(layer.kernels, layer.bias) for layer in layers.values()] == [(kernel, biased) for kernel in KERNELS]
+
+
+def test_a_search_sets_values_of_the_row_and_a_smaller_budget() -> None:
+    table = get_table("kernels-swda")
+    search = table.search_of("log")
+    assert search.loop.epochs == 2
+    assert search.tune is not None
+    assert list(search.tune.parameters.values()) == [[2e-3, 4e-3, 8e-3], [2, 6]]
+    point = table.rows["log"].points()[-1]
+    assert point == {"loop.learning_rate": 8e-3, "output_layer.kernels.0.p": 6}
+    recipe = table.recipe_of("log", 3, point)
+    assert recipe.output_layer.kernels == [{"name": "log", "p": 6}]
+    assert (recipe.seed, recipe.loop.learning_rate, recipe.loop.epochs) == (3, 8e-3, 10)
+    others = recipe.with_values({"loop.learning_rate": 2e-3, "output_layer.kernels": "log"})
+    assert comparable(others) == comparable(table.recipe_of("log", 3))
+
+
+def test_rows_with_another_number_of_trials_are_an_error(table: Table) -> None:
+    rates = Row(grid={"loop.learning_rate": (1e-3, 2e-3)})
+    search = GridSearch(trials=2, overrides=())
+    assert replace(table, rows={"lin": rates}, search=search).search == search
+    with pytest.raises(ValueError, match="the grid of each row must have 2 points; not of pow"):
+        replace(table, rows={"lin": rates, "pow": Row()}, search=search)
+    with pytest.raises(ValueError, match="the grid of each row must have 0 points; not of lin"):
+        replace(table, rows={"lin": rates})
+
+
+@pytest.mark.parametrize("name", ["mos", "mixbig", "mix1", "mix2", "mix3", "mix4", "mix5"])
+def test_the_wide_network_has_at_least_the_parameters_of_a_mixture(name: str) -> None:
+    table = get_table("mixtures-swda")
+    wide, mixture = (
+        sum(parameter.numel() for parameter in build_model(table.recipe_of(row, 1), 2552).parameters())  # type: ignore[arg-type]
+        for row in ("lin-wide", name)
+    )
+    assert mixture <= wide < 1.2 * mixture
 
 
 def test_names_of_rows_are_those_of_directories() -> None:
@@ -68,5 +106,5 @@ def test_the_mixtures_are_those_of_the_paper() -> None:
         "mix4": 47.1,
         "mix5": 46.7,
     }
-    penalties = {get_table("mixtures-swda").recipe_of(name, 1).output_layer.variance_penalty for name in NAMED_MIXTURES}
-    assert penalties == {0.1}
+    assert NAMED_MIXTURES.keys() == rows.keys() - {"lin", "lin-wide", "lin-longer"}
+    assert all(rows[name].grid["output_layer.variance_penalty"] == (0.001, 0.1) for name in NAMED_MIXTURES)
