@@ -6,6 +6,7 @@ Shapes: `B` pairs, `S` source tokens, `T` target tokens.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,8 +55,8 @@ class PairBatches(LengthBatches[PairBatch]):
         self._pairs = pairs
         self._end_id = end_id
         self.references = references
-        widths = [(len(target) + 1, len(source) + 1) for source, target in pairs]
-        super().__init__("pairs", widths, batch_tokens=batch_tokens, seed=seed)
+        lengths = [(len(target), len(source)) for source, target in pairs]
+        super().__init__("pairs", np.array(lengths, np.int32).reshape(-1, 2) + 1, batch_tokens=batch_tokens, seed=seed)
 
     def collate(self, indices: list[int]) -> PairBatch:
         end = self._end_id

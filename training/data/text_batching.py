@@ -6,6 +6,7 @@ Shapes: `B` texts, `T` tokens, `L` classes of the text that has most.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,7 +43,8 @@ class TextBatches(LengthBatches[TextBatch]):
         """
         self._texts = texts
         self._labels = labels
-        super().__init__("texts", [(len(text),) for text in texts], batch_tokens=batch_tokens, seed=seed)
+        lengths = np.fromiter(map(len, texts), np.int32, len(texts))
+        super().__init__("texts", lengths[:, None], batch_tokens=batch_tokens, seed=seed)
 
     def collate(self, indices: list[int]) -> TextBatch:
         texts = [self._texts[index] for index in indices]

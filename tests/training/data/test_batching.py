@@ -3,6 +3,7 @@
 Shapes: `B` sequences, `T` time steps.
 """
 
+import tracemalloc
 from collections import Counter
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data.batching import IGNORED, Batch, RedrawnBatches, SentenceBatches, StreamBatches
+from training.data.mapped_tokens import MappedTokens
 
 END = 9
 X = IGNORED
@@ -20,6 +22,20 @@ SENTENCES = st.lists(st.lists(st.integers(0, 8), max_size=7), min_size=1, max_si
 def _sentences(batches: list[Batch]) -> list[tuple[int, ...]]:
     """The sentences of sentence batches, ends cut off."""
     return [tuple(row[row != X].tolist()[:-1]) for batch in batches for row in batch.targets]
+
+
+def test_many_sentences_need_little_memory() -> None:
+    """A list of tuples and lists of indices would be more than 100 bytes a sentence."""
+    sentences = MappedTokens([1] * (number % 30) for number in range(20_000))
+    tracemalloc.start()
+    try:
+        batches = SentenceBatches(sentences, end_id=END, batch_tokens=1000, seed=1)
+        first = batches.plan(3)[0]()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert first.inputs.numel() <= 1000
+    assert most < 40 * len(sentences)
 
 
 # ---- sentences, by hand -----------------------------------------------------------------------------------
