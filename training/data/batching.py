@@ -131,7 +131,7 @@ class LengthBatches(abc.ABC, Generic[BatchT]):
         """Return indices of examples in groups of similar widths, at most `batch_tokens` positions with padding.
 
         Examples of equal widths are shuffled before they are cut, whole groups afterwards; without `seed` nothing is.
-        The cuts depend on the widths alone, so each epoch has as many groups. Takes some 25 bytes an example at its peak.
+        The cuts depend on the widths alone, so each epoch has as many groups. Takes some 25 bytes an example.
         """
         shuffled = array("i", range(len(self._widths)))
         generator = random.Random(f"{self._seed}-{epoch}")

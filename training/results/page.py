@@ -27,8 +27,9 @@ checkpoint is selected on the validation set; the test set is used once, for thi
 `training/results/tables.yaml`, the results with recipe, validation curve, revision and machine in
 `training/results/NAME.jsonl`. Budgets are smaller than in the papers: compare orders, not absolute numbers.
 ± is the standard deviation over seeds; there is none for a single seed. Differences are of rows with the same seed; in
-brackets is their 95 % confidence interval by Student's t distribution, where there are several seeds. Minutes are
-wall-clock time, and some machines were busy with other work: they cannot be compared."""
+brackets is their 95 % confidence interval: with several seeds by Student's t distribution over these, with one seed by
+a paired bootstrap over test examples, which says nothing about another seed. Minutes are wall-clock time, and some
+machines were busy with other work: they cannot be compared."""
 
 
 def page_text(directory: Path = DIRECTORY) -> str:
@@ -144,7 +145,7 @@ def _rows(table: Table, summaries: Sequence[RowSummary]) -> str:
     for each in summaries:
         test = _mean(each.test, table.digits) or _status(table, each)
         further = [_mean(mean, table.digits) for mean in (*each.further, each.dev)]
-        cells = [f"`{each.row}`", test, _difference(each.difference, table.digits), *further]
+        cells = [f"`{each.row}`", test, _difference(each, table.digits), *further]
         cells += [_parameters(each), _seeds(table, each), _minutes(each)]
         if table.paper is not None:
             cells.insert(2, "" if each.paper is None else f"{each.paper:.{table.digits}f}")
@@ -168,13 +169,14 @@ def _mean(mean: Mean | None, digits: int) -> str:
     return f"{mean.value:.{digits}f}" + ("" if mean.deviation is None else f" ± {mean.deviation:.{digits}f}")
 
 
-def _difference(mean: Mean | None, digits: int) -> str:
-    if mean is None:
+def _difference(summary: RowSummary, digits: int) -> str:
+    if summary.difference is None:
         return ""
-    if mean.interval is None:
-        return f"{mean.value:+.{digits}f}"
-    low, high = mean.interval
-    return f"{mean.value:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+    value = f"{summary.difference.value:+.{digits}f}"
+    if summary.interval is None:
+        return value
+    low, high = summary.interval
+    return f"{value} [{low:+.{digits}f}, {high:+.{digits}f}]"
 
 
 def _parameters(summary: RowSummary) -> str:

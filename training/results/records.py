@@ -80,6 +80,9 @@ class Result(Settings):
     """The best of the curve."""
     test: Mapping[str, float]
     """All metrics of the selected checkpoint on the test split; empty unless finished."""
+    interval: tuple[float, float] | None = None
+    """95 % bootstrap interval over test examples of the metric minus that of the table's first row with the same seed;
+    null for the first row, and where its run was not there."""
     curve: Sequence[Point]
     seconds: float
     """Training time, without evaluations."""

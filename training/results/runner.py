@@ -9,6 +9,7 @@ import torch
 
 from training.checkpoint import Evaluation, RunDirectory
 from training.recipe import Recipe, RecipeError
+from training.results.bootstrap import difference_interval
 from training.results.records import Point, Result, Trial, chosen, this_machine
 from training.results.tables import Table, comparable
 from training.running import train
@@ -56,7 +57,8 @@ def run_row(
     measured: dict[str, Any] = {"test": {}}
     try:
         train(recipe, run, data_dir, device, restart=_is_of_another(run, recipe))
-        measured |= _measured(run, data_dir, device, table.split)
+        first = directory.parent / f"{next(iter(table.rows))}-{seed}"
+        measured |= _measured(run, data_dir, device, table.split, first)
     except FloatingPointError as error:
         measured |= {"status": "diverged", "reason": str(error)}
     except RuntimeError as error:
@@ -86,15 +88,20 @@ def _is_of_another(run: RunDirectory, recipe: Recipe) -> bool:
         return run.path.exists()
 
 
-def _measured(run: RunDirectory, data_dir: Path, device: torch.device, split: str) -> dict[str, Any]:
-    """Return the metrics of a run's best checkpoint on a split; raises `FloatingPointError` if one is not finite."""
+def _measured(run: RunDirectory, data_dir: Path, device: torch.device, split: str, first: Path) -> dict[str, Any]:
+    """Return the metrics of a run's best checkpoint on a split, and the interval of the difference from a `first` run.
+
+    Raises `FloatingPointError` if a metric is not finite.
+    """
     task = load_trained(run, data_dir, str(device))
     metrics = task.qualities(split)
     for name, value in metrics.items():
         if not math.isfinite(value):
             raise FloatingPointError(f"the {split} {name} is {value}")
+    examples = task.examples(split)
+    interval = None if examples is None else difference_interval(examples, run.path, first)
     parameters = sum(parameter.numel() for parameter in task.model.parameters())
-    return {"status": "finished", "test": metrics, "parameters": parameters}
+    return {"status": "finished", "test": metrics, "interval": interval, "parameters": parameters}
 
 
 def _point(evaluation: Evaluation) -> Point:

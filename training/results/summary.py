@@ -51,6 +51,8 @@ class RowSummary:
     """The best validation metric of the seeds that finished."""
     difference: Mean | None
     """The test metric minus that of the table's first row with the same seed; None for the first row itself."""
+    interval: tuple[float, float] | None
+    """95 % confidence interval of the difference: over seeds where there are several, otherwise over test examples."""
     parameters: int | None
     """Parameters of the whole model; None where no seed finished."""
     results: Sequence[Result]
@@ -70,6 +72,7 @@ def summarize(table: Table, found: Mapping[tuple[str, int], Result]) -> list[Row
             for seed in table.seeds
             if {(name, seed), (first, seed)} <= set(tests)
         ]
+        difference = None if name == first else Mean.of([own - other for own, other in pairs])
         summary = RowSummary(
             row=name,
             paper=row.paper,
@@ -78,12 +81,22 @@ def summarize(table: Table, found: Mapping[tuple[str, int], Result]) -> list[Row
                 Mean.of([table.scale * each.test[metric] for each in finished]) for metric in table.further_metrics
             ],
             dev=Mean.of(dev),
-            difference=None if name == first else Mean.of([own - other for own, other in pairs]),
+            difference=difference,
+            interval=None if difference is None else difference.interval or _over_examples(table, finished),
             parameters=finished[0].parameters if finished else None,
             results=results,
         )
         summaries.append(summary)
     return summaries
+
+
+def _over_examples(table: Table, finished: Sequence[Result]) -> tuple[float, float] | None:
+    """Return the interval of the only seed that there is, in the unit of the page."""
+    found = [each.interval for each in finished if each.interval is not None]
+    if len(found) != 1:
+        return None
+    low, high = found[0]
+    return table.scale * low, table.scale * high
 
 
 def correlation(summaries: Sequence[RowSummary]) -> tuple[float, int] | None:

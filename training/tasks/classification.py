@@ -16,8 +16,9 @@ from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED, Batches, ExampleBatch
 from training.recipe import Recipe
 from training.softmax.mixture import parse_kernels
-from training.tasks.classification_quality import OUT_OF_SCOPE, ClassificationQuality, measure
+from training.tasks.classification_quality import OUT_OF_SCOPE, ClassificationQuality, examples_of, measure
 from training.tasks.evaluation import evaluate_examples
+from training.tasks.examples import Examples
 from training.tasks.task import Task
 
 __all__ = ["ClassificationTask", "ClassifierRecipe", "label_file", "read_labels"]
@@ -101,8 +102,7 @@ class ClassificationTask(Task[BatchT], abc.ABC):
         the best threshold for this split is taken, which is fair on the development set alone.
         """
         probabilities, labels = self.predictions(batches)
-        if self.labels[-1] == OUT_OF_SCOPE:
-            probabilities = probabilities[:, :-1]
+        probabilities = self._without_out_of_scope(probabilities)
         return measure(probabilities, labels, several=self.several, threshold=threshold)
 
     def predicted(self, split: str) -> tuple[NDArray[np.float64], list[tuple[int, ...]]]:
@@ -130,3 +130,11 @@ class ClassificationTask(Task[BatchT], abc.ABC):
     def qualities(self, split: str) -> dict[str, float]:
         """Return all metrics on a split as it is."""
         return self.evaluate(self.batches_of(split, training=False)).named()
+
+    def examples(self, split: str) -> Examples:
+        probabilities, labels = self.predicted(split)
+        threshold = self.evaluate(self.batches("dev")).threshold if self.several else None
+        return examples_of(self._without_out_of_scope(probabilities), labels, threshold=threshold)
+
+    def _without_out_of_scope(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+        return probabilities[:, :-1] if self.labels[-1] == OUT_OF_SCOPE else probabilities

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from training.tasks.examples import Examples, f1, mean
+
 __all__ = [
     "OUT_OF_SCOPE",
     "ClassificationQuality",
     "ScopeThreshold",
     "calibration_error",
+    "examples_of",
     "measure",
     "measure_several",
     "measure_single",
@@ -99,13 +102,7 @@ def measure_several(
     """
     from sklearn.metrics import f1_score
 
-    all_classes = max([probabilities.shape[1], *(1 + each for classes in labels for each in classes)])
-    truth = np.zeros((len(labels), all_classes), bool)
-    for row, classes in enumerate(labels):
-        truth[row, list(classes)] = True
-    every = np.pad(probabilities, [(0, 0), (0, all_classes - probabilities.shape[1])])
-    best = np.zeros_like(truth)
-    best[np.arange(len(best)), probabilities.argmax(1)] = True
+    truth, best, every = _decisions(probabilities, labels)
     if threshold is None:
         threshold = max(_THRESHOLDS.tolist(), key=lambda some: f1_score(truth, best | (every >= some), average="micro"))
     predicted = best | (every >= threshold)
@@ -117,6 +114,31 @@ def measure_several(
         calibration_error=calibration_error(probabilities.max(1), np.asarray((truth & best).any(axis=1))),
         threshold=threshold,
     )
+
+
+def _decisions(
+    probabilities: Probabilities, labels: Sequence[Sequence[int]]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Probabilities]:
+    """Return the true classes, the most probable one and all probabilities: 3 of `[N, C or more]`."""
+    all_classes = max([probabilities.shape[1], *(1 + each for classes in labels for each in classes)])
+    truth = np.zeros((len(labels), all_classes), bool)
+    for row, classes in enumerate(labels):
+        truth[row, list(classes)] = True
+    best = np.zeros_like(truth)
+    best[np.arange(len(best)), probabilities.argmax(1)] = True
+    return truth, best, np.pad(probabilities, [(0, 0), (0, all_classes - probabilities.shape[1])])
+
+
+def examples_of(probabilities: Probabilities, labels: Sequence[Sequence[int]], *, threshold: float | None) -> Examples:
+    """Return what each of the `N` texts adds to the accuracy, or with a threshold, as texts can have several classes,
+    to micro F1."""
+    if threshold is None:
+        right = probabilities.argmax(1) == [label for (label,) in labels]
+        return Examples(np.stack([right, np.ones(len(right))], 1), mean)
+    truth, best, every = _decisions(probabilities, labels)
+    predicted = best | (every >= threshold)
+    counts = [truth & predicted, predicted & ~truth, truth & ~predicted]
+    return Examples(np.stack([each.sum(1) for each in counts], 1).astype(np.float64), f1)
 
 
 def _top_5(probabilities: Probabilities, labels: Sequence[Sequence[int]]) -> float:

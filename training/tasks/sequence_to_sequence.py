@@ -49,9 +49,13 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
 
     def evaluate(self, batches: Batches[PairBatch]) -> QualityT:
         """Return the quality of greedy search; references are the decoded targets unless the batches have others."""
+        return self.quality(*self.outputs_and_references(batches))
+
+    def outputs_and_references(self, batches: Batches[PairBatch]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+        """Return the outputs of greedy search and all right texts for each."""
         outputs, targets = zip(*evaluate_examples(self.model, batches, self._greedy, self.group), strict=True)
         references = batches.references if isinstance(batches, PairBatches) else None
-        return self.quality(outputs, references or [(target,) for target in targets])
+        return outputs, references or [(target,) for target in targets]
 
     def _greedy(self, batch: PairBatch) -> list[tuple[str, str]]:
         """Return outputs and targets."""

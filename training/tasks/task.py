@@ -14,6 +14,7 @@ from training.distributed import ALONE, Group
 from training.export.task_export import TaskExport
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
+from training.tasks.examples import Examples
 
 __all__ = ["Quality", "RunFiles", "Task"]
 
@@ -101,6 +102,11 @@ class Task(abc.ABC, Generic[BatchT]):
     @abc.abstractmethod
     def qualities(self, split: str) -> dict[str, float]:
         """Return all metrics on a split, the most important first."""
+
+    def examples(self, split: str) -> Examples | None:
+        """Return what each example of a split adds to the metric; None for a task that does not say it."""
+        del split
+        return None
 
     def report(self, split: str) -> list[str]:
         """Return the lines that `softserve-train evaluate` prints."""

@@ -19,6 +19,18 @@ def test_the_metrics_are_those_of_evaluate(run: TableCommand, tiny_data_dir: Pat
     (result,) = read(tmp_path / "toy.jsonl")
     evaluated = run_cli("evaluate", tmp_path / "runs" / "table-toy" / "lin-1", "--data-dir", tiny_data_dir)
     assert f"toy-lin-1 on toy, test: perplexity {result.test['perplexity']:.4f}," in evaluated.output
+    assert result.interval is None
+
+
+def test_the_difference_from_the_first_row_has_an_interval(run: TableCommand, tmp_path: Path) -> None:
+    run("--seeds", 1)
+    lin, other = read(tmp_path / "toy.jsonl")
+    assert other.interval is not None
+    low, high = other.interval
+    difference = other.test["perplexity"] - lin.test["perplexity"]
+    assert low < difference < high
+    page = (tmp_path / "docs" / "results.md").read_text(encoding="utf-8")
+    assert f"| {difference:+.1f} [{low:+.1f}, {high:+.1f}] |" in page
 
 
 def test_an_interrupted_row_resumes(run: TableCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from training.distributed import ALONE
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
 from training.tasks.evaluation import evaluate_batches
+from training.tasks.examples import Examples, perplexity
 from training.tasks.language_model.perplexity import Perplexity, covered_line, perplexity_line
 from training.tasks.language_model.reading import encoded_split, iterate_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
@@ -128,6 +130,20 @@ class LanguageModelTask(Task[Batch]):
 
     def qualities(self, split: str) -> dict[str, float]:
         return {self.metric: self.evaluate(self.batches(split)).value}
+
+    def examples(self, split: str) -> Examples:
+        """Return log-probability and number of tokens of each sentence, or each window of a stream."""
+        kept, layer = self._state, self.model.output_layer
+        evaluated = evaluate_batches(
+            self.model, self.batches(split), lambda batch: layer.target_log_prob(*self.context_vectors(batch))
+        )
+        statistics = [
+            (float(part.double().sum()), len(part))
+            for batch, found in evaluated
+            for part in found.split((batch.targets != IGNORED).sum(1).tolist())
+        ]
+        self._state = kept
+        return Examples(np.array(statistics), perplexity)
 
     def report(self, split: str) -> list[str]:
         batches = self.batches(split)

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 import sacrebleu
 import torch
+from numpy.typing import NDArray
 
 from models.text.tokenization import SubwordTokenizer
 from training.checkpoint import RunDirectory
@@ -16,6 +18,7 @@ from training.data.pair_batching import Pair, PairBatch, PairBatches
 from training.data.tokenization import build_subword_tokenizer, read_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
+from training.tasks.examples import Examples
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
@@ -40,6 +43,14 @@ class TranslationQuality:
     @property
     def value(self) -> float:
         return self.bleu
+
+
+def _corpus_bleu(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return BLEU of summed statistics, see `TranslationTask.examples`: `[R, 10]` -> `[R]`."""
+    compute = sacrebleu.BLEU.compute_bleu
+    rows = sums.astype(int).tolist()
+    scores = [compute(row[:4], row[4:8], sys_len=row[8], ref_len=row[9], smooth_method="exp").score for row in rows]
+    return np.array(scores)
 
 
 def build_model(recipe: TranslationRecipe, vocab_size: int) -> TranslationModel:
@@ -127,6 +138,16 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
 
     def qualities(self, split: str) -> dict[str, float]:
         return {self.metric: self.evaluate(self.batches(split)).bleu}
+
+    def examples(self, split: str) -> Examples:
+        """Return the n-grams of each translation, those that its reference has, and both lengths."""
+        bleu = sacrebleu.BLEU(
+            effective_order=True
+        )  # which concerns the score of a sentence alone, and avoids a warning
+        outputs, references = self.outputs_and_references(self.batches(split))
+        scores = [bleu.sentence_score(*each) for each in zip(outputs, references, strict=True)]
+        statistics = [[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in scores]
+        return Examples(np.array(statistics, np.float64), _corpus_bleu)
 
     def report(self, split: str) -> list[str]:
         quality = self.evaluate(self.batches(split))

@@ -38,6 +38,21 @@ def make_task(tiny_recipe: Recipe, tiny_data_dir: Path) -> MakeTask:
     return make
 
 
+# ---- examples ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("context", ["sentence", "stream"])
+def test_examples_make_the_perplexity(make_task: MakeTask, context: str) -> None:
+    task = make_task(context=context)
+    task._state = state = task.model.initial_state(1)
+    examples = task.examples("dev")
+    assert task._state is state
+    rows = sum(len(batch.targets) for batch in task.batches("dev").epoch(0))
+    assert len(examples.statistics) == rows
+    perplexity = task.qualities("dev")["perplexity"]
+    assert examples.metric(examples.statistics.sum(0, keepdims=True)) == pytest.approx([perplexity])
+
+
 # ---- perplexity -------------------------------------------------------------------------------------------
 
 

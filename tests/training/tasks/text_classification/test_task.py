@@ -60,6 +60,9 @@ def test_a_sparse_classifier_learns(errands_task: TextClassificationTask) -> Non
     assert list(found) == ["accuracy", "macro F1", "top-5 accuracy", "expected calibration error", "out-of-scope AUROC"]
     assert found["accuracy"] > 0.95
     assert found["out-of-scope AUROC"] > 0.6
+    examples = errands_task.examples("test")
+    assert len(examples.statistics) == len(errands_task.predicted("test")[1])
+    assert examples.metric(examples.statistics.sum(0, keepdims=True)) == pytest.approx([found["accuracy"]])
 
 
 def test_probabilities_are_the_layers_in_the_order_of_the_split(errands_task: TextClassificationTask) -> None:
@@ -96,6 +99,9 @@ def test_texts_of_several_classes(tmp_path: Path) -> None:
     found = task.qualities("test")
     assert list(found)[:3] == ["micro F1", "macro F1", "subset accuracy"]
     assert found["micro F1"] > 0.9
+    examples = task.examples("test")
+    assert len(examples.statistics) == 48
+    assert examples.metric(examples.statistics.sum(0, keepdims=True)) == pytest.approx([found["micro F1"]])
     quality = task.evaluate(task.batches("dev"))
     assert quality.threshold is not None
     assert quality.value == quality.micro_f1

@@ -59,6 +59,18 @@ def test_numerals_are_learnt(trained: TranslationTask) -> None:
     assert trained.evaluate(trained.batches("test")).bleu > 90
 
 
+def test_examples_make_bleu(train_pairs: TrainPairs, tmp_path: Path) -> None:
+    """Of a model that has learnt half: its n-grams and lengths differ from those of the references."""
+    trainer = train_pairs(tmp_path, loop={"epochs": 3})
+    trainer.fit(lambda line: None)
+    task = trainer.task
+    bleu = task.qualities("test")["BLEU"]
+    examples = task.examples("test")
+    assert examples is not None
+    assert 0 < bleu < 90
+    assert examples.metric(examples.statistics.sum(0, keepdims=True)) == pytest.approx([bleu])
+
+
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_numerals_are_learnt_with_any_output_layer(
     layer: dict[str, Any], train_pairs: TrainPairs, tmp_path: Path

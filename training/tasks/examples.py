@@ -1,0 +1,42 @@
+"""What each example of a split adds to the metric, from which bootstrap intervals are computed.
+
+Shapes: `N` examples, `S` statistics of each, `R` sums over examples.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Examples", "f1", "mean", "perplexity"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """The examples of a split for one model."""
+
+    statistics: Floats
+    """`[N, S]`"""
+    metric: Callable[[Floats], Floats]
+    """The metric as a function of the statistics' sums over examples: `[R, S]` -> `[R]`."""
+
+
+def mean(sums: Floats) -> Floats:
+    """Return `a / n` of the sums a, n."""
+    result: Floats = sums[:, 0] / sums[:, 1]
+    return result
+
+
+def perplexity(sums: Floats) -> Floats:
+    """Return `exp(-l / n)` of the summed log-probability and the number of tokens."""
+    result: Floats = np.exp(-sums[:, 0] / sums[:, 1])
+    return result
+
+
+def f1(sums: Floats) -> Floats:
+    """Return `2 tp / (2 tp + fp + fn)` of true positives, false positives, false negatives."""
+    result: Floats = 2 * sums[:, 0] / (2 * sums[:, 0] + sums[:, 1] + sums[:, 2])
+    return result
