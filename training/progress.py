@@ -1,19 +1,35 @@
-"""The progress of a training run: a bar on a terminal, a line every half minute elsewhere."""
+"""The progress of a training run: a bar on a terminal, a line every half minute elsewhere; that of reading its data."""
 
 import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from typing import TypeVar
 
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-__all__ = ["RunProgress"]
+from training.output import console
+
+__all__ = ["RunProgress", "counted"]
 
 INTERVAL = 30.0
 """Seconds between two lines."""
+
+
+T = TypeVar("T")
+
+
+def counted(items: Iterable[T], noun: str) -> Iterator[T]:
+    """Yield the items, and print every half minute how many there have been."""
+    due = time.monotonic() + INTERVAL
+    for number, item in enumerate(items, 1):
+        if time.monotonic() >= due:
+            console.print(f"{number:,} {noun} read")
+            due += INTERVAL
+        yield item
 
 
 class RunProgress:

@@ -3,11 +3,12 @@
 import re
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from training import progress
-from training.progress import RunProgress
+from training.progress import RunProgress, counted
 
 
 def _progress(lines: list[str], *, epoch: int = 0, step: int = 0) -> RunProgress:
@@ -26,6 +27,23 @@ def test_the_time_left_is_that_of_all_epochs(monkeypatch: pytest.MonkeyPatch) ->
     assert shown.text() == f"epoch 1 of 4, step 400 of 4,000: {now_shown}, at most 0:04:30 left"
     shown.evaluating()
     assert shown.text() == "epoch 1 of 4, step 400 of 4,000: evaluating, at most 0:04:30 left"
+
+
+def test_items_are_counted_every_half_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An item takes 10 s; after 30 s the third one has been read."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def slow() -> Iterator[int]:
+        nonlocal now
+        for number in range(7):
+            now += 10.0
+            yield number
+
+    assert list(counted(slow(), "texts")) == list(range(7))
+    assert capsys.readouterr().out == "3 texts read\n6 texts read\n"
 
 
 def test_only_steps_of_this_session_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from models.text.tokenization import WordTokenizer
 from training.data.corpora import get_corpus
 from training.data.mapped_tokens import MappedTokens
 from training.data.own_texts import iterate_lines
+from training.progress import counted
 from training.tasks.language_model.settings import DataSettings
 
 __all__ = ["encoded_split", "iterate_texts", "split_texts"]
@@ -33,8 +34,9 @@ def iterate_texts(data: DataSettings, split: str, data_dir: Path) -> Iterator[st
     else:
         assert data.corpus is not None
         texts = get_corpus(data.corpus).texts(split, data_dir, data.column)
-    kept = dict.fromkeys(texts) if data.deduplicate and split == "train" else texts
-    return itertools.islice(kept, data.limit)
+    if split == "train":
+        texts = counted(dict.fromkeys(texts) if data.deduplicate else texts, "training texts")
+    return itertools.islice(texts, data.limit)
 
 
 def encoded_split(data: DataSettings, split: str, data_dir: Path, tokenizer: WordTokenizer) -> MappedTokens:

@@ -12,6 +12,7 @@ from torch import Tensor
 from models.text.tokenization import WordTokenizer
 from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, StreamBatches
+from training.data.mapped_tokens import MappedTokens
 from training.data.tokenization import build_word_tokenizer
 from training.distributed import ALONE
 from training.networks.language_model import RecurrentLanguageModel
@@ -57,6 +58,7 @@ class LanguageModelTask(Task[Batch]):
         if recipe.output_layer.sparse_k is not None:
             self.metric = "plain_softmax_perplexity"
         self._state: State | None = None
+        self._train_tokens: MappedTokens | None = None
 
     @staticmethod
     def build_tokenizer(recipe: LanguageModelRecipe, data_dir: Path) -> WordTokenizer:
@@ -89,17 +91,25 @@ class LanguageModelTask(Task[Batch]):
         bias = self.model.output_layer.bias
         if bias is None:
             return
-        sentences = encoded_split(self.recipe.data, "train", self.data_dir, self.tokenizer)
+        sentences = self._encoded("train")
         counts = torch.ones(bias.shape, dtype=torch.float64)  # so that a word without any keeps a finite logarithm
         counts += torch.from_numpy(sentences.counts(len(counts)))
         counts[self.tokenizer.end_id] += len(sentences)
         with torch.no_grad():
             bias.copy_((counts / counts.sum()).log())
 
+    def _encoded(self, split: str) -> MappedTokens:
+        """Return the token ids of a split; those of the training split are computed once, which can take minutes."""
+        if split != "train":
+            return encoded_split(self.recipe.data, split, self.data_dir, self.tokenizer)
+        if self._train_tokens is None:
+            self._train_tokens = encoded_split(self.recipe.data, split, self.data_dir, self.tokenizer)
+        return self._train_tokens
+
     def batches(self, split: str) -> Batches[Batch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed."""
         data = self.recipe.data
-        sentences = encoded_split(data, split, self.data_dir, self.tokenizer)
+        sentences = self._encoded(split)
         end_id = self.tokenizer.end_id
         if data.context == "stream":
             streams = data.batch_tokens // data.stream_steps if split == "train" else 1

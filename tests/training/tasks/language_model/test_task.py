@@ -10,10 +10,11 @@ import torch
 
 from training.data.batching import IGNORED, Batch, SentenceBatches, StreamBatches
 from training.data.corpus import Corpus
+from training.data.mapped_tokens import MappedTokens
 from training.recipe import Recipe, parse_recipe
 from training.tasks.language_model import LanguageModelTask
 from training.tasks.language_model.perplexity import Perplexity
-from training.tasks.language_model.reading import split_texts
+from training.tasks.language_model.reading import encoded_split, split_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
 from training.tasks.language_model.task import build_model
 
@@ -51,6 +52,19 @@ def test_examples_make_the_perplexity(make_task: MakeTask, context: str) -> None
     assert len(examples.statistics) == rows
     perplexity = task.qualities("dev")["perplexity"]
     assert examples.metric(examples.statistics.sum(0, keepdims=True)) == pytest.approx([perplexity])
+
+
+def test_training_texts_are_encoded_once(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, splits = make_task(), list[str]()
+
+    def encoded(data: Any, split: str, *others: Any) -> MappedTokens:
+        splits.append(split)
+        return encoded_split(data, split, *others)
+
+    monkeypatch.setattr("training.tasks.language_model.task.encoded_split", encoded)
+    for split in ("train", "dev", "train", "dev"):
+        assert len(task.batches(split)) > 0
+    assert splits == ["train", "dev", "dev"]
 
 
 # ---- perplexity -------------------------------------------------------------------------------------------
