@@ -43,8 +43,8 @@ class GridSearch:
 
     trials: PositiveInt
     """Combinations of values that each row tries."""
-    overrides: tuple[str, ...]
-    """The smaller budget of a trial: fields of the recipe, in addition to those of the table."""
+    overrides: tuple[str, ...] = ()
+    """A smaller budget of a trial than that of the row: fields of the recipe, in addition to those of the table."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, config=ENTRY)
