@@ -11,12 +11,13 @@ from models.bundle.manifest import MANIFEST
 from models.errors import ModelError
 from models.store import load_bundle
 from training.analysis.cli import analyze
-from training.analysis.trials import best_as_yaml, short_names, trial_rows
+from training.analysis.trials import best_as_yaml, trial_rows
 from training.checkpoint import RunDirectory
 from training.continuing import edited_fields
 from training.data.corpora import CORPORA, download
 from training.data.corpus import Corpus
 from training.data.image_corpora import IMAGE_CORPORA
+from training.dotted_path import short_names
 from training.export.verify import ExportError
 from training.importing.command import import_model
 from training.output import console, print_lines

@@ -1,10 +1,10 @@
 """Dotted paths, such as `output_layer.kernels.0.p`, into nested mappings and lists."""
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["copy_at", "differences", "part_at", "set_at"]
+__all__ = ["copy_at", "differences", "part_at", "set_at", "short_names"]
 
 
 def set_at(content: Any, path: str, value: object, *, may_add: bool = False) -> None:
@@ -62,3 +62,12 @@ def _key(outer: Any, key: str, path: str) -> str | int:
         return key
     known = outer if isinstance(outer, dict) else range(len(outer)) if isinstance(outer, list) else ["nothing"]
     raise ValueError(f"there is no {path}: instead of {key!r} there is {', '.join(map(str, known))}")
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """Return the last parts of dotted paths, as many as tell them apart, for columns of a terminal."""
+    parts = [path.split(".") for path in paths]
+    most = max(map(len, parts))
+    ends = (tuple(tuple(part[-count:]) for part in parts) for count in range(1, most + 1))
+    shortest = next(end for end in ends if len(set(end)) == len(paths))
+    return {path: ".".join(end) for path, end in zip(paths, shortest, strict=True)}

@@ -26,9 +26,9 @@ def counted(items: Iterable[T], noun: str) -> Iterator[T]:
     """Yield the items, and print every half minute how many there have been."""
     due = time.monotonic() + INTERVAL
     for number, item in enumerate(items, 1):
-        if time.monotonic() >= due:
+        if (now := time.monotonic()) >= due:
             console.print(f"{number:,} {noun} read")
-            due += INTERVAL
+            due = now + INTERVAL
         yield item
 
 

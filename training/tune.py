@@ -46,7 +46,8 @@ class TrialResult:
     number: int
     values: Mapping[str, Value]
     metric: float
-    """The best on the development set; infinitely bad where training diverged or the values exclude each other."""
+    """The best on the development set; infinitely bad where training diverged, the values exclude each other or a GPU's
+    memory does not suffice."""
     pruned: bool
     """Whether it was ended early because others were better."""
     epochs: int
@@ -108,6 +109,15 @@ class Search:
 
         Raises `Interrupted` on SIGINT and SIGTERM.
         """
+        try:
+            self._run(report)
+        except Interrupted as error:
+            message = (
+                f"interrupted; the same command continues the search in {self.directory}, the trial from its start"
+            )
+            raise Interrupted(error.number, message) from None
+
+    def _run(self, report: Callable[[str], None]) -> None:
         with _lock(self.directory / _SEARCHING, fcntl.LOCK_SH):
             while (begun := self._begin(report)) is not None:
                 trial, lock = begun
@@ -116,13 +126,9 @@ class Search:
                     report(f"trial {trial.number}: " + ", ".join(f"{path} = {value}" for path, value in values.items()))
                     try:
                         self._train(trial, values, report)
-                    except BaseException as error:
+                    except BaseException:
                         with self._alone():
                             self._retry(trial, report)
-                        if isinstance(error, Interrupted):
-                            goes_on = f"the same command continues the search in {self.directory}"
-                            message = f"interrupted; {goes_on}, the trial from its start"
-                            raise Interrupted(error.number, message) from None
                         raise
                     finally:
                         self._lock_file(trial.number).unlink()
@@ -192,7 +198,7 @@ class Search:
         except optuna.TrialPruned:
             state = TrialState.PRUNED
             report(f"trial {trial.number} is worse than the median was and ends here")
-        except (_ImpossibleValues, FloatingPointError, OverflowError) as error:
+        except (_ImpossibleValues, FloatingPointError, OverflowError, torch.OutOfMemoryError) as error:
             report(f"trial {trial.number} failed: {error}")
         run.last.unlink(missing_ok=True)  # three times as large as best.pt, and nothing goes on from it
         with self._alone():
@@ -210,6 +216,8 @@ class Search:
 
         progress = trainer.fit(lambda line: report(f"trial {trial.number}, {line}"), on_evaluation=look)
         assert progress.best is not None
+        if math.isnan(progress.best.metric):
+            raise FloatingPointError(f"the {self.metric} is nan after all evaluations")
         return progress.best.metric
 
     def _trainer(self, run: RunDirectory, values: Mapping[str, Value]) -> Trainer:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from training.dotted_path import copy_at, differences, part_at, set_at
+from training.dotted_path import copy_at, differences, part_at, set_at, short_names
 
 
 @pytest.fixture
@@ -64,3 +64,17 @@ def test_differences_have_paths_and_both_values() -> None:
     first = {"a": {"b": 1, "c": [1, 2]}, "d": 3, "same": {"x": 1}}
     second = {"a": {"b": 2, "c": [1, 3]}, "e": None, "f": 4, "same": {"x": 1}}
     assert list(differences(first, second)) == [("a.b", 1, 2), ("a.c", [1, 2], [1, 3]), ("d", 3, None), ("f", None, 4)]
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["seed"], ["seed"]),
+        (["loop.epochs", "network.dropout"], ["epochs", "dropout"]),
+        (["output_layer.kernels.0.p", "output_layer.kernels.1.p"], ["0.p", "1.p"]),
+        (["a.b", "b"], ["a.b", "b"]),
+    ],
+    ids=str,
+)
+def test_names_are_as_short_as_can_be(paths: list[str], names: list[str]) -> None:
+    assert short_names(paths) == dict(zip(paths, names, strict=True))

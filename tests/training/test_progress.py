@@ -32,18 +32,18 @@ def test_the_time_left_is_that_of_all_epochs(monkeypatch: pytest.MonkeyPatch) ->
 def test_items_are_counted_every_half_minute(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An item takes 10 s; after 30 s the third one has been read."""
+    """An item takes 10 s and the fourth 95 s: after 30 s three have been read, and a line follows each half minute."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
 
     def slow() -> Iterator[int]:
         nonlocal now
         for number in range(7):
-            now += 10.0
+            now += 95.0 if number == 3 else 10.0
             yield number
 
     assert list(counted(slow(), "texts")) == list(range(7))
-    assert capsys.readouterr().out == "3 texts read\n6 texts read\n"
+    assert capsys.readouterr().out == "3 texts read\n4 texts read\n7 texts read\n"
 
 
 def test_only_steps_of_this_session_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:

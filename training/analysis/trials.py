@@ -9,7 +9,7 @@ from training.dotted_path import part_at
 from training.recipe import Recipe
 from training.tune import TrialResult
 
-__all__ = ["best_as_yaml", "short_names", "trial_rows"]
+__all__ = ["best_as_yaml", "trial_rows"]
 
 
 def trial_rows(results: Iterable[TrialResult], paths: Sequence[str], metric: str) -> Rows:
@@ -21,15 +21,6 @@ def trial_rows(results: Iterable[TrialResult], paths: Sequence[str], metric: str
         minutes = round(result.seconds / 60, 2)
         rows.add([result.number, result.metric, *values, result.epochs, minutes, state])
     return rows
-
-
-def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """Return the last parts of dotted paths, as many as tell them apart, for columns of a terminal."""
-    parts = [path.split(".") for path in paths]
-    most = max(map(len, parts))
-    ends = (tuple(tuple(part[-count:]) for part in parts) for count in range(1, most + 1))
-    shortest = next(end for end in ends if len(set(end)) == len(paths))
-    return {path: ".".join(end) for path, end in zip(paths, shortest, strict=True)}
 
 
 def best_as_yaml(recipe: Recipe, best: TrialResult) -> str:

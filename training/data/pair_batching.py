@@ -55,8 +55,9 @@ class PairBatches(LengthBatches[PairBatch]):
         self._pairs = pairs
         self._end_id = end_id
         self.references = references
-        lengths = [(len(target), len(source)) for source, target in pairs]
-        super().__init__("pairs", np.array(lengths, np.int32).reshape(-1, 2) + 1, batch_tokens=batch_tokens, seed=seed)
+        lengths = (len(side) for source, target in pairs for side in (target, source))
+        widths = np.fromiter(lengths, np.int32, 2 * len(pairs)).reshape(-1, 2) + 1
+        super().__init__("pairs", widths, batch_tokens=batch_tokens, seed=seed)
 
     def collate(self, indices: list[int]) -> PairBatch:
         end = self._end_id

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from training.dotted_path import short_names
 from training.results.records import Result, chosen, current, path_of, read
 from training.results.summary import Mean, RowSummary, correlation, summarize
 from training.results.tables import DIRECTORY, TABLES, Table
@@ -22,14 +23,15 @@ Output layers compared at equal, small budgets, to be repeated on one CPU core:
     .venv/bin/softserve-train table                                # the tables, and how many of their rows there are
     .venv/bin/softserve-train table sparse-clinc150 --data-dir DIR # trains the rows that are missing
 
-All rows of a table have the same data, training and hyperparameters, except for those that its first column names. The
+All rows of a table have the same data, training and hyperparameters, except for those that it names for a row. The
 checkpoint is selected on the validation set; the test set is used once, for this page. The definitions are in
 `training/results/tables.yaml`, the results with recipe, validation curve, revision and machine in
 `training/results/NAME.jsonl`. Budgets are smaller than in the papers: compare orders, not absolute numbers.
 ± is the standard deviation over seeds; there is none for a single seed. Differences are of rows with the same seed; in
-brackets is their 95 % confidence interval: with several seeds by Student's t distribution over these, with one seed by
-a paired bootstrap over test examples, which says nothing about another seed. Minutes are wall-clock time, and some
-machines were busy with other work: they cannot be compared."""
+brackets is their 95 % confidence interval by Student's t distribution over seeds, where there are several. That of a
+single seed is a paired bootstrap *over examples*: it says nothing about other seeds, and takes the test examples as
+independent, even neighbouring sentences. Minutes are wall-clock time, and some machines were busy with other work:
+they cannot be compared."""
 
 
 def page_text(directory: Path = DIRECTORY) -> str:
@@ -54,7 +56,11 @@ def write_page(page: Path, directory: Path = DIRECTORY) -> None:
     """Write the page, and its plots to the folder `figures` next to it."""
     figures = page.parent / "figures"
     figures.mkdir(exist_ok=True)
-    for name, picture in plots(directory).items():
+    pictures = plots(directory)
+    for old in figures.glob("results-*.svg"):
+        if old.name not in pictures:
+            old.unlink()
+    for name, picture in pictures.items():
         (figures / name).write_text(picture, encoding="utf-8")
     page.write_text(page_text(directory), encoding="utf-8")
 
@@ -161,7 +167,8 @@ def _hyperparameters(table: Table, summary: RowSummary) -> str:
     if not summary.results:
         return ""
     values = chosen(summary.results[0].trials, maximize=table.maximize)
-    return ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in values.items())
+    names = short_names(list(values)) if values else {}
+    return ", ".join(f"{names[path]} {value}" for path, value in values.items())
 
 
 def _mean(mean: Mean | None, digits: int) -> str:
@@ -174,10 +181,10 @@ def _difference(summary: RowSummary, digits: int) -> str:
     if summary.difference is None:
         return ""
     value = f"{summary.difference.value:+.{digits}f}"
-    if summary.interval is None:
+    if (interval := summary.interval or summary.over_examples) is None:
         return value
-    low, high = summary.interval
-    return f"{value} [{low:+.{digits}f}, {high:+.{digits}f}]"
+    low, high = interval
+    return f"{value} [{low:+.{digits}f}, {high:+.{digits}f}]" + ("" if summary.interval else " over examples")
 
 
 def _parameters(summary: RowSummary) -> str:

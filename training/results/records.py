@@ -15,6 +15,7 @@ from training.results.tables import Table, comparable
 from training.settings import PositiveInt, Settings
 
 __all__ = [
+    "Interval",
     "Machine",
     "Point",
     "Result",
@@ -61,9 +62,18 @@ class Trial(Settings):
     values: Mapping[str, Value]
     """By dotted path of the recipe's field."""
     metric: float | None
-    """The best on the validation set; null where training diverged."""
+    """The best on the validation set; null where training failed or diverged."""
     seconds: float
     """Training time."""
+
+
+class Interval(Settings):
+    """95 % bootstrap interval over test examples of a row's metric minus that of the first row with the same seed."""
+
+    low: float
+    high: float
+    reference: float
+    """Metric of the first row, which the interval is relative to."""
 
 
 class Result(Settings):
@@ -80,9 +90,8 @@ class Result(Settings):
     """The best of the curve."""
     test: Mapping[str, float]
     """All metrics of the selected checkpoint on the test split; empty unless finished."""
-    interval: tuple[float, float] | None = None
-    """95 % bootstrap interval over test examples of the metric minus that of the table's first row with the same seed;
-    null for the first row, and where its run was not there."""
+    interval: Interval | None = None
+    """Of the difference from the table's first row; null for this row itself, and where its run was not there."""
     curve: Sequence[Point]
     seconds: float
     """Training time, without evaluations."""
@@ -150,10 +159,10 @@ def _is_current(table: Table, result: Result) -> bool:
 
 
 def chosen(trials: Sequence[Trial], *, maximize: bool) -> Mapping[str, Value]:
-    """Return the values of the best trial, none without trials; those of the first where all diverged."""
+    """Return the values of the best trial, those of the first where all failed; none without trials."""
     sign = -1 if maximize else 1
-    ranked = sorted(trials, key=lambda trial: math.inf if trial.metric is None else sign * trial.metric)
-    return ranked[0].values if ranked else {}
+    best = min(trials, key=lambda trial: math.inf if trial.metric is None else sign * trial.metric, default=None)
+    return {} if best is None else best.values
 
 
 def _fields(result: Result) -> dict[str, object] | None:

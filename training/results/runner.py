@@ -1,5 +1,6 @@
 """Train and measure one row of a table with one seed, in a run directory that resumes."""
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ import torch
 
 from training.checkpoint import Evaluation, RunDirectory
 from training.recipe import Recipe, RecipeError
-from training.results.bootstrap import difference_interval
+from training.results.bootstrap import paired_interval, read_statistics, write_statistics
 from training.results.records import Point, Result, Trial, chosen, this_machine
 from training.results.tables import Table, comparable
 from training.running import train
@@ -22,17 +23,25 @@ __all__ = ["run_row", "search_row"]
 def search_row(
     table: Table, row: str, directory: Path, data_dir: Path, device: torch.device, report: Callable[[str], None]
 ) -> list[Trial]:
-    """Train the trials of a row's grid that are left in `directory`, and return all in the order of the grid."""
+    """Train the trials of a row's grid that are left, and return all in the order of the grid.
+
+    The search of each definition of the row has a folder of its own in `directory`. Raises `ValueError` where another
+    process trains some of the trials.
+    """
     from training.tune import Search
 
-    search = Search(table.search_of(row), directory, data_dir, device)
+    recipe = table.search_of(row)
+    definition = hashlib.sha256(recipe.model_dump_json(exclude={"export"}).encode()).hexdigest()[:8]
+    search = Search(recipe, directory / definition, data_dir, device)
     search.run(report)
     trials = [
         Trial(values=each.values, metric=None if each.failed else each.metric, seconds=each.seconds)
         for each in search.results()
     ]
-    points = table.rows[row].points()
-    return sorted(trials, key=lambda trial: points.index(dict(trial.values)))
+    found = [trial for point in table.rows[row].points() for trial in trials if trial.values == point]
+    if len(found) < len(table.rows[row].points()):
+        raise ValueError(f"another process trains trials of row {row!r}; wait for it, and run this command again")
+    return found
 
 
 def run_row(
@@ -56,9 +65,11 @@ def run_row(
     recipe, run = table.recipe_of(row, seed, values), RunDirectory(directory)
     measured: dict[str, Any] = {"test": {}}
     try:
+        if trials and all(each.metric is None for each in trials):
+            raise FloatingPointError("all trials of the search failed or diverged")
         train(recipe, run, data_dir, device, restart=_is_of_another(run, recipe))
         first = directory.parent / f"{next(iter(table.rows))}-{seed}"
-        measured |= _measured(run, data_dir, device, table.split, first)
+        measured |= _measured(table, run, first, data_dir, device)
     except FloatingPointError as error:
         measured |= {"status": "diverged", "reason": str(error)}
     except RuntimeError as error:
@@ -88,18 +99,21 @@ def _is_of_another(run: RunDirectory, recipe: Recipe) -> bool:
         return run.path.exists()
 
 
-def _measured(run: RunDirectory, data_dir: Path, device: torch.device, split: str, first: Path) -> dict[str, Any]:
-    """Return the metrics of a run's best checkpoint on a split, and the interval of the difference from a `first` run.
+def _measured(table: Table, run: RunDirectory, first: Path, data_dir: Path, device: torch.device) -> dict[str, Any]:
+    """Return the metrics of a run's best checkpoint, and the interval of the difference from the `first` row's run.
 
     Raises `FloatingPointError` if a metric is not finite.
     """
     task = load_trained(run, data_dir, str(device))
-    metrics = task.qualities(split)
+    metrics = task.qualities(table.split)
     for name, value in metrics.items():
         if not math.isfinite(value):
-            raise FloatingPointError(f"the {split} {name} is {value}")
-    examples = task.examples(split)
-    interval = None if examples is None else difference_interval(examples, run.path, first)
+            raise FloatingPointError(f"the {table.split} {name} is {value}")
+    examples, interval = task.examples(table.split), None
+    if examples is not None and math.isclose(examples.value, metrics[table.metric], rel_tol=1e-4):
+        write_statistics(examples, run.path)
+        if run.path != first and (reference := read_statistics(first)) is not None:
+            interval = paired_interval(examples, reference)
     parameters = sum(parameter.numel() for parameter in task.model.parameters())
     return {"status": "finished", "test": metrics, "interval": interval, "parameters": parameters}
 

@@ -52,7 +52,9 @@ class RowSummary:
     difference: Mean | None
     """The test metric minus that of the table's first row with the same seed; None for the first row itself."""
     interval: tuple[float, float] | None
-    """95 % confidence interval of the difference: over seeds where there are several, otherwise over test examples."""
+    """95 % confidence interval of the difference over seeds, where there are several."""
+    over_examples: tuple[float, float] | None
+    """95 % bootstrap interval over test examples, where there is one seed."""
     parameters: int | None
     """Parameters of the whole model; None where no seed finished."""
     results: Sequence[Result]
@@ -82,7 +84,10 @@ def summarize(table: Table, found: Mapping[tuple[str, int], Result]) -> list[Row
             ],
             dev=Mean.of(dev),
             difference=difference,
-            interval=None if difference is None else difference.interval or _over_examples(table, finished),
+            interval=None if difference is None else difference.interval,
+            over_examples=None
+            if difference is None or len(pairs) > 1
+            else _over_examples(table, finished, pairs[0][1]),
             parameters=finished[0].parameters if finished else None,
             results=results,
         )
@@ -90,13 +95,12 @@ def summarize(table: Table, found: Mapping[tuple[str, int], Result]) -> list[Row
     return summaries
 
 
-def _over_examples(table: Table, finished: Sequence[Result]) -> tuple[float, float] | None:
-    """Return the interval of the only seed that there is, in the unit of the page."""
-    found = [each.interval for each in finished if each.interval is not None]
-    if len(found) != 1:
-        return None
-    low, high = found[0]
-    return table.scale * low, table.scale * high
+def _over_examples(table: Table, finished: Sequence[Result], reference: float) -> tuple[float, float] | None:
+    """Return the interval relative to that metric of the first row, in the unit of the page."""
+    for interval in (each.interval for each in finished if each.interval is not None):
+        if math.isclose(table.scale * interval.reference, reference, rel_tol=1e-4):
+            return table.scale * interval.low, table.scale * interval.high
+    return None
 
 
 def correlation(summaries: Sequence[RowSummary]) -> tuple[float, int] | None:

@@ -1,7 +1,6 @@
 """The comparison tables of `tables.yaml`: rows are overrides of one recipe, each trained with several seeds."""
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -49,7 +48,7 @@ class GridSearch:
 
 @dataclass(frozen=True, kw_only=True, slots=True, config=ENTRY)
 class Table:
-    """A comparison of output layers on one corpus, at the same budget for all rows."""
+    """A comparison of output layers on one corpus, at the same budget for all rows unless a row says otherwise."""
 
     name: str
     title: str
@@ -82,24 +81,24 @@ class Table:
 
     def __post_init__(self) -> None:
         trials = 0 if self.search is None else self.search.trials
-        wrong = [name for name, row in self.rows.items() if len(row.points()) != trials]
-        if wrong:
-            raise ValueError(f"table {self.name}: the grid of each row must have {trials} points; not of {wrong[0]}")
+        for name, row in self.rows.items():
+            if (points := len(row.points())) != trials:
+                raise ValueError(f"row {name}: its grid has {points} points, the table's search {trials} trials")
 
     def recipe_of(self, row: str, seed: int, values: Mapping[str, Value] | None = None) -> Recipe:
         """Return the resolved recipe of a row, with values of its grid; raises the errors of `load_recipe`."""
-        recipe = self._load(row, seed, ["tune=null"])
+        recipe = self._load(row, seed)
         return recipe.with_values(values) if values else recipe
 
     def search_of(self, row: str) -> Recipe:
         """Return the recipe of a row's search, whose section `tune` is the grid."""
         assert self.search is not None
         parameters = {path: list(values) for path, values in self.rows[row].grid.items()}
-        tune = json.dumps({"parameters": parameters})
-        return self._load(row, self.seeds[0], [*self.search.overrides, f"tune={tune}"])
+        recipe = self._load(row, self.seeds[0], self.search.overrides)
+        return type(recipe).model_validate({**recipe.model_dump(), "tune": {"parameters": parameters}})
 
-    def _load(self, row: str, seed: int, others: Sequence[str]) -> Recipe:
-        own = [f"name={self.name}-{row}-{seed}", f"seed={seed}", *others]
+    def _load(self, row: str, seed: int, others: Sequence[str] = ()) -> Recipe:
+        own = [f"name={self.name}-{row}-{seed}", f"seed={seed}", "tune=null", *others]
         return load_recipe(_RECIPES / self.recipe, [*self.overrides, *self.rows[row].overrides, *own])
 
 

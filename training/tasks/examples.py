@@ -1,4 +1,4 @@
-"""What each example of a split adds to the metric, from which bootstrap intervals are computed.
+"""Sufficient statistics of each example of a split: the metric is a function of their sums over examples.
 
 Shapes: `N` examples, `S` statistics of each, `R` sums over examples.
 """
@@ -16,12 +16,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """The examples of a split for one model."""
+    """The examples of a split for one model, in an order that models of equal data settings share."""
 
     statistics: Floats
-    """`[N, S]`"""
+    """The sufficient statistics of each example, `[N, S]`."""
     metric: Callable[[Floats], Floats]
     """The metric as a function of the statistics' sums over examples: `[R, S]` -> `[R]`."""
+
+    @property
+    def value(self) -> float:
+        """Return the metric on all examples."""
+        return float(self.metric(self.statistics.sum(0, keepdims=True))[0])
 
 
 def mean(sums: Floats) -> Floats:

@@ -104,7 +104,7 @@ class Task(abc.ABC, Generic[BatchT]):
         """Return all metrics on a split, the most important first."""
 
     def examples(self, split: str) -> Examples | None:
-        """Return what each example of a split adds to the metric; None for a task that does not say it."""
+        """Return the statistics of each example of a split that make the metric; None for a task that has none."""
         del split
         return None
 

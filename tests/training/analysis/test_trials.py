@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from training.analysis.plots import plot_trials
-from training.analysis.trials import best_as_yaml, short_names, trial_rows
+from training.analysis.trials import best_as_yaml, trial_rows
 from training.recipe import Recipe, Value
 from training.tune import TrialResult
 
@@ -24,20 +22,6 @@ def test_rows_say_how_trials_ended() -> None:
         (0, float("inf"), 2, 3, 1.5, "failed"),
         (1, 5.0, None, 3, 1.5, "pruned"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("paths", "names"),
-    [
-        (["seed"], ["seed"]),
-        (["loop.epochs", "network.dropout"], ["epochs", "dropout"]),
-        (["output_layer.kernels.0.p", "output_layer.kernels.1.p"], ["0.p", "1.p"]),
-        (["a.b", "b"], ["a.b", "b"]),
-    ],
-    ids=str,
-)
-def test_names_are_as_short_as_can_be(paths: list[str], names: list[str]) -> None:
-    assert short_names(paths) == dict(zip(paths, names, strict=True))
 
 
 def test_the_best_is_yaml(tiny_recipe: Recipe) -> None:

@@ -60,7 +60,7 @@ def test_a_search_chooses_the_hyperparameters_of_all_seeds(
     assert len(set(metrics)) == 2
     best = first.trials[metrics.index(min(each for each in metrics if each is not None))].values["loop.learning_rate"]
     assert [each.recipe["loop"]["learning_rate"] for each in (first, second)] == [best, best]
-    study = tmp_path / "runs" / "table-toy" / "pow-search"
+    (study,) = (tmp_path / "runs" / "table-toy" / "pow-search").iterdir()
     assert [RunDirectory(study / f"trial-{number}").recipe().loop.epochs for number in (0, 1)] == [1, 1]
 
     page = (tmp_path / "docs" / "results.md").read_text(encoding="utf-8")

@@ -2,16 +2,20 @@
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.training.results.conftest import TableCommand
 from tests.training.test_cli import run_cli
 from training.checkpoint import RunDirectory
 from training.loop import Trainer
 from training.results.records import read
+from training.results.runner import search_row
+from training.results.tables import Row, Table
 
 
 def test_the_metrics_are_those_of_evaluate(run: TableCommand, tiny_data_dir: Path, tmp_path: Path) -> None:
@@ -26,11 +30,40 @@ def test_the_difference_from_the_first_row_has_an_interval(run: TableCommand, tm
     run("--seeds", 1)
     lin, other = read(tmp_path / "toy.jsonl")
     assert other.interval is not None
-    low, high = other.interval
+    low, high = other.interval.low, other.interval.high
     difference = other.test["perplexity"] - lin.test["perplexity"]
     assert low < difference < high
+    assert other.interval.reference == pytest.approx(lin.test["perplexity"])
     page = (tmp_path / "docs" / "results.md").read_text(encoding="utf-8")
-    assert f"| {difference:+.1f} [{low:+.1f}, {high:+.1f}] |" in page
+    assert f"| {difference:+.1f} [{low:+.1f}, {high:+.1f}] over examples |" in page
+
+
+def test_searches(
+    searched: Table, run: TableCommand, tiny_data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another definition, of another process, and one without a trial that came to its end."""
+    places = tmp_path / "search", tiny_data_dir, torch.device("cpu"), lambda line: None
+    first = search_row(searched, "lin", *places)
+    assert [trial.values["loop.learning_rate"] for trial in first] == [1e-3, 2e-3]
+    changed = replace(searched, rows={"lin": Row(grid={"loop.learning_rate": (2e-3, 4e-3)})})
+    second = search_row(changed, "lin", *places)
+    assert [trial.values["loop.learning_rate"] for trial in second] == [2e-3, 4e-3]
+    assert second[0].metric == first[1].metric
+    with monkeypatch.context() as patch:
+        patch.setattr("training.tune.Search.run", lambda search, report: None)
+        with pytest.raises(ValueError, match="another process trains trials of row 'pow'"):
+            search_row(searched, "pow", *places)
+
+    def diverged(trainer: Trainer, batch: Any) -> float:
+        raise FloatingPointError("the loss is nan at step 1")
+
+    monkeypatch.setattr(Trainer, "_step", diverged)
+    assert (
+        "lin, seed 1: diverged all trials of the search failed or diverged" in run("--seeds", 1, "--rows", "lin").output
+    )
+    (result,) = read(tmp_path / "toy.jsonl")
+    assert [trial.metric for trial in result.trials] == [None, None]
+    assert "no row is missing" in run("--seeds", 1, "--rows", "lin").output
 
 
 def test_an_interrupted_row_resumes(run: TableCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

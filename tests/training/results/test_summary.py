@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from training.results.records import Result
+from training.results.records import Interval, Result
 from training.results.summary import Mean, RowSummary, correlation, spearman, summarize
 from training.results.tables import Table
 
@@ -25,6 +25,26 @@ def test_means_by_hand() -> None:
     assert Mean.of([1.0, 3.0]) == Mean(2.0, math.sqrt(2), 2)
     assert Mean(2.0, None, 1).interval is None
     assert Mean(2.0, 1.0, 3).interval == pytest.approx((2 - 4.303 / math.sqrt(3), 2 + 4.303 / math.sqrt(3)), abs=1e-3)
+
+
+def test_an_interval_over_examples_is_of_the_same_reference(table: Table, make: Callable[..., Result]) -> None:
+    percent = replace(table, scale=100)
+    lin, other = make("lin", 1, 0.5), make("pow", 1, 0.75)
+    interval = Interval(low=0.1, high=0.4, reference=0.5)
+    with_interval = other.model_copy(update={"interval": interval})
+    _, row = summarize(percent, {("lin", 1): lin, ("pow", 1): with_interval})
+    assert row.over_examples == pytest.approx((10, 40))
+    _, row = summarize(percent, {("lin", 1): make("lin", 1, 0.6), ("pow", 1): with_interval})
+    assert row.over_examples is None
+    both = {
+        ("lin", 1): lin,
+        ("pow", 1): with_interval,
+        ("lin", 2): make("lin", 2, 0.5),
+        ("pow", 2): make("pow", 2, 0.7),
+    }
+    _, row = summarize(percent, both)
+    assert row.interval is not None
+    assert row.over_examples is None
 
 
 def test_rows_are_summarized_over_seeds_that_finished(table: Table, make: Callable[..., Result]) -> None:

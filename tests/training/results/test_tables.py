@@ -4,22 +4,41 @@ from dataclasses import replace
 
 import pytest
 
+from training.dotted_path import differences
 from training.results.tables import TABLES, GridSearch, Row, Table, comparable, get_table
 from training.softmax.mixture import NAMED_MIXTURES
 from training.tasks.language_model.task import build_model
 from training.tasks.registry import TASKS
 
+OTHER_BUDGETS = {"lin-wide": ["network.hidden_size"], "lin-longer": ["loop.epochs", "loop.patience"]}
+"""Rows with another budget than the first, and the fields that differ."""
 KERNELS = ["lin", "log", "pow", "pol", "rbf", "ssg", "mog", "hpb", "wav"]
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_rows_have_the_same_data_and_training(name: str) -> None:
     table = get_table(name)
-    rows = [row for row in table.rows if row not in ("lin-wide", "lin-longer")]
-    first, *others = [comparable(table.recipe_of(row, 1)) for row in rows]
+    first, *others = [comparable(table.recipe_of(row, 1)) for row in table.rows if row not in OTHER_BUDGETS]
     layers = [(each.pop("output_layer"), each.pop("loss", None)) for each in (first, *others)]
     assert all(each == first for each in others)
     assert all(layers.count(layer) == 1 for layer in layers)
+
+
+@pytest.mark.parametrize("row", OTHER_BUDGETS)
+def test_rows_of_another_budget_differ_in_nothing_else(row: str) -> None:
+    table = get_table("mixtures-swda")
+    first, other = (comparable(table.recipe_of(name, 1)) for name in ("lin", row))
+    assert [path for path, _, _ in sorted(differences(first, other))] == OTHER_BUDGETS[row]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_all_points_of_the_grids_are_recipes(name: str) -> None:
+    table = get_table(name)
+    rates = {row: {point["loop.learning_rate"] for point in each.points()} for row, each in table.rows.items()}
+    assert len({max(each) for each in rates.values() if each}) <= 1
+    for row, each in table.rows.items():
+        for point in each.points():
+            assert comparable(table.recipe_of(row, 1, point)) != comparable(table.recipe_of(row, 2, point))
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -49,16 +68,19 @@ def test_kernels_are_all_compared(name: str, biased: bool, other: str) -> None:
 
 
 def test_a_search_sets_values_of_the_row_and_a_smaller_budget() -> None:
-    table = get_table("kernels-swda")
+    shipped = get_table("kernels-swda")
+    grid = {"loop.learning_rate": (2e-5, 4e-3), "output_layer.kernels.0.p": (2, 6)}
+    rows = {"log": replace(shipped.rows["log"], grid=grid)}
+    table = replace(shipped, rows=rows, search=GridSearch(trials=4, overrides=("loop.epochs=2",)))
     search = table.search_of("log")
     assert search.loop.epochs == 2
     assert search.tune is not None
-    assert list(search.tune.parameters.values()) == [[2e-3, 4e-3, 8e-3], [2, 6]]
+    assert list(search.tune.parameters.values()) == [[2e-5, 4e-3], [2, 6]]
     point = table.rows["log"].points()[-1]
-    assert point == {"loop.learning_rate": 8e-3, "output_layer.kernels.0.p": 6}
+    assert point == {"loop.learning_rate": 4e-3, "output_layer.kernels.0.p": 6}
     recipe = table.recipe_of("log", 3, point)
     assert recipe.output_layer.kernels == [{"name": "log", "p": 6}]
-    assert (recipe.seed, recipe.loop.learning_rate, recipe.loop.epochs) == (3, 8e-3, 10)
+    assert (recipe.seed, recipe.loop.learning_rate, recipe.loop.epochs) == (3, 4e-3, 5)
     others = recipe.with_values({"loop.learning_rate": 2e-3, "output_layer.kernels": "log"})
     assert comparable(others) == comparable(table.recipe_of("log", 3))
 
@@ -67,9 +89,9 @@ def test_rows_with_another_number_of_trials_are_an_error(table: Table) -> None:
     rates = Row(grid={"loop.learning_rate": (1e-3, 2e-3)})
     search = GridSearch(trials=2, overrides=())
     assert replace(table, rows={"lin": rates}, search=search).search == search
-    with pytest.raises(ValueError, match="the grid of each row must have 2 points; not of pow"):
+    with pytest.raises(ValueError, match="row pow: its grid has 0 points, the table's search 2 trials"):
         replace(table, rows={"lin": rates, "pow": Row()}, search=search)
-    with pytest.raises(ValueError, match="the grid of each row must have 0 points; not of lin"):
+    with pytest.raises(ValueError, match="row lin: its grid has 2 points, the table's search 0 trials"):
         replace(table, rows={"lin": rates})
 
 
@@ -90,8 +112,14 @@ def test_names_of_rows_are_those_of_directories() -> None:
 
 
 def test_the_paper_of_the_kernels() -> None:
-    paper = [row.paper for name, row in get_table("kernels-swda").rows.items() if name in KERNELS]
-    assert paper == [46.8, 103.0, 46.8, 47.3, 284.9, 49.9, 46.7, 122.6, 289.7]
+    papers = [
+        [row.paper for name, row in get_table(table).rows.items() if name in KERNELS]
+        for table in ("kernels-swda", "kernels-multi30k")
+    ]
+    assert papers == [
+        [46.8, 103.0, 46.8, 47.3, 284.9, 49.9, 46.7, 122.6, 289.7],
+        [34.3, 0.4, 32.8, 31.7, 0.0, 34.6, 34.2, 0.3, 0.0],
+    ]
 
 
 def test_the_mixtures_are_those_of_the_paper() -> None:
@@ -106,5 +134,6 @@ def test_the_mixtures_are_those_of_the_paper() -> None:
         "mix4": 47.1,
         "mix5": 46.7,
     }
-    assert NAMED_MIXTURES.keys() == rows.keys() - {"lin", "lin-wide", "lin-longer"}
-    assert all(rows[name].grid["output_layer.variance_penalty"] == (0.001, 0.1) for name in NAMED_MIXTURES)
+    assert NAMED_MIXTURES.keys() == rows.keys() - {"lin", *OTHER_BUDGETS}
+    penalties = {get_table("mixtures-swda").recipe_of(name, 1).output_layer.variance_penalty for name in NAMED_MIXTURES}
+    assert penalties == {0.1}

@@ -35,7 +35,8 @@ def iterate_texts(data: DataSettings, split: str, data_dir: Path) -> Iterator[st
         assert data.corpus is not None
         texts = get_corpus(data.corpus).texts(split, data_dir, data.column)
     if split == "train":
-        texts = counted(dict.fromkeys(texts) if data.deduplicate else texts, "training texts")
+        texts = counted(texts, "training texts")
+        texts = dict.fromkeys(texts) if data.deduplicate else texts
     return itertools.islice(texts, data.limit)
 
 

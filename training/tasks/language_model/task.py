@@ -145,7 +145,9 @@ class LanguageModelTask(Task[Batch]):
         """Return log-probability and number of tokens of each sentence, or each window of a stream."""
         kept, layer = self._state, self.model.output_layer
         evaluated = evaluate_batches(
-            self.model, self.batches(split), lambda batch: layer.target_log_prob(*self.context_vectors(batch))
+            self.model,
+            self.batches(split),
+            lambda batch: layer.target_log_prob(*self.context_vectors(batch), sparse=False),
         )
         statistics = [
             (float(part.double().sum()), len(part))

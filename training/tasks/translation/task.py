@@ -140,7 +140,7 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         return {self.metric: self.evaluate(self.batches(split)).bleu}
 
     def examples(self, split: str) -> Examples:
-        """Return the n-grams of each translation, those that its reference has, and both lengths."""
+        """Return of each translation the n-grams that its reference has, all n-grams, and both lengths."""
         bleu = sacrebleu.BLEU(
             effective_order=True
         )  # which concerns the score of a sentence alone, and avoids a warning

@@ -43,15 +43,20 @@ def make_task(tiny_recipe: Recipe, tiny_data_dir: Path) -> MakeTask:
 
 
 @pytest.mark.parametrize("context", ["sentence", "stream"])
-def test_examples_make_the_perplexity(make_task: MakeTask, context: str) -> None:
-    task = make_task(context=context)
+@pytest.mark.parametrize("sparse_k", [None, 2])
+def test_examples_make_the_perplexity(
+    tiny_recipe: Recipe, tiny_data_dir: Path, context: str, sparse_k: int | None
+) -> None:
+    layer = tiny_recipe.output_layer.model_copy(update={"sparse_k": sparse_k})
+    recipe = _changed(tiny_recipe.model_copy(update={"output_layer": layer}), context=context)
+    tokenizer = LanguageModelTask.build_tokenizer(recipe, tiny_data_dir)
+    task = LanguageModelTask(recipe, tokenizer, tiny_data_dir, CPU)
     task._state = state = task.model.initial_state(1)
     examples = task.examples("dev")
     assert task._state is state
     rows = sum(len(batch.targets) for batch in task.batches("dev").epoch(0))
     assert len(examples.statistics) == rows
-    perplexity = task.qualities("dev")["perplexity"]
-    assert examples.metric(examples.statistics.sum(0, keepdims=True)) == pytest.approx([perplexity])
+    assert examples.value == pytest.approx(task.qualities("dev")[task.metric])
 
 
 def test_training_texts_are_encoded_once(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
