@@ -3,13 +3,15 @@
 A conversion takes the contents of the downloaded files by name, and returns the corpus's files by name.
 """
 
+import bz2
 import csv
 import gzip
+import hashlib
 import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -131,6 +133,42 @@ def _aeslc(files: Files) -> Files:
     return {f"{split}.jsonl": "".join(rows).encode() for split, rows in found.items()}
 
 
+def _tatoeba(files: Files) -> Files:
+    """Return German sentences and their English translations of Tatoeba's weekly export.
+
+    Pairs that share a sentence, directly or through others, are in one split: 2 % of these groups are for validation
+    and 2 % for testing, by the SHA-256 of a group's first German sentence in code point order. So most pairs stay in
+    their split from week to week.
+    """
+    texts: dict[str, str] = {}
+    for language in ("deu", "eng"):
+        lines = bz2.decompress(files[f"{language}_sentences.tsv.bz2"]).decode().splitlines()
+        texts |= {number: " ".join(text.split()) for number, _, text in (line.split("\t", 2) for line in lines)}
+    links = (line.split("\t") for line in bz2.decompress(files["deu-eng_links.tsv.bz2"]).decode().splitlines())
+    pairs = sorted({(texts[german], texts[english]) for german, english in links if {german, english} <= texts.keys()})
+    found: dict[str, list[tuple[str, str]]] = {"train": [], "dev": [], "test": []}
+    for pair, first in zip(pairs, _first_of_group(pairs), strict=True):
+        bucket = int(hashlib.sha256(first.encode()).hexdigest(), 16) % 50
+        found[{0: "dev", 1: "test"}.get(bucket, "train")].append(pair)
+    return {f"{split}.tsv": _tsv(rows) for split, rows in found.items()}
+
+
+def _first_of_group(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield for each of the sorted pairs the first source of those that it is connected with by shared texts."""
+    parents: dict[tuple[int, str], tuple[int, str]] = {}
+
+    def root(node: tuple[int, str]) -> tuple[int, str]:
+        while (parent := parents.setdefault(node, node)) != node:
+            parents[node] = parents[parent]
+            node = parents[node]
+        return node
+
+    for source, target in pairs:
+        one, other = root((0, source)), root((1, target))
+        parents[max(one, other)] = min(one, other)  # sources come before targets
+    return (root((0, source))[1] for source, _ in pairs)
+
+
 CONVERSIONS: Mapping[str, Conversion] = {
     "aeslc": _aeslc,
     "banking77": _banking77,
@@ -140,5 +178,6 @@ CONVERSIONS: Mapping[str, Conversion] = {
     "squad-answers": _squad_answers,
     "squad-questions": _squad_questions,
     "swda": _swda,
+    "tatoeba": _tatoeba,
 }
 """By the name that `corpora.yaml` gives."""

@@ -101,6 +101,8 @@ class CorpusEntry:
     release_allowed: bool
     """Whether a model trained on it may be released."""
     columns: tuple[str, ...]
+    changing: bool = False
+    """Whether its addresses serve another version from time to time: its files have no checksums."""
     packaged: bool = False
     """Whether the files are part of this package, not of the data directory."""
     slots: bool = False

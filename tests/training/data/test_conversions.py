@@ -1,5 +1,6 @@
 """Tests of the conversions of corpora: small files in the formats of their addresses, as these were read there."""
 
+import bz2
 import gzip
 import io
 import json
@@ -113,6 +114,14 @@ CASES: Mapping[str, tuple[dict[str, bytes], dict[str, str]]] = {
             "test.jsonl": "",
         },
     ),
+    "tatoeba": (
+        {
+            "deu_sentences.tsv.bz2": bz2.compress(b"1\tdeu\tJa.\n2\tdeu\tNa  ja.\n3\tdeu\tWas?\n4\tdeu\tHm.\n"),
+            "eng_sentences.tsv.bz2": bz2.compress(b"5\teng\tYes.\n6\teng\tWell.\n7\teng\tWhat?\n"),
+            "deu-eng_links.tsv.bz2": bz2.compress(b"1\t5\n2\t5\n2\t6\n3\t7\n4\t99\n98\t5\n"),
+        },
+        {"train.tsv": "Ja.\tYes.\nNa ja.\tWell.\nNa ja.\tYes.\nWas?\tWhat?\n", "dev.tsv": "", "test.tsv": ""},
+    ),
     "swda": (
         {"master.zip": _zip(SWDA)},
         {
@@ -128,6 +137,28 @@ CASES: Mapping[str, tuple[dict[str, bytes], dict[str, str]]] = {
 def test_files_become_those_of_the_corpus(name: str) -> None:
     given, expected = CASES[name]
     assert {file: content.decode() for file, content in CONVERSIONS[name](given).items()} == expected
+
+
+def test_connected_sentences_are_in_one_split() -> None:
+    """A chain of pairs, each of which shares a sentence with the next, and 3,000 single ones."""
+    chain = [(f"c{number // 2}", f"c{(number + 1) // 2}") for number in range(40)]
+    pairs = [*chain, *((f"s{number}", f"s{number}") for number in range(3000))]
+    sides = [list(dict.fromkeys(side)) for side in zip(*pairs, strict=True)]
+    files = {
+        f"{language}_sentences.tsv.bz2": bz2.compress(
+            "".join(f"{first}{number}\t{language}\t{text}\n" for number, text in enumerate(side)).encode()
+        )
+        for language, first, side in zip(("deu", "eng"), (1, 2), sides, strict=True)
+    }
+    links = (f"1{sides[0].index(german)}\t2{sides[1].index(english)}\n" for german, english in pairs)
+    files["deu-eng_links.tsv.bz2"] = bz2.compress("".join(links).encode())
+    splits = {
+        name: [tuple(line.split("\t")) for line in content.decode().splitlines()]
+        for name, content in CONVERSIONS["tatoeba"](files).items()
+    }
+    assert sorted(pair for rows in splits.values() for pair in rows) == sorted(pairs)
+    assert sum(bool(set(rows) & set(chain)) for rows in splits.values()) == 1
+    assert all(40 < len(set(splits[name]) - set(chain)) < 80 for name in ("dev.tsv", "test.tsv"))
 
 
 def test_sources_and_targets_have_as_many_lines() -> None:

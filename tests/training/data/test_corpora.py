@@ -287,6 +287,9 @@ def test_every_checksum_is_well_formed(corpus: Corpus) -> None:
     checksums += [source.checksum for source in corpus.sources if source.checksum is not None]
     assert all(re.fullmatch(r"sha256:[0-9a-f]{64}|sha1:[0-9a-f]{40}", checksum) for checksum in checksums)
     checked_sources = bool(corpus.sources) and all(source.checksum for source in corpus.sources)
+    if corpus.changing:
+        assert not checksums
+        return
     assert checked_sources or all(file.checksums for file in _files(corpus))
     assert len(set(checksums)) >= (len(corpus.sources) if checked_sources else len(corpus.splits))
 
