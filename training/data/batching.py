@@ -163,7 +163,7 @@ class _Groups:
     indices: NDArray[np.int32]
     """Those of all groups, one group after the other."""
     starts: Sequence[int]
-    """Where each group starts."""
+    """The place of each group's first index."""
     numbers: Sequence[int]
     """The groups' order."""
 

@@ -60,7 +60,7 @@ class Trial(Settings):
     """One combination of a row's grid, trained at the search's budget."""
 
     values: Mapping[str, Value]
-    """By dotted path of the recipe's field."""
+    """The values of the fields of the recipe, by dotted path."""
     metric: float | None
     """The best on the validation set; null where training failed or diverged."""
     seconds: float

@@ -13,7 +13,7 @@ from training.tasks.examples import Examples, mean, perplexity
 
 
 def _right(count: int, of: int) -> Examples:
-    """As many examples, the first `count` of them right."""
+    """Return examples, the first `count` of which are right."""
     return Examples(np.stack([np.arange(of) < count, np.ones(of)], 1).astype(np.float64), mean)
 
 
