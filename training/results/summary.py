@@ -54,7 +54,7 @@ class RowSummary:
     interval: tuple[float, float] | None
     """95 % confidence interval of the difference over seeds, where there are several."""
     over_examples: tuple[float, float] | None
-    """95 % bootstrap interval over test examples, where there is one seed."""
+    """95 % bootstrap interval of the difference over test examples, where there is one seed."""
     parameters: int | None
     """Parameters of the whole model; None where no seed finished."""
     results: Sequence[Result]
