@@ -15,7 +15,6 @@ from training.analysis.trials import best_as_yaml, trial_rows
 from training.checkpoint import RunDirectory
 from training.continuing import edited_fields
 from training.data.corpora import CORPORA, download
-from training.data.corpus import Corpus
 from training.data.image_corpora import IMAGE_CORPORA
 from training.dotted_path import short_names
 from training.export.verify import ExportError
@@ -191,7 +190,7 @@ def corpora(fetch: str | None = None, data_dir: Path = DATA) -> int:
             ", ".join(each.columns),
             each.licence,
             _yes(each.release_allowed),
-            _yes(isinstance(each, Corpus) and bool(each.sources)),
+            _yes(bool(each.sources)),
             each.homepage,
         )
         for each in (*CORPORA.values(), *IMAGE_CORPORA.values())

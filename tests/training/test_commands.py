@@ -48,7 +48,7 @@ def test_corpora_are_listed_with_their_licences(capfd: pytest.CaptureFixture[str
         released, fetched = ("yes" if value else "no" for value in (corpus.release_allowed, corpus.sources))
         row = (corpus.name, ", ".join(corpus.columns), corpus.licence, released, fetched, corpus.homepage)
         assert "\t".join(row) in lines
-    assert any(line.startswith("cifar100\timg, fine_label\tresearch only\tno\tno\thttps://") for line in lines)
+    assert any(line.startswith("cifar100\timg, fine_label\tresearch only\tno\tyes\thttps://") for line in lines)
 
 
 def test_corpora_are_readable_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,15 @@ import hashlib
 import io
 import json
 import re
+import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+from PIL import Image
 
 __all__ = ["CONVERSIONS", "Conversion"]
 
@@ -133,6 +138,43 @@ def _aeslc(files: Files) -> Files:
     return {f"{split}.jsonl": "".join(rows).encode() for split, rows in found.items()}
 
 
+def _cifar100(files: Files) -> Files:
+    """Return the names of the fine classes, and images in the layout of the Hugging Face hub.
+
+    A record of the archive's files is the number of the coarse class, that of the fine class, and 3,072 bytes: the red,
+    green and blue values of 32 rows.
+    """
+    (content,) = files.values()
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        names, train, test = (
+            _member(archive, f"cifar-100-binary/{name}") for name in ("fine_label_names.txt", "train.bin", "test.bin")
+        )
+    found = {"classes.txt": b"".join(name + b"\n" for name in names.split()), "test.parquet": _parquet(test)}
+    part = len(train) // 3074 // 5 * 3074
+    for number in range(5):
+        found[f"train-{number}-of-5.parquet"] = _parquet(train[number * part : (number + 1) * part])
+    return found
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    """Return the content of a file of an archive."""
+    file = archive.extractfile(name)
+    assert file is not None
+    return file.read()
+
+
+def _parquet(records: bytes) -> bytes:
+    """Return a Parquet file of PNG images and classes from the records of `_cifar100`."""
+    rows = np.frombuffer(records, dtype=np.uint8).reshape(-1, 3074)
+    images = []
+    for pixels in rows[:, 2:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1):
+        Image.fromarray(pixels).save(file := io.BytesIO(), "PNG")
+        images.append({"bytes": file.getvalue(), "path": None})
+    table = pyarrow.table({"img": images, "fine_label": rows[:, 1].astype(np.int64)})
+    pyarrow.parquet.write_table(table, written := io.BytesIO())
+    return written.getvalue()
+
+
 def _tatoeba(files: Files) -> Files:
     """Return German sentences and their English translations of Tatoeba's weekly export.
 
@@ -172,6 +214,7 @@ def _first_of_group(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
 CONVERSIONS: Mapping[str, Conversion] = {
     "aeslc": _aeslc,
     "banking77": _banking77,
+    "cifar100": _cifar100,
     "clinc150": _clinc150,
     "gzip": _unpacked,
     "reuters90": _reuters90,

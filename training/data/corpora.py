@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from training.data.corpus import Corpus, fetch
+from training.data.image_corpora import IMAGE_CORPORA
 from training.settings import read_entries
 
 __all__ = ["CORPORA", "download", "get_corpus"]
@@ -20,22 +21,23 @@ def get_corpus(name: str) -> Corpus:
 
 
 def download(name: str, data_dir: Path) -> Path:
-    """Download a corpus into the data directory, convert and check every file, and return its folder.
+    """Download a corpus of texts or images into the data directory, convert and check it, and return its folder.
 
     Raises `ValueError` for an unknown corpus, one that cannot be made from the files at public addresses, or one whose
     address serves something else; `OSError` where the network fails. Nothing is written then.
     """
-    corpus = get_corpus(name)
+    corpus = IMAGE_CORPORA[name] if name in IMAGE_CORPORA else get_corpus(name)
     if not corpus.sources:
         raise ValueError(f"no public address serves exactly the files of {name!r}; it was made from {corpus.homepage}")
     files: Mapping[str, bytes] = dict(found for source in corpus.sources for found in fetch(source))
     if corpus.conversion is not None:
         files = corpus.conversion(files)
-    registered = {file.name: file for split in corpus.splits for file in corpus.files(split)}
-    kept = {file: content for file, content in files.items() if file in registered}
-    for file, content in kept.items():
-        if not registered[file].matches(content):
-            raise ValueError(f"{file}, made from {corpus.sources[0].url}, is not the registered file (checksum)")
+    names = {file.name for file in corpus.all_files()}
+    kept = {file: content for file, content in files.items() if file in names}
+    try:
+        corpus.check(kept)
+    except ValueError as error:
+        raise ValueError(f"what was made from {corpus.sources[0].url} differs: {error}") from None
     folder = data_dir / corpus.folder
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in kept.items():

@@ -107,6 +107,20 @@ class CorpusEntry:
     """Whether the files are part of this package, not of the data directory."""
     slots: bool = False
     """Whether its texts have slots such as `{time}`, to be filled with values (see `training.data.entities`)."""
+    sources: tuple[Source, ...] = ()
+    """The addresses to download from; empty if the files cannot be made from those at public addresses."""
+    conversion: Annotated[Conversion | None, BeforeValidator(_named_conversion)] = None
+    """How the corpus's files are made from those at the addresses; they are these without it."""
+
+    def all_files(self) -> Iterator[CorpusFile]:
+        """Yield the corpus's files."""
+        raise NotImplementedError
+
+    def check(self, files: Mapping[str, bytes]) -> None:
+        """Raise `ValueError` if a file, by name, is not the registered one."""
+        for file in self.all_files():
+            if file.name in files and not file.matches(files[file.name]):
+                raise ValueError(f"{file.name} is not the registered file of corpus {self.name!r} (checksum)")
 
     def content(self, file: CorpusFile, data_dir: Path) -> bytes:
         """Return the uncompressed content of a file.
@@ -140,10 +154,6 @@ class Corpus(CorpusEntry):
 
     Several files stand side by side, a column each, whose lines are whole.
     """
-    sources: tuple[Source, ...] = ()
-    """The addresses for `download`; empty if the files cannot be made from those at public addresses."""
-    conversion: Annotated[Conversion | None, BeforeValidator(_named_conversion)] = None
-    """How the corpus's files are made from those at the addresses; they are these without it."""
     reader: Annotated[Reader, BeforeValidator(_named_reader)] = read_lines
 
     def records(self, split: str, data_dir: Path) -> Iterator[Record]:
@@ -174,6 +184,9 @@ class Corpus(CorpusEntry):
         """Return the files of a split."""
         found = self.splits[split]
         return found if isinstance(found, tuple) else (found,)
+
+    def all_files(self) -> Iterator[CorpusFile]:
+        return (file for split in self.splits for file in self.files(split))
 
 
 def matches(content: bytes, checksum: str) -> bool:

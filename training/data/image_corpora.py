@@ -3,8 +3,9 @@
 Shapes: `N` images, `S` height and width.
 """
 
+import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import numpy as np
 import pyarrow.parquet
 from numpy.typing import NDArray
 from PIL import Image
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from training.data.corpus import CorpusEntry, CorpusFile
+from training.data.corpus import CorpusEntry, CorpusFile, matches
 from training.settings import ENTRY, read_entries
 
 __all__ = ["IMAGE_CORPORA", "ImageCorpus", "get_image_corpus"]
@@ -33,6 +35,9 @@ class ImageCorpus(CorpusEntry):
     """A label a line, in the order of their numbers."""
     splits: Mapping[str, tuple[CorpusFile, ...]]
     """Keys are `train` and `test`; each tenth training image is for `dev`."""
+    checksums: Mapping[str, str] = Field(default_factory=dict)
+    """`algorithm:hex` of the pixels and then the classes, as int64, of the keys of `splits` in the order of `images`;
+    it does not depend on the files that they are kept in."""
     columns: tuple[str, ...] = ("img", "fine_label")
     """Names of the columns of images and classes."""
 
@@ -41,23 +46,45 @@ class ImageCorpus(CorpusEntry):
         return self.lines(self.classes, data_dir)
 
     def images(self, split: str, data_dir: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Return pixels `[N, S, S, 3]` and classes `[N]` of `train`, `dev` or `test`.
+        """Return pixels `[N, S, S, 3]` and classes `[N]` of `train`, `dev` or `test`, ordered by the SHA-256 of pixels.
 
-        Raises `ValueError` for another split or a file that is not the registered one, `FileNotFoundError` where there
-        is none, saying where to get it.
+        Raises `ValueError` for another split or other images than the registered ones, `FileNotFoundError` where a file
+        is missing, saying where to get it.
         """
         if split not in ("train", "dev", "test"):
             raise ValueError(f"corpus {self.name!r} has no split {split!r}; it has train, dev, test")
         source = "test" if split == "test" else "train"
-        rows: list[dict[str, Any]] = []
-        for file in self.splits[source]:
-            content = io.BytesIO(self.content(file, data_dir))
-            rows += pyarrow.parquet.read_table(content, columns=list(self.columns)).to_pylist()
+        pixels, classes = self._decoded(source, (self.content(file, data_dir) for file in self.splits[source]))
         if source == "train":
-            rows = [row for index, row in enumerate(rows) if (index % _HELD_OUT == 0) == (split == "dev")]
+            chosen = (np.arange(len(classes)) % _HELD_OUT == 0) == (split == "dev")
+            return pixels[chosen], classes[chosen]
+        return pixels, classes
+
+    def _decoded(self, source: str, contents: Iterable[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Return the pixels and classes of `train` or `test` from its files; raises `ValueError` for other images."""
+        rows: list[dict[str, Any]] = []
+        for content in contents:
+            rows += pyarrow.parquet.read_table(io.BytesIO(content), columns=list(self.columns)).to_pylist()
         image, label = self.columns
-        pixels = np.stack([np.asarray(Image.open(io.BytesIO(row[image]["bytes"])).convert("RGB")) for row in rows])
-        return pixels, np.array([row[label] for row in rows])
+        decoded = [np.asarray(Image.open(io.BytesIO(row[image]["bytes"])).convert("RGB")) for row in rows]
+        keys = [(hashlib.sha256(each.tobytes()).digest(), row[label]) for each, row in zip(decoded, rows, strict=True)]
+        order = sorted(range(len(rows)), key=keys.__getitem__)
+        pixels = np.stack([decoded[index] for index in order])
+        classes = np.array([rows[index][label] for index in order], dtype=np.int64)
+        expected = self.checksums.get(source)
+        if expected is not None and not matches(pixels.tobytes() + classes.astype("<i8").tobytes(), expected):
+            raise ValueError(f"the {source} images are not those of corpus {self.name!r} (checksum)")
+        return pixels, classes
+
+    def all_files(self) -> Iterator[CorpusFile]:
+        yield self.classes
+        for files in self.splits.values():
+            yield from files
+
+    def check(self, files: Mapping[str, bytes]) -> None:
+        CorpusEntry.check(self, files)  # the class that `dataclass` makes of this one is not that of `super()`
+        for source, parts in self.splits.items():
+            self._decoded(source, (files[part.name] for part in parts))
 
 
 IMAGE_CORPORA: Mapping[str, ImageCorpus] = read_entries(ImageCorpus, Path(__file__).with_suffix(".yaml"))

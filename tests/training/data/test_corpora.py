@@ -277,20 +277,16 @@ def test_every_corpus_is_described(corpus: Corpus) -> None:
     assert len(set(corpus.columns)) == len(corpus.columns) > 0
 
 
-def _files(corpus: Corpus) -> list[CorpusFile]:
-    return [file for split in corpus.splits for file in corpus.files(split)]
-
-
 @pytest.mark.parametrize("corpus", REGISTERED, ids=lambda corpus: corpus.name)
 def test_every_checksum_is_well_formed(corpus: Corpus) -> None:
-    checksums = [checksum for file in _files(corpus) for checksum in file.checksums]
+    checksums = [checksum for file in corpus.all_files() for checksum in file.checksums]
     checksums += [source.checksum for source in corpus.sources if source.checksum is not None]
     assert all(re.fullmatch(r"sha256:[0-9a-f]{64}|sha1:[0-9a-f]{40}", checksum) for checksum in checksums)
     checked_sources = bool(corpus.sources) and all(source.checksum for source in corpus.sources)
     if corpus.changing:
         assert not checksums
         return
-    assert checked_sources or all(file.checksums for file in _files(corpus))
+    assert checked_sources or all(file.checksums for file in corpus.all_files())
     assert len(set(checksums)) >= (len(corpus.sources) if checked_sources else len(corpus.splits))
 
 
@@ -298,7 +294,7 @@ def test_every_checksum_is_well_formed(corpus: Corpus) -> None:
 def test_every_source_brings_files_that_the_corpus_reads(corpus: Corpus) -> None:
     brought = [name for source in corpus.sources for name in source.members or [source.url.rpartition("/")[2]]]
     if corpus.conversion is None:
-        assert set(brought) == (set() if not corpus.sources else {file.name for file in _files(corpus)})
+        assert set(brought) == (set() if not corpus.sources else {file.name for file in corpus.all_files()})
     assert len(set(brought)) == len(brought)
     assert all(source.url.startswith("https://") for source in corpus.sources)
 
