@@ -28,6 +28,7 @@ from training.settings import Settings
 from training.softmax import GeneralizedSoftmax
 from training.tasks.classification_export import classify_contract, largest_difference
 from training.tasks.evaluation import evaluate_batches
+from training.tasks.examples import Measurement
 from training.tasks.task import Task
 
 DIVISOR = 5
@@ -232,5 +233,5 @@ class RemainderTask(Task[NumberBatch]):
         right = torch.cat([found == batch.targets for batch, found in turns])
         return Accuracy(float(right.float().mean()))
 
-    def qualities(self, split: str) -> dict[str, float]:
-        return {"accuracy": self.evaluate(self.batches(split)).value}
+    def measure(self, split: str) -> Measurement:
+        return Measurement({"accuracy": self.evaluate(self.batches(split)).value})

@@ -209,7 +209,7 @@ def grid(
     measured = []
     for result in whole:
         run = search.directory / f"trial-{result.number}"
-        metrics = load_trained(RunDirectory(run), data_dir, device).qualities(split)
+        metrics = load_trained(RunDirectory(run), data_dir, device).measure(split).metrics
         losses = trials.losses_of(run / "history.json")
         measured.append(trials.Measured(result=result, metrics=metrics, losses=losses))
     rows = trials.grid_rows(measured)

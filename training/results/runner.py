@@ -105,11 +105,11 @@ def _measured(table: Table, run: RunDirectory, first: Path, data_dir: Path, devi
     Raises `FloatingPointError` if a metric is not finite.
     """
     task = load_trained(run, data_dir, str(device))
-    metrics = task.qualities(table.split)
+    measurement = task.measure(table.split)
+    metrics, examples, interval = measurement.metrics, measurement.examples, None
     for name, value in metrics.items():
         if not math.isfinite(value):
             raise FloatingPointError(f"the {table.split} {name} is {value}")
-    examples, interval = task.examples(table.split), None
     if examples is not None and math.isclose(examples.value, metrics[table.metric], rel_tol=1e-4):
         write_statistics(examples, run.path)
         if run.path != first and (reference := read_statistics(first)) is not None:

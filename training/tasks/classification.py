@@ -18,7 +18,7 @@ from training.recipe import Recipe
 from training.softmax.mixture import parse_kernels
 from training.tasks.classification_quality import OUT_OF_SCOPE, ClassificationQuality, examples_of, measure
 from training.tasks.evaluation import evaluate_examples
-from training.tasks.examples import Examples
+from training.tasks.examples import Measurement
 from training.tasks.task import Task
 
 __all__ = ["ClassificationTask", "ClassifierRecipe", "label_file", "read_labels"]
@@ -127,14 +127,19 @@ class ClassificationTask(Task[BatchT], abc.ABC):
         distribution: Tensor = entmax15(layer.scores(hidden)[0], dim=-1)
         return distribution
 
-    def qualities(self, split: str) -> dict[str, float]:
-        """Return all metrics on a split as it is."""
-        return self.evaluate(self.batches_of(split, training=False)).named()
-
-    def examples(self, split: str) -> Examples:
+    def measure(self, split: str) -> Measurement:
+        """Return all metrics on a split as it is; the threshold for several classes is that of the validation set."""
         probabilities, labels = self.predicted(split)
         threshold = self.evaluate(self.batches("dev")).threshold if self.several else None
-        return examples_of(self._without_out_of_scope(probabilities), labels, threshold=threshold)
+        examples = examples_of(self._without_out_of_scope(probabilities), labels, threshold=threshold)
+        return Measurement(self.metrics(split, probabilities, labels, threshold), examples)
+
+    def metrics(
+        self, split: str, probabilities: NDArray[np.float64], labels: list[tuple[int, ...]], threshold: float | None
+    ) -> dict[str, float]:
+        """Return all metrics of the `predictions` for a split."""
+        del split
+        return measure(probabilities, labels, several=self.several, threshold=threshold).named()
 
     def _without_out_of_scope(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
         return probabilities[:, :-1] if self.labels[-1] == OUT_OF_SCOPE else probabilities

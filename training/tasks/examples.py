@@ -1,15 +1,15 @@
-"""Sufficient statistics of each example of a split: the metric is a function of their sums over examples.
+"""Metrics of a model on a split, and sufficient statistics of each example: a metric is a function of their sums.
 
 Shapes: `N` examples, `S` statistics of each, `R` sums over examples.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Examples", "f1", "mean", "perplexity"]
+__all__ = ["Examples", "Measurement", "f1", "mean", "perplexity"]
 
 Floats = NDArray[np.float64]
 
@@ -27,6 +27,16 @@ class Examples:
     def value(self) -> float:
         """Return the metric on all examples."""
         return float(self.metric(self.statistics.sum(0, keepdims=True))[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The metrics of a model on a split."""
+
+    metrics: Mapping[str, float]
+    """By name, the one that models are selected by first."""
+    examples: Examples | None = None
+    """What the first metric is made of; None where it is no function of sums over examples."""
 
 
 def mean(sums: Floats) -> Floats:

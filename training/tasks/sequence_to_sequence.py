@@ -70,4 +70,4 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
         return list(zip(decode(outputs), decode(targets), strict=True))
 
     def report(self, split: str) -> list[str]:
-        return [f"greedy, {metric} {value:.2f}" for metric, value in self.qualities(split).items()]
+        return [f"greedy, {metric} {value:.2f}" for metric, value in self.measure(split).metrics.items()]

@@ -14,7 +14,7 @@ from training.distributed import ALONE, Group
 from training.export.task_export import TaskExport
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
-from training.tasks.examples import Examples
+from training.tasks.examples import Measurement
 
 __all__ = ["Quality", "RunFiles", "Task"]
 
@@ -100,17 +100,12 @@ class Task(abc.ABC, Generic[BatchT]):
         """
 
     @abc.abstractmethod
-    def qualities(self, split: str) -> dict[str, float]:
-        """Return all metrics on a split, the most important first."""
-
-    def examples(self, split: str) -> Examples | None:
-        """Return the statistics of each example of a split that make the metric; None for a task that has none."""
-        del split
-        return None
+    def measure(self, split: str) -> Measurement:
+        """Return all metrics on a split, and the statistics of its examples where the task has them."""
 
     def report(self, split: str) -> list[str]:
         """Return the lines that `softserve-train evaluate` prints."""
-        return [f"{metric} {value:.4f}" for metric, value in self.qualities(split).items()]
+        return [f"{metric} {value:.4f}" for metric, value in self.measure(split).metrics.items()]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state in addition to the model's that a run needs to resume exactly."""

@@ -1,7 +1,8 @@
 """Training of language models: vocabulary, batches, loss, metric."""
 
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,11 +15,11 @@ from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, StreamBatches
 from training.data.mapped_tokens import MappedTokens
 from training.data.tokenization import build_word_tokenizer
-from training.distributed import ALONE
+from training.distributed import ALONE, Group
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
 from training.tasks.evaluation import evaluate_batches
-from training.tasks.examples import Examples, perplexity
+from training.tasks.examples import Examples, Measurement, perplexity
 from training.tasks.language_model.perplexity import Perplexity, covered_line, perplexity_line
 from training.tasks.language_model.reading import encoded_split, iterate_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
@@ -129,33 +130,31 @@ class LanguageModelTask(Task[Batch]):
         all layers and be selected by: the sparse distribution's is infinite with the first target outside the k best,
         and the sparse loss favours equal scores: with k = 1 they make it 0. `sparse` asks for the distribution served.
         """
-        kept, layer = self._state, self.model.output_layer
         group = ALONE if isinstance(batches, StreamBatches) else self.group  # a stream's batches need those before
-        evaluated = evaluate_batches(
-            self.model, batches, lambda batch: layer.target_log_prob(*self.context_vectors(batch), sparse=sparse), group
-        )
+        evaluated = self._target_log_probabilities(batches, group, sparse=sparse)
         own = [value for _, found in evaluated for value in found.tolist()]
-        self._state = kept
         return Perplexity.of(itertools.chain.from_iterable(group.gathered(own)))
 
-    def qualities(self, split: str) -> dict[str, float]:
-        return {self.metric: self.evaluate(self.batches(split)).value}
-
-    def examples(self, split: str) -> Examples:
-        """Return log-probability and number of tokens of each sentence, or each window of a stream."""
+    def _target_log_probabilities(
+        self, batches: Batches[Batch], group: Group = ALONE, *, sparse: bool = False
+    ) -> Iterator[tuple[Batch, Tensor]]:
+        """Yield the batches with the log-probability of each target; leaves the recurrent state as it was."""
         kept, layer = self._state, self.model.output_layer
-        evaluated = evaluate_batches(
-            self.model,
-            self.batches(split),
-            lambda batch: layer.target_log_prob(*self.context_vectors(batch), sparse=False),
+        yield from evaluate_batches(
+            self.model, batches, lambda batch: layer.target_log_prob(*self.context_vectors(batch), sparse=sparse), group
         )
-        statistics = [
-            (float(part.double().sum()), len(part))
-            for batch, found in evaluated
+        self._state = kept
+
+    def measure(self, split: str) -> Measurement:
+        """Return the perplexity, and log-probability and number of tokens of each sentence, or window of a stream."""
+        parts = [
+            part.tolist()
+            for batch, found in self._target_log_probabilities(self.batches(split))
             for part in found.split((batch.targets != IGNORED).sum(1).tolist())
         ]
-        self._state = kept
-        return Examples(np.array(statistics), perplexity)
+        result = Perplexity.of(itertools.chain.from_iterable(parts))
+        statistics = np.array([(math.fsum(part), len(part)) for part in parts])
+        return Measurement({self.metric: result.value}, Examples(statistics, perplexity))
 
     def report(self, split: str) -> list[str]:
         batches = self.batches(split)

@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from models.text.tokenization import EncoderTokenizer
@@ -127,9 +128,10 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
     def vectors(self, batch: TextBatch) -> Tensor:
         return self.model(batch.tokens.to(self.device), batch.lengths.to(self.device))
 
-    def qualities(self, split: str) -> dict[str, float]:
-        """Return all metrics on a split, that of out-of-scope detection among them if the corpus has such texts."""
-        probabilities, labels = self.predicted(split)
+    def metrics(
+        self, split: str, probabilities: NDArray[np.float64], labels: list[tuple[int, ...]], threshold: float | None
+    ) -> dict[str, float]:
+        """Return all metrics, that of out-of-scope detection among them if the corpus has such texts."""
         outside = out_of_scope_texts(self.recipe.data, split, self.data_dir)
         return measured(
             probabilities,
@@ -137,5 +139,5 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
             self.predictions(self.batched(outside))[0] if outside else np.empty((0, 0)),
             self.labels,
             several=self.several,
-            threshold=self.evaluate(self.batches("dev")).threshold if self.several else None,
+            threshold=threshold,
         )

@@ -80,4 +80,5 @@ def bundle_generation(
 ) -> dict[str, float]:
     """Return the metrics of a loaded bundle's outputs, by the same code that serves it."""
     results = model.generate([text.source for text in texts], beam_size, options=options, truncate=True)
-    return measured([result.outputs[0].text for result in results], [text.targets for text in texts])
+    outputs = [result.outputs[0].text for result in results]
+    return dict(measured(outputs, [text.targets for text in texts]).metrics)

@@ -4,9 +4,12 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import sacrebleu
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
+
+from training.tasks.examples import Examples, Measurement, mean
 
 __all__ = ["METRIC", "measured"]
 
@@ -21,7 +24,7 @@ _SHORT = 3
 _normalizer, _pre_tokenizer = BertNormalizer(lowercase=True), BertPreTokenizer()
 
 
-def measured(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+def measured(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Measurement:
     """Return F1 of ROUGE-L, ROUGE-1 and ROUGE-2 (Lin 2004) and BLEU-1 to BLEU-4 (Papineni et al. 2002).
 
     `references` are all texts that are right, for each output. Both sides are cut into words and punctuation as BERT
@@ -45,7 +48,8 @@ def measured(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> dic
     for longest in range(1, _LONGEST + 1):
         bleu = sacrebleu.BLEU(tokenize="none", force=True, smooth_method="none", max_ngram_order=longest)
         results[f"BLEU-{longest}"] = bleu.corpus_score(words, streams).score
-    return results
+    rouge_l = [100 * each[_ROUGE[METRIC]].fmeasure for each in scores]
+    return Measurement(results, Examples(np.stack([rouge_l, np.ones(len(rouge_l))], 1), mean))
 
 
 def _words(text: str) -> list[str]:

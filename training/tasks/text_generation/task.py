@@ -1,7 +1,7 @@
 """Training of text generators: encoder, batches, metrics."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -16,6 +16,7 @@ from training.data.pair_batching import PairBatch, PairBatches
 from training.networks.generation_model import GenerationModel
 from training.networks.text_encoder import EncoderConfig, TextEncoder
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
+from training.tasks.examples import Measurement
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
@@ -28,14 +29,14 @@ __all__ = ["GenerationQuality", "TextGenerationTask"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationQuality:
-    """Metrics of `training.tasks.text_generation.quality`, and the measured outputs."""
+    """The result of `training.tasks.text_generation.quality`, and the measured outputs."""
 
-    metrics: Mapping[str, float]
+    measurement: Measurement
     outputs: list[str]
 
     @property
     def value(self) -> float:
-        return self.metrics[METRIC]
+        return self.measurement.metrics[METRIC]
 
 
 @register("text-generation")
@@ -139,13 +140,13 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         encoded = self.tokenizer.encode_batch([text.source for text in texts])
         return [ids[:-1][: self.recipe.data.max_tokens - 1] for ids in encoded]
 
-    def qualities(self, split: str) -> dict[str, float]:
-        """Return all metrics of greedy search on a split."""
-        return dict(self.evaluate(self.texts_of(split)).metrics)
+    def measure(self, split: str) -> Measurement:
+        """Return all metrics of greedy search on a split, and ROUGE-L of each output."""
+        return self.evaluate(self.texts_of(split)).measurement
 
     def most_tokens(self, batch: PairBatch) -> int:
         del batch
         return self.recipe.data.max_output_tokens
 
     def quality(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> GenerationQuality:
-        return GenerationQuality(metrics=measured(outputs, references), outputs=list(outputs))
+        return GenerationQuality(measurement=measured(outputs, references), outputs=list(outputs))

@@ -18,7 +18,7 @@ from training.data.pair_batching import Pair, PairBatch, PairBatches
 from training.data.tokenization import build_subword_tokenizer, read_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
-from training.tasks.examples import Examples
+from training.tasks.examples import Examples, Measurement
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
@@ -136,18 +136,15 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         score = bleu.corpus_score(outputs, [[reference for (reference,) in references]]).score
         return TranslationQuality(bleu=score, signature=str(bleu.get_signature()), translations=list(outputs))
 
-    def qualities(self, split: str) -> dict[str, float]:
-        return {self.metric: self.evaluate(self.batches(split)).bleu}
-
-    def examples(self, split: str) -> Examples:
-        """Return of each translation the n-grams that its reference has, all n-grams, and both lengths."""
-        bleu = sacrebleu.BLEU(
-            effective_order=True
-        )  # which concerns the score of a sentence alone, and avoids a warning
+    def measure(self, split: str) -> Measurement:
+        """Return BLEU, and of each translation the n-grams that its reference has, all n-grams, and both lengths."""
         outputs, references = self.outputs_and_references(self.batches(split))
+        # effective_order concerns the score of a sentence alone, and avoids a warning
+        bleu = sacrebleu.BLEU(effective_order=True)
         scores = [bleu.sentence_score(*each) for each in zip(outputs, references, strict=True)]
         statistics = [[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in scores]
-        return Examples(np.array(statistics, np.float64), _corpus_bleu)
+        metrics = {self.metric: self.quality(outputs, references).bleu}
+        return Measurement(metrics, Examples(np.array(statistics, np.float64), _corpus_bleu))
 
     def report(self, split: str) -> list[str]:
         quality = self.evaluate(self.batches(split))

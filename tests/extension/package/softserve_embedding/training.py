@@ -23,6 +23,7 @@ from training.export.model_card import Card
 from training.export.quantize import quantize_int8
 from training.export.task_export import TOKENIZER, TaskExport, vocabulary_section
 from training.networks.text_classifier import TextClassifier
+from training.tasks.examples import Measurement
 from training.tasks.text_classification import TextClassificationTask
 from training.tasks.text_classification.reading import label_ids, read_labelled
 from training.tasks.text_classification.settings import ClassificationRecipe
@@ -144,5 +145,5 @@ class EmbeddingTask(TextClassificationTask):
         ordered = [rows[index] for index in sorted(rows)]
         return torch.stack([vector for vector, _ in ordered]).numpy(), [each for _, each in ordered]
 
-    def qualities(self, split: str) -> dict[str, float]:
-        return {"nearest neighbour": self.evaluate(self.batches_of(split, training=False)).value}
+    def measure(self, split: str) -> Measurement:
+        return Measurement({"nearest neighbour": self.evaluate(self.batches_of(split, training=False)).value})

@@ -33,7 +33,7 @@ def _recipe(**sections: Any) -> ImageClassificationRecipe:
 
 
 def test_a_small_network_learns(shapes_task: ImageClassificationTask) -> None:
-    found = shapes_task.qualities("test")
+    found = shapes_task.measure("test").metrics
     assert list(found) == ["accuracy", "macro F1", "top-5 accuracy", "expected calibration error"]
     assert found["accuracy"] > 0.9
 
@@ -45,7 +45,7 @@ def test_the_bundle_is_as_good_as_the_model(
     model = load_bundle(shapes_export.path)
     assert isinstance(model, ImageClassifier)
     found = ImageClassificationExport.measure(model, shapes_task.recipe, "test", tiny_data_dir)
-    np.testing.assert_allclose(list(found.values()), list(shapes_task.qualities("test").values()), atol=1e-4)
+    np.testing.assert_allclose(list(found.values()), list(shapes_task.measure("test").metrics.values()), atol=1e-4)
     manifest = shapes_export.manifest
     assert manifest.config.limits.model_dump() == {"max_pixels": 10_000}
     assert "tokenizer.json" not in manifest.files

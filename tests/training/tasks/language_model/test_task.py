@@ -52,11 +52,14 @@ def test_examples_make_the_perplexity(
     tokenizer = LanguageModelTask.build_tokenizer(recipe, tiny_data_dir)
     task = LanguageModelTask(recipe, tokenizer, tiny_data_dir, CPU)
     task._state = state = task.model.initial_state(1)
-    examples = task.examples("dev")
+    measurement = task.measure("dev")
+    examples = measurement.examples
+    assert examples is not None
     assert task._state is state
     rows = sum(len(batch.targets) for batch in task.batches("dev").epoch(0))
     assert len(examples.statistics) == rows
-    assert examples.value == pytest.approx(task.qualities("dev")[task.metric])
+    assert examples.value == pytest.approx(measurement.metrics[task.metric])
+    assert task.evaluate(task.batches("dev")).value == measurement.metrics[task.metric]
 
 
 def test_training_texts_are_encoded_once(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_the_bundle_is_as_good_as_the_model(
     model = load_bundle(errands_export.path)
     assert isinstance(model, Classifier)
     found = TextClassificationExport.measure(model, errands_task.recipe, "test", tiny_data_dir)
-    expected = errands_task.qualities("test")
+    expected = errands_task.measure("test").metrics
     assert list(found) == [*expected, "out-of-scope detected", "in-scope rejected"]
     np.testing.assert_allclose([found[metric] for metric in expected], list(expected.values()), atol=1e-4)
 
@@ -150,7 +150,7 @@ def test_a_bundle_of_another_encoder_answers_as_the_model(
     run = RunDirectory(tmp_path / "run")
     task = train_classifier(recipe, tiny_data_dir, run)
     exported = export_run(run, tmp_path / "bundles", tiny_data_dir, overrides=["export.torchscript=false"])
-    expected = task.qualities("test")
+    expected = task.measure("test").metrics
     model = load_bundle(exported.path)
     found = TextClassificationExport.measure(model, recipe, "test", tiny_data_dir)
     np.testing.assert_allclose([found[metric] for metric in expected], list(expected.values()), atol=1e-4)

@@ -56,11 +56,12 @@ def _several(path: Path, split: str, count: int) -> None:
 
 
 def test_a_sparse_classifier_learns(errands_task: TextClassificationTask) -> None:
-    found = errands_task.qualities("test")
+    measurement = errands_task.measure("test")
+    found, examples = measurement.metrics, measurement.examples
     assert list(found) == ["accuracy", "macro F1", "top-5 accuracy", "expected calibration error", "out-of-scope AUROC"]
     assert found["accuracy"] > 0.95
     assert found["out-of-scope AUROC"] > 0.6
-    examples = errands_task.examples("test")
+    assert examples is not None
     assert len(examples.statistics) == len(errands_task.predicted("test")[1])
     assert examples.value == pytest.approx(found["accuracy"])
 
@@ -84,7 +85,7 @@ def test_entmax_learns_too_and_has_its_own_distribution(
     probabilities = task.predictions(task.batches("test"))[0]
     np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
     assert (probabilities == 0).any()
-    assert task.qualities("test")["accuracy"] > 0.95
+    assert task.measure("test").metrics["accuracy"] > 0.95
 
 
 def test_texts_of_several_classes(tmp_path: Path) -> None:
@@ -96,10 +97,11 @@ def test_texts_of_several_classes(tmp_path: Path) -> None:
     )
     task = train_classifier(recipe, tmp_path, RunDirectory(tmp_path / "run"))
     assert task.metric == "micro F1"
-    found = task.qualities("test")
+    measurement = task.measure("test")
+    found, examples = measurement.metrics, measurement.examples
     assert list(found)[:3] == ["micro F1", "macro F1", "subset accuracy"]
     assert found["micro F1"] > 0.9
-    examples = task.examples("test")
+    assert examples is not None
     assert len(examples.statistics) == 48
     assert examples.value == pytest.approx(found["micro F1"])
     quality = task.evaluate(task.batches("dev"))
@@ -115,7 +117,7 @@ def test_texts_of_no_class_as_a_class(
     trained = Counter(label for batch in task.batches("train").epoch(0) for label in batch.targets[:, 0].tolist())
     assert trained[len(WORDS)] == 30
     assert len(task.predictions(task.batches("dev"))[1]) == 60
-    assert 0 <= task.qualities("test")["out-of-scope AUROC"] <= 1
+    assert 0 <= task.measure("test").metrics["out-of-scope AUROC"] <= 1
 
 
 def test_augmentation_is_drawn_anew_for_each_epoch(

@@ -50,7 +50,7 @@ def test_the_bundle_writes_what_the_model_writes(
     assert isinstance(model, Generator)
     texts = read_source_targets(notes_task.recipe.data, "test", notes_task.data_dir)
     expected = notes_task.evaluate(notes_task.batches("test"))
-    assert bundle_generation(model, texts, beam_size=1) == pytest.approx(expected.metrics)
+    assert bundle_generation(model, texts, beam_size=1) == pytest.approx(expected.measurement.metrics)
     written = model.generate([text.source for text in texts], beam_size=1)
     assert [each.outputs[0].text for each in written] == expected.outputs
 

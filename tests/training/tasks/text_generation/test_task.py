@@ -35,7 +35,7 @@ def _task(
 def test_it_learns_to_write(notes_task: TextGenerationTask) -> None:
     quality = notes_task.evaluate(notes_task.batches("test"))
     assert quality.value > 90
-    assert quality.metrics["BLEU-4"] > 80
+    assert quality.measurement.metrics["BLEU-4"] > 80
     assert quality.outputs[0].startswith("the ")
 
 
@@ -67,7 +67,7 @@ def test_a_text_is_asked_once_and_answered_by_any_of_its_targets(tmp_path: Path)
     references = task.batches("dev").references
     assert references == [("b", "e"), ("d",)]
     quality = task.quality(["e", "d"], references)
-    assert quality.metrics["BLEU-1"] == pytest.approx(100)
+    assert quality.measurement.metrics["BLEU-1"] == pytest.approx(100)
 
 
 def test_the_metric_is_that_of_the_task(notes_recipe: GenerationRecipe) -> None:
@@ -145,7 +145,10 @@ def test_it_learns_by_masked_targets_with_smoothed_labels_and_a_sparse_softmax(m
 
 
 def test_training_texts_can_be_measured_too(notes_task: TextGenerationTask) -> None:
-    assert notes_task.qualities("train")["ROUGE-L"] > 90
+    measurement = notes_task.measure("train")
+    assert measurement.metrics["ROUGE-L"] > 90
+    assert measurement.examples is not None
+    assert measurement.examples.value == pytest.approx(measurement.metrics["ROUGE-L"])
 
 
 def test_deberta_is_refused(tmp_path: Path) -> None:

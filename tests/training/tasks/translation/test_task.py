@@ -64,8 +64,8 @@ def test_examples_make_bleu(train_pairs: TrainPairs, tmp_path: Path) -> None:
     trainer = train_pairs(tmp_path, loop={"epochs": 3})
     trainer.fit(lambda line: None)
     task = trainer.task
-    bleu = task.qualities("test")["BLEU"]
-    examples = task.examples("test")
+    measurement = task.measure("test")
+    bleu, examples = measurement.metrics["BLEU"], measurement.examples
     assert examples is not None
     assert 0 < bleu < 90
     assert examples.value == pytest.approx(bleu)
