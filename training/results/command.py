@@ -43,7 +43,7 @@ def table(
     Each row is a run of its own in <runs>/table-<name>/<row>-<seed>, which the same command resumes after an
     interruption. Before its first run, a row of a table with a search chooses its hyperparameters on the validation
     set, in <runs>/table-<name>/<row>-search. The result is a line of <results>/<name>.jsonl; then the page is written
-    anew.
+    anew. Several processes may train different rows or seeds at the same time, see --rows and --seeds.
 
     Args:
         name: A table of training/results/tables.yaml.

@@ -126,9 +126,9 @@ def path_of(table: Table, directory: Path) -> Path:
 
 
 def append(path: Path, result: Result) -> None:
-    """Add a line to a file of results."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(result.model_dump_json() + "\n")
+    """Add a line to a file of results, in one write: other processes may add lines at the same time."""
+    with path.open("ab", buffering=0) as file:
+        file.write(f"{result.model_dump_json()}\n".encode())
 
 
 def read(path: Path) -> list[Result]:
