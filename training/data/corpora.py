@@ -37,7 +37,7 @@ def download(name: str, data_dir: Path) -> Path:
     try:
         corpus.check(kept)
     except ValueError as error:
-        raise ValueError(f"what was made from {corpus.sources[0].url} differs: {error}") from None
+        raise ValueError(f"{corpus.sources[0].url}: {error}") from None
     folder = data_dir / corpus.folder
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in kept.items():

@@ -34,7 +34,7 @@ class Measurement:
     """The metrics of a model on a split."""
 
     metrics: Mapping[str, float]
-    """By name, the one that models are selected by first."""
+    """Values by name; the first metric is that which models are selected by."""
     examples: Examples | None = None
     """What the first metric is made of; None where it is no function of sums over examples."""
 
