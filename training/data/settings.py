@@ -92,12 +92,20 @@ class CorpusOrFiles(DataSection):
     """Own files instead of a corpus."""
     limit: PositiveInt | None = None
     """Use only the first records of each split, for trying things out."""
+    train_limit: PositiveInt | None = None
+    """Learn from so many of the training records only, to see how far few lead: the first ones, in text classification
+    ones taken evenly from the file. Other splits stay whole."""
 
     @model_validator(mode="after")
     def _either(self) -> Self:
         if (self.corpus is None) == (self.files is None):
             raise ValueError("give either corpus, a name of the registry, or files, your own")
         return self
+
+    def limit_of(self, split: str) -> int | None:
+        """Return the number of records to which a split is reduced, None if it is whole."""
+        limits = [self.limit, self.train_limit if split == "train" else None]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def dataset(self, split: str) -> str:
         if self.files is None:

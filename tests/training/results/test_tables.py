@@ -51,7 +51,7 @@ def test_tables_say_what_their_recipes_do(name: str) -> None:
     assert table.maximize == TASKS[recipe.task].maximize
     assert table.metric == TASKS[recipe.task].metric_of(recipe)
     assert re.search(rf"\b{recipe.loop.epochs} epochs?\b", table.budget)
-    if (limit := recipe.data.limit or getattr(recipe.data, "train_limit", None)) is not None:
+    if (limit := recipe.data.limit_of("train")) is not None:
         assert f"{limit:,}" in table.budget
     assert (table.paper is None) == all(row.paper is None for row in table.rows.values())
 

@@ -40,4 +40,5 @@ def read_images(
     if source.labels(data_dir) != list(labels):
         raise ValueError(f"{data.dataset('train')} has other classes than those that the model was trained on")
     images, classes = source.images(split, data_dir)
-    return images[: data.limit], classes[: data.limit]
+    limit = data.limit_of(split)
+    return images[:limit], classes[:limit]

@@ -37,7 +37,7 @@ def iterate_texts(data: DataSettings, split: str, data_dir: Path) -> Iterator[st
     if split == "train":
         texts = counted(texts, "training texts")
         texts = dict.fromkeys(texts) if data.deduplicate else texts
-    return itertools.islice(texts, data.limit)
+    return itertools.islice(texts, data.limit_of(split))
 
 
 def encoded_split(data: DataSettings, split: str, data_dir: Path, tokenizer: WordTokenizer) -> MappedTokens:

@@ -38,9 +38,8 @@ def read_labelled(data: LabelledSettings, split: str, data_dir: Path) -> list[La
 
 def _records(data: LabelledSettings, split: str, data_dir: Path) -> list[tuple[str, str]]:
     pairs = read_columns(data, split, data_dir, LABELLED)
-    limits = [limit for limit in (data.limit, data.train_limit if split == "train" else None) if limit is not None]
-    if limits:  # files are often sorted by class
-        count = min(*limits, len(pairs))
+    if (limit := data.limit_of(split)) is not None:  # files are often sorted by class
+        count = min(limit, len(pairs))
         pairs = [pairs[index * len(pairs) // count] for index in range(count)]
     return [(label, text) for label, text in pairs]
 

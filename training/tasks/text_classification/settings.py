@@ -38,8 +38,6 @@ class LabelledSettings(CorpusOrFiles):
     """Whether texts of no class are trained on, as a class `oos` that answers never list."""
     augment: TextAugmentation | None = None
     """Changed training texts, and texts of no class that the corpus does not have."""
-    train_limit: PositiveInt | None = None
-    """Learn from so many of the training texts only, taken evenly from the file, to see how far few texts lead."""
     max_tokens: Annotated[int, Field(ge=8)] = 64
     """Longest text that is read, `[CLS]` and `[SEP]` included. Longer ones keep their head and tail in training; the
     service refuses them unless it is asked to cut them so."""
@@ -49,7 +47,7 @@ class LabelledSettings(CorpusOrFiles):
     @property
     def limited(self) -> bool:
         """Return whether a limit may leave classes without a training text; their other texts count as errors."""
-        return self.limit is not None or self.train_limit is not None
+        return self.limit_of("train") is not None
 
     @model_validator(mode="after")
     def _scope(self) -> Self:

@@ -27,4 +27,4 @@ def read_source_targets(data: GenerationSettings, split: str, data_dir: Path) ->
     for source, target in read_columns(data, split, data_dir, PAIRS):
         targets.setdefault(source, []).append(target)
     texts = [SourceTargets(source, tuple(found)) for source, found in targets.items()]
-    return texts[: data.limit]
+    return texts[: data.limit_of(split)]

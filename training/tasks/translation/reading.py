@@ -18,9 +18,9 @@ def split_pairs(data: PairSettings, split: str, data_dir: Path) -> list[TextPair
     Raises `ValueError` for a column that the corpus does not have, and the errors of `read_split` for own files.
     """
     if data.files is not None:
-        return read_split(data.files, split, data_dir)[: data.limit]
+        return read_split(data.files, split, data_dir)[: data.limit_of(split)]
     assert data.corpus is not None
-    return _corpus_pairs(data, data.corpus, split, data_dir)[: data.limit]
+    return _corpus_pairs(data, data.corpus, split, data_dir)[: data.limit_of(split)]
 
 
 class TrainingPairs:
