@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,9 @@ class Progress:
     def evaluations_since_improvement(self) -> int:
         """Return the number of evaluations since one had a better metric than all before it."""
         metrics = [evaluation.metric for evaluation in self.history]
-        return 0 if self.best is None else len(metrics) - 1 - metrics.index(self.best.metric)
+        if self.best is None:
+            return 0
+        return len(metrics) if math.isnan(self.best.metric) else len(metrics) - 1 - metrics.index(self.best.metric)
 
 
 class RunDirectory:
@@ -158,9 +160,12 @@ class RunDirectory:
         return content
 
     def clear(self) -> None:
-        """Remove the directory of an earlier run."""
-        if self.path.is_dir():
-            shutil.rmtree(self.path)
+        """Remove the directory of an earlier run; raises `FileExistsError` for one that holds something else."""
+        if not self.path.is_dir():
+            return
+        if any(self.path.iterdir()) and not (self.path / "recipe.yaml").is_file():
+            raise FileExistsError(f"{self.path} is there and holds no run: give the recipe another name, or --runs")
+        shutil.rmtree(self.path)
 
     def start(self, recipe: Recipe) -> None:
         """Write the resolved recipe and the revision of the code."""
@@ -170,23 +175,33 @@ class RunDirectory:
         (self.path / "provenance.json").write_text(json.dumps(provenance, indent=2))
 
     def write_recipe(self, recipe: Recipe) -> None:
-        (self.path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(), sort_keys=False))
+        _write_text(self.path / "recipe.yaml", yaml.safe_dump(recipe.model_dump(), sort_keys=False))
 
     def write_best(self, weights: Mapping[str, Tensor]) -> None:
         """Write the weights of the best evaluation, none of which may share memory with another."""
         save(self.best, {"model": dict(weights)})
-        temporary = self.best_weights.with_suffix(".tmp")
-        save_file({name: value.contiguous() for name, value in weights.items()}, temporary)
-        os.replace(temporary, self.best_weights)
+        whole = {name: value.contiguous() for name, value in weights.items()}
+        _replace(self.best_weights, lambda temporary: save_file(whole, temporary))
 
     def write_history(self, progress: Progress) -> None:
-        (self.path / "history.json").write_text(json.dumps([asdict(e) for e in progress.history], indent=2))
+        _write_text(self.path / "history.json", json.dumps([asdict(e) for e in progress.history], indent=2))
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint; a crash leaves the old one or the new one, never a part of it."""
+    _replace(path, lambda temporary: torch.save(content, temporary))
+
+
+def _write_text(path: Path, text: str) -> None:
+    _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file under another name, and to the disk, before it takes the place of the old one."""
     temporary = path.with_suffix(".tmp")
-    torch.save(content, temporary)
+    write(temporary)
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
     os.replace(temporary, path)
 
 

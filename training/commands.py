@@ -243,6 +243,10 @@ def tune(
     search = Search(settings, directory, data_dir, choose_device(device))
     search.run(console.print)
     results, paths, metric = search.results(), list(search.settings.parameters), search.metric
+    if running := search.num_running():
+        console.print(f"other processes still train {running} trials")
+    if not results:
+        return 0
     rows = trial_rows(results, paths, metric)
     rows.show(f"{settings.name}: {len(results)} trials", short_names(paths))
     table = rows.write_csv(directory / "trials.csv")

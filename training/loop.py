@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Trainer"]
 
 _BOARD_STEPS = 50
-"""Steps between two events of TensorBoard. A GPU computes without waiting for the CPU in between."""
+"""Steps between two events of TensorBoard, and on a GPU between two readings of the loss."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +75,7 @@ class Trainer:
         self._targets = 0
         """Targets of the last step, of all processes."""
         self._read_steps = 1 if task.device.type == "cpu" else _BOARD_STEPS
-        """Steps between two readings of losses, which wait for a GPU."""
+        """Steps between two readings of losses, which wait for the device."""
 
     def fit(
         self,
@@ -131,7 +131,7 @@ class Trainer:
             return "; a higher loop.epochs continues"
         without = progress.evaluations_since_improvement()
         if without >= self.settings.patience:
-            return f", the last {without} without improvement; a higher loop.patience continues"
+            return f", the last {without} evaluations without improvement; a higher loop.patience continues"
         return ""
 
     def _epoch_step(self) -> int:

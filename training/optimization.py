@@ -10,11 +10,20 @@ from torch import Tensor, nn
 
 from training.recipe import LoopSettings
 
-__all__ = ["Optimization", "learning_rate_factor", "native_bfloat16", "parameter_groups", "scheduled_updates"]
+__all__ = [
+    "Optimization",
+    "check_precision",
+    "learning_rate_factor",
+    "native_bfloat16",
+    "parameter_groups",
+    "scheduled_updates",
+]
 
 _EMBEDDINGS = (
     "output_layer.weight",
     "output_layer.other_weights",
+    "output_layer.left",
+    "distances.vectors",
     "own_source_vectors",
     "own_target_vectors",
     "positions",
@@ -28,6 +37,12 @@ def native_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def check_precision(settings: LoopSettings, device: torch.device) -> None:
+    """Raise `ValueError` for float16 without a GPU."""
+    if settings.precision == "float16" and device.type != "cuda":
+        raise ValueError(f"loop.precision: float16 needs a GPU, and the device is {device}; take bfloat16 or float32")
 
 
 def learning_rate_factor(step: int, total: int, settings: LoopSettings) -> float:
@@ -72,10 +87,7 @@ class Optimization:
 
     def __init__(self, model: nn.Module, settings: LoopSettings, device: torch.device, *, epoch_updates: int) -> None:
         """`epoch_updates` is the number of updates an epoch. Raises `ValueError` for float16 without a GPU."""
-        if settings.precision == "float16" and device.type != "cuda":
-            raise ValueError(
-                f"loop.precision: float16 needs a GPU, and the device is {device}; take bfloat16 or float32"
-            )
+        check_precision(settings, device)
         self._model, self._settings, self._device = model, settings, device
         self._optimizer = torch.optim.AdamW(
             parameter_groups(model, settings.weight_decay),

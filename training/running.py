@@ -1,5 +1,6 @@
 """One training session of a recipe in its run directory, from the start or from its last checkpoint."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from rich.console import Console
 from training.checkpoint import Progress, RunDirectory
 from training.continuing import continued
 from training.distributed import joined
+from training.locking import only_session
 from training.loop import Trainer
+from training.optimization import check_precision
 from training.output import console
 from training.recipe import Recipe
 from training.tasks.registry import TASKS
@@ -33,14 +36,17 @@ def train(
     `command`, the recipe's file and its overrides, is noted in the run directory. Raises `RecipeError` where the
     directory holds a run that cannot continue with these settings, unless `restart` removes it.
     """
-    with joined(device) as (group, own_device):
+    with contextlib.ExitStack() as sessions, joined(device) as (group, own_device):
         say = Console(quiet=not group.is_first, soft_wrap=True, markup=False, highlight=False).print
+        if group.size > 1 and (reason := TASKS[settings.task].single_process) is not None:
+            raise ValueError(f"{settings.name} is trained by one process: {reason}")
+        check_precision(settings.loop, own_device)  # before `_prepared`, which may remove an earlier run
+        if group.is_first:
+            sessions.enter_context(only_session(directory.path))
         prepared = _prepared(settings, directory, data_dir, restart) if group.is_first else None
         settings = group.from_first(prepared or settings)
         if group.is_first and command is not None:
             directory.write_command(*command)
-        if group.size > 1 and (reason := TASKS[settings.task].single_process) is not None:
-            raise ValueError(f"{settings.name} is trained by one process: {reason}")
         torch.manual_seed(settings.seed)
         task = open_task(settings, directory, data_dir, own_device)
         if not group.is_first:  # the weights are the same, what dropout drops is not

@@ -5,6 +5,7 @@ import fcntl
 import itertools
 import math
 import random
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from training.checkpoint import Evaluation, RunDirectory
 from training.interruption import Interrupted
+from training.locking import EXCLUSIVE_NOW, lock
 from training.loop import Trainer
 from training.recipe import Range, Recipe, TuneSettings, Value, is_number
 from training.tasks.registry import TASKS
@@ -27,7 +29,6 @@ __all__ = ["Search", "TrialResult", "clear_search"]
 _FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 _SEARCHING = "searching.lock"
 """Locked, shared, by every process that searches."""
-_EXCLUSIVE_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
 _PRUNING_STARTS_AFTER = 3
 """Complete trials before the median means something."""
 
@@ -118,10 +119,10 @@ class Search:
             raise Interrupted(error.number, message) from None
 
     def _run(self, report: Callable[[str], None]) -> None:
-        with _lock(self.directory / _SEARCHING, fcntl.LOCK_SH):
+        with lock(self.directory / _SEARCHING, fcntl.LOCK_SH):
             while (begun := self._begin(report)) is not None:
-                trial, lock = begun
-                with lock:
+                trial, held = begun
+                with held:
                     values = self._values(trial.params)
                     report(f"trial {trial.number}: " + ", ".join(f"{path} = {value}" for path, value in values.items()))
                     try:
@@ -137,19 +138,19 @@ class Search:
         """Return the next trial and the lock that its process holds; None where none is left."""
         with self._alone():
             for running in self.study.get_trials(states=(TrialState.RUNNING,)):
-                with contextlib.suppress(BlockingIOError), _lock(self._lock_file(running.number), _EXCLUSIVE_NOW):
+                with contextlib.suppress(BlockingIOError), lock(self._lock_file(running.number), EXCLUSIVE_NOW):
                     self._retry(running, report)  # no process holds its lock: its own has ended
             if not self._prepare_next():
                 return None
             trial = self.study.ask(self._space)
-            return trial, _lock(self._lock_file(trial.number), _EXCLUSIVE_NOW)
+            return trial, lock(self._lock_file(trial.number), EXCLUSIVE_NOW)
 
     def _lock_file(self, number: int) -> Path:
         return self.directory / f"trial-{number}.lock"
 
     def _alone(self) -> IO[str]:
         """Return a lock under which one process at a time begins and ends trials."""
-        return _lock(self.directory / "lock", fcntl.LOCK_EX)
+        return lock(self.directory / "lock", fcntl.LOCK_EX)
 
     def _retry(self, trial: optuna.Trial | FrozenTrial, report: Callable[[str], None]) -> None:
         """Ends an interrupted trial, and puts its values at the head of the queue."""
@@ -224,15 +225,15 @@ class Search:
         """Return the trainer of a trial in its new run directory."""
         try:
             recipe = self.recipe.with_values(values)
+            start_run(recipe, run, self._data_dir)
+            torch.manual_seed(recipe.seed)
+            return Trainer(open_task(recipe, run, self._data_dir, self._device), run, recipe.loop)
         except ValueError as error:
             raise _ImpossibleValues(error) from error
-        start_run(recipe, run, self._data_dir)
-        torch.manual_seed(recipe.seed)
-        try:
-            task = open_task(recipe, run, self._data_dir, self._device)
-        except ValueError as error:
-            raise _ImpossibleValues(error) from error
-        return Trainer(task, run, recipe.loop)
+
+    def num_running(self) -> int:
+        """Return the number of trials that other processes train."""
+        return len(self.study.get_trials(states=(TrialState.RUNNING,)))
 
     def results(self) -> list[TrialResult]:
         """Return all finished trials, the best first, pruned ones last."""
@@ -273,18 +274,7 @@ def clear_search(directory: Path) -> None:
     if not directory.exists():
         return
     try:
-        with _lock(directory / _SEARCHING, _EXCLUSIVE_NOW):
-            RunDirectory(directory).clear()
+        with lock(directory / _SEARCHING, EXCLUSIVE_NOW):
+            shutil.rmtree(directory)
     except BlockingIOError as error:
         raise ValueError(f"another process is searching in {directory}") from error
-
-
-def _lock(path: Path, operation: int) -> IO[str]:
-    """Return a file with a lock on it, which ends where the file is closed; raises `BlockingIOError`."""
-    file = path.open("w")
-    try:
-        fcntl.flock(file, operation)
-    except BaseException:
-        file.close()
-        raise
-    return file

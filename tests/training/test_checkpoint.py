@@ -88,6 +88,16 @@ def test_clear_removes_a_run_and_nothing_beside_it(tiny_recipe: Recipe, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
+@pytest.mark.parametrize("file", ["manifest.json", "1/manifest.json", "study.db"])
+def test_clear_removes_nothing_but_runs(file: str, tmp_path: Path) -> None:
+    path = tmp_path / "intents" / file
+    path.parent.mkdir(parents=True)
+    path.write_text("precious")
+    with pytest.raises(FileExistsError, match=r"intents is there and holds no run: give the recipe another name"):
+        RunDirectory(tmp_path / "intents").clear()
+    assert path.read_text() == "precious"
+
+
 def test_history_is_written_for_people_and_export(tmp_path: Path) -> None:
     run, progress = RunDirectory(tmp_path), Progress(history=[_evaluation(1, 9.0), _evaluation(2, 8.0)])
     run.write_history(progress)
@@ -111,6 +121,11 @@ def test_no_number_is_worse_than_nan(metrics: list[float], maximize: bool) -> No
     progress = Progress(maximize=maximize, history=[_evaluation(i, metric) for i, metric in enumerate(metrics, 1)])
     assert progress.best is not None
     assert progress.best.metric == 5.0
+
+
+def test_evaluations_that_are_all_nan_are_none_that_improved() -> None:
+    progress = Progress(history=[_evaluation(epoch, math.nan) for epoch in (1, 2, 3)])
+    assert progress.evaluations_since_improvement() == 3
 
 
 def test_before_the_first_evaluation_nothing_is_best() -> None:

@@ -90,6 +90,19 @@ def test_only_matrices_decay() -> None:
     assert len(others["params"]) == len(list(model.parameters())) - 1
 
 
+@pytest.mark.parametrize("name", ["output_layer.left", "encoder.distances.vectors", "network.output_layer.weight"])
+def test_embeddings_without_a_module_do_not_decay(name: str) -> None:
+    model, (*path, last) = nn.Module(), name.split(".")
+    inner = model
+    for part in path:
+        inner.add_module(part, nn.Module())
+        inner = inner.get_submodule(part)
+    inner.register_parameter(last, nn.Parameter(torch.zeros(2, 2)))
+    decaying, others = parameter_groups(model, 0.1)
+    assert decaying["params"] == []
+    assert len(others["params"]) == 1
+
+
 def test_without_weight_decay_there_is_one_group() -> None:
     model = Tiny()
     (group,) = parameter_groups(model, 0.0)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from training.checkpoint import RunDirectory
+from training.locking import only_session
 from training.recipe import Recipe, RecipeError
 from training.running import train, use_threads
 
@@ -34,6 +35,27 @@ def test_a_session_continues_or_starts_over(
         train(other, run, tiny_data_dir, CPU)
     assert train(other, run, tiny_data_dir, CPU, restart=True).epoch == 1
     assert run.recipe().seed == 2
+
+
+def test_two_processes_do_not_train_in_one_directory(short: Recipe, tiny_data_dir: Path, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "toy")
+    with only_session(run.path), pytest.raises(ValueError, match=f"another process trains in {run.path}"):
+        train(short, run, tiny_data_dir, CPU)
+    assert list(tmp_path.iterdir()) == []
+    train(short, run, tiny_data_dir, CPU, stop_after=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["toy"]
+
+
+def test_what_cannot_be_trained_does_not_remove_the_run_before(
+    short: Recipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    run = RunDirectory(tmp_path / "toy")
+    train(short, run, tiny_data_dir, CPU, stop_after=1)
+    float16 = short.model_copy(update={"loop": short.loop.model_copy(update={"precision": "float16"})})
+    with pytest.raises(ValueError, match="float16 needs a GPU"):
+        train(float16, run, tiny_data_dir, CPU, restart=True)
+    assert run.last.is_file()
+    assert run.recipe() == short
 
 
 def test_threads_are_checked() -> None:

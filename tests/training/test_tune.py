@@ -366,6 +366,13 @@ def test_values_that_exclude_each_other_are_skipped(
     assert any("3 does not divide 8" in line for line in said)
 
 
+def test_values_that_cannot_be_trained_here_are_skipped(open_search: OpenSearch) -> None:
+    search = open_search({"loop.precision": ["float16", "float32"]})
+    search.run(_silent)
+    assert [result.failed for result in search.results()] == [False, True]
+    assert search.num_running() == 0
+
+
 # ---- errors -----------------------------------------------------------------------------------------------
 
 

@@ -36,6 +36,11 @@ def _tsv(rows: Iterable[Iterable[str]]) -> bytes:
     return "".join("\t".join(row) + "\n" for row in rows).encode()
 
 
+def _lines(content: bytes) -> list[str]:
+    """Return the lines of a text; `str.splitlines` divides them at characters that sentences contain, too."""
+    return content.decode().removesuffix("\n").split("\n")
+
+
 def _unpacked(files: Files) -> Files:
     """Return files whose names end with `.gz` without it."""
     return {name.removesuffix(".gz"): gzip.decompress(content) for name, content in files.items()}
@@ -184,9 +189,9 @@ def _tatoeba(files: Files) -> Files:
     """
     texts: dict[str, str] = {}
     for language in ("deu", "eng"):
-        lines = bz2.decompress(files[f"{language}_sentences.tsv.bz2"]).decode().splitlines()
+        lines = _lines(bz2.decompress(files[f"{language}_sentences.tsv.bz2"]))
         texts |= {number: " ".join(text.split()) for number, _, text in (line.split("\t", 2) for line in lines)}
-    links = (line.split("\t") for line in bz2.decompress(files["deu-eng_links.tsv.bz2"]).decode().splitlines())
+    links = (line.split("\t") for line in _lines(bz2.decompress(files["deu-eng_links.tsv.bz2"])))
     pairs = sorted({(texts[german], texts[english]) for german, english in links if {german, english} <= texts.keys()})
     found: dict[str, list[tuple[str, str]]] = {"train": [], "dev": [], "test": []}
     for pair, first in zip(pairs, _first_of_group(pairs), strict=True):

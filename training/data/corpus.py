@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import http.client
 import io
 import json
 import urllib.request
@@ -16,7 +17,18 @@ from pydantic.dataclasses import dataclass
 from training.data.conversions import CONVERSIONS, Conversion
 from training.settings import ENTRY
 
-__all__ = ["Corpus", "CorpusEntry", "CorpusFile", "Source", "fetch", "matches", "read_jsonl", "read_lines", "read_tsv"]
+__all__ = [
+    "Corpus",
+    "CorpusEntry",
+    "CorpusFile",
+    "Source",
+    "fetch",
+    "matches",
+    "read_jsonl",
+    "read_lines",
+    "read_tsv",
+    "unpacked",
+]
 
 _PACKAGED = Path(__file__).parent / "packaged"
 
@@ -117,9 +129,11 @@ class CorpusEntry:
         raise NotImplementedError
 
     def check(self, files: Mapping[str, bytes]) -> None:
-        """Raise `ValueError` if a file, by name, is not the registered one."""
+        """Raise `ValueError` if a file, by name, is missing or not the registered one."""
         for file in self.all_files():
-            if file.name in files and not file.matches(files[file.name]):
+            if file.name not in files:
+                raise ValueError(f"{file.name} of corpus {self.name!r} is missing")
+            if not file.matches(files[file.name]):
                 raise ValueError(f"{file.name} is not the registered file of corpus {self.name!r} (checksum)")
 
     def content(self, file: CorpusFile, data_dir: Path) -> bytes:
@@ -195,17 +209,23 @@ def matches(content: bytes, checksum: str) -> bool:
     return hashlib.new(algorithm, content, usedforsecurity=False).hexdigest() == expected
 
 
-def fetch(source: Source) -> Iterator[tuple[str, bytes]]:
-    """Download the files of a source; raises `ValueError` where a checksum differs."""
+def fetch(source: Source) -> bytes:
+    """Download the file of a source; raises `ValueError` for another checksum, `OSError` where the network fails."""
     # Some hosts refuse Python's own User-Agent.
     request = urllib.request.Request(source.url, headers={"User-Agent": "Mozilla/5.0 (softserve-train)"})
-    with urllib.request.urlopen(request, timeout=60) as response:
-        content: bytes = response.read()
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            content: bytes = response.read()
+    except http.client.HTTPException as error:
+        raise OSError(f"{source.url} sent an incomplete answer: {type(error).__name__}: {error}") from error
     if source.checksum is not None and not matches(content, source.checksum):
         raise ValueError(f"{source.url} serves something else than the registered file (checksum)")
+    return content
+
+
+def unpacked(source: Source, content: bytes) -> dict[str, bytes]:
+    """Return the files of a downloaded source by name."""
     if source.members is None:
-        yield source.url.rpartition("/")[2], content
-        return
+        return {source.url.rpartition("/")[2]: content}
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        for name, member in source.members.items():
-            yield name, archive.read(member)
+        return {name: archive.read(member) for name, member in source.members.items()}

@@ -1,5 +1,6 @@
 """Token ids in a file that is mapped into memory, so that a corpus may be larger than memory."""
 
+import errno
 import tempfile
 from array import array
 from collections.abc import Iterable, Sequence
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 __all__ = ["MappedTokens"]
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _COUNTED_AT_ONCE = 1 << 20
 """Tokens that `counts` copies at once."""
 
@@ -31,6 +33,8 @@ class MappedTokens(Sequence[NDArray[np.int32]]):
                     ends.append(ends[-1] + len(text))
                 file.flush()
             except OSError as error:
+                if error.errno not in _DISK_FULL:
+                    raise  # an error of the texts, such as that of a missing file
                 where = f"tokens do not fit into {tempfile.gettempdir()}; TMPDIR names another directory"
                 raise OSError(error.errno, where) from error
             self.tokens: NDArray[np.int32] = (

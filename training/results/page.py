@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from training.dotted_path import short_names
+from training.recipe import is_number
 from training.results.records import Result, chosen, current, path_of, read
 from training.results.summary import Mean, RowSummary, correlation, summarize
 from training.results.tables import DIRECTORY, TABLES, Table
@@ -24,14 +25,15 @@ Output layers compared at equal, small budgets, to be repeated on one CPU core:
     .venv/bin/softserve-train table sparse-clinc150 --data-dir DIR # trains the rows that are missing
 
 All rows of a table have the same data, training and hyperparameters, except for those that it names for a row. The
-checkpoint is selected on the validation set; the test set is used once, for this page. The definitions are in
+checkpoint and the hyperparameters are selected on the validation set alone. The definitions are in
 `training/results/tables.yaml`, the results with recipe, validation curve, revision and machine in
 `training/results/NAME.jsonl`. Budgets are smaller than in the papers: compare orders, not absolute numbers.
-± is the standard deviation over seeds; there is none for a single seed. Differences are of rows with the same seed; in
-brackets is their 95 % confidence interval by Student's t distribution over seeds, where there are several. That of a
-single seed is a paired bootstrap *over examples*: it says nothing about other seeds, and takes the test examples as
-independent, even neighbouring sentences. Minutes are wall-clock time, and some machines were busy with other work:
-they cannot be compared."""
+Metrics are means over seeds, the lowest and the highest in parentheses. Differences are of rows with the same seed; in
+brackets is their 95 % confidence interval by Student's t distribution over seeds, where there are several, not
+corrected for the number of rows. That of a single seed is a paired bootstrap *over examples*: it says nothing about
+other seeds, and takes the test examples as independent, even neighbouring sentences. Intervals of single seeds with a
+revision before `0bd249a` were computed afterwards, from the checkpoints. Minutes are wall-clock time, and some machines
+were busy with other work: they cannot be compared."""
 
 
 def page_text(directory: Path = DIRECTORY) -> str:
@@ -91,10 +93,10 @@ def _curves(table: Table, results: Sequence[Result]) -> dict[str, list[list[floa
 def _section(table: Table, found: dict[tuple[str, int], Result]) -> str:
     summaries, results = summarize(table, found), list(found.values())
     parts = [f"## {table.title}", f"{table.description}", _facts(table, results), _rows(table, summaries)]
-    if (correlated := correlation(summaries)) is not None:
-        value, count = correlated
-        parts.append(f"Spearman's rank correlation with the paper over {count} rows: {value:.2f}.")
-    if notes := "\n".join(_notes(summaries)):
+    if (found_one := correlation(summaries)) is not None:
+        value = f"{found_one.value:.2f} (p = {found_one.p:.2f}, permutation test)"
+        parts.append(f"Spearman's rank correlation with the paper over {found_one.rows} rows: {value}.")
+    if notes := "\n".join([*_notes(table, summaries), *_ends_of_ranges(table, summaries)]):
         parts.append(notes)
     if _has_curves(results):
         metric = f"validation {results[0].dev_metric}"
@@ -174,7 +176,8 @@ def _hyperparameters(table: Table, summary: RowSummary) -> str:
 def _mean(mean: Mean | None, digits: int) -> str:
     if mean is None:
         return ""
-    return f"{mean.value:.{digits}f}" + ("" if mean.deviation is None else f" ± {mean.deviation:.{digits}f}")
+    spread = f" ({mean.low:.{digits}f} to {mean.high:.{digits}f})" if mean.count > 1 else ""
+    return f"{mean.value:.{digits}f}{spread}"
 
 
 def _difference(summary: RowSummary, digits: int) -> str:
@@ -202,11 +205,26 @@ def _seeds(table: Table, summary: RowSummary) -> str:
 
 def _minutes(summary: RowSummary) -> str:
     minutes = Mean.of([each.seconds / 60 for each in summary.results if each.status == "finished"])
-    return _mean(minutes and Mean(minutes.value, None, minutes.count), 1)
+    return "" if minutes is None else f"{minutes.value:.1f}"
 
 
-def _notes(summaries: Sequence[RowSummary]) -> Iterable[str]:
-    """Yield a line for each seed of a row that failed or diverged."""
+def _ends_of_ranges(table: Table, summaries: Sequence[RowSummary]) -> Iterable[str]:
+    """Yield a line for each hyperparameter whose best value is the least or the largest of some rows' grids."""
+    rows: dict[str, list[str]] = {}
+    for each in summaries:
+        values = chosen(each.results[0].trials, maximize=table.maximize) if each.results else {}
+        for path, value in values.items():
+            tried = [other for other in table.rows[each.row].grid[path] if is_number(other)]
+            if is_number(value) and len(tried) > 1 and value in (min(tried), max(tried)):
+                rows.setdefault(path, []).append(f"`{each.row}`")
+    for path, found in rows.items():
+        yield f"* The best `{path}` is an end of the range tried, and may lie beyond: {', '.join(found)}."
+
+
+def _notes(table: Table, summaries: Sequence[RowSummary]) -> Iterable[str]:
+    """Yield a line for the rows that did not learn, and for each seed of a row that failed or diverged."""
+    if constant := ", ".join(f"`{each.row}`" for each in summaries if not each.learned):
+        yield f"* Not learned, the validation {table.metric} was the same at all evaluations: {constant}."
     for each in summaries:
         for result in each.results:
             if result.status != "finished":

@@ -5,26 +5,36 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from training.results.records import Result
 from training.results.tables import Table
 
-__all__ = ["Mean", "RowSummary", "correlation", "spearman", "summarize"]
+__all__ = ["Correlation", "Mean", "RowSummary", "correlation", "spearman", "summarize"]
+
+_LEAST_ROWS = 6
+"""With fewer rows hardly any rank correlation is significant."""
+_PERMUTATIONS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The mean of some numbers and their sample standard deviation, None for a single one."""
+    """The mean of some numbers and their spread."""
 
     value: float
     deviation: float | None
+    """Sample standard deviation, None for a single number."""
     count: int
+    low: float
+    high: float
 
     @classmethod
     def of(cls, numbers: Sequence[float]) -> "Mean | None":
         """Return None without numbers."""
         if not numbers:
             return None
-        return cls(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else None, len(numbers))
+        deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
+        return cls(statistics.fmean(numbers), deviation, len(numbers), min(numbers), max(numbers))
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -50,7 +60,8 @@ class RowSummary:
     dev: Mean | None
     """The best validation metric of the seeds that finished."""
     difference: Mean | None
-    """The test metric minus that of the table's first row with the same seed; None for the first row itself."""
+    """The test metric minus that of the table's first row with the same seed; None for the first row itself and a row
+    that did not learn."""
     interval: tuple[float, float] | None
     """95 % confidence interval of the difference over seeds, where there are several."""
     over_examples: tuple[float, float] | None
@@ -59,6 +70,21 @@ class RowSummary:
     """Parameters of the whole model; None where no seed finished."""
     results: Sequence[Result]
     """All results of the row, those that failed or diverged too."""
+
+    @property
+    def learned(self) -> bool:
+        """Return whether the validation metric changed from one evaluation to another in each training."""
+        return not any(_is_constant(each) for each in self.results)
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """Spearman's rank correlation of the rows with the paper."""
+
+    value: float
+    rows: int
+    p: float
+    """Two-sided, by random permutations."""
 
 
 def summarize(table: Table, found: Mapping[tuple[str, int], Result]) -> list[RowSummary]:
@@ -74,7 +100,8 @@ def summarize(table: Table, found: Mapping[tuple[str, int], Result]) -> list[Row
             for seed in table.seeds
             if {(name, seed), (first, seed)} <= set(tests)
         ]
-        difference = None if name == first else Mean.of([own - other for own, other in pairs])
+        compared = name != first and not any(map(_is_constant, results))
+        difference = Mean.of([own - other for own, other in pairs]) if compared else None
         summary = RowSummary(
             row=name,
             paper=row.paper,
@@ -95,6 +122,11 @@ def summarize(table: Table, found: Mapping[tuple[str, int], Result]) -> list[Row
     return summaries
 
 
+def _is_constant(result: Result) -> bool:
+    metrics = [point.metric for point in result.curve]
+    return len(metrics) > 1 and len(set(metrics)) == 1
+
+
 def _over_examples(table: Table, finished: Sequence[Result], reference: float) -> tuple[float, float] | None:
     """Return the interval relative to that metric of the first row, in the unit of the page."""
     for interval in (each.interval for each in finished if each.interval is not None):
@@ -103,16 +135,22 @@ def _over_examples(table: Table, finished: Sequence[Result], reference: float) -
     return None
 
 
-def correlation(summaries: Sequence[RowSummary]) -> tuple[float, int] | None:
-    """Return the rank correlation of the means with the paper's numbers, and the number of rows that have both.
+def correlation(summaries: Sequence[RowSummary]) -> Correlation | None:
+    """Return the rank correlation of the means with the paper's numbers over the rows that have both.
 
-    None for fewer than three rows, or if all rows of a side are equal.
+    None for fewer than six rows, or if all rows of a side are equal.
     """
     pairs = [(each.test.value, each.paper) for each in summaries if each.test is not None and each.paper is not None]
-    if len(pairs) < 3:
+    if len(pairs) < _LEAST_ROWS:
         return None
-    value = spearman([ours for ours, _ in pairs], [paper for _, paper in pairs])
-    return None if math.isnan(value) else (value, len(pairs))
+    ours, papers = ([pair[side] for pair in pairs] for side in (0, 1))
+    value = spearman(ours, papers)
+    if math.isnan(value):
+        return None
+    first, second = (np.array(_ranks(each)) - (len(pairs) + 1) / 2 for each in (ours, papers))
+    drawn = np.random.default_rng(0).permuted(np.tile(first, (_PERMUTATIONS, 1)), axis=1) @ second
+    larger = np.count_nonzero(np.abs(drawn) >= abs(first @ second) - 1e-9)
+    return Correlation(value, len(pairs), float((1 + larger) / (1 + _PERMUTATIONS)))
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float:

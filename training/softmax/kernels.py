@@ -121,7 +121,7 @@ class Polynomial(Kernel, fused=True):
     defaults: ClassVar = {"alpha": lambda d: d**-0.5, "c": lambda d: 1.0}
 
     def __init__(self, *, p: int = 2, **others: Any) -> None:
-        if isinstance(p, bool) or p != int(p) or p < 1:
+        if not _is_positive_integer(p):
             raise ValueError(f"p of kernel 'pol' must be a positive integer, not {p!r}")
         super().__init__(**others)
         self.p = int(p)
@@ -293,7 +293,7 @@ class MixtureOfGaussians(_Gaussians, fused=True):
     name = "mog"
 
     def __init__(self, *, num_gaussians: int = 2, **others: Any) -> None:
-        if isinstance(num_gaussians, bool) or num_gaussians != int(num_gaussians) or num_gaussians < 1:
+        if not _is_positive_integer(num_gaussians):
             raise ValueError(f"num_gaussians of kernel 'mog' must be a positive integer, not {num_gaussians!r}")
         self.num_gaussians = int(num_gaussians)
         super().__init__(**others)
@@ -317,6 +317,11 @@ KERNELS: Mapping[str, type[Kernel]] = {kernel.name: kernel for kernel in _ALL}
 """The kernels of the kernel paper by name."""
 
 
+def _is_positive_integer(value: object) -> bool:
+    """Return whether a value is 1, 2, 3 and so on, or as a search draws it 1.0, 2.0 and so on."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 1 and float(value).is_integer()
+
+
 def build_kernel(name: str, **hyperparameters: Any) -> Kernel:
     """Return a kernel by its name in the kernel paper, or a class of your own by `package.module:ClassName`.
 
@@ -327,6 +332,8 @@ def build_kernel(name: str, **hyperparameters: Any) -> Kernel:
     Raises `ValueError` for an unknown name (naming the nine), a class that cannot be imported or is no kernel, an
     unknown hyperparameter or one out of range.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"the name of a kernel must be a string, not {name!r}")
     kernel = _own_class(name) if ":" in name else KERNELS.get(name)
     if kernel is None:
         raise ValueError(f"unknown kernel {name!r}; known kernels: {', '.join(KERNELS)}, or package.module:ClassName")

@@ -59,7 +59,6 @@ def passes(
             values[which],
             None if parts.projections is None else values[count][k],
             None if parts.bias is None else values[at_bias],
-            values[first : first + own],
             None
             if sums is None
             else _Sums(
@@ -98,7 +97,6 @@ class ComponentPass:
         weight: Tensor,
         projection: Tensor | None,
         bias: Tensor | None,
-        hyperparameters: Sequence[Tensor],
         sums: _Sums | None,
     ) -> None:
         self._kernel, self._hidden, self._sums = kernel, hidden, sums

@@ -27,7 +27,7 @@ class OutputLayerSettings(Settings):
     label_smoothing: Fraction = 0.0
     """Fraction of each target that is spread over all classes, in training only."""
     variance_penalty: Annotated[float, Field(ge=0)] = 0.0
-    """rho of the mixture regularizer (kernel paper, eq. 14)."""
+    """rho of the mixture regularizer (kernel paper, eq. 14); it has no effect on a single kernel."""
 
     def build(self, num_classes: int, hidden_size: int) -> GeneralizedSoftmax:
         """Return the layer with new parameters; warns where `sparse_k` has no effect on so few classes."""

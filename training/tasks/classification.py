@@ -16,7 +16,7 @@ from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED, Batches, ExampleBatch
 from training.recipe import Recipe
 from training.softmax.mixture import parse_kernels
-from training.tasks.classification_quality import OUT_OF_SCOPE, ClassificationQuality, examples_of, measure
+from training.tasks.classification_quality import ClassificationQuality, examples_of, measure
 from training.tasks.evaluation import evaluate_examples
 from training.tasks.examples import Measurement
 from training.tasks.task import Task
@@ -65,6 +65,8 @@ class ClassificationTask(Task[BatchT], abc.ABC):
     """Names of the classes."""
     several = False
     """Whether an example can have several classes."""
+    unlisted = False
+    """Whether the last class is that of examples of no class, which no answer lists and no metric counts."""
 
     def batches(self, split: str) -> Batches[BatchT]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed, images augmented."""
@@ -102,7 +104,7 @@ class ClassificationTask(Task[BatchT], abc.ABC):
         the best threshold for this split is taken, which is fair on the development set alone.
         """
         probabilities, labels = self.predictions(batches)
-        probabilities = self._without_out_of_scope(probabilities)
+        probabilities = self.listed(probabilities)
         return measure(probabilities, labels, several=self.several, threshold=threshold)
 
     def predicted(self, split: str) -> tuple[NDArray[np.float64], list[tuple[int, ...]]]:
@@ -131,7 +133,7 @@ class ClassificationTask(Task[BatchT], abc.ABC):
         """Return all metrics on a split as it is; the threshold for several classes is that of the validation set."""
         probabilities, labels = self.predicted(split)
         threshold = self.evaluate(self.batches("dev")).threshold if self.several else None
-        examples = examples_of(self._without_out_of_scope(probabilities), labels, threshold=threshold)
+        examples = examples_of(self.listed(probabilities), labels, threshold=threshold)
         return Measurement(self.metrics(split, probabilities, labels, threshold), examples)
 
     def metrics(
@@ -141,5 +143,6 @@ class ClassificationTask(Task[BatchT], abc.ABC):
         del split
         return measure(probabilities, labels, several=self.several, threshold=threshold).named()
 
-    def _without_out_of_scope(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-        return probabilities[:, :-1] if self.labels[-1] == OUT_OF_SCOPE else probabilities
+    def listed(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the columns of the classes that answers list."""
+        return probabilities[:, :-1] if self.unlisted else probabilities

@@ -207,10 +207,8 @@ def measured(
 ) -> dict[str, float]:
     """Return all metrics on `N` texts and, for out-of-scope detection, on `M` texts of no class: `[N, C]`, `[M, C]`.
 
-    A class `oos` counts as no class: as the last one, of texts of no class, it is left out of all metrics.
+    `names` are those of the `C` classes; one called `oos` counts as no class there.
     """
-    if names[-1] == OUT_OF_SCOPE:
-        probabilities, outside, names = probabilities[:, :-1], outside[:, :-1], names[:-1]
     found = measure(probabilities, labels, several=several, threshold=threshold).named()
     if len(outside):
         proper = [index for index, name in enumerate(names) if name != OUT_OF_SCOPE]

@@ -116,7 +116,9 @@ CASES: Mapping[str, tuple[dict[str, bytes], dict[str, str]]] = {
     ),
     "tatoeba": (
         {
-            "deu_sentences.tsv.bz2": bz2.compress(b"1\tdeu\tJa.\n2\tdeu\tNa  ja.\n3\tdeu\tWas?\n4\tdeu\tHm.\n"),
+            "deu_sentences.tsv.bz2": bz2.compress(
+                b"1\tdeu\tJa.\n2\tdeu\tNa\xe2\x80\xa8ja.\n3\tdeu\tWas?\n4\tdeu\tHm.\n"
+            ),
             "eng_sentences.tsv.bz2": bz2.compress(b"5\teng\tYes.\n6\teng\tWell.\n7\teng\tWhat?\n"),
             "deu-eng_links.tsv.bz2": bz2.compress(b"1\t5\n2\t5\n2\t6\n3\t7\n4\t99\n98\t5\n"),
         },

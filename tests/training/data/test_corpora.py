@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import http.server
+import json
 import re
 import threading
 import urllib.error
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from training.data.corpora import CORPORA, download, get_corpus
+from training.data.conversions import CONVERSIONS
+from training.data.corpora import CORPORA, ORIGIN, download, get_corpus
 from training.data.corpus import Corpus, CorpusFile, Source, matches, read_tsv
 
 REGISTERED = list(CORPORA.values())  # before any fixture adds one
@@ -25,6 +27,9 @@ PAIRS = b"ja\tyes\nnein\tno\n"
 
 def _sha256(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+ONLY_TRAIN = {"train": CorpusFile(name="train.txt", checksums=(_sha256(TRAIN),))}
 
 
 def _corpus(content: bytes, **changes: object) -> Corpus:
@@ -164,8 +169,8 @@ def test_checksums_name_their_algorithm() -> None:
 # ---- downloading ------------------------------------------------------------------------------------------
 
 
-def _register(monkeypatch: pytest.MonkeyPatch, *sources: Source) -> Corpus:
-    corpus = _corpus(TRAIN, sources=sources)
+def _register(monkeypatch: pytest.MonkeyPatch, *sources: Source, **changes: object) -> Corpus:
+    corpus = _corpus(TRAIN, sources=sources, **changes)
     monkeypatch.setitem(CORPORA, "small", corpus)  # type: ignore[arg-type]
     return corpus
 
@@ -199,9 +204,34 @@ def test_download_unpacks_members_of_an_archive(tmp_path: Path, monkeypatch: pyt
         file.writestr("inside/first.tokens", TRAIN)
         file.writestr("inside/unused.tokens", b"never read")
     members = {"train.txt": "inside/first.tokens"}
-    _register(monkeypatch, Source(url=archive.as_uri(), checksum=_sha256(archive.read_bytes()), members=members))
+    source = Source(url=archive.as_uri(), checksum=_sha256(archive.read_bytes()), members=members)
+    _register(monkeypatch, source, splits=ONLY_TRAIN)
     folder = download("small", tmp_path / "data")
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == {"train.txt": TRAIN}
+    found = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert json.loads(found.pop(ORIGIN))["sources"] == [
+        {"url": archive.as_uri(), "sha256": hashlib.sha256(archive.read_bytes()).hexdigest()}
+    ]
+    assert found == {"train.txt": TRAIN}
+
+
+@pytest.mark.parametrize("members", [None, {"train.txt": "inside/train.txt"}])
+@pytest.mark.parametrize("content", [b"<html>sign in</html>", b""])
+def test_download_of_something_else_is_a_value_error(
+    members: dict[str, str] | None, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = _served(tmp_path / "www" / "master.zip", content)
+    conversion = CONVERSIONS["swda"] if members is None else None
+    _register(monkeypatch, Source(url=url, members=members), splits=ONLY_TRAIN, conversion=conversion)
+    with pytest.raises(ValueError, match=f"{re.escape(url)}: BadZipFile: "):
+        download("small", tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_download_without_one_of_the_files_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _register(monkeypatch, Source(url=_served(tmp_path / "www" / "train.txt", TRAIN)))
+    with pytest.raises(ValueError, match=r"dev\.txt of corpus 'small' is missing"):
+        download("small", tmp_path / "data")
+    assert not (tmp_path / "data").exists()
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -209,6 +239,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Refuses Python's own User-Agent, as some hosts do."""
         refused = "Python" in self.headers["User-Agent"]
         self.send_response(403 if refused else 200)
+        self.send_header("Content-Length", str(len(TRAIN) + ("cut" in self.path)))
         self.end_headers()
         self.wfile.write(b"" if refused else TRAIN)
 
@@ -228,9 +259,18 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_download_speaks_http(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _register(monkeypatch, Source(url=f"{address}/files/train.txt", checksum=_sha256(TRAIN)))
+    _register(monkeypatch, Source(url=f"{address}/files/train.txt", checksum=_sha256(TRAIN)), splits=ONLY_TRAIN)
     folder = download("small", tmp_path)
     assert (folder / "train.txt").read_bytes() == TRAIN
+
+
+def test_an_answer_that_is_cut_off_is_an_os_error(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _register(monkeypatch, Source(url=f"{address}/cut/train.txt"), splits=ONLY_TRAIN)
+    with pytest.raises(OSError, match=r"/cut/train\.txt sent an incomplete answer: IncompleteRead"):
+        download("small", tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_download_without_the_file_is_an_os_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,3 +45,12 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(OSError, match=f"tokens do not fit into {tmp_path}; TMPDIR names another directory"):
         MappedTokens(texts())
+
+
+def test_an_error_of_the_texts_is_theirs() -> None:
+    def texts() -> Iterator[list[int]]:
+        yield [1]
+        raise FileNotFoundError("dev.txt is missing")
+
+    with pytest.raises(FileNotFoundError, match=r"^dev\.txt is missing"):
+        MappedTokens(texts())

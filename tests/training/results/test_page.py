@@ -8,6 +8,7 @@ import pytest
 
 from training.results.page import PAGE, page_text, plots, write_page
 from training.results.records import Result, append
+from training.results.summary import Correlation
 from training.results.tables import Table
 
 
@@ -26,7 +27,7 @@ def test_the_page_of_results(table: Table, make: Callable[..., Result], tmp_path
     text = (tmp_path / "results.md").read_text(encoding="utf-8")
     columns = "row | test perplexity | paper | difference from `lin` | validation perplexity | parameters | seeds"
     assert f"| {columns} | training minutes |" in text
-    assert "| `lin` | 42.0 ± 2.8 | 46.8 |  | 41.0 ± 2.8 | 1.25M | 2 of 2 | 2.0 |" in text
+    assert "| `lin` | 42.0 (40.0 to 44.0) | 46.8 |  | 41.0 (39.0 to 43.0) | 1.25M | 2 of 2 | 2.0 |" in text
     assert "| `pow` | diverged | 46.9 |  |  |  | 0 of 2 |  |" in text
     assert "* `pow`, seed 1, diverged after 2 epochs: the loss is nan at step 3" in text
     assert "* Trained on A processor, 1 of 2 cores, torch 2.0; revision `0123456789ab`." in text
@@ -40,11 +41,11 @@ def test_the_page_of_results(table: Table, make: Callable[..., Result], tmp_path
 def test_one_seed_and_rank_correlation(
     table: Table, make: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.results.page.correlation", lambda rows: (0.8666, len(rows)))
+    monkeypatch.setattr("training.results.page.correlation", lambda rows: Correlation(0.8666, len(rows), 0.041))
     for row, value in (("lin", 0.5), ("pow", 0.25)):
         append(tmp_path / "toy.jsonl", make(row, 1, value))
     text = page_text(tmp_path)
-    assert "Spearman's rank correlation with the paper over 2 rows: 0.87." in text
+    assert "Spearman's rank correlation with the paper over 2 rows: 0.87 (p = 0.04, permutation test)." in text
     assert "| `lin` | 0.5 | 46.8 |" in text
 
 
@@ -55,7 +56,7 @@ def test_differences_from_the_first_row(table: Table, make: Callable[..., Result
     assert "| `pow` | 41.0 | 46.9 | +1.0 |" in page_text(tmp_path)
     for row, seed, value in (("lin", 2, 44.0), ("pow", 2, 47.0)):
         append(tmp_path / "toy.jsonl", make(row, seed, value))
-    assert "| `pow` | 44.0 ± 4.2 | 46.9 | +2.0 [-10.7, +14.7] |" in page_text(tmp_path)
+    assert "| `pow` | 44.0 (41.0 to 47.0) | 46.9 | +2.0 [-10.7, +14.7] |" in page_text(tmp_path)
 
 
 def test_further_metrics(table: Table, make: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:

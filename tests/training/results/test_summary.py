@@ -21,10 +21,11 @@ def test_rank_correlation_by_hand() -> None:
 
 def test_means_by_hand() -> None:
     assert Mean.of([]) is None
-    assert Mean.of([2.0]) == Mean(2.0, None, 1)
-    assert Mean.of([1.0, 3.0]) == Mean(2.0, math.sqrt(2), 2)
-    assert Mean(2.0, None, 1).interval is None
-    assert Mean(2.0, 1.0, 3).interval == pytest.approx((2 - 4.303 / math.sqrt(3), 2 + 4.303 / math.sqrt(3)), abs=1e-3)
+    assert Mean.of([2.0]) == Mean(2.0, None, 1, 2.0, 2.0)
+    assert Mean.of([1.0, 3.0]) == Mean(2.0, math.sqrt(2), 2, 1.0, 3.0)
+    assert Mean(2.0, None, 1, 2.0, 2.0).interval is None
+    width = 4.303 / math.sqrt(3)
+    assert Mean(2.0, 1.0, 3, 1.0, 3.0).interval == pytest.approx((2 - width, 2 + width), abs=1e-3)
 
 
 def test_an_interval_over_examples_is_of_the_same_reference(table: Table, make: Callable[..., Result]) -> None:
@@ -50,8 +51,8 @@ def test_an_interval_over_examples_is_of_the_same_reference(table: Table, make: 
 def test_rows_are_summarized_over_seeds_that_finished(table: Table, make: Callable[..., Result]) -> None:
     results = [make("lin", 1, 40.0), make("lin", 2, 44.0), make("pow", 1, None)]
     lin, power = summarize(table, {(each.row, each.seed): each for each in results})
-    assert lin.test == Mean(42.0, math.sqrt(8), 2)
-    assert lin.dev == Mean(41.0, math.sqrt(8), 2)
+    assert lin.test == Mean(42.0, math.sqrt(8), 2, 40.0, 44.0)
+    assert lin.dev == Mean(41.0, math.sqrt(8), 2, 39.0, 43.0)
     assert (power.test, power.dev, power.paper, power.difference, power.parameters) == (None, None, 46.9, None, None)
     assert (lin.difference, lin.parameters) == (None, 1_250_000)
     assert [each.status for each in power.results] == ["diverged"]
@@ -60,11 +61,24 @@ def test_rows_are_summarized_over_seeds_that_finished(table: Table, make: Callab
 
 def test_the_correlation_is_over_rows_that_finished(table: Table, make: Callable[..., Result]) -> None:
     (lin, *_) = summarize(table, {("lin", 1): make("lin", 1, 40.0)})
-    rows = [_with(lin, ours, paper) for ours, paper in [(1.0, 5.0), (2.0, 6.0), (3.0, 7.0), (4.0, None), (None, 8.0)]]
-    assert correlation(rows) == (pytest.approx(1), 3)
+    both = [(1.0, 5.0), (2.0, 6.0), (3.0, 7.0), (4.0, 8.0), (5.0, 9.0), (6.0, 10.0)]
+    rows = [_with(lin, ours, paper) for ours, paper in [*both, (4.0, None), (None, 8.0)]]
+    found = correlation(rows)
+    assert found is not None
+    assert (found.value, found.rows) == (pytest.approx(1), 6)
+    assert found.p == pytest.approx(2 / math.factorial(6), abs=2e-3)  # this order and its reverse
     assert correlation(rows[1:]) is None
-    assert correlation([_with(lin, 1.0, paper) for paper in (1.0, 2.0, 3.0)]) is None
+    assert correlation([_with(lin, 1.0, paper) for _, paper in both]) is None
+
+
+def test_a_row_whose_validation_metric_never_changes_did_not_learn(table: Table, make: Callable[..., Result]) -> None:
+    lin, other = make("lin", 1, 40.0), make("pow", 1, 90.0)
+    constant = other.model_copy(update={"curve": [each.model_copy(update={"metric": 90.0}) for each in other.curve]})
+    first, row = summarize(table, {("lin", 1): lin, ("pow", 1): constant})
+    assert (first.learned, row.learned) == (True, False)
+    assert row.test is not None
+    assert (row.difference, row.over_examples) == (None, None)
 
 
 def _with(row: RowSummary, ours: float | None, paper: float | None) -> RowSummary:
-    return replace(row, test=None if ours is None else Mean(ours, None, 1), paper=paper)
+    return replace(row, test=None if ours is None else Mean.of([ours]), paper=paper)

@@ -309,6 +309,11 @@ def test_unknown_kernel_names_the_known_ones() -> None:
     assert all(name in str(caught.value) for name in KERNELS)
 
 
+def test_a_name_that_is_no_string_is_an_error() -> None:
+    with pytest.raises(ValueError, match="the name of a kernel must be a string, not 3"):
+        build_kernel(3)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", DISTANCE_KERNELS)
 @pytest.mark.parametrize("p", [0, -1.0, math.nan, math.inf, "2", True])
 def test_bad_hyperparameter_is_named(name: str, p: Any) -> None:
@@ -334,11 +339,15 @@ def test_unknown_hyperparameter_is_named(name: str) -> None:
         ("pol", {"alpha": 0}),
         ("mog", {"num_gaussians": 0}),
         ("mog", {"num_gaussians": 1.5}),
+        ("mog", {"num_gaussians": None}),
+        ("pol", {"p": None}),
+        ("pol", {"p": math.inf}),
+        ("pol", {"p": True}),
         ("hpb", {"eps": 1}),
         ("wav", {"a": 0}),
     ],
 )
-def test_bad_values_are_named(name: str, bad: dict[str, float]) -> None:
+def test_bad_values_are_named(name: str, bad: dict[str, Any]) -> None:
     (argument,) = bad
     with pytest.raises(ValueError, match=rf"\b{argument}\b"):
         build_kernel(name, **bad)

@@ -77,11 +77,11 @@ def test_detection_of_texts_of_no_class() -> None:
     assert out_of_scope_auroc(inside, outside) == 0.75  # three of four pairs are in the right order
 
 
-def test_a_class_of_no_class_is_left_out() -> None:
+def test_a_class_of_no_class_is_left_out_of_the_detection() -> None:
     names = ["a", "b", "oos"]
     inside = np.array([[0.8, 0.1, 0.1], [0.1, 0.3, 0.6]])
     outside = np.array([[0.2, 0.1, 0.7]])
-    found = measured(inside, [(0,), (1,)], outside, names, several=False, threshold=None)
+    found = measured(inside, [(0,), (2,)], outside, names, several=False, threshold=None)
     assert found["accuracy"] == 1
     assert found["out-of-scope AUROC"] == 1
     assert "out-of-scope AUROC" not in measured(

@@ -56,10 +56,13 @@ class LanguageModelTask(Task[Batch]):
     ) -> None:
         super().__init__(recipe, data_dir, device, build_model(recipe, tokenizer.vocab_size))
         self.tokenizer = tokenizer
-        if recipe.output_layer.sparse_k is not None:
-            self.metric = "plain_softmax_perplexity"
+        self.metric = self.metric_of(recipe)
         self._state: State | None = None
         self._train_tokens: MappedTokens | None = None
+
+    @classmethod
+    def metric_of(cls, recipe: LanguageModelRecipe) -> str:
+        return "perplexity" if recipe.output_layer.sparse_k is None else "plain_softmax_perplexity"
 
     @staticmethod
     def build_tokenizer(recipe: LanguageModelRecipe, data_dir: Path) -> WordTokenizer:

@@ -55,6 +55,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         self.labels = classes.labels
         self.tokenizer = classes.tokenizer
         self.several = recipe.data.multi_label
+        self.unlisted = recipe.data.out_of_scope
         self.metric = self.metric_of(recipe)
         network = recipe.network
         config = network.with_dropout(classes.encoder)
@@ -134,10 +135,10 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         """Return all metrics, that of out-of-scope detection among them if the corpus has such texts."""
         outside = out_of_scope_texts(self.recipe.data, split, self.data_dir)
         return measured(
-            probabilities,
+            self.listed(probabilities),
             labels,
-            self.predictions(self.batched(outside))[0] if outside else np.empty((0, 0)),
-            self.labels,
+            self.listed(self.predictions(self.batched(outside))[0]) if outside else np.empty((0, 0)),
+            self.labels[:-1] if self.unlisted else self.labels,
             several=self.several,
             threshold=threshold,
         )

@@ -29,7 +29,7 @@ class PairSettings(CorpusOrFiles):
     batch_tokens: PositiveInt = 4096
     """Positions a batch and side, padding included."""
     max_tokens: PositiveInt = 256
-    """Longer training pairs are left out."""
+    """Longer training pairs are left out, and those that are longer than the positions of the network."""
     separate_digits: bool = False
     """Make each digit a token of its own, so that numbers are copied digit by digit."""
     also: Mapping[str, PositiveInt] = {}

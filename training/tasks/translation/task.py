@@ -1,5 +1,6 @@
 """Training of translation models: vocabulary, network, batches, metric."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,17 +110,32 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     def batches(self, split: str) -> Batches[PairBatch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed, without too long pairs."""
         data, end_id, seed = self.recipe.data, self.tokenizer.end_id, self.recipe.seed
+        longest = self._longest
         if split != "train":
             pairs = self._encoded(split_pairs(data, split, self.data_dir))
+            if long := sum(len(source) > longest for source, _ in pairs):
+                warnings.warn(f"{long} sources of {split} are cut off after {longest} tokens", stacklevel=2)
+            pairs = [(source[:longest], target) for source, target in pairs]
             return PairBatches(pairs, end_id=end_id, batch_tokens=data.batch_tokens)
         training = TrainingPairs(data, self.data_dir, seed)
 
         def draw(epoch: int) -> PairBatches:
             pairs = self._encoded(training.epoch(epoch))
-            pairs = [pair for pair in pairs if min(map(len, pair)) > 0 and max(map(len, pair)) <= data.max_tokens]
-            return PairBatches(pairs, end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
+            most = min(data.max_tokens, longest)
+            kept = [pair for pair in pairs if min(map(len, pair)) > 0 and max(map(len, pair)) <= most]
+            if not kept:
+                raise ValueError(f"data.max_tokens: no training pair has 1 to {most} tokens")
+            if epoch == 0 and len(kept) < len(pairs):
+                left = f"{len(pairs) - len(kept)} of {len(pairs)} training pairs are left out"
+                warnings.warn(f"{left}: they do not have 1 to {most} tokens", stacklevel=2)
+            return PairBatches(kept, end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
 
         return draw(0) if data.augment is None else RedrawnBatches(draw)
+
+    @property
+    def _longest(self) -> int:
+        """Return the number of tokens, without its end, that the network has positions for."""
+        return self.model.network.positions.shape[0] - 1
 
     def _encoded(self, texts: Sequence[TextPair]) -> list[Pair]:
         sources, targets = zip(*texts, strict=True)
@@ -128,7 +144,7 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
 
     def most_tokens(self, batch: PairBatch) -> int:
         factor, more = _LONGER
-        return int(factor * batch.source.shape[1]) + more
+        return min(int(factor * batch.source.shape[1]) + more, self._longest)
 
     def quality(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> TranslationQuality:
         """Return BLEU against the batches' own targets."""

@@ -109,6 +109,19 @@ def test_texts_of_several_classes(tmp_path: Path) -> None:
     assert quality.value == quality.micro_f1
 
 
+def test_a_class_called_oos_counts_like_any_other(tmp_path: Path) -> None:
+    lines = {"train": 40, "dev": 10, "test": 10}
+    for split, count in lines.items():
+        texts = (("oos\tgood day", "billing\tmy bill please")[number % 2] for number in range(count))
+        (tmp_path / f"{split}.tsv").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    files = {split: f"{split}.tsv" for split in lines}
+    recipe = _recipe(data={"corpus": None, "files": files}, output_layer={"sparse_k": None}, loop={"epochs": 8})
+    task = train_classifier(recipe, tmp_path, RunDirectory(tmp_path / "run"))
+    assert task.labels == ("billing", "oos")
+    assert task.measure("test").metrics["accuracy"] == 1
+    assert task.evaluate(task.batches("dev")).value == 1
+
+
 def test_texts_of_no_class_as_a_class(
     errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
 ) -> None:

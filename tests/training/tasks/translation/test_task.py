@@ -114,6 +114,27 @@ def test_resuming_is_exact(train_pairs: TrainPairs, tmp_path: Path) -> None:
         assert all(torch.equal(ours[name], value) for name, value in theirs.items())
 
 
+# ---- lengths ----------------------------------------------------------------------------------------------
+
+
+def test_sources_longer_than_the_positions_are_cut_off(make_task: MakeTask) -> None:
+    task = make_task()
+    task.model.network.positions = task.model.network.positions[:5]
+    with pytest.warns(UserWarning, match=r"^\d+ sources of dev are cut off after 4 tokens"):
+        batches = task.batches("dev")
+    sources = [batch.source.shape[1] for batch in batches.epoch(0)]
+    assert max(sources) == 5
+    quality = task.evaluate(batches)  # an untrained model that does not end its translations
+    assert len(quality.translations) == 40
+
+
+def test_pairs_that_are_left_out_are_counted(make_task: MakeTask) -> None:
+    with pytest.warns(UserWarning, match=r"\d+ of \d+ training pairs are left out: they do not have 1 to 4 tokens"):
+        make_task(max_tokens=4).batches("train")
+    with pytest.raises(ValueError, match=r"^data\.max_tokens: no training pair has 1 to 1 tokens"):
+        make_task(max_tokens=1).batches("train")
+
+
 # ---- evaluation -------------------------------------------------------------------------------------------
 
 
@@ -218,7 +239,9 @@ def test_only_training_batches_are_shuffled_and_lack_what_is_too_long_or_empty(
     task = make_task(max_tokens=7)
     for module in ("reading", "task"):
         monkeypatch.setattr(f"training.tasks.translation.{module}.split_pairs", lambda data, split, data_dir: pairs)
-    assert set(_texts(task, task.batches("train")).values()) == {("eins", "one"), ("neun", "nine")}
+    with pytest.warns(UserWarning, match="4 of 6 training pairs are left out"):
+        batches = task.batches("train")
+    assert set(_texts(task, batches).values()) == {("eins", "one"), ("neun", "nine")}
     assert len(_texts(task, task.batches("dev"))) == len(pairs)
     monkeypatch.undo()
     for split, same in (("train", False), ("dev", True)):
