@@ -27,7 +27,7 @@ def lock(path: Path, operation: int) -> IO[str]:
 def only_session(directory: Path) -> Iterator[None]:
     """Be the only process that trains in a run directory; raises `ValueError` where another one does.
 
-    The lock is a file beside the directory, which may be removed and made anew.
+    The lock is a file next to the directory, which may be removed and made anew.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
     path = directory.with_name(f".{directory.name}.lock")

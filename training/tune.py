@@ -156,7 +156,7 @@ class Search:
         """Ends an interrupted trial, and puts its values at the head of the queue."""
         report(f"trial {trial.number} was interrupted")
         self.study.tell(trial.number, state=TrialState.FAIL)
-        RunDirectory(self.directory / f"trial-{trial.number}").clear()
+        shutil.rmtree(self.directory / f"trial-{trial.number}", ignore_errors=True)
         if self.settings.sampler == "tpe":  # a grid lists its missing points itself
             self.study.enqueue_trial(trial.params)
 
@@ -192,7 +192,7 @@ class Search:
     def _train(self, trial: optuna.Trial, values: Mapping[str, Value], report: Callable[[str], None]) -> None:
         """Trains one trial and tells the study how it went."""
         run = RunDirectory(self.directory / f"trial-{trial.number}")
-        run.clear()
+        shutil.rmtree(run.path, ignore_errors=True)
         metric, state = self._worst, TrialState.COMPLETE
         try:
             metric = self._fit(trial, self._trainer(run, values), report)
