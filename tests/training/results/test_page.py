@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from training.results.page import PAGE, page_text, plots, write_page
-from training.results.records import Result, append
+from training.results.records import Result, Trial, append
 from training.results.summary import Correlation
 from training.results.tables import Table
 
@@ -57,6 +57,25 @@ def test_differences_from_the_first_row(table: Table, make: Callable[..., Result
     for row, seed, value in (("lin", 2, 44.0), ("pow", 2, 47.0)):
         append(tmp_path / "toy.jsonl", make(row, seed, value))
     assert "| `pow` | 44.0 (41.0 to 47.0) | 46.9 | +2.0 [-10.7, +14.7] |" in page_text(tmp_path)
+
+
+def test_values_at_an_end_of_their_range_are_named(
+    searched: Table, make: Callable[..., Result], tmp_path: Path
+) -> None:
+    trials = [Trial(values={"loop.learning_rate": rate}, metric=1 / rate, seconds=1.0) for rate in (1e-3, 2e-3)]
+    recipe = searched.recipe_of("lin", 1, trials[1].values).model_dump(mode="json", exclude={"tune"})
+    append(tmp_path / "toy.jsonl", make("lin", 1, 40.0).model_copy(update={"trials": trials, "recipe": recipe}))
+    line = "* The best `loop.learning_rate` is an end of the range tried, and may lie beyond: `lin`."
+    assert line in page_text(tmp_path)
+
+
+def test_rows_that_did_not_learn_are_named(table: Table, make: Callable[..., Result], tmp_path: Path) -> None:
+    result = make("pow", 1, 81.0)
+    append(tmp_path / "toy.jsonl", result)
+    assert "Not learned" not in page_text(tmp_path)
+    curve = [each.model_copy(update={"metric": 90.0}) for each in result.curve]
+    append(tmp_path / "toy.jsonl", result.model_copy(update={"curve": curve}))
+    assert "* Not learned, the validation perplexity was the same at all evaluations: `pow`." in page_text(tmp_path)
 
 
 def test_further_metrics(table: Table, make: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
