@@ -100,16 +100,20 @@ def evaluate(
         what: A run directory or a bundle directory.
         data_dir: Directory that holds the corpora.
         split: train, dev or test.
-        device: auto, cpu, or a CUDA device such as cuda:0.
+        device: For a run: auto, cpu, or a CUDA device such as cuda:0. Bundles are measured on the CPU.
         graphs: With cuda, measure the graphs of a bundle that are for GPUs, on the CPU.
         threads: Threads that compute on the CPU, by default one for each core.
     """
     use_threads(threads)
     if (what / MANIFEST).is_file():
         model = load_bundle(what.resolve(), graphs=graphs, threads=threads)
+        if not model.manifest.provenance.recipe:
+            raise ValueError(f"{what} was imported: no recipe says what to measure it on")
         recipe = parse_recipe(model.manifest.provenance.recipe)
         lines = TASKS[recipe.task].exporter.report(model, recipe, split, data_dir)
     else:
+        if graphs != "cpu":
+            raise ValueError("--graphs: only bundles have graphs for GPUs, and this is a run")
         run = RunDirectory(what)
         task = load_trained(run, data_dir, device)
         _note_edited(run)

@@ -27,6 +27,7 @@ from training.trained import open_task, start_run
 __all__ = ["Search", "TrialResult", "clear_search"]
 
 _FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+_STUDY = "study.db"
 _SEARCHING = "searching.lock"
 """Locked, shared, by every process that searches."""
 _PRUNING_STARTS_AFTER = 3
@@ -80,13 +81,18 @@ class Search:
         directory.mkdir(parents=True, exist_ok=True)
         median = optuna.pruners.MedianPruner(n_startup_trials=_PRUNING_STARTS_AFTER)
         self.study = optuna.create_study(
-            storage=f"sqlite:///{directory / 'study.db'}",
+            storage=f"sqlite:///{directory / _STUDY}",
             study_name=recipe.name,
             load_if_exists=True,
             direction="maximize" if self.maximize else "minimize",
             pruner=median if self.settings.pruning == "median" else optuna.pruners.NopPruner(),
         )
         self._check_same_search()
+
+    @staticmethod
+    def exists(directory: Path) -> bool:
+        """Return whether a directory holds a search."""
+        return (directory / _STUDY).is_file()
 
     def _check_same_search(self) -> None:
         """Raise `ValueError` if the study is of another recipe, or its values do not fit those of earlier trials."""
@@ -270,9 +276,11 @@ def _distribution(settings: TuneSettings, path: str) -> distributions.BaseDistri
 
 
 def clear_search(directory: Path) -> None:
-    """Delete a search; raises `ValueError` where a process searches."""
+    """Delete a search; raises `ValueError` where a process searches, `FileExistsError` for another directory."""
     if not directory.exists():
         return
+    if any(directory.iterdir()) and not Search.exists(directory):
+        raise FileExistsError(f"{directory} is there and holds no search: give the recipe another name, or --runs")
     try:
         with lock(directory / _SEARCHING, EXCLUSIVE_NOW):
             shutil.rmtree(directory)

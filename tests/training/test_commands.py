@@ -1,6 +1,8 @@
 """Tests of commands of `softserve-train` that need no trained model, and of flags that several commands have."""
 
 import contextlib
+import json
+import shutil
 import sys
 from dataclasses import replace
 from importlib import metadata
@@ -9,8 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from models.bundle.manifest import MANIFEST
 from tests.training import test_cli
 from tests.training.test_cli import Result, Train, _one_line, run_cli
+from training.checkpoint import RunDirectory
 from training.cli import main
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus, Source
@@ -72,3 +76,25 @@ def test_corpora_fetches(
     result = run_cli("corpora", "--fetch", "toy", "--data-dir", tmp_path)
     assert (result.code, result.output) == (0, f"wrote {tmp_path / 'toy'}")
     assert len(list(CORPORA["toy"].records("dev", tmp_path))) == 61
+
+
+def test_what_cannot_be_evaluated_is_an_error(tiny_run: RunDirectory, tiny_bundle: Path, tmp_path: Path) -> None:
+    result = run_cli("evaluate", tiny_run.path, "--graphs", "cuda")
+    assert _one_line(result) == "softserve-train: --graphs: only bundles have graphs for GPUs, and this is a run"
+    imported = Path(shutil.copytree(tiny_bundle, tmp_path / "toy" / "1"))
+    content = json.loads((imported / MANIFEST).read_text(encoding="utf-8"))
+    content["provenance"]["recipe"] = {}
+    (imported / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
+    result = run_cli("evaluate", imported)
+    assert _one_line(result).endswith("was imported: no recipe says what to measure it on")
+
+
+def test_counts_of_analyses_are_at_least_1(tiny_run: RunDirectory) -> None:
+    result = run_cli("analyze", "mixture", tiny_run.path, "--min-count", "0")
+    assert _one_line(result) == "softserve-train: --min-count must be at least 1, not 0"
+
+
+def test_a_grid_needs_a_search(recipe: Path, tmp_path: Path) -> None:
+    result = run_cli("analyze", "grid", recipe, "--runs", tmp_path / "runs")
+    assert "little-tune holds no search" in _one_line(result)
+    assert not (tmp_path / "runs").exists()

@@ -373,6 +373,18 @@ def test_values_that_cannot_be_trained_here_are_skipped(open_search: OpenSearch)
     assert search.num_running() == 0
 
 
+def test_only_a_search_is_deleted(open_search: OpenSearch, tmp_path: Path) -> None:
+    (tmp_path / "x-tune").mkdir()
+    (tmp_path / "x-tune" / "best.pt").touch()
+    with pytest.raises(FileExistsError, match="x-tune is there and holds no search"):
+        clear_search(tmp_path / "x-tune")
+    assert (tmp_path / "x-tune" / "best.pt").is_file()
+    search = open_search({RATE: [0.1]})
+    assert Search.exists(search.directory)
+    clear_search(search.directory)
+    assert not search.directory.exists()
+
+
 # ---- errors -----------------------------------------------------------------------------------------------
 
 

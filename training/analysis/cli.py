@@ -83,8 +83,7 @@ def disambiguation(
     """
     if not runs:
         raise ValueError("runs: at least one run directory is needed")
-    if top < 1 or (mine is not None and mine < 1):
-        raise ValueError("top and mine must be at least 1")
+    _at_least_1(top=top, mine=mine)
     if mine is not None and pairs is not None:
         raise ValueError("pairs and mine: pairs are read from a file or taken from the corpus, not both")
     alike = len({run.resolve().name for run in runs}) < len(runs)
@@ -127,6 +126,7 @@ def mixture(
         output: Directory for components.csv and words.csv, analysis/ in the run by default.
         device: auto, cpu, or a CUDA device such as cuda:0.
     """
+    _at_least_1(min_count=min_count, top=top)
     task = load_offering(RunDirectory(run), "next-word", data_dir, device)
     shares = components.mixture_shares(task, task.batches(split))
     rows = components.component_rows(shares, task, min_count=min_count, words=top)
@@ -159,6 +159,7 @@ def confusions(
         output: Directory for confusions.csv and classes.csv, analysis/ in the run by default.
         device: auto, cpu, or a CUDA device such as cuda:0.
     """
+    _at_least_1(count=count)
     task = load_offering(RunDirectory(run), "classify", data_dir, device)
     probabilities, found = task.predicted(split)
     labels = [[label for label in own if label < len(task.labels)] for own in found]  # those of a training text
@@ -195,7 +196,10 @@ def grid(
     from training.analysis import plots
 
     settings = load_recipe(recipe)
-    search = Search(settings, runs / f"{settings.name}-tune", data_dir, choose_device(device))
+    directory = runs / f"{settings.name}-tune"
+    if not Search.exists(directory):
+        raise FileNotFoundError(f"{directory} holds no search; `softserve-train tune {recipe}` makes one")
+    search = Search(settings, directory, data_dir, choose_device(device))
     if against is not None and against not in search.settings.parameters:
         raise ValueError(f"against: the search has {', '.join(search.settings.parameters)}, not {against!r}")
     paths = search.settings.parameters
@@ -239,6 +243,7 @@ def beams(
         limit: Only the first texts of the split.
         output: Directory for beams.csv.
     """
+    _at_least_1(limit=limit)
     if not bundles:
         raise ValueError("bundles: at least one bundle directory is needed")
     models: dict[str, Any] = {}
@@ -257,3 +262,9 @@ def beams(
 def _write(directory: Path, tables: Mapping[str, Rows]) -> None:
     paths = [rows.write_csv(directory / name) for name, rows in tables.items()]
     console.print(f"wrote {', '.join(map(str, paths))}")
+
+
+def _at_least_1(**values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")

@@ -102,6 +102,8 @@ def locate(pair: Pair, tokenizer: WordTokenizer) -> Located:
     (place,) = places
     known = (None if token == tokenizer.unknown_id else token for token in (ids[place], wrong_ids[place]))
     right, wrong = known
+    if right is not None and right == wrong:
+        raise ValueError(f"line {pair.line}: {words[place]!r} and {wrong_words[place]!r} are one word to the model")
     return Located(
         context=" ".join(words[:place]),
         context_ids=tuple(ids[:place]),

@@ -10,7 +10,7 @@ from training.analysis.tables import Cell, Rows
 from training.recipe import Value, is_number
 from training.tune import TrialResult
 
-__all__ = ["Measured", "grid_rows", "groups_of", "losses_of", "name_of", "shown_rows"]
+__all__ = ["Measured", "grid_rows", "groups_of", "losses_of", "metrics_of", "name_of", "shown_rows"]
 
 SEED = "seed"
 """The field whose values are repetitions of the same thing."""
@@ -23,7 +23,7 @@ class Measured:
     result: TrialResult
     metrics: Mapping[str, float]
     losses: Sequence[float]
-    """Training loss of each epoch."""
+    """Training loss of each epoch, or between the evaluations of a run that has several in an epoch."""
 
 
 def groups_of(trials: Sequence[Measured]) -> list[tuple[dict[str, Value], list[Measured]]]:
@@ -43,14 +43,14 @@ def _rank(value: Value) -> tuple[bool, float, str]:
 def grid_rows(trials: Sequence[Measured]) -> Rows:
     """Return a row for each setting: mean over seeds of each metric, and sample standard deviation where possible."""
     assert trials
-    names = list(trials[0].metrics)
+    names = metrics_of(trials)
     paths = [path for path in trials[0].result.values if path != SEED]
     rows = Rows([*paths, "seeds", *(column for name in names for column in (name, f"{name} +-"))])
     for values, group in groups_of(trials):
         cells: list[Cell] = [*values.values(), len(group)]
         for name in names:
-            found = [trial.metrics[name] for trial in group]
-            cells += [statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None]
+            found = [trial.metrics[name] for trial in group if name in trial.metrics]
+            cells += [statistics.fmean(found) if found else None, statistics.stdev(found) if len(found) > 1 else None]
         rows.add(cells)
     return rows
 
@@ -60,13 +60,20 @@ def shown_rows(trials: Sequence[Measured]) -> Rows:
     groups = groups_of(trials)
     rows = Rows(["", *(name_of(values) for values, _ in groups)])
     rows.add(["seeds", *(len(group) for _, group in groups)])
-    for name in trials[0].metrics:
-        found = [[trial.metrics[name] for trial in group] for _, group in groups]
+    for name in metrics_of(trials):
+        found = [[trial.metrics[name] for trial in group if name in trial.metrics] for _, group in groups]
         rows.add([name, *(_mean(values) for values in found)])
     return rows
 
 
+def metrics_of(trials: Sequence[Measured]) -> list[str]:
+    """Return the names of all metrics; language models with and without `sparse_k` have different ones."""
+    return list(dict.fromkeys(name for trial in trials for name in trial.metrics))
+
+
 def _mean(values: Sequence[float]) -> str:
+    if not values:
+        return ""
     spread = f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else ""
     return f"{statistics.fmean(values):.4g}{spread}"
 
@@ -78,5 +85,5 @@ def name_of(values: Mapping[str, Value]) -> str:
 
 
 def losses_of(history: Path) -> list[float]:
-    """Return the training loss of each epoch, from a run's history."""
+    """Return the training loss before each evaluation, from a run's history."""
     return [float(each["train_loss"]) for each in json.loads(history.read_text(encoding="utf-8"))]

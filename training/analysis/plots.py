@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from training.analysis.curves import draw_curves, far_apart
 from training.analysis.gradients import Against, Curve
-from training.analysis.grid import Measured, groups_of, name_of
+from training.analysis.grid import Measured, groups_of, metrics_of, name_of
 from training.recipe import Value, is_number
 from training.tune import TrialResult
 
@@ -86,7 +86,7 @@ def plot_metric(trials: Sequence[Measured], against: str, path: Path) -> Path:
 
     Each value that is no number, such as no `sparse_k`, is a dashed line of its own.
     """
-    names = list(trials[0].metrics)
+    names = metrics_of(trials)
     columns = min(len(names), _COLUMNS)
     lines = -(-len(names) // columns)
     figure = _figure(4.5 * columns, 3.8 * lines)
@@ -98,7 +98,8 @@ def plot_metric(trials: Sequence[Measured], against: str, path: Path) -> Path:
 def _draw(axes: Axes, trials: Sequence[Measured], against: str, name: str) -> None:
     points: dict[Value, list[float]] = {}
     for trial in trials:
-        points.setdefault(trial.result.values[against], []).append(trial.metrics[name])
+        if name in trial.metrics:
+            points.setdefault(trial.result.values[against], []).append(trial.metrics[name])
     numbers = sorted(value for value in points if is_number(value))
     for number in numbers:
         axes.plot([number] * len(points[number]), points[number], "o", color="C0", fillstyle="none")

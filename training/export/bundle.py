@@ -18,6 +18,7 @@ from training.checkpoint import RunDirectory
 from training.export.device_graphs import cuda_file, cuda_graphs, with_cuda_graphs
 from training.export.model_card import model_card, with_device_line
 from training.export.onnx import save_graphs, to_onnx
+from training.export.placing import check_target, place
 from training.export.task_export import TaskExport
 from training.export.torchscript import save_torchscript
 from training.export.verify import ExportError, verify_bundle, verify_device_graphs
@@ -163,18 +164,14 @@ def export_run(
     for corpus in recipe.export.also_test_on:
         recipe.data.on_corpus(corpus)
     target = output / recipe.name / str(recipe.export.version)
-    if target.exists() and not force:
-        raise FileExistsError(f"{target} exists; raise export.version in the recipe, or use --force")
+    check_target(target, force=force, advice="raise export.version in the recipe, or use --force")
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output, prefix=".export-") as temporary:
         directory = Path(temporary) / recipe.name / str(recipe.export.version)
         directory.mkdir(parents=True)
         export = _Export(run=run, task=task, special=special, directory=directory)
         exported = _write(export, references or {})
-        target.parent.mkdir(exist_ok=True)
-        if target.exists():
-            shutil.rmtree(target)
-        directory.rename(target)
+        place(directory, target)
     return replace(exported, path=target)
 
 
@@ -234,28 +231,38 @@ def _compared(
 
 
 def add_device_graphs(bundle: Path, *, float16: bool = False) -> list[str]:
-    """Derive the graphs for CUDA of a bundle in its directory, and return the names of the files that were written.
+    """Replace the graphs for CUDA of a bundle, and return the names of the files that were written.
 
     Weights and other graphs stay as they are; the manifest becomes one of the newest format. Raises `BundleError` for
-    an invalid bundle.
+    an invalid bundle, and where a new graph does not load; the bundle is as it was then.
     """
     manifest = load_manifest(bundle)
     files = {name: graph.onnx for name, graph in manifest.graphs.items() if graph.onnx is not None}
     models = {name: onnx.load(bundle / file, load_external_data=False) for name, file in files.items()}
     derived = cuda_graphs(models, float16=float16)
-    if not derived:
+    if not derived and not any(graph.devices for graph in manifest.graphs.values()):
         return []
     content = manifest.model_dump(mode="json")
-    for name, model in derived.items():
-        onnx.save_model(model, bundle / cuda_file(name))
-        content["graphs"][name]["devices"] = {"cuda": cuda_file(name)}
-        content["files"][cuda_file(name)] = sha256_of(bundle / cuda_file(name))
-    if (card := bundle / _CARD).is_file():
-        text = with_device_line(card.read_text(encoding="utf-8"), parse_manifest(content))
-        card.write_text(text, encoding="utf-8")
-        content["files"][_CARD] = sha256_of(card)
-    content["files"] = dict(sorted(content["files"].items()))
-    changed = parse_manifest(content)
-    OnnxBackend(bundle, changed, graphs="cuda")  # raises where a graph does not load
-    (bundle / MANIFEST).write_text(changed.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    with tempfile.TemporaryDirectory(dir=bundle.parent, prefix=".device-graphs-") as temporary:
+        directory = Path(temporary) / bundle.name
+        shutil.copytree(bundle, directory)
+        for name, graph in content["graphs"].items():
+            for file in graph["devices"].values():
+                (directory / file).unlink()
+                del content["files"][file]
+            graph["devices"] = {}
+            if name in derived:
+                file = cuda_file(name)
+                onnx.save_model(derived[name], directory / file)
+                graph["devices"] = {"cuda": file}
+                content["files"][file] = sha256_of(directory / file)
+        if (card := directory / _CARD).is_file():
+            text = with_device_line(card.read_text(encoding="utf-8"), parse_manifest(content))
+            card.write_text(text, encoding="utf-8")
+            content["files"][_CARD] = sha256_of(card)
+        content["files"] = dict(sorted(content["files"].items()))
+        changed = parse_manifest(content)
+        OnnxBackend(directory, changed, graphs="cuda")  # raises where a graph does not load
+        (directory / MANIFEST).write_text(changed.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        place(directory, bundle)
     return [cuda_file(name) for name in derived]

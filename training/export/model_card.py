@@ -141,10 +141,11 @@ def _table(manifest: Manifest, card: Card, references: Mapping[str, float]) -> s
         splits.setdefault((quality.dataset, quality.split), {})[quality.metric] = quality.value
     rows += [["this model", *where, *_numbers(columns, values, card.digits)] for where, values in splits.items()]
     first = manifest.quality[0]
+    tested = next((quality.dataset for quality in manifest.quality if quality.split == "test"), first.dataset)
     for name, value in references.items():
         known = card.references or {first.metric: None}
         values = {metric: value if fixed is None else fixed for metric, fixed in known.items()}
-        rows.append([name, first.dataset, "test", *_numbers(columns, values, card.digits)])
+        rows.append([name, tested, "test", *_numbers(columns, values, card.digits)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -2,7 +2,6 @@
 
 import datetime
 import importlib.metadata
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from models.store import load_bundle
 from training.checkpoint import git_revision
 from training.export.device_graphs import cuda_file, with_cuda_graphs
 from training.export.onnx import WEIGHTS, save_graphs
+from training.export.placing import check_target, place
 from training.export.verify import TOLERANCE, check_device_graphs
 from training.importing.card import import_card
 from training.importing.errors import ImportRefused
@@ -157,8 +157,7 @@ def write_bundle(
     if settings.int8 and importer.quantization is None:
         raise ImportRefused("models of this architecture are imported in float32")
     target = output / settings.name / str(settings.version)
-    if target.exists() and not settings.force:
-        raise FileExistsError(f"{target} exists; use --version, or --force to replace it")
+    check_target(target, force=settings.force, advice="use --version, or --force to replace it")
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output, prefix=".import-") as temporary:
         directory = Path(temporary) / settings.name / str(settings.version)
@@ -169,10 +168,7 @@ def write_bundle(
             importer=importer, source=source, settings=settings, samples=samples, directory=directory, graphs=graphs
         )
         imported = _write(work, report)
-        target.parent.mkdir(exist_ok=True)
-        if target.exists():
-            shutil.rmtree(target)
-        directory.rename(target)
+        place(directory, target)
     return replace(imported, path=target)
 
 

@@ -79,7 +79,7 @@ class ClassifierImporter(Importer):
         expected = np.array([self.reference_log_probabilities(each) for each in tokens])
         together = self._table(model.classify(texts, len(self.labels), truncate=True))
         alone = [self._table(model.classify([text], len(self.labels), truncate=True)) for text in texts]
-        return float(max(np.abs(found - expected).max() for found in (together, np.concatenate(alone))))
+        return float(np.abs(np.stack([together, np.concatenate(alone)]) - expected).max())
 
     def quantize(
         self, models: Mapping[str, onnx.ModelProto], model: Classifier, texts: Sequence[str]

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ from models.text.sentence_pieces import SentencePieceTokenizer
 from training.export.graphs import ExportGraph
 from training.export.onnx import to_onnx
 from training.export.onnx_tools import quiet
-from training.export.verify import TOLERANCE
+from training.export.verify import TOLERANCE, absolute_difference
 from training.importing.errors import ImportRefused
 from training.importing.importer import Agreement, ImportCard, ImportedGraph, Importer, ImportOptions, need, register
 from training.importing.marian_model import MarianSettings, read_marian
@@ -204,7 +205,7 @@ class MarianImporter(Importer):
         alone = [model.decoder.search([query])[0] for query in queries]
         for query, *outputs in zip(queries, together, alone, strict=True):
             for hypotheses in outputs:
-                found = max(found, self._difference(reference.eval(), query, hypotheses[0]))
+                found = float(np.maximum(found, self._difference(reference.eval(), query, hypotheses[0])))
         return found
 
     def _difference(self, reference: Any, query: SourceQuery, best: Hypothesis) -> float:
@@ -216,7 +217,7 @@ class MarianImporter(Importer):
         if not bool((theirs.amax(1) - chosen <= TOLERANCE).all()):
             raise ImportRefused(f"greedy search finds another translation than transformers: {best.tokens}")
         average = abs(float(chosen.double().sum()) - best.log_probability) / len(target)
-        return max(average, float((ours - theirs).nan_to_num(0.0).abs().max()))
+        return float(np.maximum(average, absolute_difference(theirs.numpy(), ours.numpy()).max()))
 
     @staticmethod
     def _compare_tokens(tokenizer: Any, texts: Sequence[str], found: Sequence[list[int]]) -> None:

@@ -109,6 +109,12 @@ def test_sentences_must_differ_in_one_word(tokenizer: WordTokenizer, wrong: str)
         locate(_pair("I saw her mother.", wrong, line=7), tokenizer)
 
 
+def test_spellings_of_one_word_are_no_pair() -> None:
+    tokenizer = build_word_tokenizer(["i saw her mother ."], lowercase=True)
+    with pytest.raises(ValueError, match="line 7: 'mother' and 'Mother' are one word to the model"):
+        locate(_pair("I saw her mother.", "I saw her Mother.", line=7), tokenizer)
+
+
 # ---- probabilities ----------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """Tests of comparing the trials of a grid."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,17 @@ def test_what_is_shown_is_short() -> None:
     assert rows.rows == [("seeds", 1, 2, 2), ("accuracy", "0.6", "0.7 ± 0", "0.85 ± 0.071")]
 
 
+def test_trials_may_have_different_metrics(tmp_path: Path) -> None:
+    """Those of language models with and without `sparse_k` have different names."""
+    other = replace(TRIALS[0], metrics={"perplexity": 9.0})
+    trials = [other, *TRIALS[1:]]
+    rows = grid_rows(trials)
+    assert rows.columns == [K, "seeds", "perplexity", "perplexity +-", "accuracy", "accuracy +-"]
+    assert {row[2:] for row in rows.rows} >= {(9.0, None, 0.8, None), (None, None, 0.6, None)}
+    assert shown_rows(trials).rows[1][0] == "perplexity"
+    assert plot_metric(trials, K, tmp_path / "a.png").is_file()
+
+
 def test_plots_are_drawn(tmp_path: Path) -> None:
     for path in (plot_curves(TRIALS, tmp_path / "a.png"), plot_metric(TRIALS, K, tmp_path / "b.png")):
         assert path.stat().st_size > 5000
@@ -66,9 +78,11 @@ def test_a_search_for_the_best_classifier_is_compared_on_the_test_split(
     errands_corpus: Corpus, tiny_data_dir: Path, tmp_path: Path
 ) -> None:
     recipe = _searched(errands_corpus, tmp_path)
-    with pytest.raises(ValueError, match="no trial that came to its end"):
+    with pytest.raises(FileNotFoundError, match="errands-tune holds no search"):
         grid(recipe, data_dir=tiny_data_dir, runs=tmp_path, device="cpu")
     search = Search(load_recipe(recipe), tmp_path / "errands-tune", tiny_data_dir, torch.device("cpu"))
+    with pytest.raises(ValueError, match="no trial that came to its end"):
+        grid(recipe, data_dir=tiny_data_dir, runs=tmp_path, device="cpu")
     assert (search.metric, search.maximize) == ("accuracy", True)
     search.run(lambda line: None)
     metrics = [result.metric for result in search.results()]

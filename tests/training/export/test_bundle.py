@@ -234,6 +234,28 @@ def test_graphs_for_gpus_are_added_to_a_bundle(float16: bool, without_device_gra
     assert (read_manifest(bundle) == read_manifest(bundled)) is float16, "the bundled model has float16 products"
 
 
+def test_graphs_for_gpus_that_do_not_load_change_nothing(
+    without_device_graphs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = _contents(without_device_graphs.parent)
+    monkeypatch.setattr("training.export.bundle.OnnxBackend", _fails)
+    with pytest.raises(ExportError, match="does not load"):
+        add_device_graphs(without_device_graphs)
+    assert _contents(without_device_graphs.parent) == before
+
+
+def _fails(*arguments: object, **options: object) -> None:
+    raise ExportError("does not load")
+
+
+def test_graphs_for_gpus_that_are_not_needed_any_more_are_removed(tiny_bundle: Path, tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(tiny_bundle, tmp_path / "toy" / "1"))
+    assert add_device_graphs(bundle, float16=True)
+    assert add_device_graphs(bundle) == []
+    assert _contents(bundle).keys() == _contents(tiny_bundle).keys()
+    assert validate(bundle) == []
+
+
 def test_a_bundle_that_needs_none_stays_as_it_is(tmp_path: Path) -> None:
     bundle = Path(shutil.copytree(NEXT_WORD, tmp_path / "next-word" / NEXT_WORD_VERSION))
     assert add_device_graphs(bundle) == []

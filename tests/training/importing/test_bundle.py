@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from models.bundle.manifest import MANIFEST
 from models.reading import validate
 from models.store import load_bundle
 from models.tasks.text_classification import Classifier
@@ -108,7 +109,7 @@ def test_wrong_graphs_for_gpus_are_refused(source: Source, tmp_path: Path, monke
 def test_a_version_is_replaced_only_on_request(source: Source, tmp_path: Path) -> None:
     directory, output = source(), tmp_path / "out"
     (output / "it" / "1").mkdir(parents=True)
-    (output / "it" / "1" / "old").touch()
+    (output / "it" / "1" / MANIFEST).touch()
     with pytest.raises(FileExistsError, match="--version, or --force"):
         import_directory(directory, output)
     import_directory(directory, output, force=True)
@@ -119,8 +120,8 @@ def test_a_version_is_replaced_only_on_request(source: Source, tmp_path: Path) -
 def test_a_failed_import_leaves_what_was_there(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory, output = source(), tmp_path / "out"
     (output / "it" / "1").mkdir(parents=True)
-    (output / "it" / "1" / "old").touch()
+    (output / "it" / "1" / MANIFEST).touch()
     monkeypatch.setattr("training.importing.bundle.TOLERANCE", -1.0)
     with pytest.raises(ImportRefused, match="log-probabilities differ"):
         import_directory(directory, output, force=True)
-    assert [file.name for file in output.rglob("*")] == ["it", "1", "old"]
+    assert [file.name for file in output.rglob("*")] == ["it", "1", MANIFEST]

@@ -58,7 +58,7 @@ def chosen_threshold(confidences: NDArray[np.float64], poor: NDArray[np.bool_]) 
 
 def calibrated_threshold(model: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str, object] | None:
     """Return the field `low_confidence` of a bundle's section, by its translations of these pairs with beam size 5."""
-    queries = [model.query(source) for source, _ in pairs]
+    queries = [model.query(source, truncate=True) for source, _ in pairs]
     outputs = iter(model.decoder.search([part for query in queries for part in query.parts()], BATCH_SOURCES))
     confidences, poor = [], []
     for query, (_, reference) in zip(queries, pairs, strict=True):

@@ -77,7 +77,8 @@ class TranslationExport(SequenceExport):
 
 def bundle_bleu(model: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
     """Return BLEU and chrF of a loaded bundle, beam size 5, by the same code that serves it."""
-    translations = [result.translations[0].text for result in model.translate([source for source, _ in pairs])]
+    results = model.translate([source for source, _ in pairs], truncate=True)
+    translations = [result.translations[0].text for result in results]
     references = [target for _, target in pairs]
     return {
         "BLEU": sacrebleu.corpus_bleu(translations, [references]).score,
