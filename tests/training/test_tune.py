@@ -366,25 +366,6 @@ def test_values_that_exclude_each_other_are_skipped(
     assert any("3 does not divide 8" in line for line in said)
 
 
-def test_values_that_cannot_be_trained_here_are_skipped(open_search: OpenSearch) -> None:
-    search = open_search({"loop.precision": ["float16", "float32"]})
-    search.run(_silent)
-    assert [result.failed for result in search.results()] == [False, True]
-    assert search.num_running() == 0
-
-
-def test_only_a_search_is_deleted(open_search: OpenSearch, tmp_path: Path) -> None:
-    (tmp_path / "x-tune").mkdir()
-    (tmp_path / "x-tune" / "best.pt").touch()
-    with pytest.raises(FileExistsError, match="x-tune is there and holds no search"):
-        clear_search(tmp_path / "x-tune")
-    assert (tmp_path / "x-tune" / "best.pt").is_file()
-    search = open_search({RATE: [0.1]})
-    assert Search.exists(search.directory)
-    clear_search(search.directory)
-    assert not search.directory.exists()
-
-
 # ---- errors -----------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Tests of the command `softserve-train tune`."""
+"""Tests of the command `softserve-train tune`, and of what it skips and deletes."""
 
 import json
 import math
@@ -20,6 +20,7 @@ from tests.training.test_tune import (
 )
 from training import commands
 from training.recipe import parse_recipe
+from training.tune import Search, clear_search
 
 make_recipe, open_search, script = test_tune.make_recipe, test_tune.open_search, test_tune.script  # fixtures
 
@@ -65,3 +66,22 @@ def test_a_search_goes_on_after_recipes_got_a_new_field(
     del stored["data"]["files"]
     search.study.set_user_attr("recipe", json.dumps(stored))
     open_search({RATE: [0.1]}).run(_silent)
+
+
+def test_values_that_cannot_be_trained_here_are_skipped(open_search: OpenSearch) -> None:
+    search = open_search({"loop.precision": ["float16", "float32"]})
+    search.run(_silent)
+    assert [result.failed for result in search.results()] == [False, True]
+    assert search.num_running() == 0
+
+
+def test_only_a_search_is_deleted(open_search: OpenSearch, tmp_path: Path) -> None:
+    (tmp_path / "x-tune").mkdir()
+    (tmp_path / "x-tune" / "best.pt").touch()
+    with pytest.raises(FileExistsError, match="x-tune is there and holds no search"):
+        clear_search(tmp_path / "x-tune")
+    assert (tmp_path / "x-tune" / "best.pt").is_file()
+    search = open_search({RATE: [0.1]})
+    assert Search.exists(search.directory)
+    clear_search(search.directory)
+    assert not search.directory.exists()
