@@ -106,6 +106,8 @@ def evaluate(
     """
     use_threads(threads)
     if (what / MANIFEST).is_file():
+        if device not in ("auto", "cpu"):
+            raise ValueError("--device: bundles are measured on the CPU")
         model = load_bundle(what.resolve(), graphs=graphs, threads=threads)
         if not model.manifest.provenance.recipe:
             raise ValueError(f"{what} was imported: no recipe says what to measure it on")

@@ -81,6 +81,8 @@ def test_corpora_fetches(
 def test_what_cannot_be_evaluated_is_an_error(tiny_run: RunDirectory, tiny_bundle: Path, tmp_path: Path) -> None:
     result = run_cli("evaluate", tiny_run.path, "--graphs", "cuda")
     assert _one_line(result) == "softserve-train: --graphs: only bundles have graphs for GPUs, and this is a run"
+    result = run_cli("evaluate", tiny_bundle, "--device", "cuda:0")
+    assert _one_line(result) == "softserve-train: --device: bundles are measured on the CPU"
     imported = Path(shutil.copytree(tiny_bundle, tmp_path / "toy" / "1"))
     content = json.loads((imported / MANIFEST).read_text(encoding="utf-8"))
     content["provenance"]["recipe"] = {}

@@ -1,4 +1,4 @@
-"""Tests of the command `softserve-train tune`, and of what it skips and deletes."""
+"""Tests of the command `softserve-train tune`, of values it skips and directories it deletes."""
 
 import json
 import math

@@ -18,7 +18,7 @@ def check_target(target: Path, *, force: bool, advice: str) -> None:
 
 
 def place(directory: Path, target: Path) -> None:
-    """Move a finished bundle to its place, and what is there next to where the new one was; both on one file system."""
+    """Move a finished bundle to its place, and an older one next to where the new one was; both on one file system."""
     target.parent.mkdir(parents=True, exist_ok=True)
     old = directory.with_name(f"{directory.name}.old")
     try:

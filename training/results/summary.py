@@ -13,7 +13,7 @@ from training.results.tables import Table
 __all__ = ["Correlation", "Mean", "RowSummary", "correlation", "spearman", "summarize"]
 
 _LEAST_ROWS = 6
-"""With fewer rows hardly any rank correlation is significant."""
+"""The page has no rank correlation of fewer rows, of which hardly any is significant."""
 _PERMUTATIONS = 20_000
 
 

@@ -87,7 +87,7 @@ def bundle_bleu(model: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str
 
 
 def _confidence(config: TranslationConfig) -> str:
-    """Return what the card says of the threshold of confidence."""
+    """Return the description of the threshold of confidence for the card."""
     threshold = config.low_confidence
     if threshold is None:
         return ""
