@@ -18,10 +18,15 @@ class Dropout(nn.Dropout):
 
     __call__: Callable[..., Tensor]
 
+    def __init__(self, p: float = 0.5, *, locked: bool = False) -> None:
+        """`locked` drops the same elements at all steps of a sequence `[B, T, d]` (Gal and Ghahramani 2016)."""
+        super().__init__(p)
+        self.locked = locked
+
     def forward(self, inputs: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return inputs
-        return inputs * self._scales(inputs)
+        return inputs * self._scales(inputs[:, :1] if self.locked else inputs)
 
     def _scales(self, inputs: Tensor) -> Tensor:
         """Return 0 where an element is dropped, else 1 / (1 - p)."""

@@ -19,14 +19,27 @@ class LSTM(nn.Module):
     """Stacked LSTM with dropout on its input, between layers and on its output (Zaremba et al. 2014)."""
 
     def __init__(
-        self, hidden_size: int, num_layers: int = 2, dropout: float = 0.0, input_dropout: float | None = None
+        self,
+        hidden_size: int,
+        num_layers: int = 2,
+        dropout: float = 0.0,
+        input_dropout: float | None = None,
+        weight_dropout: float = 0.0,
+        *,
+        locked_dropout: bool = False,
     ) -> None:
-        """`input_dropout` is that of the input alone, `dropout` without it."""
+        """`input_dropout` is that of the input alone, `dropout` without it.
+
+        `weight_dropout` is that of the weights between the states of two steps, the same weights for all steps
+        (DropConnect; Merity et al. 2018). With `locked_dropout` so are the dropped elements of the vectors (Gal and
+        Ghahramani 2016).
+        """
         super().__init__()
         between = dropout if num_layers > 1 else 0.0
         self.lstm = nn.LSTM(hidden_size, hidden_size, num_layers, batch_first=True, dropout=between)
-        self.dropout = Dropout(dropout)
-        self.input_dropout = Dropout(dropout if input_dropout is None else input_dropout)
+        self.dropout = Dropout(dropout, locked=locked_dropout)
+        self.input_dropout = Dropout(dropout if input_dropout is None else input_dropout, locked=locked_dropout)
+        self.weight_dropout = Dropout(weight_dropout)
 
     @property
     def state_shape(self) -> tuple[int, int]:
@@ -49,14 +62,32 @@ class LSTM(nn.Module):
         if lengths is None:
             # Processors without bfloat16 lack the recurrent kernel altogether, and the rest is most of the work.
             with torch.autocast("cpu", enabled=False):
-                outputs, state = self.lstm(inputs, state)
+                by_layer = self.training and (self.dropout.locked or self.weight_dropout.p > 0)
+                outputs, state = self._by_layer(inputs, state) if by_layer else self.lstm(inputs, state)
         else:
             run = padded_lstm if torch.compiler.is_exporting() else _packed_lstm
-            outputs, *last = run(
-                inputs, lengths, *state, [weight for weight in self.lstm._flat_weights if weight is not None]
-            )
+            outputs, *last = run(inputs, lengths, *state, self._weights())
             state = (last[0], last[1])
         return self.dropout(outputs), state
+
+    def _by_layer(self, outputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """Compute one layer after the other: `nn.LSTM` has neither of the dropouts that need it."""
+        states, all_weights = [], self._weights()
+        for layer, (hidden, cell) in enumerate(zip(*(part.split(1) for part in state), strict=True)):
+            if layer > 0:
+                outputs = self.dropout(outputs)
+            of_inputs, of_states, *biases = all_weights[4 * layer : 4 * layer + 4]
+            weights = [of_inputs, self.weight_dropout(of_states), *biases]
+            # has_biases, num_layers, dropout, train, bidirectional, batch_first
+            flags = (True, 1, 0.0, True, False, True)
+            outputs, *last = torch._VF.lstm(outputs, (hidden, cell), weights, *flags)
+            states.append(last)
+        hidden, cell = (torch.cat(parts) for parts in zip(*states, strict=True))
+        return outputs, (hidden, cell)
+
+    def _weights(self) -> list[Tensor]:
+        """Return four weights a layer, as `nn.LSTM` orders them: of inputs, of states, their biases."""
+        return [weight for weight in self.lstm._flat_weights if weight is not None]
 
 
 def _packed_lstm(

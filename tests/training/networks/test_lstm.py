@@ -16,9 +16,10 @@ from training.networks.lstm import LSTM, _packed_lstm, detach, padded_lstm
 D, LAYERS = 4, 2
 
 
-def _network(dropout: float = 0.0) -> LSTM:
+def _network(dropout: float = 0.0, weight_dropout: float = 0.0, *, locked_dropout: bool = False) -> LSTM:
     torch.manual_seed(0)
-    return LSTM(D, LAYERS, dropout).double().eval().requires_grad_(False)
+    network = LSTM(D, LAYERS, dropout, weight_dropout=weight_dropout, locked_dropout=locked_dropout)
+    return network.double().eval().requires_grad_(False)
 
 
 def _inputs(lengths: list[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -112,6 +113,37 @@ def test_dropout_is_on_the_outputs_too() -> None:
     network, (inputs, state) = _network(dropout=0.5).train(), _inputs([50])
     outputs, _ = network(inputs, state)
     assert (outputs == 0).double().mean().item() == pytest.approx(0.5, abs=0.2)
+
+
+def test_layer_after_layer_is_the_lstm() -> None:
+    """Locked dropout computes the layers one after the other; with probability 0 it drops nothing."""
+    plain, locked, (inputs, state) = _network().train(), _network(locked_dropout=True).train(), _inputs([3, 3])
+    torch.testing.assert_close(locked(inputs, state), plain(inputs, state))
+
+
+def test_locked_dropout_drops_the_same_elements_at_all_steps() -> None:
+    network, (inputs, state) = _network(0.5, locked_dropout=True).train(), _inputs([50] * 20)
+    dropped = network(inputs, state)[0] == 0
+    assert torch.equal(dropped, dropped[:, :1].expand_as(dropped))
+    assert dropped.double().mean().item() == pytest.approx(0.5, abs=0.2)
+
+
+def test_weight_dropout_drops_weights_between_states_alone() -> None:
+    """With all of them dropped, nothing but the cell remembers: the result is that of zero weights."""
+    dropping, zero, (inputs, state) = _network(weight_dropout=1.0).train(), _network(), _inputs([4, 4])
+    for name, weight in zero.lstm.named_parameters():
+        if name.startswith("weight_hh"):
+            weight.zero_()
+    torch.testing.assert_close(dropping(inputs, state), zero(inputs, state))
+    torch.testing.assert_close(dropping.eval()(inputs, state), _network()(inputs, state))
+
+
+def test_weight_dropout_is_the_same_at_all_steps_of_a_batch_and_has_gradients() -> None:
+    network, (inputs, state) = _network(weight_dropout=0.5).train().requires_grad_(True), _inputs([4, 4])
+    network(inputs, state)[0].sum().backward()
+    gradients = network.lstm.weight_hh_l0.grad
+    assert gradients is not None
+    assert (gradients == 0).double().mean().item() == pytest.approx(0.5, abs=0.3)
 
 
 @pytest.mark.filterwarnings("error")

@@ -62,6 +62,10 @@ class NetworkSettings(Settings):
     """On the word vectors, between layers and on the context vectors."""
     input_dropout: Fraction | None = None
     """On the word vectors, if it is not `dropout`."""
+    weight_dropout: Fraction = 0.0
+    """On the weights from state to state, which all steps of a batch share (DropConnect; Merity et al. 2018)."""
+    locked_dropout: bool = False
+    """Whether all steps of a batch have the same elements dropped (variational; Gal and Ghahramani 2016)."""
     tied: bool = True
     """Whether the word vectors of the input are those of the output layer."""
 
