@@ -11,7 +11,7 @@ from training.analysis.tables import Rows
 from training.checkpoint import RunDirectory, git_revision
 from training.output import console
 from training.results.page import PAGE, write_page
-from training.results.records import Trial, append, current, missing, path_of, read
+from training.results.records import Trial, append, current, missing, of_same_recipe, path_of, read
 from training.results.runner import run_row, search_row
 from training.results.tables import DIRECTORY, TABLES, Table, get_table
 from training.running import use_threads
@@ -74,13 +74,15 @@ def table(
         console.print(f"{chosen.name}: row {row}, seed {seed} ({number} of {len(wanted)})")
         parent = runs / f"table-{chosen.name}"
         directory = parent / f"{row}-{seed}"
-        trials = _known_trials(chosen, row, results)
-        if chosen.search is not None and not trials:
-            trials = search_row(chosen, row, parent / f"{row}-search", data_dir, where, console.print)
-        result = run_row(chosen, row, seed, directory, data_dir, where, revision, trials)
+        trials, result = _known_trials(chosen, row, results), None
+        if chosen.search is not None:
+            trials = trials or search_row(chosen, row, parent / f"{row}-search", data_dir, where, console.print)
+            result = of_same_recipe(chosen, row, seed, trials, read(path_of(chosen, results)))
+        if result is None:
+            result = run_row(chosen, row, seed, directory, data_dir, where, revision, trials)
+            if result.status == "finished":
+                RunDirectory(directory).last.unlink()  # most of the directory, and there is nothing left to resume
         append(path_of(chosen, results), result)
-        if result.status == "finished":
-            RunDirectory(directory).last.unlink()  # most of the directory, and there is nothing left to resume
         console.print(f"{row}, seed {seed}: {result.status} {result.reason or _metrics(result.test)}")
         _write_page(results, page)
     if not wanted:

@@ -24,6 +24,7 @@ __all__ = [
     "chosen",
     "current",
     "missing",
+    "of_same_recipe",
     "path_of",
     "read",
     "this_machine",
@@ -156,6 +157,17 @@ def _is_current(table: Table, result: Result) -> bool:
         return False
     values = chosen(result.trials, maximize=table.maximize)
     return _fields(result) == comparable(table.recipe_of(result.row, result.seed, values))
+
+
+def of_same_recipe(
+    table: Table, row: str, seed: int, trials: Sequence[Trial], results: Sequence[Result]
+) -> Result | None:
+    """Return the finished result of what a row's trials choose, with these trials: it may be of a smaller grid."""
+    wanted = comparable(table.recipe_of(row, seed, chosen(trials, maximize=table.maximize)))
+    for each in reversed(results):
+        if (each.row, each.seed, each.status) == (row, seed, "finished") and _fields(each) == wanted:
+            return each.model_copy(update={"trials": trials})
+    return None
 
 
 def chosen(trials: Sequence[Trial], *, maximize: bool) -> Mapping[str, Value]:

@@ -25,13 +25,13 @@ def search_row(
 ) -> list[Trial]:
     """Train the trials of a row's grid that are left, and return all in the order of the grid.
 
-    The search of each definition of the row has a folder of its own in `directory`. Raises `ValueError` where another
-    process trains some of the trials.
+    The search of each definition of the row has a folder of its own in `directory`; points of an earlier grid are not
+    repeated. Raises `ValueError` where another process trains some of the trials.
     """
     from training.tune import Search
 
     recipe = table.search_of(row)
-    definition = hashlib.sha256(recipe.model_dump_json(exclude={"export"}).encode()).hexdigest()[:8]
+    definition = hashlib.sha256(_definition(recipe).encode()).hexdigest()[:8]
     search = Search(recipe, directory / definition, data_dir, device)
     search.run(report)
     trials = [
@@ -42,6 +42,11 @@ def search_row(
     if len(found) < len(table.rows[row].points()):
         raise ValueError(f"another process trains trials of row {row!r}; wait for it, and run this command again")
     return found
+
+
+def _definition(recipe: Recipe) -> str:
+    """Return the fields that trials depend on; defaults are left out, so that new fields of recipes change nothing."""
+    return recipe.model_dump_json(exclude={"tune", "export"}, exclude_defaults=True)
 
 
 def run_row(

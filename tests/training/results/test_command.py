@@ -1,6 +1,7 @@
 """Tests of `softserve-train table`: rows that are missing or present, the page, the list of tables."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from tests.training.results.conftest import TableCommand
 from training.checkpoint import RunDirectory
 from training.results import command
 from training.results.records import read
-from training.results.tables import Table
+from training.results.tables import GridSearch, Table
 
 
 def test_missing_rows_are_run_and_present_ones_are_not(
@@ -69,6 +70,25 @@ def test_a_search_chooses_the_hyperparameters_of_all_seeds(
     assert "| `lin` |  | not run | 46.8 |" in page
     assert "the best of 2 trials on the validation set, trained with `loop.epochs=1` and seed 1" in page
     assert "toy: no row is missing" in run("--rows", "pow").output
+
+
+def test_a_grid_that_grew_trains_what_is_new(
+    searched: Table, run: TableCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the trials of the smaller grid are repeated nor a result whose values are still the best."""
+    run("--rows", "pow", "--seeds", 1)
+    larger = replace(searched.rows["pow"], grid={"loop.learning_rate": (1e-9, 1e-3, 2e-3)})
+    grown = replace(searched, rows={"pow": larger}, search=GridSearch(trials=3, overrides=("loop.epochs=1",)))
+    for module in ("tables", "command", "page"):
+        monkeypatch.setattr(f"training.results.{module}.TABLES", {"toy": grown})
+    monkeypatch.setattr(command, "run_row", None)
+    output = run("--rows", "pow", "--seeds", 1).output
+    assert output.count("trial 2: ") == 1
+    assert "trial 3: " not in output
+    before, after = read(tmp_path / "toy.jsonl")
+    assert before == after.model_copy(update={"trials": before.trials})
+    assert [trial.values for trial in after.trials] == larger.points()
+    assert list(after.trials[1:]) == list(before.trials)
 
 
 def test_a_row_of_an_earlier_definition_is_run_again(run: TableCommand, tmp_path: Path) -> None:
