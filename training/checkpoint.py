@@ -20,12 +20,16 @@ from training.recipe import Recipe, load_recipe
 __all__ = ["Evaluation", "Progress", "RunDirectory", "git_revision"]
 
 
-def git_revision(without: Sequence[str] = ()) -> str:
+_MADE = ("training/results/*.jsonl", "docs/results.md", "docs/figures/results-*.svg")
+"""Files that `softserve-train table` writes: rows that are trained after others have the same revision."""
+
+
+def git_revision() -> str:
     """Return the commit of the code, `-dirty` appended where files differ, or `unknown` outside a checkout.
 
-    `without` are patterns of files, from the top of the checkout, that may differ.
+    The results of tables may differ.
     """
-    others = [f":(top,exclude){pattern}" for pattern in without]
+    others = [f":(top,exclude){pattern}" for pattern in _MADE]
     try:
         commit = _git("rev-parse", "--short=12", "HEAD")
         differ = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", *others)
@@ -140,8 +144,25 @@ class RunDirectory:
         return content["recipe"], content["overrides"]
 
     def provenance(self) -> dict[str, str]:
+        """Return what the run was trained with: `git_revision`, `torch` and `precision`.
+
+        Those of sessions that differ have commas between them.
+        """
         content: dict[str, str] = json.loads((self.path / "provenance.json").read_text())
         return content
+
+    def note_session(self, precision: str) -> list[str]:
+        """Note what a session trains with, and return a line for each thing that is not as in the last one."""
+        file = self.path / "provenance.json"
+        noted = json.loads(file.read_text()) if file.is_file() else {}
+        changes = []
+        for name, value in {"git_revision": git_revision(), "torch": torch.__version__, "precision": precision}.items():
+            last = noted.get(name, value).rpartition(", ")[2]
+            if last != value:
+                changes.append(f"{name} was {last}, is {value}: the run is not exactly one of a single session")
+            noted[name] = f"{noted[name]}, {value}" if last != value else noted.get(name, value)
+        file.write_text(json.dumps(noted, indent=2))
+        return changes
 
     def training_seconds(self) -> float:
         """Return the training time up to the last evaluation."""
@@ -168,11 +189,9 @@ class RunDirectory:
         shutil.rmtree(self.path)
 
     def start(self, recipe: Recipe) -> None:
-        """Write the resolved recipe and the revision of the code."""
+        """Write the resolved recipe."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.write_recipe(recipe)
-        provenance = {"git_revision": git_revision(), "torch": torch.__version__}
-        (self.path / "provenance.json").write_text(json.dumps(provenance, indent=2))
 
     def write_recipe(self, recipe: Recipe) -> None:
         _write_text(self.path / "recipe.yaml", yaml.safe_dump(recipe.model_dump(), sort_keys=False))

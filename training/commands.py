@@ -20,6 +20,7 @@ from training.dotted_path import short_names
 from training.export.verify import ExportError
 from training.importing.command import import_model
 from training.output import console, print_lines
+from training.overrides import Overrides
 from training.recipe import RecipeError, load_recipe, parse_recipe
 from training.results.command import table
 from training.running import train, use_threads
@@ -37,7 +38,6 @@ app.command(analyze, name="analyze", help="Analyses: kernels, mixtures, confusio
 app.command(name="import")(import_model)
 app.command(table)
 
-Overrides = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PATH=VALUE")]
 
 DATA, RUNS = Path("data"), Path("runs")
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from training import checkpoint
 from training.checkpoint import Evaluation, Progress, RunDirectory
@@ -20,7 +20,7 @@ from training.data.batching import TensorBatch
 from training.data.loading import load
 from training.distributed import ALONE, Group
 from training.interruption import Interrupted, SignalHold
-from training.optimization import Optimization
+from training.optimization import Optimization, resolved_precision, scheduled_updates
 from training.progress import RunProgress
 from training.recipe import LoopSettings
 from training.snapshots import Snapshots
@@ -55,8 +55,11 @@ class Trainer:
     def __init__(self, task: Task[Any], run: RunDirectory, settings: LoopSettings, group: Group = ALONE) -> None:
         """The processes of a `group` must see the same run directory and start from the same weights.
 
-        Raises `ValueError` for a precision that the task's device does not train in.
+        Raises `ValueError` for a precision that the task's device does not train in, and for averaged weights of a
+        network with batch normalization, whose running statistics are not theirs (Izmailov et al. 2018).
         """
+        if settings.average > 1 and any(isinstance(each, nn.BatchNorm2d) for each in task.model.modules()):
+            raise ValueError("loop.average: weights of a network with batch normalization cannot be averaged")
         self.task = task
         task.group = group
         self.run = run
@@ -110,6 +113,12 @@ class Trainer:
 
     def _start(self, report: Callable[[str], None]) -> None:
         """Load the last checkpoint, or the parameters that a new run starts from."""
+        if self.group.is_first:
+            for line in self.run.note_session(resolved_precision(self.settings, self.task.device)):
+                report(line)
+            updates = scheduled_updates(self._epoch_updates, self.settings)
+            if self.settings.average > 1 and updates < self.settings.snapshot_steps:
+                report(f"loop.average has no effect: {updates} updates are fewer than loop.snapshot_steps")
         if not self.run.last.is_file():
             self.task.initialize()
             return

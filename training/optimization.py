@@ -16,6 +16,7 @@ __all__ = [
     "learning_rate_factor",
     "native_bfloat16",
     "parameter_groups",
+    "resolved_precision",
     "scheduled_updates",
 ]
 
@@ -43,6 +44,13 @@ def check_precision(settings: LoopSettings, device: torch.device) -> None:
     """Raise `ValueError` for float16 without a GPU."""
     if settings.precision == "float16" and device.type != "cuda":
         raise ValueError(f"loop.precision: float16 needs a GPU, and the device is {device}; take bfloat16 or float32")
+
+
+def resolved_precision(settings: LoopSettings, device: torch.device) -> str:
+    """Return the precision of products on a device: that of the settings, or what `auto` stands for there."""
+    if settings.precision != "auto":
+        return settings.precision
+    return "bfloat16" if native_bfloat16(device) else "float32"
 
 
 def learning_rate_factor(step: int, total: int, settings: LoopSettings) -> float:
@@ -109,10 +117,9 @@ class Optimization:
 
     def autocast(self) -> contextlib.AbstractContextManager[None]:
         """Return the context in which losses are computed."""
-        wanted = self._settings.precision
-        enabled = wanted in ("bfloat16", "float16") or (wanted == "auto" and native_bfloat16(self._device))
-        dtype = torch.float16 if wanted == "float16" else torch.bfloat16
-        return torch.autocast(self._device.type, dtype=dtype, enabled=enabled)
+        precision = resolved_precision(self._settings, self._device)
+        dtype = torch.float16 if precision == "float16" else torch.bfloat16
+        return torch.autocast(self._device.type, dtype=dtype, enabled=precision != "float32")
 
     def zero_grad(self) -> None:
         """Drop the gradients."""

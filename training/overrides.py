@@ -1,14 +1,18 @@
 """Recipe fields that the command line sets: `--set PATH=VALUE`."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
+import tyro
 import yaml
 
 from training.dotted_path import copy_at, set_at
 from training.softmax.mixture import parse_kernels
 
-__all__ = ["apply_overrides", "check_only_export", "set_field"]
+__all__ = ["Overrides", "apply_overrides", "check_only_export", "set_field"]
+
+Overrides = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PATH=VALUE")]
+"""The option `--set` of a command."""
 
 _TEXTS = frozenset({"export.description", "export.licence"})
 """Fields whose values are taken as they are written: as YAML, `German: news` would be a mapping."""

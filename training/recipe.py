@@ -1,7 +1,7 @@
 """Recipes: the YAML files that describe runs. Every field is checked when the file is read."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeGuard
 
@@ -44,7 +44,8 @@ class LoopSettings(Settings):
     adam_beta2: Annotated[float, Field(gt=0, lt=1)] = 0.999
     """Decay of the second moment; 0.98 is usual for Transformers."""
     schedule: Literal["cosine", "inverse-sqrt"] = "cosine"
-    """How the learning rate falls after the warm-up: `inverse-sqrt` does not ask when training will end."""
+    """How the learning rate falls after the warm-up: `cosine` over all epochs, `inverse-sqrt` independently of their
+    number."""
     schedule_epochs: PositiveInt | None = None
     """Epochs over which cosine decay falls, then the learning rate stays; `epochs` without it. A run that is continued
     with more epochs gets its first number of epochs here."""
@@ -76,6 +77,12 @@ class LoopSettings(Settings):
     """Processes that make batches while the model computes; the training process itself makes them with 0."""
     checkpoint_minutes: Annotated[float, Field(gt=0)] = 5.0
     """Minutes between checkpoints inside an epoch; the end of an epoch always makes one."""
+
+    def _ineffective(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        if self.schedule == "inverse-sqrt":
+            yield ("final_learning_rate", "schedule_epochs"), "with schedule: inverse-sqrt"
+        if self.average == 1:
+            yield ("snapshot_steps",), "with average: 1"
 
 
 class ExportSettings(Settings):
@@ -198,6 +205,12 @@ class Recipe(Settings):
                 except ValueError as error:
                     raise ValueError(f"tune.parameters: {error}") from error
         return self
+
+    def ineffective_fields(self) -> Iterator[str]:
+        sections = ((name, getattr(self, name)) for name in type(self).model_fields)
+        for name, section in sections:
+            if isinstance(section, Settings):
+                yield from (f"{name}.{line}" for line in section.ineffective_fields())
 
     def searchable(self) -> list[str]:
         """Return the fields and sections that a search may change.

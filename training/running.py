@@ -45,8 +45,11 @@ def train(
             sessions.enter_context(only_session(directory.path))
         prepared = _prepared(settings, directory, data_dir, restart) if group.is_first else None
         settings = group.from_first(prepared or settings)
-        if group.is_first and command is not None:
-            directory.write_command(*command)
+        if group.is_first:
+            for line in settings.ineffective_fields():
+                say(line)
+            if command is not None:
+                directory.write_command(*command)
         torch.manual_seed(settings.seed)
         task = open_task(settings, directory, data_dir, own_device)
         if not group.is_first:  # the weights are the same, what dropout drops is not

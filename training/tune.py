@@ -3,9 +3,11 @@
 import contextlib
 import fcntl
 import itertools
+import json
 import math
 import random
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from optuna import distributions
 from optuna.trial import FrozenTrial, TrialState
 
 from training.checkpoint import Evaluation, RunDirectory
+from training.dotted_path import differences
 from training.interruption import Interrupted
 from training.locking import EXCLUSIVE_NOW, lock
 from training.loop import Trainer
@@ -100,7 +103,11 @@ class Search:
         started = self.study.user_attrs.get("recipe", recipe)
         # Fields that recipes did not have when the search was started have their defaults.
         if type(self.recipe).model_validate_json(started).model_dump_json(exclude={"tune", "export"}) != recipe:
-            raise ValueError(f"{self.directory} was started with another recipe; --restart starts it over")
+            changed = ", ".join(path for path, _, _ in differences(json.loads(started), json.loads(recipe)))
+            raise ValueError(
+                f"{self.directory} was started with another recipe, {changed} differ: give it the same --set, or "
+                "another name; tune --restart deletes it"
+            )
         self.study.set_user_attr("recipe", recipe)
         for trial in self.study.trials:
             for path in self._space.keys() & trial.distributions.keys():
@@ -108,7 +115,7 @@ class Search:
                     distributions.check_distribution_compatibility(trial.distributions[path], self._space[path])
                 except ValueError as error:
                     raise ValueError(
-                        f"{self.directory} searched other kinds of values for {path}; --restart starts it over"
+                        f"{self.directory} searched other kinds of values for {path}; tune --restart deletes it"
                     ) from error
 
     def run(self, report: Callable[[str], None] = print) -> None:
@@ -228,14 +235,29 @@ class Search:
         return progress.best.metric
 
     def _trainer(self, run: RunDirectory, values: Mapping[str, Value]) -> Trainer:
-        """Return the trainer of a trial in its new run directory."""
+        """Return the trainer of a trial in its new run directory.
+
+        Raises `ValueError` where the recipe cannot be trained without the trial's values either, such as for its data.
+        """
         try:
-            recipe = self.recipe.with_values(values)
-            start_run(recipe, run, self._data_dir)
-            torch.manual_seed(recipe.seed)
-            return Trainer(open_task(recipe, run, self._data_dir, self._device), run, recipe.loop)
+            return self._trainer_of(self.recipe.with_values(values), run)
         except ValueError as error:
+            self._check_recipe(str(error))
             raise _ImpossibleValues(error) from error
+
+    def _trainer_of(self, recipe: Recipe, run: RunDirectory) -> Trainer:
+        start_run(recipe, run, self._data_dir)
+        torch.manual_seed(recipe.seed)
+        return Trainer(open_task(recipe, run, self._data_dir, self._device), run, recipe.loop)
+
+    def _check_recipe(self, message: str) -> None:
+        """Raise the `ValueError` of the recipe itself, if it has that message."""
+        with tempfile.TemporaryDirectory() as directory:
+            try:
+                self._trainer_of(self.recipe.with_values({}), RunDirectory(Path(directory) / "run"))
+            except ValueError as error:
+                if str(error) == message:
+                    raise
 
     def num_running(self) -> int:
         """Return the number of trials that other processes train."""

@@ -65,13 +65,31 @@ def test_random_state_goes_back_to_where_it_was() -> None:
 # ---- run directories --------------------------------------------------------------------------------------
 
 
-def test_a_run_starts_with_its_recipe_and_provenance(tiny_recipe: Recipe, tmp_path: Path) -> None:
+def test_a_run_starts_with_its_recipe(tiny_recipe: Recipe, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "runs" / "toy")
     run.start(tiny_recipe)
     assert run.recipe() == tiny_recipe
-    assert run.provenance() == {"git_revision": git_revision(), "torch": torch.__version__}
     assert not run.last.exists()
     assert not run.best.exists()
+
+
+def test_what_sessions_train_with_is_noted(
+    tiny_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDirectory(tmp_path / "toy")
+    run.start(tiny_recipe)
+    assert run.note_session("float32") == []
+    first = {"git_revision": git_revision(), "torch": torch.__version__, "precision": "float32"}
+    assert run.provenance() == first
+    assert run.note_session("float32") == []
+    assert run.provenance() == first
+    monkeypatch.setattr(checkpoint, "git_revision", lambda: "0123456789ab")
+    assert len(run.note_session("bfloat16")) == 2
+    assert run.note_session("bfloat16") == []
+    assert run.provenance()["git_revision"] == f"{first['git_revision']}, 0123456789ab"
+    (line,) = run.note_session("float32")
+    assert line == "precision was bfloat16, is float32: the run is not exactly one of a single session"
+    assert run.provenance()["precision"] == "float32, bfloat16, float32"
 
 
 def test_no_run_is_said_to_be_none(tmp_path: Path) -> None:
@@ -152,10 +170,10 @@ def test_git_revision_outside_a_checkout_is_unknown(tmp_path: Path, monkeypatch:
     assert git_revision() == "unknown"
 
 
-def test_files_that_may_differ_are_not_dirty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "code").mkdir()
-    files = [tmp_path / "code" / "checkpoint.py", tmp_path / "results.jsonl"]
+def test_results_of_tables_may_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / "training" / "checkpoint.py", tmp_path / "training" / "results" / "toy.jsonl"]
     for file in files:
+        file.parent.mkdir(exist_ok=True)
         file.write_text("1\n", encoding="utf-8")
     identity = ["-c", "user.name=Name", "-c", "user.email=name@example.org"]
     for call in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "First", "--no-verify"]):
@@ -164,10 +182,9 @@ def test_files_that_may_differ_are_not_dirty(tmp_path: Path, monkeypatch: pytest
     commit = git_revision()
     assert re.fullmatch(r"[0-9a-f]{12}", commit)
     files[1].write_text("2\n", encoding="utf-8")
-    assert git_revision() == f"{commit}-dirty"
-    assert git_revision(["*.jsonl"]) == commit
+    assert git_revision() == commit
     files[0].write_text("2\n", encoding="utf-8")
-    assert git_revision(["*.jsonl"]) == f"{commit}-dirty"
+    assert git_revision() == f"{commit}-dirty"
 
 
 def test_git_revision_without_git_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

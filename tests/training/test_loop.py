@@ -281,6 +281,16 @@ def test_the_average_is_kept_while_training_goes_on_from_the_last(
     assert first["last"]["output_layer.weight"][0, 0].item() == after[-1]
 
 
+def test_averages_that_cannot_be_are_said(make_trainer: MakeTrainer) -> None:
+    lines: list[str] = []
+    make_trainer(limit=20, epochs=1, average=2).fit(lines.append)
+    assert any(re.fullmatch(r"loop[.]average has no effect: \d updates are fewer than .*", line) for line in lines)
+    trainer = make_trainer(limit=20, epochs=1)
+    trainer.task.model.norm = torch.nn.BatchNorm2d(1)
+    with pytest.raises(ValueError, match="weights of a network with batch normalization cannot be averaged"):
+        Trainer(trainer.task, trainer.run, trainer.settings.model_copy(update={"average": 2}))
+
+
 def test_every_improvement_renews_patience(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make_trainer(limit=20, epochs=6, patience=2)
     _with_metrics(trainer, [5, 6, 4, 6, 3, 6], monkeypatch)

@@ -377,9 +377,9 @@ def test_a_search_needs_a_section(tiny_recipe: Recipe, tmp_path: Path, tiny_data
 def test_another_recipe_does_not_go_on(open_search: OpenSearch, script: Callable[..., type[Scripted]]) -> None:
     script(_rate)
     open_search({RATE: [0.1]}).run(_silent)
-    with pytest.raises(ValueError, match="was started with another recipe; --restart"):
+    with pytest.raises(ValueError, match=r"was started with another recipe, output_layer\.kernels differ: "):
         open_search({RATE: [0.1]}, kernels="pow")
-    with pytest.raises(ValueError, match=f"searched other kinds of values for {RATE}; --restart"):
+    with pytest.raises(ValueError, match=f"searched other kinds of values for {RATE}; tune --restart"):
         open_search({RATE: [0.1]}, sampler="tpe", trials=3)
 
 

@@ -57,6 +57,28 @@ def test_the_command_says_what_to_paste(
     assert "no trial came to its end" in capsys.readouterr().out
 
 
+def test_wrong_data_end_a_search_and_are_no_result(
+    make_recipe: MakeRecipe,
+    open_search: OpenSearch,
+    script: Callable[..., type[Scripted]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once the data are right, the same search trains the trial."""
+    trained = script(_rate).trained
+
+    def damaged(*arguments: object) -> None:
+        raise ValueError("train.tsv is not the registered file of corpus 'toy' (checksum)")
+
+    search = open_search({RATE: [0.1, 0.2]})
+    with monkeypatch.context() as patch:
+        patch.setattr("training.tune.start_run", damaged)
+        with pytest.raises(ValueError, match=r"train[.]tsv is not the registered file"):
+            search.run(_silent)
+    assert search.results() == []
+    search.run(_silent)
+    assert [recipe.loop.learning_rate for recipe in trained] in ([0.1, 0.2], [0.2, 0.1])
+
+
 def test_a_search_goes_on_after_recipes_got_a_new_field(
     open_search: OpenSearch, script: Callable[..., type[Scripted]]
 ) -> None:

@@ -18,6 +18,7 @@ from training.analysis.minimal_pairs import held_out_pairs
 from training.analysis.tables import Rows
 from training.checkpoint import RunDirectory
 from training.output import console
+from training.overrides import Overrides
 from training.recipe import load_recipe
 from training.trained import choose_device, load_offering, load_trained
 from training.tune import Search
@@ -149,7 +150,7 @@ def confusions(
     output: Path | None = None,
     device: str = "auto",
 ) -> int:
-    """Shows which classes a classifier takes for others, and which it knows worst.
+    """Shows which classes a classifier confuses, and the classes with the lowest F1.
 
     Args:
         run: Run directory of a classifier.
@@ -182,6 +183,7 @@ def grid(
     runs: Path = Path("runs"),
     against: str | None = None,
     device: str = "auto",
+    overrides: Overrides = (),
 ) -> int:
     """Compares the models of a search (`softserve-train tune`) on a split: mean and spread over seeds, plots.
 
@@ -192,10 +194,11 @@ def grid(
         runs: Parent of the search's directory <name>-tune, where grid.csv and the plots go.
         against: Field on the horizontal axis of the plot of metrics, such as output_layer.sparse_k.
         device: auto, cpu, or a CUDA device such as cuda:0.
+        overrides: Field of the recipe and its value in YAML, as the search was started with; can be repeated.
     """
     from training.analysis import plots
 
-    settings = load_recipe(recipe)
+    settings = load_recipe(recipe, overrides)
     directory = runs / f"{settings.name}-tune"
     if not Search.exists(directory):
         raise FileNotFoundError(f"{directory} holds no search; `softserve-train tune {recipe}` makes one")

@@ -93,7 +93,7 @@ class CorpusOrFiles(DataSection):
     limit: PositiveInt | None = None
     """Use only the first records of each split, for trying things out."""
     train_limit: PositiveInt | None = None
-    """Learn from so many of the training records only, to see how far few lead: the first ones, in text classification
+    """Learn from so many of the training records only, for learning curves: the first ones, in text classification
     ones taken evenly from the file. Other splits stay whole."""
 
     @model_validator(mode="after")

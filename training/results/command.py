@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 import tyro
 
 from training.analysis.tables import Rows
-from training.checkpoint import RunDirectory, git_revision
+from training.checkpoint import RunDirectory
 from training.output import console
 from training.results.page import PAGE, write_page
 from training.results.records import Trial, append, current, missing, of_same_recipe, path_of, read
@@ -20,9 +20,6 @@ from training.trained import choose_device
 __all__ = ["table"]
 
 T = TypeVar("T")
-
-_MADE = ("training/results/*.jsonl", "docs/results.md", "docs/figures/results-*.svg")
-"""Files that this command writes: rows that are trained after others have the same revision of the code."""
 
 
 def table(
@@ -69,24 +66,26 @@ def table(
     some, with_seeds = _known(rows, tuple(chosen.rows), "rows"), _known(seeds, chosen.seeds, "seeds")
     left = _without_result(chosen, results, retry)
     wanted = [(row, seed) for row, seed in left if row in some and seed in with_seeds]
-    revision = git_revision(_MADE)
     for number, (row, seed) in enumerate(wanted, 1):
         console.print(f"{chosen.name}: row {row}, seed {seed} ({number} of {len(wanted)})")
         parent = runs / f"table-{chosen.name}"
         directory = parent / f"{row}-{seed}"
         trials, result = _known_trials(chosen, row, results), None
         if chosen.search is not None:
-            trials = trials or search_row(chosen, row, parent / f"{row}-search", data_dir, where, console.print)
+            failed = bool(trials) and all(trial.metric is None for trial in trials)  # here only with --retry
+            if failed or not trials:
+                place = parent / f"{row}-search"
+                trials = search_row(chosen, row, place, data_dir, where, console.print, again=failed)
             result = of_same_recipe(chosen, row, seed, trials, read(path_of(chosen, results)))
         if result is None:
-            result = run_row(chosen, row, seed, directory, data_dir, where, revision, trials)
+            result = run_row(chosen, row, seed, directory, data_dir, where, trials)
             if result.status == "finished":
                 RunDirectory(directory).last.unlink()  # most of the directory, and there is nothing left to resume
         append(path_of(chosen, results), result)
         console.print(f"{row}, seed {seed}: {result.status} {result.reason or _metrics(result.test)}")
         _write_page(results, page)
     if not wanted:
-        console.print(f"{chosen.name}: no row is missing")
+        console.print(f"{chosen.name}: no row is missing in {results}; with another --results, all are trained again")
     return 0
 
 

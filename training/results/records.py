@@ -42,6 +42,8 @@ class Machine(Settings):
     threads: int
     """Threads that torch computed with."""
     torch: str
+    precision: str = "float32"
+    """Precision of products; that of results without the field."""
 
 
 class Point(Settings):
@@ -98,18 +100,20 @@ class Result(Settings):
     """Training time, without evaluations."""
     parameters: int | None = None
     revision: str
-    """Commit of the code, `-dirty` appended where files differed."""
+    """Commit of the code, `-dirty` appended where files differed; several with commas, if a session had another."""
     machine: Machine
     recipe: Mapping[str, Any]
     trials: Sequence[Trial] = Field(default_factory=list)
     """The search that chose values of the recipe; empty in a table without one."""
 
 
-def this_machine(device: torch.device) -> Machine:
-    """Return the computer that this process trains on."""
+def this_machine(device: torch.device, precision: str) -> Machine:
+    """Return the computer that this process trains on, in that precision."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     cores = torch.multiprocessing.cpu_count()
-    return Machine(processor=name, cores=cores, threads=torch.get_num_threads(), torch=torch.__version__)
+    return Machine(
+        processor=name, cores=cores, threads=torch.get_num_threads(), torch=torch.__version__, precision=precision
+    )
 
 
 def _processor() -> str:
@@ -128,6 +132,7 @@ def path_of(table: Table, directory: Path) -> Path:
 
 def append(path: Path, result: Result) -> None:
     """Add a line to a file of results, in one write: other processes may add lines at the same time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab", buffering=0) as file:
         file.write(f"{result.model_dump_json()}\n".encode())
 

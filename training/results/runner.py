@@ -1,5 +1,6 @@
 """Train and measure one row of a table with one seed, in a run directory that resumes."""
 
+import contextlib
 import hashlib
 import math
 from collections.abc import Callable, Sequence
@@ -8,7 +9,8 @@ from typing import Any
 
 import torch
 
-from training.checkpoint import Evaluation, RunDirectory
+from training.checkpoint import Evaluation, RunDirectory, git_revision
+from training.optimization import resolved_precision
 from training.recipe import Recipe, RecipeError
 from training.results.bootstrap import paired_interval, read_statistics, write_statistics
 from training.results.records import Point, Result, Trial, chosen, this_machine
@@ -21,17 +23,26 @@ __all__ = ["run_row", "search_row"]
 
 
 def search_row(
-    table: Table, row: str, directory: Path, data_dir: Path, device: torch.device, report: Callable[[str], None]
+    table: Table,
+    row: str,
+    directory: Path,
+    data_dir: Path,
+    device: torch.device,
+    report: Callable[[str], None],
+    *,
+    again: bool = False,
 ) -> list[Trial]:
     """Train the trials of a row's grid that are left, and return all in the order of the grid.
 
     The search of each definition of the row has a folder of its own in `directory`; points of an earlier grid are not
-    repeated. Raises `ValueError` where another process trains some of the trials.
+    repeated, unless all are wanted `again`. Raises `ValueError` where another process trains some of the trials.
     """
-    from training.tune import Search
+    from training.tune import Search, clear_search
 
     recipe = table.search_of(row)
     definition = hashlib.sha256(_definition(recipe).encode()).hexdigest()[:8]
+    if again:
+        clear_search(directory / definition)
     search = Search(recipe, directory / definition, data_dir, device)
     search.run(report)
     trials = [
@@ -56,7 +67,6 @@ def run_row(
     directory: Path,
     data_dir: Path,
     device: torch.device,
-    revision: str,
     trials: Sequence[Trial] = (),
 ) -> Result:
     """Train a row from the start or from its last checkpoint, measure its best checkpoint, and return the result.
@@ -88,12 +98,19 @@ def run_row(
         dev=(max if table.maximize else min)(finite, default=None),
         curve=[_point(each) for each in history],
         seconds=history[-1].seconds if history else 0.0,
-        revision=revision,
-        machine=this_machine(device),
+        revision=_provenance(run).get("git_revision", git_revision()),
+        machine=this_machine(device, resolved_precision(recipe.loop, device)),
         recipe=recipe.model_dump(mode="json", exclude={"tune"}),
         trials=trials,
         **measured,
     )
+
+
+def _provenance(run: RunDirectory) -> dict[str, str]:
+    """Return what the run was trained with; nothing where it failed before."""
+    with contextlib.suppress(FileNotFoundError):
+        return run.provenance()
+    return {}
 
 
 def _is_of_another(run: RunDirectory, recipe: Recipe) -> bool:

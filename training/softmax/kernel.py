@@ -135,6 +135,9 @@ class Kernel(nn.Module):
             return known
         return {name: float(torch.as_tensor(self.value(name, 0)).detach()) for name in known}
 
+    def initialize(self, weight: Tensor) -> None:
+        """Change new word vectors `[V, d]`, drawn from a normal distribution, in place; by default nothing is."""
+
     def blocks(self, hidden_size: int) -> Sequence[Block]:
         """Return the columns of each inner product that `score` needs; by default one, of whole vectors."""
         return [(slice(0, hidden_size), slice(0, hidden_size))]

@@ -236,11 +236,23 @@ class _Gaussians(Kernel):
         gaussians = [slice(i * size, (i + 1) * size) for i in range(count)]
         return [(position, word) for word in gaussians for position in gaussians]
 
+    def initialize(self, weight: Tensor) -> None:
+        """Make all variances 1.
+
+        A class's score has the term `-(d - 1)/2 log(s_W^2 + s_h^2)`: with variances that are drawn like coordinates,
+        it differs between classes by several nats, the same ones for every context, and hides the distances.
+        """
+        weight[:, self._log_variances(weight.shape[1])] = 0
+
+    def _log_variances(self, hidden_size: int) -> slice:
+        """Return the columns of the log-variances, one a Gaussian."""
+        size = hidden_size // self.gaussians(hidden_size)
+        return slice(size - 1, None, size)
+
     def position_vectors(self, hidden: Tensor) -> Tensor:
         """Return `-2 h` with 0 for log-variances: products of whole, aligned blocks are faster than without them."""
-        count = self.gaussians(hidden.shape[1])
         keep = torch.full((hidden.shape[1],), -2.0, dtype=hidden.dtype, device=hidden.device)
-        keep[hidden.shape[1] // count - 1 :: hidden.shape[1] // count] = 0
+        keep[self._log_variances(hidden.shape[1])] = 0
         return hidden * keep
 
     def class_statistics(self, weight: Tensor) -> Statistics:

@@ -126,7 +126,7 @@ class GeneralizedSoftmax(nn.Module):
         self.bias = nn.Parameter(torch.zeros(num_classes)) if bias else None
 
     def _make_parameters(self, count: int, num_classes: int, hidden_size: int) -> None:
-        """Draw vectors of expected norm 1 and projections that keep norms; make the prior uniform."""
+        """Draw vectors of expected norm 1, as kernels change them, and projections that keep norms; a uniform prior."""
 
         def drawn(*shape: int) -> nn.Parameter:
             return nn.Parameter(nn.init.normal_(torch.empty(*shape), std=hidden_size**-0.5))
@@ -140,6 +140,10 @@ class GeneralizedSoftmax(nn.Module):
         elif self.untied is not None:
             self.left = nn.Parameter(torch.zeros(count, num_classes, self.untied))
             self.right = drawn(count, self.untied, hidden_size)
+        with torch.no_grad():
+            weights = [self.weight, *self.other_weights] if self.untied == "full" else [self.weight] * count
+            for kernel, weight in zip(self.components(), weights, strict=True):
+                kernel.initialize(weight)
 
     def extra_repr(self) -> str:
         return f"sparse_k={self.sparse_k}, untied={self.untied!r}"

@@ -1,6 +1,7 @@
 """The recipe's section `output_layer`."""
 
 import warnings
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -28,6 +29,10 @@ class OutputLayerSettings(Settings):
     """Fraction of each target that is spread over all classes, in training only."""
     variance_penalty: Annotated[float, Field(ge=0)] = 0.0
     """rho of the mixture regularizer (kernel paper, eq. 14); it has no effect on a single kernel."""
+
+    def _ineffective(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        if len(parse_kernels(self.kernels)) == 1:
+            yield ("variance_penalty",), "on a single kernel"
 
     def build(self, num_classes: int, hidden_size: int) -> GeneralizedSoftmax:
         """Return the layer with new parameters; warns where `sparse_k` has no effect on so few classes."""

@@ -1,6 +1,6 @@
 """Text encoders of recipes: pretrained, or from scratch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Self
 
 from pydantic import model_validator
@@ -42,6 +42,10 @@ class EncoderSettings(Settings):
     def _possible(self) -> Self:
         self.config(self.vocab_size)
         return self
+
+    def _ineffective(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        if self.pretrained is not None:
+            yield ("vocab_size", "hidden_size", "inner_size", "heads", "layers"), "with pretrained"
 
     def config(self, vocab_size: int, positions: int = 512) -> EncoderConfig:
         """Return the sizes of an encoder from scratch."""

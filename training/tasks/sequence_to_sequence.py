@@ -36,7 +36,7 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
 
     @abc.abstractmethod
     def quality(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> QualityT:
-        """Return the quality of the outputs for a split; `references` are all right texts, for each output."""
+        """Return the quality of a split's outputs; `references` are one or more for each output."""
 
     def loss(self, batch: PairBatch) -> tuple[Tensor, int]:
         targets = batch.targets.to(self.device)
@@ -52,7 +52,7 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
         return self.quality(*self.outputs_and_references(batches))
 
     def outputs_and_references(self, batches: Batches[PairBatch]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-        """Return the outputs of greedy search and all right texts for each."""
+        """Return the outputs of greedy search and the references of each."""
         outputs, targets = zip(*evaluate_examples(self.model, batches, self._greedy, self.group), strict=True)
         references = batches.references if isinstance(batches, PairBatches) else None
         return outputs, references or [(target,) for target in targets]

@@ -76,7 +76,7 @@ def test_a_new_field_with_a_default_changes_nothing(table: Table, make: Callable
 
 
 def test_the_machine_is_known() -> None:
-    machine = this_machine(torch.device("cpu"))
+    machine = this_machine(torch.device("cpu"), "bfloat16")
     assert machine.processor
     assert machine.cores >= machine.threads >= 1
     assert machine.torch == torch.__version__

@@ -57,13 +57,16 @@ def test_searches(
     def diverged(trainer: Trainer, batch: Any) -> float:
         raise FloatingPointError("the loss is nan at step 1")
 
-    monkeypatch.setattr(Trainer, "_step", diverged)
-    assert (
-        "lin, seed 1: diverged all trials of the search failed or diverged" in run("--seeds", 1, "--rows", "lin").output
-    )
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", diverged)
+        output = run("--seeds", 1, "--rows", "lin").output
+        assert "lin, seed 1: diverged all trials of the search failed or diverged" in output
     (result,) = read(tmp_path / "toy.jsonl")
     assert [trial.metric for trial in result.trials] == [None, None]
     assert "no row is missing" in run("--seeds", 1, "--rows", "lin").output
+    assert "lin, seed 1: finished" in run("--seeds", 1, "--rows", "lin", "--retry").output
+    _, again = read(tmp_path / "toy.jsonl")
+    assert [trial.metric is None for trial in again.trials] == [False, False]
 
 
 def test_an_interrupted_row_resumes(run: TableCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

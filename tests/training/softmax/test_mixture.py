@@ -4,7 +4,7 @@ Shapes: `N` positions, `V` classes, `d` hidden size, `K` components.
 """
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -326,3 +326,12 @@ def test_a_class_whose_bias_is_minus_infinity_has_probability_0() -> None:
     found = layer.log_prob(_hidden()).exp()
     assert (found[:, 3] == 0).all()
     torch.testing.assert_close(found.sum(-1), torch.ones(6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("kernels", ["lin", "ssg", "mog", "lin, ssg, mog"])
+@pytest.mark.parametrize("untied", [None, "full", 3])
+def test_a_new_layer_prefers_no_class_for_all_contexts(kernels: str, untied: Literal["full"] | int | None) -> None:
+    torch.manual_seed(0)
+    layer = GeneralizedSoftmax(50, 64, kernels, untied=untied)
+    offsets = layer.log_prob(2 * torch.rand(200, 64) - 1).mean(0)
+    assert offsets.std().item() < 0.15

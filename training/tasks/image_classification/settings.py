@@ -1,5 +1,6 @@
 """The recipe of an image classifier."""
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -62,6 +63,9 @@ class ImageEncoderSettings(Settings):
         if self.pretrained is not None and self.encoder != "efficientnet-lite0":
             raise ValueError(f"pretrained: there are no weights of {self.encoder}")
         return self
+
+    def _ineffective(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        yield ("growth", "layers") if self.encoder != "densenet" else ("drop_path",), f"with encoder: {self.encoder}"
 
 
 class ImageClassificationRecipe(ClassifierRecipe):

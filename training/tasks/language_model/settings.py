@@ -1,5 +1,6 @@
 """The recipe of a language model."""
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
@@ -41,6 +42,10 @@ class DataSettings(CorpusOrFiles):
         if self.files is not None and self.column != "text":
             raise ValueError("column: own files are plain text, without columns")
         return self
+
+    def _ineffective(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        if self.context == "sentence":
+            yield ("stream_steps",), "with context: sentence"
 
     def _held_out_part(self, split: Split) -> str:
         if self.context == "sentence":

@@ -20,11 +20,11 @@ class TextAugmentation(Settings):
     typing_errors: Fraction = 0.0
     """Probability that one word in five of a text has a typing error."""
     out_of_scope_copies: PositiveInt = 1
-    """How often each of the corpus's texts of no class is in an epoch."""
+    """How often each of the corpus's out-of-scope texts is in an epoch."""
     noise: Annotated[int, Field(ge=0)] = 0
-    """Texts of no class: random letters, emojis, punctuation, the empty text."""
+    """Out-of-scope texts of random letters, emojis and punctuation, and the empty text."""
     other_languages: Annotated[int, Field(ge=0)] = 0
-    """Texts of no class in languages other than English, from the corpus `udhr`."""
+    """Out-of-scope texts in languages other than English, from the corpus `udhr`."""
 
 
 class LabelledSettings(CorpusOrFiles):
@@ -33,11 +33,11 @@ class LabelledSettings(CorpusOrFiles):
     held_out_unit: ClassVar[str] = "texts"
 
     multi_label: bool = False
-    """Whether a text may have several labels, which then have commas between them."""
+    """Whether a text may have several labels, separated by commas."""
     out_of_scope: bool = False
-    """Whether texts of no class are trained on, as a class `oos` that answers never list."""
+    """Whether out-of-scope texts are trained on, as a class `oos` that is excluded from predictions."""
     augment: TextAugmentation | None = None
-    """Changed training texts, and texts of no class that the corpus does not have."""
+    """Changed training texts, and additional out-of-scope texts."""
     max_tokens: Annotated[int, Field(ge=8)] = 64
     """Longest text that is read, `[CLS]` and `[SEP]` included. Longer ones keep their head and tail in training; the
     service refuses them unless it is asked to cut them so."""
