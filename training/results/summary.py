@@ -143,24 +143,27 @@ def correlation(summaries: Sequence[RowSummary]) -> Correlation | None:
     pairs = [(each.test.value, each.paper) for each in summaries if each.test is not None and each.paper is not None]
     if len(pairs) < _LEAST_ROWS:
         return None
+    from scipy.stats import permutation_test, rankdata
+
     ours, papers = ([pair[side] for pair in pairs] for side in (0, 1))
     value = spearman(ours, papers)
     if math.isnan(value):
         return None
-    first, second = (np.array(_ranks(each)) - (len(pairs) + 1) / 2 for each in (ours, papers))
-    drawn = np.random.default_rng(0).permuted(np.tile(first, (_PERMUTATIONS, 1)), axis=1) @ second
-    larger = np.count_nonzero(np.abs(drawn) >= abs(first @ second) - 1e-9)
-    return Correlation(value, len(pairs), float((1 + larger) / (1 + _PERMUTATIONS)))
+    test = permutation_test(
+        (rankdata(ours),),
+        lambda ranks, axis: (ranks * rankdata(papers)).sum(axis),  # grows with the correlation
+        permutation_type="pairings",
+        n_resamples=_PERMUTATIONS,
+        rng=np.random.default_rng(0),
+    )
+    return Correlation(value, len(pairs), float(test.pvalue))
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float:
     """Return Spearman's rank correlation of pairs of numbers; equal ones share their mean rank. NaN for constants."""
+    from scipy.stats import rankdata
+
     try:
-        return statistics.correlation(_ranks(first), _ranks(second))
+        return statistics.correlation(list(rankdata(first)), list(rankdata(second)))
     except statistics.StatisticsError:
         return math.nan
-
-
-def _ranks(numbers: Sequence[float]) -> list[float]:
-    ordered = sorted(numbers)
-    return [ordered.index(number) + (ordered.count(number) + 1) / 2 for number in numbers]

@@ -88,24 +88,19 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
 
     @classmethod
     def prepare(cls, recipe: TranslationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
-        return {run.tokenizer: cls.build_tokenizer(recipe, data_dir).save}
+        tokenizer = cls.build_tokenizer(recipe, data_dir)
+        if recipe.initial is not None:
+            _check_initial(recipe, recipe.initial, tokenizer.vocab_size)
+        return {run.tokenizer: tokenizer.save}
 
     @classmethod
     def open(cls, recipe: TranslationRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
         return cls(recipe, SubwordTokenizer.from_file(run.tokenizer), data_dir, device)
 
     def initialize(self) -> None:
-        """Load the weights of the initial model, if there is one.
-
-        Raises the errors of `initial_weights`, and `ValueError` where network, output layer or vocabulary differ.
-        """
-        initial = self.recipe.initial
-        if initial is None:
-            return
-        try:
-            self.model.load_state_dict(initial_weights(initial, self.device))
-        except RuntimeError as error:
-            raise ValueError(f"initial: {initial} has another network or output layer: {error}") from error
+        """Load the weights of the initial model, if there is one; raises the errors of `initial_weights`."""
+        if self.recipe.initial is not None:
+            self.model.load_state_dict(initial_weights(self.recipe.initial, self.device))
 
     def batches(self, split: str) -> Batches[PairBatch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed, without too long pairs."""
@@ -165,3 +160,13 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     def report(self, split: str) -> list[str]:
         quality = self.evaluate(self.batches(split))
         return [f"greedy, {self.metric} {quality.bleu:.2f} ({quality.signature})"]
+
+
+def _check_initial(recipe: TranslationRecipe, initial: str, vocab_size: int) -> None:
+    """Raise the errors of `initial_weights`, and `ValueError` where network, output layer or vocabulary differ."""
+    given = {name: weight.shape for name, weight in initial_weights(initial, torch.device("cpu")).items()}
+    with torch.device("meta"):
+        own = {name: weight.shape for name, weight in build_model(recipe, vocab_size).state_dict().items()}
+    if differing := sorted(name for name in own.keys() | given.keys() if own.get(name) != given.get(name)):
+        names = ", ".join(differing[:3]) + ", ..." * (len(differing) > 3)
+        raise ValueError(f"initial: {initial} has another network or output layer: {names} differ")

@@ -305,10 +305,11 @@ def test_what_a_run_cannot_start_from(
 ) -> None:
     with pytest.raises(FileNotFoundError, match=r"initial: .*nowhere is no bundle .* and no run directory"):
         start_run(_starting_from(tmp_path / "nowhere", pairs_recipe), RunDirectory(tmp_path / "second"), tiny_data_dir)
-    other = _starting_from(pairs_run.path, pairs_recipe, kernels="lin, pow")
-    task = TranslationTask.open(other, pairs_run, tiny_data_dir, CPU)
-    with pytest.raises(ValueError, match=r"initial: .* has another network or output layer"):
-        task.initialize()
+    other, earlier = _starting_from(pairs_run.path, pairs_recipe, kernels="lin, pow"), RunDirectory(tmp_path / "third")
+    earlier.start(other)
+    with pytest.raises(ValueError, match=r"initial: .* has another network or output layer: .*prior"):
+        start_run(other, earlier, tiny_data_dir)
+    assert earlier.recipe() == other  # it is not removed
 
 
 def test_digits_become_tokens_when_a_run_starts_from_another(
