@@ -1,4 +1,4 @@
-"""What commands print: tables on a terminal, whole tab-separated lines elsewhere."""
+"""The console of all commands."""
 
 from collections.abc import Iterable, Sequence
 

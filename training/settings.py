@@ -24,14 +24,14 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     def ineffective_fields(self) -> Iterator[str]:
-        """Yield a line for each field that is not its default and has no effect beside the others."""
+        """Yield a line for each field that is not its default and has no effect, given the others."""
         for names, reason in self._ineffective():
             for name in names:
                 if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
                     yield f"{name} has no effect {reason}"
 
     def _ineffective(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yield fields that have no effect beside the others, and the reason, such as `with average: 1`."""
+        """Yield fields without effect, given the others, and the reason, such as `with average: 1`."""
         yield from ()
 
 

@@ -4,7 +4,6 @@ Read `reference` first: the layer and its loss as the papers write them. The oth
 
 * `kernels`, `kernel`: scores from inner products and per-class and per-position terms, never `[N, V, d]`;
 * `mixture`: the layer as a module, `sparse`: the k best classes;
-* `biased`: the plain softmax with a bias for each class, which imported models have;
 * `loss`, `passes`: the loss from a chunk of positions at a time, never `[N, V]`;
 * `elementwise`: the kernels' derivatives, written out.
 """
