@@ -1,11 +1,15 @@
 """Detection of texts in another language than a model reads."""
 
 import functools
+import lzma
+import struct
 from array import array
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
-from py3langid.langid import MODEL_FILE, LanguageIdentifier
+from numpy.typing import NDArray
+from py3langid.langid import MODEL_DIR, MODEL_FILE, LanguageIdentifier
 
 __all__ = ["UNDETERMINED", "LanguageDetector", "detected_languages"]
 
@@ -37,7 +41,7 @@ class _SharedBlocks:
 
     __slots__ = ("_blocks", "_starts")
 
-    def __init__(self, values: Sequence[int]) -> None:
+    def __init__(self, values: Sequence[int] | NDArray[np.generic]) -> None:
         """Raises `ValueError` where different blocks have the same hash."""
         blocks = np.asarray(values).reshape(-1, _BLOCK)
         hashes = np.zeros(len(blocks), np.uint64)  # to sort the blocks themselves takes far longer
@@ -53,12 +57,40 @@ class _SharedBlocks:
         return self._blocks[self._starts[index // _BLOCK] + index % _BLOCK]
 
 
+_LOCAL_HEADER = struct.Struct("<4s4xH16xHH")
+"""Start of each member of a zip archive: signature, compression method, lengths of the name and of the extra field."""
+
+
+def _read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+    """Return the arrays of an `.npz.xz` file, read in one pass. Raises `ValueError` for a compressed member.
+
+    py3langid unpacks the archive to a temporary file of 68 MB, which processes that load at once have no room for.
+    """
+    arrays = {}
+    with lzma.open(path) as stream:
+        while (header := stream.read(_LOCAL_HEADER.size)).startswith(b"PK\3\4"):
+            _, method, name_length, extra_length = _LOCAL_HEADER.unpack(header)
+            name = stream.read(name_length).decode()
+            stream.read(extra_length)
+            if method:
+                raise ValueError(f"{path}: {name} is compressed by method {method}")
+            arrays[name.removesuffix(".npy")] = np.lib.format.read_array(stream)
+    return arrays
+
+
 @functools.cache
 def _identifier() -> LanguageIdentifier:
     """Return the identifier of all models: a naive Bayes classifier of byte n-grams that takes 45 MB."""
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    identifier.tk_nextmove = _SharedBlocks(identifier.tk_nextmove)
-    return identifier
+    arrays = _read_arrays(MODEL_DIR / MODEL_FILE)
+    return LanguageIdentifier(
+        arrays["ptc"],
+        arrays["pc"],
+        arrays["classes"].tolist(),
+        _SharedBlocks(arrays["nextmove"]),
+        arrays["out_feat"].tolist(),
+        norm_probs=True,
+        tk_row=array("I", arrays["nextmove_row"].astype(np.uint32).tobytes()),
+    )
 
 
 def detected_languages(text: str) -> list[tuple[str, float]]:

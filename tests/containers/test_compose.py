@@ -1,7 +1,6 @@
 """compose.yaml and the Dockerfile: who may do what, and whether the tools find fault."""
 
 import json
-import lzma
 import os
 import re
 import shutil
@@ -10,10 +9,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-import py3langid
 import pytest
 import yaml
-from py3langid.langid import MODEL_FILE
 
 from service.settings import Settings
 from tests.containers.files import COMPOSE, DOCKER, DOCKERFILE, ROOT
@@ -84,13 +81,6 @@ def test_every_container_is_bounded_checked_and_restarted(name):
 @pytest.mark.parametrize("name", SERVICES)
 def test_ports_are_open_to_this_machine_alone(name):
     assert all(port.startswith(("127.0.0.1:", "${BIND:-127.0.0.1}:")) for port in SERVICES[name]["ports"])
-
-
-def test_the_language_detector_has_room_for_its_temporary_file():
-    (size,) = re.findall(r"size=(\d+)m$", SERVICES["softserve"]["tmpfs"][0])
-    with lzma.open(Path(py3langid.__file__).parent / MODEL_FILE) as model:
-        unpacked = sum(map(len, iter(lambda: model.read(1 << 20), b"")))
-    assert int(size) * 2**20 > 1.5 * unpacked
 
 
 @pytest.mark.parametrize("name", [name for name, service in SERVICES.items() if "build" not in service])

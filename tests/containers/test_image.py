@@ -9,12 +9,15 @@ import tomllib
 import pytest
 
 from tests.containers import podman
-from tests.containers.files import normalized
+from tests.containers.files import COMPOSE, normalized
 from tests.containers.load import Load
 
 pytestmark = pytest.mark.containers
 
-RESTRICTED = ["--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=65532", "--memory=1g"]
+RESTRICTED = [
+    *("--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=65532", "--memory=1g"),
+    *(f"--tmpfs={each}" for each in COMPOSE["services"]["softserve"]["tmpfs"]),
+]
 
 
 class Container:
@@ -144,7 +147,7 @@ def test_it_has_one_onnxruntime_and_no_torch_and_no_pip(container):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_prometheus_has_no_complaint_of_its_metrics(start, workers):
-    container = start(f"--env=SOFTSERVE_WORKERS={workers}", "--tmpfs=/tmp")
+    container = start(f"--env=SOFTSERVE_WORKERS={workers}")
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed (Debian: prometheus)")
     text = podman.ask(f"{container.url}/metrics")[1]
@@ -166,7 +169,7 @@ def test_models_of_the_user_are_served_too(start, tmp_path):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sigterm_under_load_loses_no_answer(start, workers):
     """Whatever was sent a moment before the signal, or earlier, is answered, and the service ends with status 0."""
-    stopped = start(f"--env=SOFTSERVE_WORKERS={workers}", "--tmpfs=/tmp")
+    stopped = start(f"--env=SOFTSERVE_WORKERS={workers}")
     with Load(stopped.port, clients=8) as load:
         time.sleep(3)
         signalled = time.monotonic()

@@ -1,8 +1,16 @@
 """Tests of the detection of texts in another language."""
 
-import pytest
+import lzma
+import resource
+import subprocess
+import sys
+from pathlib import Path
 
-from models.text.language import UNDETERMINED, LanguageDetector
+import numpy as np
+import pytest
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+from models.text.language import UNDETERMINED, LanguageDetector, _read_arrays, detected_languages
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +47,28 @@ def test_a_long_text_is_judged_by_its_start(german: LanguageDetector) -> None:
 
 def test_an_unknown_language_is_never_ruled_out() -> None:
     assert LanguageDetector("xx").other_language("How are you today, my friend?") is None
+
+
+def test_probabilities_are_those_of_the_package() -> None:
+    package = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    for text in ("Guten Morgen!", "How are you today?", "Привет", "ok", ""):
+        assert detected_languages(text) == package.rank(text)
+
+
+def test_it_is_loaded_without_a_temporary_file() -> None:
+    """In containers the directory of temporary files is in memory and bounded, and several processes load at once."""
+    done = subprocess.run(
+        [sys.executable, "-Bc", "from models.text.language import LanguageDetector; LanguageDetector('de')"],
+        cwd=Path(__file__).parents[3],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_compressed_archive_is_refused(tmp_path: Path) -> None:
+    with lzma.open(tmp_path / "model.npz.xz", "wb") as stream:
+        np.savez_compressed(stream, counts=np.arange(3))
+    with pytest.raises(ValueError, match=r"counts\.npy is compressed by method 8"):
+        _read_arrays(tmp_path / "model.npz.xz")
