@@ -112,7 +112,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         if app.state.load_first:
             await registry.load()
-        running = asyncio.create_task(_run(registry, settings.watch_seconds))
+        running = asyncio.create_task(_run(registry, settings.watch_seconds, load=not app.state.load_first))
         running.add_done_callback(_log_failure)
         try:
             async with contextlib.AsyncExitStack() as servers:
@@ -129,8 +129,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.resources.close()
 
 
-async def _run(registry: Registry, watch_seconds: float) -> None:
-    if not registry.loaded:
+async def _run(registry: Registry, watch_seconds: float, *, load: bool) -> None:
+    if load:
         await registry.load()
     if watch_seconds:
         await DirectoryWatcher(registry, registry.loader).run(watch_seconds)

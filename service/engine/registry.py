@@ -59,7 +59,7 @@ class Registry:
         self.heap_trimmer = HeapTrimmer()
         """Called where much memory was freed."""
         self.loaded = False
-        """Whether every configured model has been loaded and warmed up."""
+        """Whether every configured model has been loaded and warmed up; where none was found at first, whether one is."""
         self.draining = False
         """Whether the service is about to stop: it still answers, and load balancers must send nothing more."""
         self.failure: Exception | None = None
@@ -74,6 +74,8 @@ class Registry:
     async def load(self) -> None:
         """Load and warm up every configured model, one after the other; keep and raise the first error."""
         self._report()
+        if not self._paths:
+            logger.warning("the model directories hold no model: the service is not ready until one is loaded")
         gc.collect()
         gc.freeze()  # modules live as long as the process: to traverse them in a collection takes 0.1 s
         try:
@@ -83,7 +85,7 @@ class Registry:
             self.failure = error
             self.on_failure()
             raise
-        self.loaded = True
+        self.loaded = bool(self._paths)
 
     @property
     def ready(self) -> bool:
@@ -139,6 +141,7 @@ class Registry:
             self.pinned.add(served.key)
             self._expected.add(served.key)
             self._report()
+            self._note_late_models()
             return served
 
     async def remove(self, name: str) -> list[Key]:
@@ -182,11 +185,17 @@ class Registry:
                 self._drain(self._served.pop(key))
         self._expected = wanted - self._dismissed | pinned
         self._report()
+        self._note_late_models()
 
     def _report(self) -> None:
         """Set the gauges of expected models and of those that are ready."""
         self._metrics.models_expected.set(len(self._expected))
         self._metrics.models_ready.set(len(self._expected & self._served.keys()))
+
+    def _note_late_models(self) -> None:
+        """Become ready where the directories held no model at the start, since their volume was late, and one is loaded."""
+        if not self._paths and self._served:
+            self.loaded = True
 
     def _drain(self, served: ServedModel) -> None:
         """Unload a model that requests no longer find, once those that hold it are answered."""

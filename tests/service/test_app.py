@@ -1,6 +1,7 @@
 import asyncio
 import math
 import re
+import shutil
 
 import httpx2
 import pytest
@@ -50,11 +51,25 @@ def test_settings_come_from_the_environment_without_others(monkeypatch):
     assert create_app().state.settings.max_queue_items == 7
 
 
-def test_a_directory_without_models_is_ready_and_knows_none(tmp_path, detail_of):
-    with TestClient(create_app(Settings(model_dirs=(tmp_path,), watch_seconds=60))) as client:
-        assert client.get("/readyz").status_code == 200
+@pytest.mark.parametrize("load_first", [False, True])
+def test_a_directory_without_models_is_not_ready_until_one_is_copied(
+    tmp_path, copied_models, wait_until, detail_of, load_first
+):
+    """A pod whose volume is late must get no requests."""
+    settings = Settings(model_dirs=(tmp_path / "late",), watch_seconds=0.05, threads=1, parallel_batches=1)
+    settings.model_dirs[0].mkdir()
+    with TestClient(create_app(settings, load_first=load_first)) as client:
+        for path in ("/readyz", "/health", "/v2/health/ready"):
+            assert client.get(path).status_code == 503
+        detail_of(client.post("/v1/next-word", json={"context": "a"}), 503)
         assert client.get("/v1/models").json() == {"models": [], "object": "list", "data": []}
-        assert "there is no model for next-word" in detail_of(client.post("/v1/next-word", json={"context": "a"}), 404)
+        shutil.copytree(copied_models / "next-word", settings.model_dirs[0] / "next-word")
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        assert client.get("/v2/health/ready").status_code == 200
+        assert client.post("/v1/next-word", json={"context": "a"}).status_code == 200
+
+
+def test_a_directory_without_models_that_could_get_none_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no model in .*NAME/VERSION"):
         create_app(Settings(model_dirs=(tmp_path,)))
 

@@ -1,5 +1,6 @@
 import asyncio
 import hashlib
+import shutil
 import time
 
 import pytest
@@ -223,6 +224,27 @@ def test_expected_and_ready_models_are_counted(quick, two_versions):
         assert counts(registry) == (1, 1)
 
     with_registry(scenario, model_dirs=(two_versions,))
+
+
+def test_without_models_at_the_start_the_first_one_that_an_administrator_loads_makes_it_ready(
+    quick, two_versions, tmp_path
+):
+    (tmp_path / "keys").write_text("admin-key-of-some-length")
+    (served := tmp_path / "served").mkdir()
+
+    async def scenario(registry):
+        assert not registry.ready
+        with pytest.raises(NotReady):
+            registry.find("next-word", "next-word")
+        shutil.copytree(two_versions / "next-word", served / "next-word")
+        await registry.add("next-word")
+        assert registry.ready
+        await registry.remove("next-word")
+        assert registry.ready
+        with pytest.raises(UnknownModelError):
+            registry.find("next-word", "next-word")
+
+    with_registry(scenario, model_dirs=(served,), admin_keys=tmp_path / "keys", models=())
 
 
 def test_a_model_that_does_not_load_is_expected_and_not_ready(broken_models):
