@@ -7,7 +7,7 @@ prometheus-client), and the process that answers a scrape sums them up.
 import functools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -93,7 +93,9 @@ class Metrics:
         )
         self.model_info = gauge("model_info", "1 for each loaded model", _INFO, "livemax")
         self.models_expected = gauge("models_expected", "Models that are to be served", (), "livemax")
-        self.models_ready = gauge("models_ready", "Models of these that are loaded and warmed up", (), "livemin")
+        self.models_ready = gauge(
+            "models_ready", "Models of these that are loaded and whose engine has not failed", (), "livemin"
+        )
         self.loop_lag = histogram("event_loop_lag_seconds", "Delay of a timer of the event loop", (), _SECONDS)
         self._current: dict[tuple[str, str], ModelObserver] = {}
         self._by_model = (
@@ -231,6 +233,8 @@ class ModelObserver:
         self._metrics = metrics
         self.info = tuple(info)
         self.key = key = info[0], info[1]
+        self.on_failure: Callable[[], object] = lambda: None
+        """Called when an engine task has died."""
         self._waiting = (0, 0)
         self._tokenize_duration = metrics.tokenize_duration.labels(*key)
         self._queue_duration = metrics.queue_duration.labels(*key)
@@ -282,6 +286,7 @@ class ModelObserver:
     def failed(self) -> None:
         """Count an engine task that has died."""
         self._failures.inc()
+        self.on_failure()
 
     def cost(self, operation: str, device: str, terms: Mapping[str, float]) -> None:
         """Report the measured cost of a batch, in seconds by term; of continuous decoding, of a step."""

@@ -59,7 +59,7 @@ class Registry:
         self.heap_trimmer = HeapTrimmer()
         """Called where much memory was freed."""
         self.loaded = False
-        """Whether every configured model has been loaded and warmed up; where none was found at first, whether one is."""
+        """Whether every configured model is loaded and warmed up; where none was found at first, whether one is."""
         self.draining = False
         """Whether the service is about to stop: it still answers, and load balancers must send nothing more."""
         self.failure: Exception | None = None
@@ -167,6 +167,7 @@ class Registry:
         served = await self.loader.load(path)
         replaced = self._served.get(served.key)
         self._served[served.key] = served
+        served.observer.on_failure = self._report
         self._dismissed.discard(served.key)
         served.observer.loaded(time.monotonic() - started)
         logger.info("loaded %s:%s in %.2f s", *served.key, time.monotonic() - started)
@@ -189,11 +190,12 @@ class Registry:
 
     def _report(self) -> None:
         """Set the gauges of expected models and of those that are ready."""
+        working = {key for key, served in self._served.items() if served.batcher.failure is None}
         self._metrics.models_expected.set(len(self._expected))
-        self._metrics.models_ready.set(len(self._expected & self._served.keys()))
+        self._metrics.models_ready.set(len(self._expected & working))
 
     def _note_late_models(self) -> None:
-        """Become ready where the directories held no model at the start, since their volume was late, and one is loaded."""
+        """Become ready once a model is loaded where the directories held none at the start: a volume may be late."""
         if not self._paths and self._served:
             self.loaded = True
 

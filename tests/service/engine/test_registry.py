@@ -258,6 +258,20 @@ def test_a_model_that_does_not_load_is_expected_and_not_ready(broken_models):
     assert asyncio.run(run()) == (1, 0)
 
 
+def test_a_model_whose_engine_has_failed_is_not_ready_until_it_is_loaded_again(quick, two_versions):
+    async def scenario(registry):
+        failed = registry.served["next-word", 9].batcher
+        failed._task.cancel()
+        await until(lambda: failed.failure)
+        assert not registry.ready
+        assert counts(registry) == (1, 0)
+        await registry.add("next-word")
+        assert registry.ready
+        assert counts(registry) == (1, 1)
+
+    with_registry(scenario, model_dirs=(two_versions,))
+
+
 async def until(condition):
     deadline = time.monotonic() + 20
     while not condition():
