@@ -1,13 +1,19 @@
 """docker/haproxy and docker/caddy: no request is lost while two instances are restarted one after the other."""
 
 import contextlib
+import http.client
+import http.server
 import os
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
+from fastapi.routing import iter_route_contexts
 
+from service.app import create_app
+from service.settings import Settings
 from tests.containers import podman
 from tests.containers.files import DOCKER, DOCKERFILE, environment
 from tests.containers.load import Load
@@ -131,6 +137,62 @@ def test_haproxy_loses_no_prediction_of_an_instance_that_is_killed(request, tmp_
         time.sleep(2)
         instances.kill(instances.ports[0])
     assert_nothing_lost(load)
+
+
+class LosingInstance(http.server.BaseHTTPRequestHandler):
+    """An instance that is ready, and closes the connection of a POST request without an answer."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.received.append(self.path)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@contextlib.contextmanager
+def losing_instances():
+    """Run two instances that answer no POST request; yield their ports and the paths that both have received."""
+    with contextlib.ExitStack() as stack:
+        received, ports = [], []
+        for _ in range(2):
+            server = stack.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), LosingInstance))
+            server.received = received
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            stack.callback(server.shutdown)
+            ports.append(server.server_port)
+        yield ports, received
+
+
+def administrator_paths(directory):
+    """The paths of calls that load or unload a model."""
+    (directory / "keys").write_text("admin-key-of-some-length")
+    app = create_app(Settings(admin_keys=directory / "keys"))
+    paths = {getattr(context.original_route, "path", "") for context in iter_route_contexts(app.routes)}
+    found = {path.format_map({"name": "a", "model": "a"}) for path in paths if path.endswith("load")}
+    assert len(found) == 4
+    return found
+
+
+def test_haproxy_repeats_predictions_and_no_call_of_an_administrator(tmp_path):
+    if not installed("haproxy"):
+        pytest.skip(missing("haproxy"))
+    administration = administrator_paths(tmp_path)
+    encoded = {path.replace("/v", "/%76") for path in administration}
+    with losing_instances() as (ports, received), proxy("haproxy", ports, tmp_path) as port:
+        for path in ("/v1/translate", *administration, *encoded):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("POST", path, b"{}")
+            assert connection.getresponse().status == 502
+            connection.close()
+    counts = {path: received.count(path) for path in received}
+    assert counts.pop("/v1/translate") > 1
+    assert counts == dict.fromkeys(administration | encoded, 1)
 
 
 def test_a_load_notices_requests_that_are_lost(instances):
