@@ -35,7 +35,7 @@ MODEL = 'model=~"$model", instance=~"$instance"'
 SELECTORS = {
     "<model>": MODEL,
     "<instance>": 'job="softserve", instance=~"$instance"',
-    "<requests>": f'{MODEL}, endpoint!~"/livez|/readyz|/health|/metrics|/v2/health/.*"',
+    "<requests>": f'{MODEL}, endpoint!~"/livez|/readyz|/metrics|.*/(health|live|ready|ServerLive|ServerReady|ModelReady)"',
 }
 IDLE = "no data"
 MARKS = {
