@@ -17,6 +17,7 @@ from tests.containers.files import (
     DOCKER,
     OPERATIONS,
     PROMETHEUS,
+    ROOT,
     annotations,
     expressions,
     panels,
@@ -57,6 +58,17 @@ def known_metrics():
 
 def test_prometheus_takes_the_configuration():
     promtool("check", "config", "prometheus.yml")
+
+
+def test_a_prometheus_that_is_configured_as_the_guide_says_has_every_rule_and_the_runbook():
+    """Without the objectives, alerts that compare with them never fire."""
+    guide = (ROOT / "docs/how-to/monitoring.md").read_text(encoding="utf-8")
+    configuration = yaml.safe_load(re.search(r"^```yaml\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)[1])
+    files = {path.name for path in PROMETHEUS.glob("*.yml") if "groups" in yaml.safe_load(path.read_text())}
+    assert set(configuration["rule_files"]) == set(CONFIGURATION["rule_files"]) == files
+    assert configuration["global"]["external_labels"] == CONFIGURATION["global"]["external_labels"]
+    assert configuration["alerting"].items() <= CONFIGURATION["alerting"].items()
+    assert configuration["scrape_configs"][0]["job_name"] == CONFIGURATION["scrape_configs"][0]["job_name"]
 
 
 def test_every_alert_fires_and_clears():

@@ -6,10 +6,10 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from service.app import create_app
+from service.protocols.open_inference.grpc import server
 from service.settings import Settings
 from service.web.pages import web_router
 from tests.containers.files import expressions
-from tests.fixtures.optional_tools import needs
 
 
 def patterns():
@@ -40,10 +40,7 @@ def test_the_rules_and_the_dashboard_leave_out_every_probe_and_nothing_else(patt
     assert {path for path in paths if re.fullmatch(pattern, path)} == probes
 
 
-@needs("grpc")
 @pytest.mark.parametrize("pattern", patterns())
 def test_probes_by_grpc_are_left_out_too(pattern):
-    from service.protocols.open_inference.grpc import server
-
     left_out = {name for name in server._METHODS if re.fullmatch(pattern, f"/{server._SERVICE}/{name}")}
     assert left_out == server._OPEN
