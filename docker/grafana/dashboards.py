@@ -32,10 +32,11 @@ DASHBOARDS = Path(__file__).parent / "dashboards"
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 RUNBOOK = "softserve-runbook"
 MODEL = 'model=~"$model", instance=~"$instance"'
+PROBES = "/livez|/readyz|/metrics|.*/(health|live|ready|ServerLive|ServerReady|ModelReady)"
 SELECTORS = {
     "<model>": MODEL,
     "<instance>": 'job="softserve", instance=~"$instance"',
-    "<requests>": f'{MODEL}, endpoint!~"/livez|/readyz|/metrics|.*/(health|live|ready|ServerLive|ServerReady|ModelReady)"',
+    "<requests>": f'{MODEL}, endpoint!~"{PROBES}"',
 }
 IDLE = "no data"
 MARKS = {
