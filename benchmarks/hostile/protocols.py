@@ -150,10 +150,16 @@ _LISTS: Sequence[tuple[str, str, Mapping[str, object]]] = (
     ("/predict", "inputs", {}),
     ("/hf/de-en", "inputs", {}),
     ("/translate", "q", {"source": "de", "target": "en"}),
+    ("/translate", "q", {"source": "auto", "target": "en"}),
     ("/v2/translate", "text", {"target_lang": "EN"}),
 )
 """Paths, the field that takes a list, and the other fields."""
-_ITEMS: Mapping[str, object] = {"130,000 zeros": 0, "130,000 empty texts": "", "65,000 empty lists": []}
+_ITEMS: Mapping[str, object] = {
+    "130,000 zeros": 0,
+    "130,000 empty texts": "",
+    "130,000 texts": "a",
+    "65,000 empty lists": [],
+}
 
 
 def _others() -> Iterator[Attack]:
@@ -171,7 +177,8 @@ def _others() -> Iterator[Attack]:
     for path, field, rest in _LISTS:
         for name, item in _ITEMS.items():
             items = list(itertools.repeat(item, int(name.partition(",")[0]) * 1000))
-            yield attack(f"{path}: {name}", _post(path, lambda body={**rest, field: items}: body), *REFUSED)  # type: ignore[misc]
+            run = _post(path, lambda body={**rest, field: items}: body)  # type: ignore[misc]
+            yield attack(f"{' '.join([path, *map(str, rest.values())])}: {name}", run, *REFUSED)
     sequences = {"inputs": "Hallo", "parameters": {"num_return_sequences": 10**6}}
     yield attack("hugging face: a million sequences", _post("/hf/de-en", lambda: sequences), *REFUSED)
 

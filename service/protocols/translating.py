@@ -1,6 +1,6 @@
 """Translation for protocols that ask for languages instead of models."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -67,13 +67,25 @@ def find_pair(request: Request, source: str | None, target: str | None, *, model
 
 
 async def translated(
-    request: Request, texts: Sequence[str], pair: LanguagePair, *, n_best: int = 1, seconds: float | None = None
+    request: Request,
+    texts: Sequence[str],
+    pair: LanguagePair,
+    *,
+    n_best: int = 1,
+    seconds: float | None = None,
+    prepare: Callable[[str], None] | None = None,
 ) -> Answer[Translation]:
-    """Translate each text by beam search; `seconds` is a deadline
-    instead of the one in the header. Raises the errors of `answer`."""
+    """Translate each text by beam search.
+
+    `seconds` is a deadline instead of the one in the header. `prepare` is called with each text, in order, once the
+    texts are admitted and where they are tokenized: on another thread where they are many. Raises the errors of
+    `answer`.
+    """
     options = SearchOptions(n_best=n_best)
 
     def query(model: Translator, text: str) -> TranslationQuery:
+        if prepare is not None:
+            prepare(text)
         return model.query(
             text,
             max(_BEAM_SIZE, n_best),

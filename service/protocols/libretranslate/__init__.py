@@ -15,7 +15,7 @@ from service.errors import Failure
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.languages import language_name, two_letters
 from service.protocols.protocol import Protocol
-from service.protocols.translating import LanguagePair, find_pair, language_pairs, translated
+from service.protocols.translating import find_pair, language_pairs, translated
 
 __all__ = ["PROTOCOL"]
 
@@ -46,9 +46,14 @@ async def translate(request: Request) -> Response:
     """Answer `POST /translate`."""
     fields = await read_fields(request, TranslateFields, lists=frozenset(("q",)))
     texts = [fields.q] if isinstance(fields.q, str) else fields.q
-    detected = [_best_language(text) for text in texts] if fields.source == _AUTO else None
-    pair = _pair(request, fields, detected)
-    found = await translated(request, texts, pair, n_best=fields.alternatives + 1)
+    detected: list[dict[str, Any]] | None = [] if fields.source == _AUTO else None
+    pair = find_pair(request, fields.source if detected is None else _read(request, texts[0]), fields.target)
+
+    def detect_language(text: str) -> None:
+        if detected is not None:
+            detected.append(_best_language(text))
+
+    found = await translated(request, texts, pair, n_best=fields.alternatives + 1, prepare=detect_language)
     single, alternatives = isinstance(fields.q, str), fields.alternatives > 0
 
     def content() -> dict[str, Any]:
@@ -57,13 +62,10 @@ async def translate(request: Request) -> Response:
     return await json_response(request, content, found.items)
 
 
-def _pair(request: Request, fields: TranslateFields, detected: Sequence[dict[str, Any]] | None) -> LanguagePair:
-    """Return the pair that is asked for; with `auto` that of the first text's language, where a model reads it."""
-    if detected is None:
-        return find_pair(request, fields.source, fields.target)
-    sources = {two_letters(pair.source) for pair in language_pairs(request)}
-    first = detected[0]["language"]
-    return find_pair(request, first if first in sources else None, fields.target)
+def _read(request: Request, text: str) -> str | None:
+    """Return the language of a text where a model reads it, else None."""
+    language: str = _best_language(text)["language"]
+    return language if language in {two_letters(pair.source) for pair in language_pairs(request)} else None
 
 
 def _content(

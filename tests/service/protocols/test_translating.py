@@ -1,10 +1,13 @@
 """Tests of translation by languages, with a model of several targets."""
 
+import threading
+
 import pytest
 from fastapi.testclient import TestClient
 
 from models.store import load_bundle
 from service.app import create_app
+from service.protocols import libretranslate
 from service.settings import Settings
 
 TEXT = "Das ist ein Haus."
@@ -57,3 +60,21 @@ def test_more_sentences_than_the_queue_holds_are_refused(many_languages_bundle, 
         answer = client.post("/translate", json={"q": TEXT * 5, "source": "auto", "target": target})
         assert answer.status_code == 413
         assert set(answer.json()) == {"error"}
+
+
+def test_languages_of_admitted_texts_are_detected_away_from_the_event_loop(client, monkeypatch):
+    threads = []
+
+    def detected_languages(text):
+        threads.append(threading.current_thread().name.rpartition("_")[0])
+        return [("xx" if text == TEXT else "yy", 0.9)]
+
+    monkeypatch.setattr(libretranslate, "detected_languages", detected_languages)
+    target = client.get("/languages").json()[0]["targets"][0]
+    fields = {"source": "auto", "target": target}
+    assert client.post("/translate", json={"q": [TEXT] * 2000, **fields}).status_code == 413
+    assert len(threads) == 1  # that of the first text chooses the model
+    threads.clear()
+    found = client.post("/translate", json={"q": [TEXT, *["a"] * 79], **fields}).json()
+    assert [each["language"] for each in found["detectedLanguage"]] == ["xx", *["yy"] * 79]
+    assert threads[1:] == ["softserve-texts"] * 80
