@@ -20,6 +20,7 @@ __all__ = [
     "KeyFileError",
     "KeyRing",
     "check_body_key",
+    "needs_body_key",
     "read_keys",
     "require_administrator",
 ]

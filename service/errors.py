@@ -29,6 +29,7 @@ __all__ = [
     "ERROR_FORMS",
     "MAX_ERRORS",
     "PROBLEM_RESPONSES",
+    "ClientDisconnected",
     "ErrorForm",
     "Failure",
     "Problem",
@@ -75,6 +76,10 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: problem_schema(HTTPStatus(status).phrase) for status in (400, 401, 404, 413, 415, 422, 429, 500, 503, 504)
 }
 """Problem answers of an endpoint that runs a model, for its OpenAPI entry."""
+
+
+class ClientDisconnected(Exception):
+    """The client of a request has disconnected, so that nothing is answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class Metrics:
         self.queue_limit_items = gauge("queue_limit_items", "Texts that the queue may hold", by_model)
         self.queue_limit_tokens = gauge("queue_limit_tokens", "Tokens that the queue may hold", by_model)
         self.generated_tokens = counter("generated_tokens", "Tokens of finished sequences, ends included", by_model)
-        self.rejected = counter("rejected", "Texts that were refused", (*by_model, "reason"))
+        self.rejected = counter("rejected", "Texts that were refused; without a model, bodies", (*by_model, "reason"))
         self.engine_failures = counter("engine_failures", "Engine tasks that ended with an error", by_model)
         self.prefix_hits = counter("prefix_cache_hits", "Contexts that continued from a cached prefix", by_model)
         self.prefix_misses = counter("prefix_cache_misses", "Contexts that were read from the start", by_model)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.access_log import AccessLog
-from service.errors import Failure, error_response
+from service.errors import ClientDisconnected, Failure, error_response
 from service.metrics import Metrics
 from service.routes import endpoint_of
 
@@ -27,10 +27,6 @@ _BODY_TIMEOUT = 30.0
 
 class _BodyRefused(Exception):
     """The body is too large or too slow."""
-
-
-class _ClientDisconnected(Exception):
-    pass
 
 
 def _nothing() -> None:
@@ -86,7 +82,7 @@ class RequestMiddleware:
 
         try:
             await self._run(scope, body, send_with_id)
-        except _ClientDisconnected:
+        except ClientDisconnected:
             status = _CLIENT_CLOSED_REQUEST
         finally:
             scope["state"].pop("release", _nothing)()  # the server keeps the scope for a while
@@ -180,14 +176,14 @@ class _Connection:
         self._answered = self._disconnected = False
 
     async def run(self, app: ASGIApp, scope: Scope) -> None:
-        """Run an application; raises `_ClientDisconnected` where it was cancelled."""
+        """Run an application; raises `ClientDisconnected` where it was cancelled."""
         try:
             await app(scope, self.receive, self.send)
         except asyncio.CancelledError:
             if not self._disconnected:
                 raise
             self._handler.uncancel()
-            raise _ClientDisconnected from None
+            raise ClientDisconnected from None
         finally:
             if self._watcher is not None:
                 self._watcher.cancel()

@@ -33,7 +33,8 @@ STATUSES = {
     413: "The body is larger than `--max-body-bytes`, or the request larger than the queue.",
     415: "The body is compressed.",
     422: "A field is invalid, or a text or a result exceeds a limit; the answer names it.",
-    429: "The request is not expected to meet its deadline, or the queue is full; `Retry-After` says when to retry.",
+    429: "The request is not expected to meet its deadline, or the queue or the memory for request bodies is full; "
+    "`Retry-After` says when to retry.",
     500: "An error in the service; its log has the details.",
     503: "The service is starting or shutting down, or has no free connection.",
     504: "The deadline passed before the result was computed.",

@@ -6,8 +6,10 @@ import contextlib
 import gc
 import itertools
 import json
+import math
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -15,19 +17,21 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
-from service.api.requests import resources_of
-from service.engine.budget import Budget
-from service.engine.queue import QueueFull
-from service.errors import MAX_ERRORS
-from service.settings import Settings
+from service.api.requests import deadline_of, resources_of, timeout_of
+from service.auth import needs_body_key
+from service.engine.budget import BodyReservation
+from service.errors import MAX_ERRORS, ClientDisconnected
 from service.validation import errors_of, shown_name
 
-__all__ = ["checked_body", "read_body", "reserve_body", "reserve_declared_body"]
+__all__ = ["checked_body", "read_body", "reserve_body"]
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
 
 _SMALL_BODY = 1 << 16
 """Bytes up to which bodies do not count: a connection buffers as many."""
+_STEP = 1 << 16
+"""Bytes by which a reservation grows with a body."""
+_KEY = "Authorization: Bearer KEY, or X-API-Key: KEY"
 
 _STRUCTURE = b'"[{:,'
 _OTHERS = bytes(set(range(256)).difference(_STRUCTURE))
@@ -35,42 +39,73 @@ _WEIGHTS = {b",": 1, b"[": 1, b":": 2, b"{": 4}
 """How long a value takes to be parsed that this character goes before, about 0.15 us for each unit."""
 
 
-async def read_body(request: Request) -> bytes:
-    """Read the body; a large one waits until there is room for it, and until then the client cannot send it.
+def _as_received(content: bytes) -> Iterable[bytes]:
+    return (content,)
 
-    Raises `QueueFull` where others take the room for too long, `HTTPException` where the client disconnects.
+
+async def read_body(request: Request, decode: Callable[[bytes], Iterable[bytes]] = _as_received) -> bytes:
+    """Read the body; a large one reserves its bytes as they arrive, and the client cannot send more while it waits.
+
+    `decode` turns what has arrived into parts of the body, each of which is reserved before the next one is made.
+    Raises `ClientDisconnected`, `HTTPException` where other requests hold the memory until the deadline, or for a large
+    body in which the key is still to be found, and the errors of `decode`.
     """
-    await reserve_declared_body(request)
-    parts, more = [], True
+    room, length, more = _Room(request), 0, True
+    parts: list[bytes] = []
+    most = _SMALL_BODY if needs_body_key(request) else math.inf
     while more:
         message = await request.receive()
         if message["type"] == "http.disconnect":
-            raise HTTPException(400, "the client left before the end of the body")
-        parts.append(message.get("body", b""))
+            raise ClientDisconnected
+        for part in decode(message.get("body", b"")):
+            length += len(part)
+            if length > most:
+                raise HTTPException(413, f"a body of more than {_SMALL_BODY} bytes needs its key in a header: {_KEY}")
+            if length > _SMALL_BODY:
+                await room.extend(length)
+            parts.append(part)
         more = message.get("more_body", False)
     return b"".join(parts)
 
 
-async def reserve_declared_body(request: Request) -> None:
-    """Wait until there is room for the body of a request, as long as it says to be; raises `QueueFull`."""
-    most = request.app.state.settings.max_body_bytes
-    declared = dict(request.scope["headers"]).get(b"content-length", b"")
-    await reserve_body(request, min(int(declared) if declared.isdigit() else most, most))
-
-
 async def reserve_body(request: Request, length: int) -> None:
-    """Wait until there is room for a body; raises `QueueFull` where others take it for too long."""
-    if length <= _SMALL_BODY:
-        return
-    settings: Settings = request.app.state.settings
-    bodies: Budget = request.app.state.resources.bodies
-    try:
-        async with asyncio.timeout(settings.request_timeout_ms / 1000):
-            await bodies.reserve(length)
-    except TimeoutError:
-        raise QueueFull(never=False, retry_after=1) from None
-    resources_of(request).callback(bodies.release, length)
-    resources_of(request).callback(request.app.state.registry.heap_trimmer.request)
+    """Reserve the bytes of a body that has arrived; raises `HTTPException` as `read_body` does."""
+    if length > _SMALL_BODY:
+        await _Room(request).extend(length)
+
+
+class _Room:
+    """The memory for the body of a request, which is released once the answer is sent."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._length, self._deadline = 0, 0.0
+        self._reserved: BodyReservation | None = None
+
+    async def extend(self, length: int) -> None:
+        """Reserve memory for so many bytes in all."""
+        if length <= self._length:
+            return
+        reserved = self._reserved = self._reserved or self._begin()
+        longer = min(-(-length // _STEP) * _STEP, self._request.app.state.settings.max_body_bytes)
+        try:
+            async with asyncio.timeout(max(0.0, self._deadline - time.monotonic())):
+                await reserved.extend(longer - self._length)
+        except TimeoutError:
+            reserved.release()
+            self._request.app.state.metrics.rejected.labels("", "", "overloaded").inc()
+            raise HTTPException(
+                429, "the bodies of other requests take the memory for bodies", {"Retry-After": "1"}
+            ) from None
+        self._length = longer
+
+    def _begin(self) -> BodyReservation:
+        app, resources = self._request.app, resources_of(self._request)
+        self._deadline = deadline_of(self._request, timeout_of(self._request))
+        reserved = BodyReservation(app.state.resources.bodies)
+        resources.callback(app.state.registry.heap_trimmer.request)
+        resources.callback(reserved.release)
+        return reserved
 
 
 def checked_body(model: type[BodyT], content: bytes, content_type: str, max_values: int) -> BodyT:

@@ -1,9 +1,9 @@
-"""Budgets that all requests of a process share: result items, and bytes of decoding caches."""
+"""Budgets that all requests of a process share: result items, bytes of decoding caches and of request bodies."""
 
 import asyncio
 from collections import deque
 
-__all__ = ["Budget", "OverBudget", "ResultBudget"]
+__all__ = ["BodyBudget", "BodyReservation", "Budget", "OverBudget", "ResultBudget"]
 
 _SMALL = 64
 """A request with at most 1 / 64 of all result items is small."""
@@ -88,3 +88,76 @@ class ResultBudget:
     def of(self, items: int) -> Budget:
         """Return the budget that a request with so many items reserves from."""
         return self._small if items <= self.total // _SMALL else self._large
+
+
+class BodyBudget:
+    """Bytes of request bodies, of which a request reserves more while it receives its body.
+
+    The bytes of one largest body are kept for the first reservation that has to wait: its body is received to the end
+    with them. So bodies that have arrived in part cannot all wait for one another. Others wait in order.
+
+    Use it from one event loop.
+    """
+
+    def __init__(self, total: int, largest: int) -> None:
+        """`largest` is the most that one reservation may hold."""
+        self.total = total
+        self.used = 0
+        """Bytes that are reserved, without those of the body that the kept ones are for."""
+        self._shared = total - largest
+        self._completing: BodyReservation | None = None
+        self._waiting: deque[tuple[BodyReservation, int, asyncio.Future[None]]] = deque()
+
+    async def reserve(self, holder: "BodyReservation", amount: int) -> None:
+        """Reserve an amount in addition to what a reservation holds, as soon as it fits."""
+        if holder is self._completing:
+            return
+        granted = asyncio.get_running_loop().create_future()
+        self._waiting.append((holder, amount, granted))
+        self._grant()
+        if granted.done():
+            return
+        try:
+            await granted
+        except asyncio.CancelledError:
+            self._grant()  # it may have held up smaller reservations
+            raise
+
+    def release(self, holder: "BodyReservation") -> None:
+        """Release all that a reservation holds."""
+        self.used -= holder.shared
+        holder.shared = 0
+        if holder is self._completing:
+            self._completing = None
+        self._grant()
+
+    def _grant(self) -> None:
+        while self._waiting:
+            holder, amount, granted = self._waiting[0]
+            if not granted.done():
+                if self.used + amount <= self._shared:
+                    self.used += amount
+                    holder.shared += amount
+                elif self._completing is None:
+                    self._completing = holder
+                else:
+                    return
+                granted.set_result(None)
+            self._waiting.popleft()
+
+
+class BodyReservation:
+    """The bytes that one request has reserved of a budget."""
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget = budget
+        self.shared = 0
+        """Bytes that are not those kept for one body."""
+
+    async def extend(self, amount: int) -> None:
+        """Reserve an amount in addition; cancelling the call reserves nothing more."""
+        await self._budget.reserve(self, amount)
+
+    def release(self) -> None:
+        """Release everything."""
+        self._budget.release(self)

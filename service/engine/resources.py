@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from service.engine.budget import Budget, ResultBudget
+from service.engine.budget import BodyBudget, Budget, ResultBudget
 from service.engine.preparation import Preparation
 from service.settings import Settings
 
@@ -11,7 +11,8 @@ __all__ = ["GRPC_CALLS", "Resources", "memory_bounds"]
 
 _MEGABYTE = 1 << 20
 _BODIES = 16
-"""Largest request bodies that are held at a time; bodies of up to 64 KiB do not count, for connections are bounded."""
+"""Largest request bodies that are held at a time, counted by the bytes that have arrived; bodies of up to 64 KiB do not
+count, for connections are bounded."""
 GRPC_CALLS = 128
 """Calls over gRPC at a time, each of which may hold a message of the largest size before it is admitted."""
 _COPIES_OF_BODY = 4
@@ -47,7 +48,7 @@ class Resources:
     """The budgets and threads of one process."""
 
     def __init__(self, settings: Settings) -> None:
-        self.bodies = Budget(_BODIES * settings.max_body_bytes, "bytes of request bodies")
+        self.bodies = BodyBudget(_BODIES * settings.max_body_bytes, settings.max_body_bytes)
         self.results = ResultBudget(settings.max_result_items)
         self.decoding_cache = Budget(
             settings.decoding_cache_mb * _MEGABYTE, "bytes of decoding cache (--decoding-cache-mb)"

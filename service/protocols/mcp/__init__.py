@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from service.api.body import reserve_declared_body
+from service.api.body import read_body
 from service.errors import Failure
 from service.protocols.mcp.server import session_manager
 from service.protocols.protocol import Protocol
@@ -25,8 +25,13 @@ class _Endpoint:
     """Answers `POST /mcp` as an ASGI application."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await reserve_declared_body(Request(scope))
-        await scope["app"].state.mcp.handle_request(scope, receive, send)
+        content = await read_body(Request(scope, receive))
+        messages: list[Message] = [{"type": "http.request", "body": content}]
+
+        async def receive_again() -> Message:
+            return messages.pop() if messages else await receive()
+
+        await scope["app"].state.mcp.handle_request(scope, receive_again, send)
 
 
 @contextlib.asynccontextmanager

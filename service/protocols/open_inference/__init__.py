@@ -12,14 +12,14 @@ from starlette.responses import JSONResponse
 
 from service.api import admin
 from service.api.answer import INLINE_ITEMS, ChunkedResponse
-from service.api.body import read_body, reserve_body
+from service.api.body import read_body
 from service.api.requests import server_timing
 from service.engine.registry import Registry
 from service.engine.resources import Resources
 from service.errors import Failure
 from service.protocols.fields import json_response
 from service.protocols.open_inference import descriptions
-from service.protocols.open_inference.compression import chosen_encoding, compressed, decompressed
+from service.protocols.open_inference.compression import Decompressor, chosen_encoding, compressed
 from service.protocols.open_inference.served import InferenceModel, check_administrator, find_model
 from service.protocols.open_inference.tensors import INLINE_BYTES, InferRequest, encode_answer, parse_request
 from service.protocols.protocol import Protocol
@@ -124,15 +124,14 @@ async def _parsed(request: Request, content: bytes) -> InferRequest:
 
 
 async def _content(request: Request) -> bytes:
-    """Return the body, decompressed; raises the errors of `read_body`, `reserve_body` and `decompressed`."""
-    content = await read_body(request)
+    """Return the body, decompressed; raises the errors of `read_body` and `Decompressor`."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding == "identity":
-        return content
-    most = request.app.state.settings.max_body_bytes
-    await reserve_body(request, most)  # the decompressed length is not known yet
-    resources: Resources = request.app.state.resources
-    return await asyncio.get_running_loop().run_in_executor(resources.encoder, decompressed, content, encoding, most)
+        return await read_body(request)
+    decompressor = Decompressor(encoding, request.app.state.settings.max_body_bytes)
+    content = await read_body(request, decompressor.parts)
+    decompressor.finish()
+    return content
 
 
 async def index(request: Request) -> Response:

@@ -17,12 +17,14 @@ from starlette.exceptions import HTTPException
 
 from service.api.body import checked_body, read_body
 from service.api.requests import Body, Texts, resources_of
-from service.engine.budget import Budget
-from service.engine.queue import QueueFull
-from service.errors import failure_of
+from service.auth import KeyRing
+from service.engine.budget import BodyBudget, BodyReservation
+from service.errors import ClientDisconnected, failure_of
+from service.metrics import Metrics
 from service.settings import Settings
 
 JSON = "application/json"
+DISCONNECT = {"type": "http.disconnect"}
 MOST = Settings().max_body_values
 
 
@@ -43,21 +45,23 @@ def detail_of(content):
     return failure(content).detail
 
 
-def request_of(*parts, length=None, bodies=None, timeout_ms=1000):
+def request_of(*parts, bodies=None, timeout_ms=1000, headers=(), state=None, metrics=None):
+    """A request whose body arrives in parts, and then the client disconnects unless the last part is the end."""
     messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts[:-1]]
-    messages.append({"type": "http.request", "body": parts[-1]})
+    messages.append({"type": "http.request", "body": parts[-1]} if parts[-1] is not None else DISCONNECT)
 
     async def receive():
+        await asyncio.sleep(0)
         return messages.pop(0)
 
     trimmer = SimpleNamespace(heap_trimmer=SimpleNamespace(request=lambda: None))
-    state = SimpleNamespace(
+    app = SimpleNamespace(
         settings=Settings(request_timeout_ms=timeout_ms),
-        resources=SimpleNamespace(bodies=bodies or Budget(1 << 20, "bytes")),
+        resources=SimpleNamespace(bodies=bodies or BodyBudget(16 << 20, 1 << 20)),
         registry=trimmer,
+        metrics=metrics or Metrics(),
     )
-    headers = [] if length is None else [(b"content-length", b"%d" % length)]
-    scope = {"type": "http", "headers": headers, "state": {}, "app": SimpleNamespace(state=state)}
+    scope = {"type": "http", "headers": list(headers), "state": state or {}, "app": SimpleNamespace(state=app)}
     return Request(scope, receive)
 
 
@@ -66,23 +70,79 @@ def test_a_body_is_read_and_checked():
     assert checked_body(Question, b'{"text":"a","number":3}', JSON, MOST) == Question(text=["a"], number=3)
 
 
-@pytest.mark.parametrize(("length", "reserved"), [(65_536, 0), (65_537, 65_537), (None, 1 << 20), (1 << 40, 1 << 20)])
-def test_large_bodies_reserve_their_length_until_the_request_is_over(length, reserved):
-    bodies = Budget(1 << 20, "bytes")
-    request = request_of(b"{}", length=length, bodies=bodies)
-    asyncio.run(read_body(request))
+@pytest.mark.parametrize(
+    ("length", "reserved"), [(65_536, 0), (65_537, 2 << 16), (300_000, 5 << 16), (1 << 20, 1 << 20)]
+)
+def test_a_body_reserves_the_bytes_that_have_arrived_until_the_request_is_over(length, reserved):
+    bodies = BodyBudget(16 << 20, 1 << 20)
+    request = request_of(b"a" * (length // 2), b"a" * (length - length // 2), bodies=bodies)
+    assert len(asyncio.run(read_body(request))) == length
     assert bodies.used == reserved
     with resources_of(request):
         pass
     assert bodies.used == 0
 
 
-def test_a_body_that_finds_no_room_is_refused_without_being_read():
-    bodies = Budget(100_000, "bytes")
-    assert bodies.try_reserve(50_000)
-    with pytest.raises(QueueFull):
-        asyncio.run(read_body(request_of(b"{}", length=70_000, bodies=bodies, timeout_ms=20)))
-    assert bodies.used == 50_000
+def test_a_body_that_has_not_arrived_reserves_nothing_whatever_its_length_is_said_to_be():
+    async def run():
+        bodies = BodyBudget(16 << 20, 1 << 20)
+        said = [(b"content-length", b"1048576")]
+        slow = [request_of(b"a", b"", bodies=bodies, headers=said) for _ in range(50)]
+        for each in slow:
+            each._receive = asyncio.Event().wait
+        waiting = [asyncio.create_task(read_body(each)) for each in slow]
+        await asyncio.sleep(0)
+        assert len(await read_body(request_of(b"a" * 70_000, bodies=bodies, timeout_ms=50))) == 70_000
+        for each in waiting:
+            each.cancel()
+
+    asyncio.run(run())
+
+
+def test_bodies_that_arrive_at_the_same_time_are_all_received():
+    async def run():
+        bodies = BodyBudget(16 << 20, 1 << 20)
+
+        async def answered():
+            request = request_of(*[b"a" * (1 << 16)] * 16, bodies=bodies, timeout_ms=20_000)
+            length = len(await read_body(request))
+            with resources_of(request):
+                return length
+
+        assert await asyncio.gather(*(answered() for _ in range(100))) == [1 << 20] * 100
+        assert bodies.used == 0
+
+    asyncio.run(run())
+
+
+def test_a_body_that_finds_no_room_until_its_deadline_is_refused_and_holds_nothing():
+    async def run():
+        bodies, metrics = BodyBudget(300_000, 100_000), Metrics()
+        completing, other = BodyReservation(bodies), BodyReservation(bodies)
+        await other.extend(120_000)
+        await completing.extend(100_000)
+        deadline = [(b"x-request-timeout-ms", b"20")]
+        parts = [b"a" * 70_000] * 2
+        with pytest.raises(HTTPException) as caught:
+            await read_body(request_of(*parts, bodies=bodies, timeout_ms=60_000, headers=deadline, metrics=metrics))
+        assert (caught.value.status_code, caught.value.headers) == (429, {"Retry-After": "1"})
+        assert bodies.used == 120_000
+        rejected = {"model": "", "version": "", "reason": "overloaded"}
+        assert metrics.registry.get_sample_value("softserve_rejected_total", rejected) == 1
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_a_large_body_needs_its_key_in_a_header():
+    request = request_of(b"a" * 65_536, b"a", b"a", state={"unknown_key": KeyRing(["key"])})
+    with pytest.raises(HTTPException, match="65536 bytes needs its key in a header") as caught:
+        asyncio.run(read_body(request))
+    assert caught.value.status_code == 413
+
+
+def test_a_client_that_disconnects_during_its_body_is_no_invalid_request():
+    with pytest.raises(ClientDisconnected):
+        asyncio.run(read_body(request_of(b"a", None)))
 
 
 @pytest.mark.parametrize(

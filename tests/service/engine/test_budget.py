@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.budget import Budget, OverBudget, ResultBudget
+from service.engine.budget import BodyBudget, BodyReservation, Budget, OverBudget, ResultBudget
 
 
 def test_what_fits_is_reserved_at_once_and_released():
@@ -98,5 +98,63 @@ def test_small_requests_do_not_wait_for_large_ones():
         for _ in range(16):
             await results.of(100).reserve(100)
         assert not results.of(100).try_reserve(100)
+
+    asyncio.run(run())
+
+
+def test_the_first_body_that_waits_is_received_with_the_bytes_that_are_kept():
+    async def run():
+        budget = BodyBudget(30, 10)
+        first, second, third = (BodyReservation(budget) for _ in range(3))
+        await first.extend(9)
+        await second.extend(9)
+        await first.extend(4)  # more than is left of the shared 20
+        waiting = [asyncio.create_task(each.extend(4)) for each in (second, third)]
+        await asyncio.sleep(0)
+        assert (budget.used, [each.done() for each in waiting]) == (18, [False, False])
+        await first.extend(2)
+        first.release()
+        await asyncio.gather(*waiting)
+        assert (budget.used, second.shared, third.shared) == (17, 13, 4)
+
+    asyncio.run(run())
+
+
+def test_a_body_that_no_longer_waits_holds_up_no_others():
+    async def run():
+        budget = BodyBudget(30, 10)
+        first, second, third, fourth = (BodyReservation(budget) for _ in range(4))
+        await first.extend(15)
+        await second.extend(10)
+        large = asyncio.create_task(third.extend(8))
+        small = asyncio.create_task(fourth.extend(5))
+        await asyncio.sleep(0)
+        assert not small.done()
+        large.cancel()
+        await asyncio.wait([large])
+        await small
+        for each in (first, second, third, fourth):
+            each.release()
+        assert (budget.used, budget._completing, len(budget._waiting)) == (0, None, 0)
+
+    asyncio.run(run())
+
+
+@given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), max_size=12))
+def test_bodies_never_wait_for_one_another(bodies):
+    async def run():
+        budget = BodyBudget(30, 20)
+
+        async def receive(steps):
+            body = BodyReservation(budget)
+            for step in steps:
+                await body.extend(step)
+                assert budget.used <= 10
+                await asyncio.sleep(0)
+            body.release()
+
+        async with asyncio.timeout(5):
+            await asyncio.gather(*map(receive, bodies))
+        assert (budget.used, budget._completing) == (0, None)
 
     asyncio.run(run())

@@ -9,7 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
-from service.protocols.open_inference.compression import ENCODINGS, chosen_encoding, compressed, decompressed
+from service.protocols.open_inference.compression import ENCODINGS, Decompressor, chosen_encoding, compressed
+
+
+def decompressed(content, encoding, most, step=1 << 16):
+    decompressor = Decompressor(encoding, most)
+    received = [content[start : start + step] for start in range(0, len(content), step)]
+    parts = [part for each in received for part in decompressor.parts(each)]
+    assert max(map(len, parts), default=0) <= 1 << 16
+    decompressor.finish()
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("length", [0, 1, 65_535, 65_536, 65_537, 131_072, 500_000])
+@pytest.mark.parametrize("step", [1, 7, 1 << 16])
+def test_a_body_is_decompressed_in_parts(length, step):
+    content = bytes(length)
+    assert decompressed(compressed(content, "gzip"), "gzip", length, step) == content
 
 
 @given(st.binary(max_size=200), st.sampled_from(sorted(ENCODINGS)))
@@ -38,9 +54,10 @@ def test_a_bomb_is_refused_without_its_memory(encoding):
     ("content", "status"),
     [(b"text", 400), (zlib.compress(b"text")[:-1], 400), (zlib.compress(b"text") + b"more", 400), (b"", 400)],
 )
-def test_a_broken_body_is_refused(content, status):
+@pytest.mark.parametrize("step", [1, 100])
+def test_a_broken_body_is_refused(content, status, step):
     with pytest.raises(HTTPException) as caught:
-        decompressed(content, "deflate", 100)
+        decompressed(content, "deflate", 100, step)
     assert caught.value.status_code == status
 
 
