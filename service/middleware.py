@@ -15,10 +15,13 @@ from service.errors import ClientDisconnected, Failure, error_response
 from service.metrics import Metrics
 from service.routes import endpoint_of
 
-__all__ = ["DRAINING", "RequestMiddleware"]
+__all__ = ["DRAINING", "FAILED_STATUS", "RequestMiddleware"]
 
 DRAINING = "draining"
 """Key of a request's state (ASGI lifespan) that is set where the server is about to stop."""
+
+FAILED_STATUS = "failed_status"
+"""Key of a request's state: the status that it is counted under where it fails after its answer has begun."""
 
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _BODY_TIMEOUT = 30.0
@@ -84,7 +87,11 @@ class RequestMiddleware:
             await self._run(scope, body, send_with_id)
         except ClientDisconnected:
             status = _CLIENT_CLOSED_REQUEST
+        except Exception:
+            status = 500
+            raise
         finally:
+            status = scope["state"].pop(FAILED_STATUS, status)
             scope["state"].pop("release", _nothing)()  # the server keeps the scope for a while
             self._count(scope, status, time.monotonic() - started)
 

@@ -18,6 +18,7 @@ from service.api.requests import deadline_of, find, note_timing, queries_of, res
 from service.engine.batcher import Timing
 from service.engine.served_model import ServedModel
 from service.errors import failure_of
+from service.middleware import FAILED_STATUS
 from service.protocols.fields import json_response, read_fields
 from service.protocols.openai.continuation import Continuation, LoggedToken, log_probabilities, logged_prompt
 from service.protocols.openai.failures import failure_content
@@ -222,6 +223,7 @@ async def _events(
         failure = failure_of(job.request, error)
         if failure is None:
             raise
+        job.request.scope["state"][FAILED_STATUS] = failure.status
         yield _event(failure_content(failure))
     yield b"data: [DONE]\n\n"
 

@@ -1,9 +1,13 @@
 """Completions over HTTP: scores, sampling, streams, limits."""
 
+import contextlib
 import json
 import math
 
 import pytest
+
+from service.engine.batcher import DeadlineExceeded
+from service.protocols.openai.completions import _Job
 
 
 def complete(client, **fields):
@@ -107,6 +111,28 @@ def test_a_stream_of_nothing_ends(client):
     (event,) = streamed(client, prompt="we had", max_tokens=0, echo=True)
     assert (event["choices"][0]["text"], event["choices"][0]["finish_reason"]) == ("we had", "length")
     assert streamed(client, prompt="we had", max_tokens=0) == []
+
+
+@pytest.mark.parametrize(("error", "status"), [(DeadlineExceeded(), "504"), (ArithmeticError("secret"), "500")])
+def test_a_stream_that_fails_is_counted_with_the_status_of_its_failure(client, metric, monkeypatch, error, status):
+    submit, calls = _Job.submit, []
+
+    async def failing(job, operation, queries):
+        calls.append(operation)
+        if len(calls) == 3:
+            raise error
+        return await submit(job, operation, queries)
+
+    monkeypatch.setattr(_Job, "submit", failing)
+    name, labels = "softserve_requests_total", {"endpoint": "/v1/completions", "status": status}
+    before = metric(client, name, **labels), metric(client, name, endpoint="/v1/completions", status="200")
+    fields = {"stream": True, "prompt": "we had", "max_tokens": 8, "seed": 1}
+    with contextlib.suppress(ArithmeticError):
+        answer = client.post("/v1/completions", json=fields)
+        assert answer.status_code == 200
+        assert json.loads(answer.text.split("\n\n")[-3].removeprefix("data: "))["error"]["code"] == "timeout"
+    after = metric(client, name, **labels), metric(client, name, endpoint="/v1/completions", status="200")
+    assert after == (before[0] + 1, before[1])
 
 
 def test_what_is_refused(client):
