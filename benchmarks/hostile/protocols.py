@@ -60,13 +60,11 @@ def _completions() -> Iterator[Attack]:
     yield attack("4 prompts of 980 tokens, each with 20 others", _post(path, lambda: explained), *_LEGAL, **legal)
     drawn = {"prompt": ["a"] * 50, "n": 2, "max_tokens": 990, "temperature": 2}
     yield attack("100 texts of 990 tokens", _post(path, lambda: drawn), *_LEGAL, **legal)
-    stops = {
-        "prompt": "a",
-        "max_tokens": 900,
-        "temperature": 2,
-        "stop": [f"{'x' * 998}{each:02}" for each in range(64)],
-    }
-    yield attack("64 stop sequences of 1,000 characters", _post(path, lambda: stops), *_LEGAL, **legal)
+    stops = {"prompt": ["a"] * 4, "n": 128, "stop": [f"{'a ' * 6}{each:02}" for each in range(64)], "stream": True}
+    most = {**stops, "max_tokens": 100, "temperature": 2}
+    yield attack("512 completions x 64 stop sequences", _post(path, lambda: most), *_LEGAL, **legal)
+    longer = {"prompt": "a", "stop": [f"{'x' * 998}{each:02}" for each in range(64)]}
+    yield attack("64 stop sequences of 1,000 characters", _post(path, lambda: longer), 400)
     yield attack("65 stop sequences", _post(path, lambda: {"prompt": "a", "stop": ["x"] * 65}), 400)
     eight = functools.partial(at_once, 8)
 

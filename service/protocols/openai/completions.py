@@ -1,11 +1,12 @@
 """`POST /v1/completions`: prompts are scored where that is asked for, and go on token by token."""
 
+import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from fastapi import Request, Response
@@ -25,6 +26,20 @@ from service.protocols.openai.failures import failure_content
 from service.protocols.openai.fields import CompletionFields, Prompt
 
 __all__ = ["completions"]
+
+EachT = TypeVar("EachT")
+
+
+_TURN = 32
+"""Completions after which the event loop does other work first."""
+
+
+async def _in_turns(each: Iterable[EachT]) -> AsyncIterator[EachT]:
+    """Yield completions, and let the event loop do other work after every few."""
+    for place, one in enumerate(each, 1):
+        yield one
+        if place % _TURN == 0:
+            await asyncio.sleep(0)
 
 
 @dataclass(slots=True)
@@ -63,7 +78,7 @@ class _Job:
         while live:
             drawn = await self.submit("draw", [each.query() for each in live])
             self.served.observer.generated(len(live))
-            for each, token in zip(live, drawn, strict=True):
+            async for each, token in _in_turns(zip(live, drawn, strict=True)):
                 each.add(token, self.model)
             yield live
             live = [each for each in live if each.finish_reason is None]
@@ -211,7 +226,7 @@ async def _events(
             each.finish_reason = reason
         live = first
         while live:
-            for each in live:
+            async for each in _in_turns(live):
                 text, new = each.fresh(), each.tokens[-1:]
                 if text or each.finish_reason or job.fields.logprobs is not None:
                     yield event(each, text, new, lengths[each.index])

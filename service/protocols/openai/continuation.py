@@ -104,8 +104,11 @@ class Continuation:
 
 def _beginning(text: str, stop: str) -> int:
     """Return how many of the last characters of a text are the first ones of a stop sequence."""
-    lengths = range(min(len(text), len(stop) - 1), 0, -1)
-    return next((length for length in lengths if text.endswith(stop[:length])), 0)
+    tail = text[max(0, len(text) - len(stop) + 1) :]
+    place = tail.find(stop[0])
+    while place >= 0 and not stop.startswith(tail[place:]):
+        place = tail.find(stop[0], place + 1)
+    return len(tail) - place if place >= 0 else 0
 
 
 def log_probabilities(tokens: Sequence[LoggedToken], offset: int, *, alternatives: bool) -> dict[str, Any]:

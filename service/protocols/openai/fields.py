@@ -18,7 +18,8 @@ Prompt = str | list[int]
 """A text, or token ids."""
 
 _FORMS = "must be a text, a list of texts, a list of token ids, or a list of lists of token ids"
-_MOST_STOPS, _LONGEST_STOP = 64, 1000
+_MOST_STOPS, _STOP_CHARACTERS = 64, 1000
+"""Stop sequences, and the characters of all together: every completion is compared with them at every step."""
 _DEFAULTS = {
     "suffix": (None, ""),
     "best_of": (None, 1),
@@ -53,8 +54,8 @@ def _stops(value: object) -> list[str]:
     found = [value] if isinstance(value, str) else [] if value is None else value
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise ValueError("must be a text or a list of texts")
-    if len(found) > _MOST_STOPS or max(map(len, found), default=0) > _LONGEST_STOP:
-        raise ValueError(f"must be at most {_MOST_STOPS} texts of at most {_LONGEST_STOP} characters")
+    if len(found) > _MOST_STOPS or sum(map(len, found)) > _STOP_CHARACTERS:
+        raise ValueError(f"must be at most {_MOST_STOPS} texts of at most {_STOP_CHARACTERS} characters in all")
     return [each for each in found if each]
 
 

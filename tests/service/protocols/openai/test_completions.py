@@ -1,5 +1,6 @@
 """Completions over HTTP: scores, sampling, streams, limits."""
 
+import asyncio
 import contextlib
 import json
 import math
@@ -7,7 +8,7 @@ import math
 import pytest
 
 from service.engine.batcher import DeadlineExceeded
-from service.protocols.openai.completions import _Job
+from service.protocols.openai.completions import _in_turns, _Job
 
 
 def complete(client, **fields):
@@ -166,3 +167,23 @@ def test_models_are_listed_with_and_without_the_native_endpoints(client):
     assert {"id": "next-word", "object": "model", "owned_by": "softserve"}.items() <= listed["data"][-1].items()
     assert client.get("/v1/models/next-word").json()["id"] == "next-word"
     assert math.isfinite(listed["data"][0]["created"])
+
+
+def test_other_requests_run_between_the_completions_of_a_step():
+    async def run():
+        turns, counted = [0], []
+
+        async def others():
+            while True:
+                turns[0] += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(others())
+        async for _ in _in_turns(range(200)):
+            counted.append(turns[0])
+        task.cancel()
+        assert len(counted) == 200
+        assert turns[0] >= 6
+        assert max(counted.count(turn) for turn in counted) <= 32
+
+    asyncio.run(run())

@@ -4,9 +4,17 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from models.tasks.language_sampling import Drawn
-from service.protocols.openai.continuation import Continuation, LoggedToken, log_probabilities, logged_prompt
+from service.protocols.openai.continuation import (
+    Continuation,
+    LoggedToken,
+    _beginning,
+    log_probabilities,
+    logged_prompt,
+)
 from service.protocols.openai.fields import CompletionFields
 
 WORDS = ["<unk>", "</s>", "one", "two", "three", "four"]
@@ -57,6 +65,12 @@ def test_stop_sequences(stop, text, pieces):
     assert (found.text, streamed) == (text, pieces)
     assert "".join(streamed) == text
     assert found.finish_reason == ("length" if text.endswith("four") else "stop")
+
+
+@given(st.text("ab", max_size=30), st.text("ab", min_size=1, max_size=10))
+def test_the_beginning_of_a_stop_sequence_is_the_longest(text, stop):
+    lengths = [length for length in range(min(len(text), len(stop) - 1) + 1) if text.endswith(stop[:length])]
+    assert _beginning(text, stop) == max(lengths)
 
 
 def test_the_query_goes_on_from_what_was_read():

@@ -40,6 +40,7 @@ def test_null_is_the_default():
         ("stop", [1]),
         ("stop", ["a"] * 65),
         ("stop", "a" * 1001),
+        ("stop", ["a" * 500, "b" * 501]),
         ("seed", "x"),
     ],
 )
