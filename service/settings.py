@@ -111,7 +111,8 @@ class Settings(BaseSettings):
     body_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 30.0
     """Seconds in which the whole body of a request must arrive; later ones are refused with 408."""
     send_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0
-    """Seconds in which a client must read its answer; its connection is aborted after them."""
+    """Seconds that the service waits, in all, for a client to read an answer; then its connection is aborted. The time
+    between the parts of a stream does not count."""
     heartbeat_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
     """Seconds without a heartbeat of its event loop after which one of several processes is replaced."""
     hang_timeout: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0

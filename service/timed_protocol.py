@@ -5,6 +5,7 @@ import asyncio
 import math
 from typing import Any
 
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -71,6 +72,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
         self._discarding = self._lingering = False
         self._head_deadline = self._send_deadline = self._linger_deadline = NEVER
+        self._send_left = self._shared.send_timeout  # seconds in which the client must still read the answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -119,7 +121,7 @@ class TimedProtocol(HttpToolsProtocol):
             else:
                 self.transport.close()
         if self.transport.get_write_buffer_size() == 0:
-            self._send_deadline = NEVER
+            self._note_sent()
             if now >= self._linger_deadline:
                 self.transport.close()
         elif now >= self._send_deadline:
@@ -130,7 +132,17 @@ class TimedProtocol(HttpToolsProtocol):
     def _await_sent(self) -> None:
         """Bound the time of an answer that is too small for the transport to call `pause_writing`."""
         if self._send_deadline == NEVER and self.transport.get_write_buffer_size() > 0:
-            self._send_deadline = self.loop.time() + self._shared.send_timeout
+            self._send_deadline = self.loop.time() + self._send_left
+
+    def _note_sent(self) -> None:
+        """Stop the time of an answer while all that was written of it is sent."""
+        if self._send_deadline != NEVER:
+            self._send_left = max(0.0, self._send_deadline - self.loop.time())
+            self._send_deadline = NEVER
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._send_left = self._shared.send_timeout
+        super()._start_asgi_task(cycle, app)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -138,7 +150,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._send_deadline = NEVER
+        self._note_sent()
 
     def close_after_answer(self) -> None:
         """Close the connection once the answer is sent, and the client has had time to read it."""

@@ -18,7 +18,10 @@ LARGE = 16 << 20
 
 
 class App:
-    """`/echo` tells the length of its body, `/gate` waits for the gate, `/large` is large, `/early` reads no body."""
+    """`/echo` tells the length of its body, `/gate` waits for the gate, `/large` is large, `/early` reads no body.
+
+    `/pieces` is as large in pieces of 64 KiB, `/slow` takes two seconds for its small parts.
+    """
 
     def __init__(self, settings):
         self.state = SimpleNamespace(metrics=Metrics(), registry=SimpleNamespace(draining=False))
@@ -49,6 +52,13 @@ class App:
         while path.startswith("/gate") and not self.gate.is_set():
             await asyncio.sleep(0.01)
         self.seen.append((path, body, dict(scope["headers"])))
+        if path in ("/pieces", "/slow"):
+            count, piece, pause = (LARGE >> 16, b"x" * (1 << 16), 0) if path == "/pieces" else (20, b"part", 0.1)
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            for number in range(1, count + 1):
+                await send({"type": "http.response.body", "body": piece, "more_body": number < count})
+                await asyncio.sleep(pause)
+            return
         answer = b"x" * LARGE if path == "/large" else b"%s %d" % (path.encode(), len(body))
         headers = [(b"content-length", b"%d" % len(answer))]
         await send({"type": "http.response.start", "status": 401 if path == "/early" else 200, "headers": headers})

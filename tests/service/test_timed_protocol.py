@@ -84,3 +84,22 @@ def test_a_client_that_reads_slowly_but_in_time_gets_all(served):
     connection = server.connect(get("/large", "Connection: close"), buffer=65536)
     time.sleep(0.7)
     assert len(everything(connection)) > LARGE
+
+
+def test_a_client_that_reads_a_large_answer_slowly_is_cut_off_however_often_all_that_was_written_is_sent(served):
+    server = served(send_timeout=2)
+    connection = server.connect(get("/pieces", "Connection: close"), buffer=1 << 17)
+    read, began = 0, time.monotonic()
+    with contextlib.suppress(ConnectionError):
+        while (part := connection.recv(1 << 18)) and time.monotonic() - began < 20:
+            read += len(part)
+            time.sleep(0.1)
+    assert read < LARGE
+    assert server.open == 0
+    assert time.monotonic() - began < 9
+
+
+def test_a_client_that_waits_for_the_parts_of_an_answer_has_its_time_for_reading_them(served):
+    server = served(send_timeout=0.5)
+    connection = server.connect(get("/slow", "Connection: close"))
+    assert everything(connection).count(b"part") == 20
