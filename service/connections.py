@@ -10,10 +10,14 @@ from fastapi import Response
 
 from service.errors import Failure, problem_response
 
-__all__ = ["Connections", "refusal"]
+__all__ = ["PROBES", "RESERVED", "Connections", "refusal"]
 
 logger = logging.getLogger("softserve")
 
+RESERVED = 32
+"""Connections beyond the limit, on which only `PROBES` are answered."""
+PROBES = frozenset((b"/livez", b"/readyz", b"/health", b"/metrics"))
+"""Paths of probes and metrics."""
 _MAX_LINGERING = 100
 """Connections that wait for their clients to read a refusal; more are closed at once."""
 _CHECK_INTERVAL = 0.25
@@ -40,14 +44,23 @@ class Connections:
         """Connections that no request is in progress on or whose headers are incomplete, longest idle first."""
         self._limit = limit
         self._lingering: set[Connection] = set()
+        self._reserved: dict[Connection, None] = {}
+        """Connections beyond the limit, the first one first."""
 
     def admit(self, connection: Connection, opened: int) -> bool:
-        """Return whether a new connection may stay, given how many are open with it. It may take an idle one's place.
+        """Return whether a new connection is within the limit, given how many are open with it.
 
-        An idle one is closed, not the new one, so that idle connections cannot keep clients out.
+        It may take an idle one's place: that is closed, not the new one, so that idle connections cannot keep clients
+        out. Otherwise the connection is one of the reserved ones, of which the first is closed where there are too
+        many.
         """
-        if opened - len(self._lingering) > self._limit:
+        if opened - len(self._lingering) - len(self._reserved) > self._limit:
             if not self.idle:
+                if len(self._reserved) == RESERVED:
+                    first = next(iter(self._reserved))
+                    del self._reserved[first]
+                    first.evict()
+                self._reserved[connection] = None
                 return False
             oldest = next(iter(self.idle))
             del self.idle[oldest]
@@ -58,6 +71,7 @@ class Connections:
     def may_linger(self, connection: Connection) -> bool:
         """Return whether a connection may wait for its client to read a refusal; it counts no more among the open."""
         self.idle.pop(connection, None)
+        self._reserved.pop(connection, None)
         if len(self._lingering) >= _MAX_LINGERING:
             return False
         self._lingering.add(connection)
@@ -66,6 +80,7 @@ class Connections:
     def forget(self, connection: Connection) -> None:
         """Take note that a connection is closed."""
         self.idle.pop(connection, None)
+        self._reserved.pop(connection, None)
         self._lingering.discard(connection)
 
     async def expire(self, opened: Iterable[Connection]) -> None:

@@ -12,8 +12,8 @@ import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from service.connections import refusal
-from service.timed_protocol import NEVER, TimedProtocol
+from service.connections import PROBES, refusal
+from service.timed_protocol import NEVER, TOO_MANY_CONNECTIONS, TimedProtocol
 
 __all__ = ["MAX_HEADER_FIELDS", "MAX_HEAD_BYTES", "MAX_WAITING_BYTES", "MAX_WAITING_REQUESTS", "BoundedProtocol"]
 
@@ -155,10 +155,14 @@ class BoundedProtocol(TimedProtocol):
             self._muted = False
             return
         self._called = True
+        if self._for_probes and not self._is_probe():
+            self._fail(503, TOO_MANY_CONNECTIONS)
         waits = self._busy
         if waits and len(self.pipeline) == MAX_WAITING_REQUESTS:
             self._fail(503, "too many requests wait on the connection")
         super().on_headers_complete()
+        if self._for_probes:
+            self.cycle.keep_alive = False
         self._in_head, self._in_body, self._head_deadline = False, True, NEVER
         self._shared.idle.pop(self, None)
         if waits:
@@ -167,6 +171,9 @@ class BoundedProtocol(TimedProtocol):
         if self.parser.should_upgrade():
             headers = [(name, value) for name, value in self.headers if name in _FRAMING and value != b"0"]
             self._upgrade_framing = b"".join(b"%s: %s\r\n" % header for header in headers)
+
+    def _is_probe(self) -> bool:
+        return self.parser.get_method() in (b"GET", b"HEAD") and self.url.partition(b"?")[0] in PROBES
 
     def on_body(self, body: bytes) -> None:
         self._called = True
@@ -213,7 +220,7 @@ class BoundedProtocol(TimedProtocol):
             self._unset_keepalive_if_required()
             self._await_head()
 
-    def _refuse(self, status: int, detail: str, headers: dict[str, str] | None = None) -> None:
+    def _refuse(self, status: int, detail: str) -> None:
         """Answer the request that is being received with a problem, and close the connection."""
         self._answer_transport.flush()
         self._discarding = True
@@ -233,7 +240,7 @@ class BoundedProtocol(TimedProtocol):
             self._disconnect(self._running)
         else:
             self._shared.count_refusal(status)
-        response = refusal(status, detail, headers)
+        response = refusal(status, detail, {"Retry-After": "1"} if status == 503 else None)
         head = [b"%s: %s\r\n" % header for header in [*self.server_state.default_headers, *response.raw_headers]]
         self.transport.write(b"".join([STATUS_LINE[status], *head, b"\r\n", response.body]))
         self._linger()

@@ -105,7 +105,7 @@ class Settings(BaseSettings):
     """Larger request bodies are refused with 413 before they are read to the end."""
     limit_connections: Annotated[int, Field(ge=1)] = 1000
     """Open connections of one process. Beyond it the one that has been idle for longest is closed for a new one; where
-    all have a request in progress, the new one is answered 503."""
+    all have a request in progress, 503 is the answer to all but probes and /metrics, for which 32 more are kept."""
     header_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
     """Seconds in which the headers of a request must arrive: from the connection, or from the request's first byte."""
     body_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 30.0

@@ -11,10 +11,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from service.connections import Connections
 
-__all__ = ["NEVER", "TimedProtocol"]
+__all__ = ["NEVER", "TOO_MANY_CONNECTIONS", "TimedProtocol"]
 
 NEVER = math.inf
 """The time of a deadline that is not set."""
+TOO_MANY_CONNECTIONS = "too many connections"
+"""The detail of the answer to a request that is no probe, on a connection beyond the limit."""
+_PROBE_SECONDS = 2.0
+"""Seconds in which the headers must arrive on a connection beyond the limit."""
 _LINGER = 2.0
 """Seconds in which a client whose connection is being closed may read the answer. Data that it sends is discarded;
 without that the system would reset the connection, and clients that are still sending would not see the answer."""
@@ -70,7 +74,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._shared = shared
         self._in_head = self._in_body = False  # the part of a request that comes next
         self._running: RequestResponseCycle | None = None
-        self._discarding = self._lingering = False
+        self._discarding = self._lingering = self._for_probes = False
         self._head_deadline = self._send_deadline = self._linger_deadline = NEVER
         self._send_left = self._shared.send_timeout  # seconds in which the client must still read the answer
 
@@ -78,10 +82,8 @@ class TimedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._answer_transport = _AnswerTransport(self, transport)
         transport.set_write_buffer_limits(high=HIGH_WATER_LIMIT, low=0)  # low: so that time counts until all is sent
-        if self._shared.admit(self, len(self.connections)):
-            self._await_head()
-        else:
-            self._refuse(503, "too many connections", {"Retry-After": "1"})
+        self._for_probes = not self._shared.admit(self, len(self.connections))
+        self._await_head()
 
     @property
     def discards_answers(self) -> bool:
@@ -105,7 +107,10 @@ class TimedProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def evict(self) -> None:
-        """Close an idle connection to make room for a new one."""
+        """Close an idle connection, or a reserved one, to make room for a new one."""
+        if self._for_probes:
+            self.transport.abort()
+            return
         self._answer_transport.flush()
         if self._in_head:
             self._refuse(408, "the connection was closed for a new one before the headers were complete")
@@ -116,7 +121,9 @@ class TimedProtocol(HttpToolsProtocol):
         """Close the connection where the client has taken more time than it has."""
         if now >= self._head_deadline:
             self._head_deadline = NEVER
-            if self._in_head:
+            if self._in_head and self._for_probes:
+                self._refuse(503, TOO_MANY_CONNECTIONS)
+            elif self._in_head:
                 self._refuse(408, f"the headers did not arrive within {self._shared.header_timeout:g} seconds")
             else:
                 self.transport.close()
@@ -174,7 +181,8 @@ class TimedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()  # else the end of the connection would not be seen
 
     def _await_head(self) -> None:
-        self._head_deadline = self.loop.time() + self._shared.header_timeout
+        seconds = self._shared.header_timeout
+        self._head_deadline = self.loop.time() + (min(seconds, _PROBE_SECONDS) if self._for_probes else seconds)
 
     @property
     def _busy(self) -> bool:
@@ -187,5 +195,5 @@ class TimedProtocol(HttpToolsProtocol):
         cycle.message_event.set()
 
     @abc.abstractmethod
-    def _refuse(self, status: int, detail: str, headers: dict[str, str] | None = None) -> None:
+    def _refuse(self, status: int, detail: str) -> None:
         """Answer the request that is being received with a problem, and close the connection."""

@@ -3,7 +3,8 @@
 import contextlib
 import time
 
-from tests.service.raw_http import answer, answers, everything, get, refused
+from service.connections import RESERVED
+from tests.service.raw_http import answer, answers, everything, get, post, refused
 
 
 def test_idle_connections_do_not_keep_clients_out(served):
@@ -53,3 +54,39 @@ def test_many_refused_connections_are_not_kept(served, wait_until):
     time.sleep(0.2)
     assert server.open <= 1 + 100 + 1
     wait_until(lambda: server.open == 1, 5)
+
+
+def test_probes_and_metrics_are_answered_beyond_the_limit(served, wait_until):
+    server = served(limit_connections=5)
+    for _ in range(5):
+        server.connect(get("/gate"))
+    wait_until(lambda: len(server.app.started) == 5)
+    waiting = [server.connect() for _ in range(100)]
+    for path in ("/livez", "/readyz", "/health?a", "/metrics"):
+        data = everything(server.connect(get(path)))
+        assert data.endswith(b" 0")
+        assert b"connection: close" in data
+    for request in (get("/livez/"), get("/echo"), post("/livez", b"a"), get("/v1/models")):
+        refused(everything(server.connect(request)), 503, "too many connections")
+    kept = [each for each in waiting if not _is_closed(each)]
+    assert len(kept) <= RESERVED
+    wait_until(lambda: server.open == 5, 5)
+
+
+def test_headers_that_do_not_arrive_in_time_beyond_the_limit_are_refused(served, wait_until):
+    server = served(limit_connections=1)
+    server.connect(get("/gate"))
+    wait_until(lambda: server.app.started)
+    began = time.monotonic()
+    refused(everything(server.connect(b"GET /livez HTTP/1.1\r\n")), 503, "too many connections")
+    assert 1.5 < time.monotonic() - began < 4
+
+
+def _is_closed(connection):
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
