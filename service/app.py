@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import re
 from collections.abc import AsyncIterator
 from importlib.metadata import PackageNotFoundError, version
@@ -61,6 +62,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     app.state.heap_trimmer = registry.heap_trimmer
     app.state.exposition = Exposition(metrics.text)
     app.state.load_first = load_first
+    app.state.shutdown_deadline = math.inf  # on the clock of time.monotonic; the server sets it
     names = protocol_names(settings.protocols)
     protocols = load_protocols(names)
     setattr(app.state, ERROR_FORMS, error_forms(protocols))

@@ -46,9 +46,10 @@ class Server(uvicorn.Server):
 
     def __init__(self, settings: Settings, app: FastAPI) -> None:
         metrics: Metrics = app.state.metrics
+        self._state = app.state
         self._registry: Registry = app.state.registry
         self._drain_delay, self._drained_at = settings.drain_delay, 0.0
-        self._hang_timeout = settings.hang_timeout
+        self._hang_timeout, self._shutdown_timeout = settings.hang_timeout, settings.shutdown_timeout
         self._connections = Connections(
             limit=settings.limit_connections,
             header_timeout=settings.header_timeout,
@@ -110,6 +111,7 @@ class Server(uvicorn.Server):
         for server in self.servers:
             server.close()
         self.lifespan.state[DRAINING] = True
+        self._state.shutdown_deadline = time.monotonic() + self._shutdown_timeout
         until = time.monotonic() + _LINGER
         while self.server_state.connections and time.monotonic() < until and not self.force_exit:
             await asyncio.sleep(0.01)

@@ -109,7 +109,8 @@ class Settings(BaseSettings):
     header_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
     """Seconds in which the headers of a request must arrive: from the connection, or from the request's first byte."""
     body_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 30.0
-    """Seconds in which the whole body of a request must arrive; later ones are refused with 408."""
+    """Seconds in which the whole body of a request must arrive; later ones are refused with 408. Over gRPC, a call
+    without a message for as long is ended."""
     send_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0
     """Seconds that the service waits, in all, for a client to read an answer; then its connection is aborted. The time
     between the parts of a stream does not count."""

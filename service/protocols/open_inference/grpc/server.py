@@ -10,7 +10,6 @@ from typing import Any
 import grpc
 from fastapi import FastAPI, Request
 from google.protobuf.json_format import ParseDict
-from starlette.exceptions import HTTPException
 
 from models import UnknownModelError
 from service.api import admin
@@ -39,6 +38,7 @@ _CODES: Mapping[int, grpc.StatusCode] = {
     401: grpc.StatusCode.UNAUTHENTICATED,
     403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
     409: grpc.StatusCode.FAILED_PRECONDITION,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     500: grpc.StatusCode.INTERNAL,
@@ -63,25 +63,63 @@ async def run(app: FastAPI, settings: Settings) -> AsyncIterator[None]:
         "grpc.so_reuseport": int(settings.workers > 1),
     }
     server = grpc.aio.server(options=tuple(options.items()), maximum_concurrent_rpcs=GRPC_CALLS)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, _handlers(app)),))
+    waits = _Waits(settings.body_timeout)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, _handlers(app, waits)),))
     port = server.add_insecure_port(f"{settings.host}:{settings.grpc_port}")
     await server.start()
     logger.info("gRPC (Open Inference) on %s:%d", settings.host, port)
     try:
         yield
     finally:
-        await server.stop(settings.shutdown_timeout)
+        waits.end()
+        left = app.state.shutdown_deadline - time.monotonic()
+        await server.stop(max(0.0, min(settings.shutdown_timeout, left)))
 
 
-def _handlers(app: FastAPI) -> dict[str, grpc.RpcMethodHandler]:
+class _Waits:
+    """The time for which calls wait for their next message."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._stopping = seconds, False
+        self._running: set[asyncio.Timeout] = set()
+
+    async def message(self, given: AsyncIterator[Any]) -> Any:
+        """Return the next message of a call, None at its end; raises `_Refused` where there is none in time."""
+        try:
+            async with asyncio.timeout(0 if self._stopping else self._seconds) as running:
+                self._running.add(running)
+                try:
+                    return await anext(given, None)
+                finally:
+                    self._running.discard(running)
+        except TimeoutError:
+            if self._stopping:
+                raise _Refused(Failure(503, "the service is shutting down")) from None
+            raise _Refused(Failure(408, f"no message arrived within {self._seconds:g} seconds")) from None
+
+    def end(self) -> None:
+        """Wait no longer, for the server stops."""
+        self._stopping = True
+        for each in self._running:
+            each.reschedule(asyncio.get_running_loop().time())
+
+
+def _handlers(app: FastAPI, waits: _Waits) -> dict[str, grpc.RpcMethodHandler]:
+    """Return the handler of each method.
+
+    All take a stream of messages, so that a handler begins with its call: those of grpc that take one message begin
+    after it, and a call without a key or a message would stay open.
+    """
     found = {}
     for name, method in _METHODS.items():
         request_type = getattr(messages, f"{name}Request")
-        found[name] = grpc.unary_unary_rpc_method_handler(
-            _Unary(app, name, method).respond, request_type.FromString, lambda message: message.SerializeToString()
+        found[name] = grpc.stream_unary_rpc_method_handler(
+            _Unary(app, waits, name, method).respond,
+            request_type.FromString,
+            lambda message: message.SerializeToString(),
         )
     found["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-        _Stream(app, "ModelStreamInfer", _infer).stream,
+        _Stream(app, waits, "ModelStreamInfer", _infer).stream,
         messages.ModelInferRequest.FromString,
         lambda message: message.SerializeToString(),
     )
@@ -89,18 +127,28 @@ def _handlers(app: FastAPI) -> dict[str, grpc.RpcMethodHandler]:
 
 
 class _Call:
-    """Runs the messages of one method: key, resources, metrics."""
+    """Runs the calls of one method: key, messages, resources, metrics."""
 
-    def __init__(self, app: FastAPI, name: str, method: Method) -> None:
-        self._app, self._name, self._method = app, name, method
+    def __init__(self, app: FastAPI, waits: _Waits, name: str, method: Method) -> None:
+        self._app, self._waits, self._name, self._method = app, waits, name, method
+
+    async def receive(self, given: AsyncIterator[Any], context: Any) -> Any:
+        """Return the next message of a call, None at its end; raises `_Refused`, at once where a key is missing."""
+        request = self._request(context)
+        try:
+            if not self._is_allowed(request):
+                raise _Refused(Failure(401, "a valid key is needed in the metadata: authorization, Bearer KEY"))
+            return await self._waits.message(given)
+        except _Refused as error:
+            self._count(request, error.failure.status, 0.0)
+            raise
 
     async def answer(self, message: Any, context: Any) -> Any:
         """Return the answer to a message; raises `_Refused`."""
         started, status = time.monotonic(), 200
         request = self._request(context)
         try:
-            if not self._is_allowed(request):
-                raise HTTPException(401, "a valid key is needed in the metadata: authorization, Bearer KEY")
+            self._is_allowed(request)  # which notes an administrator's key
             await reserve_body(request, message.ByteSize())
             return await self._method(message, request)
         except Exception as error:
@@ -147,27 +195,40 @@ class _Refused(Exception):
 
 
 class _Unary(_Call):
-    async def respond(self, message: Any, context: Any) -> Any:
+    async def respond(self, given: AsyncIterator[Any], context: Any) -> Any:
         """Answer a message, or abort the call."""
         try:
+            message = await self.receive(given, context)
+            if message is None:
+                raise _Refused(Failure(400, "the call has no message"))
             return await self.answer(message, context)
         except _Refused as error:
             failure = error.failure
-        code = _CODES.get(failure.status, grpc.StatusCode.INVALID_ARGUMENT)
-        headers = tuple((name.lower(), value) for name, value in failure.headers.items())
-        return await context.abort(code, failure.detail, headers)
+        return await _abort(context, failure)
 
 
 class _Stream(_Call):
     async def stream(self, given: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        """Answer each message in its turn; an error ends no stream."""
-        async for message in given:
+        """Answer each message in its turn; an error of one ends no stream."""
+        while True:
+            try:
+                message = await self.receive(given, context)
+            except _Refused as error:
+                await _abort(context, error.failure)
+            if message is None:
+                return
             try:
                 found = await self.answer(message, context)
                 yield messages.ModelStreamInferResponse(infer_response=found)
             except _Refused as error:
                 identified = messages.ModelInferResponse(id=message.id)
                 yield messages.ModelStreamInferResponse(error_message=str(error), infer_response=identified)
+
+
+async def _abort(context: Any, failure: Failure) -> Any:
+    code = _CODES.get(failure.status, grpc.StatusCode.INVALID_ARGUMENT)
+    headers = tuple((name.lower(), value) for name, value in failure.headers.items())
+    return await context.abort(code, failure.detail, headers)
 
 
 async def _server_live(message: Any, request: Request) -> Any:

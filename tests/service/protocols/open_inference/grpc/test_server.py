@@ -1,8 +1,11 @@
 """The gRPC server of an application: methods, metrics, errors. The official clients are in tests/clients/packages."""
 
+import contextlib
 import logging
 import re
 import socket
+import threading
+import time
 
 import grpc
 import pytest
@@ -13,11 +16,16 @@ from service.app import create_app
 from service.protocols.open_inference.grpc import open_inference_pb2 as messages
 from service.settings import Settings
 
+UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
+IDLE = "no message arrived within 0.5 seconds"
 METHOD = "/inference.GRPCInferenceService/"
 
 
-@pytest.fixture(scope="module")
-def served(wait_until):
+KEY = "key-of-the-tests-0123456789"
+
+
+@contextlib.contextmanager
+def serving(wait_until, **settings):
     """A client of a service over HTTP, and the port of gRPC."""
     log = logging.getLogger("softserve")
     lines = []
@@ -27,12 +35,45 @@ def served(wait_until):
     level = log.level
     log.setLevel(logging.INFO)
     try:
-        with TestClient(create_app(Settings(threads=1, models=("intents",), grpc_port=0))) as client:
+        with TestClient(create_app(Settings(threads=1, models=("intents",), grpc_port=0, **settings))) as client:
             wait_until(lambda: client.get("/readyz").status_code == 200)
             yield client, next(int(found[1]) for line in lines if (found := re.search(r"gRPC .*:(\d+)$", line)))
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
+
+
+@pytest.fixture(scope="module")
+def served(wait_until):
+    with serving(wait_until) as found:
+        yield found
+
+
+def streams(port, count):
+    """Streams that send nothing."""
+    channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+    method = channel.stream_stream(
+        METHOD + "ModelStreamInfer",
+        lambda each: each.SerializeToString(),
+        messages.ModelStreamInferResponse.FromString,
+    )
+    never = threading.Event()
+    opened = [method(iter(never.wait, True), timeout=20) for _ in range(count)]
+    return channel, never, opened
+
+
+def end_of(stream):
+    with pytest.raises(grpc.RpcError) as found:
+        next(stream)
+    return found.value.code(), found.value.details()
+
+
+def live(port):
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        method = channel.unary_unary(
+            METHOD + "ServerLive", response_deserializer=messages.ServerLiveResponse.FromString
+        )
+        return method(b"", timeout=20).live
 
 
 @pytest.fixture
@@ -88,6 +129,59 @@ def test_the_model_is_free_after_every_call(served, call):
         call("ModelInfer", texts(*["a"] * 2000))
     registry = served[0].app.state.registry
     assert all(each._users == 0 for each in registry.served.values())
+
+
+def test_streams_without_a_key_are_ended_before_they_send_anything(wait_until, tmp_path, metric):
+    (tmp_path / "keys").write_text(KEY)
+    with serving(wait_until, api_keys=tmp_path / "keys") as (client, port):
+        channel, never, opened = streams(port, 130)
+        assert live(port)
+        ends = {end_of(each)[0] for each in opened}
+        assert ends <= {UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED}
+        channel.close()
+        channel, never, (opened,) = streams(port, 1)
+        assert end_of(opened)[0] is UNAUTHENTICATED
+        assert metric(client, "softserve_requests_total", endpoint=METHOD + "ModelStreamInfer", status="401") > 1
+        never.set()
+        channel.close()
+
+
+def test_idle_calls_are_ended(wait_until):
+    with serving(wait_until, body_timeout=0.5) as (_, port):
+        channel, never, opened = streams(port, 128)
+        assert {end_of(each) for each in opened} == {(grpc.StatusCode.DEADLINE_EXCEEDED, IDLE)}
+        method = channel.stream_unary(METHOD + "ModelInfer", lambda each: each.SerializeToString())
+        with pytest.raises(grpc.RpcError, match=re.escape(IDLE)):
+            method(iter(never.wait, True), timeout=20)
+        with pytest.raises(grpc.RpcError, match="the call has no message"):
+            method(iter(()), timeout=20)
+        assert live(port)
+        never.set()
+        channel.close()
+
+
+def test_an_idle_stream_does_not_delay_the_stop(wait_until):
+    with serving(wait_until) as (_, port):
+        channel, never, (opened,) = streams(port, 1)
+        assert live(port)
+        began = time.monotonic()
+    assert time.monotonic() - began < 10
+    assert end_of(opened) == (grpc.StatusCode.UNAVAILABLE, "the service is shutting down")
+    never.set()
+    channel.close()
+
+
+def test_calls_have_what_is_left_of_the_time_for_the_stop(wait_until, monkeypatch):
+    stop, stopped = grpc.aio._server.Server.stop, []
+
+    async def noted(server, grace):
+        stopped.append(grace)
+        await stop(server, grace)
+
+    with serving(wait_until) as (client, _):
+        monkeypatch.setattr("grpc.aio._server.Server.stop", noted)
+        client.app.state.shutdown_deadline = time.monotonic() + 5
+    assert 0 < stopped[0] <= 5
 
 
 def test_a_port_that_is_taken_ends_the_start():
