@@ -14,7 +14,7 @@ from models import QueryError
 from service.api.requests import Body, Deadline, Priority
 from service.api.route import SHOWN_KEY, ModelRoute, RouterBypass, check_dependencies
 from service.engine.resources import Resources
-from service.errors import install_error_handlers
+from service.errors import ClientDisconnected, install_error_handlers
 from service.metrics import Metrics
 from service.middleware import RequestMiddleware
 from service.settings import Settings
@@ -188,6 +188,6 @@ def test_a_body_that_breaks_off_is_no_bug():
 
     app = SimpleNamespace(state=SimpleNamespace(settings=Settings(max_body_bytes=10)))
     headers = [(b"content-type", b"application/json")]
-    scope = {"type": "http", "method": "POST", "path": "/v1/whole", "headers": headers, "app": app}
-    with pytest.raises(HTTPException, match="the client left"):
+    scope = {"type": "http", "method": "POST", "path": "/v1/whole", "headers": headers, "app": app, "state": {}}
+    with pytest.raises(ClientDisconnected):
         asyncio.run(route.respond(Request(scope, receive)))
