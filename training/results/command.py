@@ -11,7 +11,7 @@ from training.analysis.tables import Rows
 from training.checkpoint import RunDirectory
 from training.output import console
 from training.results.page import PAGE, write_page
-from training.results.records import Trial, append, current, missing, of_same_recipe, path_of, read
+from training.results.records import Trial, append, current, missing, of_same_recipe, path_of, read, trials_left
 from training.results.runner import run_row, search_row
 from training.results.tables import DIRECTORY, TABLES, Table, get_table
 from training.running import use_threads
@@ -110,16 +110,18 @@ def _without_result(chosen: Table, results: Path, retry: bool) -> list[tuple[str
 def _known_trials(chosen: Table, row: str, results: Path) -> Sequence[Trial]:
     """Return the trials that the row's results of other seeds come from."""
     found = current(chosen, read(path_of(chosen, results)))
-    return next((found[row, seed].trials for seed in chosen.seeds if (row, seed) in found), ())
+    of_row = (found[row, seed] for seed in chosen.seeds if (row, seed) in found)
+    return next((each.trials for each in of_row if not trials_left(chosen, each)), ())
 
 
 def _list_tables(results: Path) -> int:
     listed = Rows(["table", "title", "finished", "diverged or failed", "not run"])
     for each in TABLES.values():
         found = current(each, read(path_of(each, results)))
-        finished = sum(result.status == "finished" for result in found.values())
-        left = len(missing(each, found))
-        listed.add([each.name, each.title, finished, len(found) - finished, left])
+        left = missing(each, found)
+        done = [result.status for key, result in found.items() if key not in left]
+        finished = done.count("finished")
+        listed.add([each.name, each.title, finished, len(done) - finished, len(left)])
     listed.show("tables, number of rows times seeds")
     return 0
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from training.dotted_path import short_names
 from training.recipe import is_number
-from training.results.records import Result, chosen, current, path_of, read
+from training.results.records import Result, chosen, current, path_of, read, trials_left
 from training.results.summary import Mean, RowSummary, correlation, summarize
 from training.results.tables import DIRECTORY, TABLES, Table
 
@@ -229,10 +229,17 @@ def _ends_of_ranges(table: Table, summaries: Sequence[RowSummary]) -> Iterable[s
         yield f"* The best `{path}` is an end of the range tried, and may lie beyond: {', '.join(found)}."
 
 
+def _of_smaller_grid(table: Table, summary: RowSummary) -> bool:
+    return bool(summary.results) and trials_left(table, summary.results[0]) > 0
+
+
 def _notes(table: Table, summaries: Sequence[RowSummary]) -> Iterable[str]:
     """Yield a line for the rows that did not learn, and for each seed of a row that failed or diverged."""
     if constant := ", ".join(f"`{each.row}`" for each in summaries if not each.learned):
         yield f"* Not learned, the validation {table.metric} was the same at all evaluations: {constant}."
+    smaller = [f"`{each.row}` {len(each.results[0].trials)}" for each in summaries if _of_smaller_grid(table, each)]
+    if smaller and table.search is not None:
+        yield f"* Trials of rows with fewer than {table.search.trials}: {', '.join(smaller)}."
     for each in summaries:
         for result in each.results:
             if result.status != "finished":

@@ -28,6 +28,7 @@ __all__ = [
     "path_of",
     "read",
     "this_machine",
+    "trials_left",
 ]
 
 Status = Literal["finished", "diverged", "failed"]
@@ -149,16 +150,27 @@ def read(path: Path) -> list[Result]:
 
 
 def current(table: Table, results: Sequence[Result]) -> dict[tuple[str, int], Result]:
-    """Return the last result of each row and seed of the table, without those of other recipes than the table's."""
-    last = {(each.row, each.seed): each for each in results if _is_current(table, each)}
+    """Return the last result of each row and seed of the table, without those of other recipes than the table's.
+
+    A grid may have grown since: all results of a row are then those of the most trials.
+    """
+    valid = [each for each in results if _is_current(table, each)]
+    most = {row: max((len(each.trials) for each in valid if each.row == row), default=0) for row in table.rows}
+    last = {(each.row, each.seed): each for each in valid if len(each.trials) == most[each.row]}
     return {(row, seed): last[row, seed] for row in table.rows for seed in table.seeds if (row, seed) in last}
+
+
+def trials_left(table: Table, result: Result) -> int:
+    """Return how many points the grid of a result's row has beside those that were tried."""
+    return len(table.rows[result.row].points()) - len(result.trials)
 
 
 def _is_current(table: Table, result: Result) -> bool:
     if result.row not in table.rows or result.seed not in table.seeds:
         return False
     points = table.rows[result.row].points()
-    if len(result.trials) != len(points) or any(each.values not in points for each in result.trials):
+    tried = [dict(each.values) for each in result.trials]
+    if any(values not in points or tried.count(values) > 1 for values in tried):
         return False
     values = chosen(result.trials, maximize=table.maximize)
     return _fields(result) == comparable(table.recipe_of(result.row, result.seed, values))
@@ -191,5 +203,6 @@ def _fields(result: Result) -> dict[str, object] | None:
 
 
 def missing(table: Table, found: Mapping[tuple[str, int], Result]) -> list[tuple[str, int]]:
-    """Return rows and seeds without a result: all rows with the first seed come first."""
-    return [(row, seed) for seed in table.seeds for row in table.rows if (row, seed) not in found]
+    """Return rows and seeds without a result, or of a smaller grid: all rows with the first seed come first."""
+    done = {key for key, result in found.items() if not trials_left(table, result)}
+    return [(row, seed) for seed in table.seeds for row in table.rows if (row, seed) not in done]

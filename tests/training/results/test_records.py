@@ -50,13 +50,33 @@ def test_only_results_of_the_search_count(searched: Table, make: Callable[..., R
     with_best = result.model_copy(update={"recipe": recipe, "trials": trials})
     assert current(searched, [with_best]) == {("lin", 1): with_best}
     others: list[Sequence[Trial]] = [
-        (),
-        trials[1:],
+        (),  # 2e-3 is not the table's
+        [trials[1], trials[1]],
         [trials[1], trials[1].model_copy(update={"values": {"loop.learning_rate": 3e-3}})],
         [trials[0].model_copy(update={"metric": 49.0}), trials[1]],  # 1e-3 is the best, and not in the recipe
     ]
     for trials in others:
         assert current(searched, [with_best.model_copy(update={"trials": trials})]) == {}
+
+
+def test_results_of_a_smaller_grid_count_until_there_are_others(searched: Table, make: Callable[..., Result]) -> None:
+    trials = [
+        Trial(values={"loop.learning_rate": rate}, metric=metric, seconds=1.0)
+        for rate, metric in ((1e-3, 40.0), (2e-3, 50.0))
+    ]
+
+    def result(seed: int, tried: list[Trial], rate: float) -> Result:
+        recipe = searched.recipe_of("lin", seed, {"loop.learning_rate": rate}).model_dump(mode="json", exclude={"tune"})
+        return make("lin", seed, 42.0).model_copy(update={"recipe": recipe, "trials": tried})
+
+    small = [result(seed, trials[1:], 2e-3) for seed in (1, 2)]
+    found = current(searched, small)
+    assert found == {("lin", 1): small[0], ("lin", 2): small[1]}
+    assert missing(searched, found) == [("lin", 1), ("pow", 1), ("lin", 2), ("pow", 2)]
+    whole = result(2, trials, 1e-3)
+    found = current(searched, [*small, whole, small[0]])
+    assert found == {("lin", 2): whole}
+    assert missing(searched, found) == [("lin", 1), ("pow", 1), ("pow", 2)]
 
 
 def test_the_best_trial_is_chosen() -> None:
