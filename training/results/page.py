@@ -217,12 +217,12 @@ def _minutes(summary: RowSummary) -> str:
 
 
 def _ends_of_ranges(table: Table, summaries: Sequence[RowSummary]) -> Iterable[str]:
-    """Yield a line for each hyperparameter whose best value is the least or the largest of some rows' grids."""
+    """Yield a line for each hyperparameter whose best value is the least or the largest that some rows tried."""
     rows: dict[str, list[str]] = {}
     for each in summaries:
-        values = chosen(each.results[0].trials, maximize=table.maximize) if each.results else {}
-        for path, value in values.items():
-            tried = [other for other in table.rows[each.row].grid[path] if is_number(other)]
+        trials = each.results[0].trials if each.results else ()
+        for path, value in chosen(trials, maximize=table.maximize).items():
+            tried = {other for trial in trials if is_number(other := trial.values[path])}
             if is_number(value) and len(tried) > 1 and value in (min(tried), max(tried)):
                 rows.setdefault(path, []).append(f"`{each.row}`")
     for path, found in rows.items():
