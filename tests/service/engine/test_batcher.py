@@ -9,7 +9,7 @@ import pytest
 
 from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.queue import QueueFull
-from tests.service.engine.doubling import values, with_bench
+from tests.service.engine.doubling import Query, values, with_bench
 
 
 def test_everything_runs_on_one_thread_that_is_not_the_loop():
@@ -112,6 +112,59 @@ def test_what_is_being_prepared_counts_as_if_it_waited():
             assert await values(bench.submit(1)) == [2]
         with bench.batcher.preparing("double", 16, math.inf):
             pass
+
+    with_bench(scenario)
+
+
+def test_what_is_being_prepared_is_refused_where_its_own_cost_exceeds_the_deadline():
+    async def scenario(bench):
+        bench.batcher._drain.record(1, 1.0)  # a second a token
+        blocking, deadline = await bench.block(), time.monotonic() + 20
+        with bench.batcher.preparing("double", 1, deadline, tokens=5):
+            pass
+        with pytest.raises(QueueFull), bench.batcher.preparing("double", 1, deadline, tokens=15):
+            pass
+        bench.double.gate.set()
+        await blocking
+
+    with_bench(scenario)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds", "error"),
+    [(1, 60.0, None), (None, 60.0, TypeError), (1, 60.0, asyncio.CancelledError), (1, 0.5, DeadlineExceeded)],
+    ids=["success", "error", "cancellation", "expiry"],
+)
+def test_a_computation_that_has_ended_is_no_longer_waited_for(value, seconds, error):
+    async def scenario(bench):
+        bench.batcher._drain.record(1, 1.0)  # a second a token
+        bench.double.gate.clear()
+        task = bench.submit(value, length=3, seconds=seconds)
+        assert await asyncio.to_thread(bench.double.running.wait, 10)
+        assert bench.batcher.expected_wait == 3.0
+        if error is asyncio.CancelledError:
+            task.cancel()
+        if error is not DeadlineExceeded:
+            bench.double.gate.set()
+        (answer,) = await asyncio.gather(task, return_exceptions=True)
+        assert isinstance(answer, error or tuple)
+        bench.double.gate.set()
+        await bench.batcher.stop()
+        assert bench.batcher.expected_wait == 0.0
+
+    with_bench(scenario)
+
+
+def test_the_items_of_a_result_are_a_part_of_its_cost():
+    async def scenario(bench):
+        bench.batcher._drain.record(1, 1.0)  # a second a token, or 64 items of a result
+        blocking = await bench.block()
+        part = Query(1, length=3, result_items=128)
+        waiting = asyncio.create_task(bench.batcher.submit("double", [part], time.monotonic() + 60))
+        await asyncio.sleep(0)
+        assert bench.batcher.expected_wait == 1 + 3 + 2
+        bench.double.gate.set()
+        await asyncio.gather(blocking, waiting)
 
     with_bench(scenario)
 

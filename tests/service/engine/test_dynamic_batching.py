@@ -9,9 +9,7 @@ import time
 import pytest
 
 from service.engine.batcher import DeadlineExceeded
-from service.engine.cost_model import CostModel, Sample, Terms
 from service.engine.dynamic_batching import DynamicBatcher
-from service.engine.queue import QueueFull
 from tests.service.engine.doubling import HANGS, Bench, fail, limits, values, with_bench
 
 
@@ -303,54 +301,3 @@ def test_timing_tells_waiting_from_computing():
         assert waited.queue >= 0.05 > waited.inference
 
     with_bench(scenario)
-
-
-def measured(terms):
-    """Return a cost model whose warm-up measured the terms."""
-    shapes = [(items, longest) for items in (1, 8) for longest in (1, 32)]
-    return CostModel([Sample(*shape, terms.seconds(*shape)) for shape in shapes])
-
-
-@pytest.mark.parametrize(
-    ("terms", "batches"),
-    [
-        (Terms(fixed=0.001, item=0.0, token=0.0001), [[1, 3], [2, 4]]),  # 10 tokens: lengths 9 and 1 do not mix
-        (Terms(fixed=0.1, item=0.0, token=0.0001), [[1, 2, 3, 4]]),  # 1,000 tokens: a second batch costs more
-    ],
-)
-def test_batches_are_split_by_their_measured_cost(terms, batches):
-    async def scenario(bench):
-        await bench.block()
-        tasks = [bench.submit(value, length=9 if value % 2 else 1) for value in (1, 2, 3, 4)]
-        await asyncio.sleep(0)
-        bench.double.gate.set()
-        await asyncio.gather(*tasks)
-        assert [sorted(batch) for batch in bench.double.batches[1:]] == batches
-
-    with_bench(scenario, costs=[{"double": measured(terms)}])
-
-
-def test_requests_are_admitted_by_the_measured_cost_before_anything_was_served():
-    async def scenario(bench):
-        blocking = await bench.block()
-        waiting = bench.submit(1, 2, 3, 4)  # half of a full batch, half a second
-        await asyncio.sleep(0)
-        with pytest.raises(QueueFull) as caught:
-            await bench.submit(5, seconds=0.5)
-        assert caught.value.retry_after == pytest.approx(0.5, rel=0.01)
-        bench.batcher.admit(1, time.monotonic() + 2.0)
-        bench.double.gate.set()
-        await asyncio.gather(blocking, waiting)
-
-    with_bench(scenario, costs=[{"double": measured(Terms(fixed=1.0, item=0.0, token=1e-6))}])
-
-
-def test_served_batches_correct_the_costs():
-    model = measured(Terms(fixed=1.0, item=0.0, token=0.001))
-
-    async def scenario(bench):
-        for value in range(64):
-            await bench.submit(value)
-        assert model.terms.seconds(1, 1) < 0.5
-
-    with_bench(scenario, costs=[{"double": model}])
