@@ -124,3 +124,22 @@ def test_concurrent_batches_share_the_seconds_that_are_recorded(monkeypatch):
     asyncio.run(asyncio.wait_for(run(), HANGS))
     # By the batches that run on the device.
     assert [model.samples for model in models] == [[Sample(1, 3, 12 / 2), Sample(1, 5, 20)], [Sample(1, 4, 30)]]
+
+
+@pytest.mark.parametrize(
+    ("token", "batches"),
+    [
+        (0.002, [[3, 4]]),  # 2,000 tokens: it waits for as many requests as the last batch had results
+        (0.008, [[3], [4]]),  # 500 tokens
+    ],
+)
+def test_a_batch_waits_for_a_group_where_its_fixed_cost_is_large(token, batches):
+    async def scenario(bench):
+        await bench.submit(1, 2)
+        first = bench.submit(3)
+        await asyncio.sleep(0.1)
+        second = bench.submit(4)
+        await asyncio.gather(first, second)
+        assert bench.double.batches[1:] == batches
+
+    with_bench(scenario, costs=[{"double": measured(Terms(fixed=4.0, item=0.0, token=token))}])

@@ -173,6 +173,24 @@ def test_entries_of_equal_content_are_not_the_same():
     assert entry() != entry()
 
 
+# ---- groups of requests, for which a batch waits for up to half of its fixed cost ----
+
+
+def test_the_first_of_a_group_waits_for_the_others():
+    assert queue(entry(arrived=3.0), batch_seconds=2.0).ready_at() == 4.0
+
+
+def test_a_batch_waits_for_the_group_that_follows_the_results_of_the_last_one():
+    waiting = queue(entry(), entry(), batch_seconds=2.0)
+    batch = waiting.next_batch(1.0)
+    waiting.push([entry(arrived=4.0)])
+    assert waiting.ready_at() == 4.0
+    waiting.completed(5.0, batch)
+    assert waiting.ready_at() == 6.0
+    waiting.push([entry(arrived=5.5), entry(arrived=5.5)])  # as many as the results
+    assert waiting.ready_at() == 4.0
+
+
 # ---- padding ----
 
 
@@ -226,6 +244,14 @@ def test_whoever_joins_needs_room_and_fits_beside_the_others():
     assert waiting.next_joining(0.0, 9) == []
 
 
+def test_the_most_urgent_entries_that_fit_are_the_first_to_overtake_a_head_that_does_not_fit():
+    head, low, high = entry(urgency=0), entry(urgency=5), entry(urgency=1)
+    waiting = queue(head, low, high)
+    assert waiting.next_joining(0.0, 1, lambda some: head not in some) == [high]
+    assert waiting.next_joining(0.0, 1, lambda some: head not in some) == [low]
+    assert waiting.next_joining(0.0, 1, lambda some: head not in some) == []
+
+
 def test_who_has_waited_too_long_goes_first_whatever_its_urgency():
     low = entry(arrived=1.0, urgency=7)
     waiting = queue(low, *[entry(arrived=2.0, urgency=0) for _ in range(3)], max_batch_items=1, starvation_limit=5.0)
@@ -245,6 +271,7 @@ LIMITS = st.builds(
     max_wait=st.just(math.inf),
     max_queue_items=st.integers(1, 12),
     max_queue_tokens=st.integers(1, 60),
+    batch_seconds=st.sampled_from([0.0, 1.0, 4.0]),
 )
 ENTRIES = st.builds(
     entry,

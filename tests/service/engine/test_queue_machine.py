@@ -17,7 +17,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.model, self.clock, self.queue = [], 0.0, None
-        self.finished = set()
+        self.finished, self.running = set(), []
 
     @rule(bounds=LIMITS)
     def begin(self, bounds):
@@ -69,6 +69,12 @@ class QueueMachine(RuleBasedStateMachine):
             assert all(item in self.model for item in batch)
             assert not self.finished & set(batch)
             self._finish(batch)
+            self.running.append(batch)
+
+    @rule()
+    def complete(self):
+        if self.running:
+            self.queue.completed(self.clock, self.running.pop(0))
 
     def _finish(self, entries):
         self.finished |= set(entries)
@@ -85,8 +91,9 @@ class QueueMachine(RuleBasedStateMachine):
             ready = self.queue.ready_at()
             assert (ready is None) == (not self.model)
             if self.model:
-                oldest = self.model[0].arrived
-                assert oldest <= ready <= oldest + self.queue.limits.max_delay
+                oldest, bounds = self.model[0].arrived, self.queue.limits
+                window = bounds.batch_seconds and self.clock + bounds.batch_seconds / 2
+                assert oldest <= ready <= max(oldest + bounds.max_delay, window)
 
 
 TestQueueMachine = QueueMachine.TestCase
