@@ -1,4 +1,4 @@
-"""Continuous batching with decodings that need no model: a sentence takes as many steps as its only token says."""
+"""Continuous batching with decodings that need no model: a sentence takes as many steps as its first token says."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ FOREVER = 1_000_000
 
 
 class Countdown:
-    """A decoding that finishes a sentence `(n,)` in its n-th step; `(0,)` breaks it."""
+    """A decoding that finishes a sentence `(n, ...)` in its n-th step; `(0, ...)` breaks it."""
 
     def __init__(self, kitchen, beam_size):
         self.kitchen, self.beam_size, self.left = kitchen, beam_size, {}
@@ -27,10 +27,10 @@ class Countdown:
         return len(self.left)
 
     def add(self, sources, searches):
-        for (steps,), (key, _, max_tokens) in zip(sources, searches, strict=True):
-            assert max_tokens == 7
+        for (steps, *_), (key, _, max_tokens) in zip(sources, searches, strict=True):
+            self.kitchen.max_tokens.append(max_tokens)
             self.left[key] = steps
-        self.kitchen.joined.append((self.beam_size, [steps for (steps,) in sources]))
+        self.kitchen.joined.append((self.beam_size, [steps for steps, *_ in sources]))
 
     def reserved_bytes(self, joining=()):
         return self.beam_size * (len(self.left) + len(joining))
@@ -55,7 +55,7 @@ class Kitchen:
     """Makes decodings, keeps what happens to them, and holds their steps back while the gate is closed."""
 
     def __init__(self):
-        self.made, self.joined, self.steps, self.cancelled = [], [], [], 0
+        self.made, self.joined, self.max_tokens, self.steps, self.cancelled = [], [], [], [], 0
         self.threads = set()
         self.breaks = False
         self.stepping, self.gate = threading.Event(), threading.Event()
@@ -115,8 +115,10 @@ class Bench:
         self.kitchen, self.recorder = Kitchen(), Recorder()
         self.batcher = ContinuousBatcher([self.kitchen.start], Limits(**(values | changes)), self.recorder)
 
-    def submit(self, *steps, beam_size=1, seconds=60.0):
-        queries = [SourceQuery((count,), beam_size, SearchOptions(), 7) for count in steps]
+    def submit(self, *steps, beam_size=1, seconds=60.0, length=2, max_tokens=7):
+        """Submits sentences of equal lengths, their ends included."""
+        sources = [(count, *[1] * (length - 2)) for count in steps]
+        queries = [SourceQuery(source, beam_size, SearchOptions(), max_tokens) for source in sources]
         return asyncio.create_task(self.batcher.submit(str(beam_size), queries, time.monotonic() + seconds))
 
     async def hold(self, *steps, **options):
@@ -154,7 +156,7 @@ async def is_served(bench):
 def test_a_sentence_takes_its_steps():
     async def scenario(bench):
         assert await is_served(bench)
-        assert bench.kitchen.joined == [(1, [2])]
+        assert (bench.kitchen.joined, bench.kitchen.max_tokens) == ([(1, [2])], [7])
         assert bench.kitchen.steps == [(1, 1)] * 2
         assert threading.get_ident() not in bench.kitchen.threads
 
