@@ -323,6 +323,13 @@ def test_samples_are_distributed_as_the_model_says(temperature):
     assert (np.abs(counts / size - expected) <= 4 * np.sqrt(expected * (1 - expected) / size)).all()
 
 
+def test_exactly_the_most_probable_tokens_are_sampled_from():
+    """Twenty tokens that are almost equally probable, the last ones most."""
+    values = (np.arange(20) * 1e-3).tolist()
+    drawn = {found(lambda _: values, 1, 1, temperature=1.0, sample_from=10, seed=seed)[0][0] for seed in range(300)}
+    assert drawn == {(token,) for token in range(10, 20)}
+
+
 def test_sampling_from_one_token_is_greedy_search():
     distribution = made_up(3, 12)
     greedy = found(distribution, 1, 9)
