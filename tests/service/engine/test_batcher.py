@@ -215,6 +215,21 @@ def test_a_full_queue_refuses_at_once():
     with_bench(scenario, max_queue_items=2)
 
 
+def test_admitted_and_refused_parts_are_counted():
+    async def scenario(bench):
+        blocking = await bench.block()
+        waiting = bench.submit(1, 2)
+        await asyncio.sleep(0)
+        for refused, length in (((3, 4, 5), 1), ((6,), 10)):  # too many queries, and too many tokens
+            with pytest.raises(QueueFull):
+                await bench.submit(*refused, length=length)
+        bench.double.gate.set()
+        await asyncio.gather(blocking, waiting)
+        assert (bench.batcher.admitted, bench.batcher.refused) == (1 + 2, 3 + 1)
+
+    with_bench(scenario, max_queue_items=4, max_queue_tokens=10)
+
+
 def test_a_refusal_says_how_long_what_waits_will_take():
     async def scenario(bench):
         with pytest.raises(QueueFull) as caught:
