@@ -153,8 +153,22 @@ def test_a_step_returns_the_norm_before_clipping() -> None:
     assert model.weight.grad.flatten().tolist() == pytest.approx([0.6, 0.8], abs=1e-5)
 
 
-def test_native_bfloat16_is_yes_or_no() -> None:
-    assert native_bfloat16(CPU) in (True, False)
+@pytest.mark.parametrize(
+    ("capabilities", "native"),
+    [
+        ({"avx512_bf16": True, "amx_bf16": False}, True),
+        ({"avx512_bf16": False, "amx_bf16": True}, True),
+        ({"bf16": True}, True),
+        ({"avx512_bf16": False, "amx_bf16": False, "avx512_f": True, "amx_tile": True}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_bfloat16_is_native_where_the_processor_multiplies_it(
+    capabilities: dict[str, bool], native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert native_bfloat16(CPU) == native
 
 
 def test_float16_needs_a_gpu() -> None:

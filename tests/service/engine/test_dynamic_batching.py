@@ -1,14 +1,12 @@
 """Tests of dynamic batching with operations that need no model."""
 
 import asyncio
-import contextlib
 import itertools
 import threading
 import time
 
 import pytest
 
-from service.engine.batcher import DeadlineExceeded
 from service.engine.dynamic_batching import DynamicBatcher
 from tests.service.engine.doubling import HANGS, Bench, fail, limits, values, with_bench
 
@@ -250,14 +248,6 @@ def test_a_full_batch_waits_for_nobody():
         assert await values(bench.submit(1, 2)) == [2, 4]
 
     with_bench(scenario, max_delay=60.0, max_batch_items=2)
-
-
-def test_nobody_waits_for_company_beyond_the_deadline():
-    async def scenario(bench):
-        with contextlib.suppress(DeadlineExceeded):
-            assert await values(bench.submit(1, seconds=0.2)) == [2]
-
-    with_bench(scenario, max_delay=60.0)
 
 
 def test_stopping_does_not_wait_for_company():

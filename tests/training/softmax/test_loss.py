@@ -188,9 +188,12 @@ def test_float32_gradients_are_as_good_as_plain_ones() -> None:
     layer, (hidden, target) = _layer(["lin", "log", "pow"]), _batch()
     truth = torch.autograd.grad(reference.losses(layer, hidden, target).sum(), (hidden, *layer.parameters()))
     layer, hidden = layer.float(), hidden.detach().float().requires_grad_()
-    ours = torch.autograd.grad(layer.loss(hidden, target), (hidden, *layer.parameters()))
-    for gradient, expected in zip(ours, truth, strict=True):
-        torch.testing.assert_close(gradient.double(), expected, rtol=1e-4, atol=1e-5)
+    inputs = (hidden, *layer.parameters())
+    ours = torch.autograd.grad(layer.loss(hidden, target), inputs)
+    plain = torch.autograd.grad(reference.losses(layer, hidden, target).sum(), inputs)
+    for gradient, other, expected in zip(ours, plain, truth, strict=True):
+        deviation, usual = (float((each.double() - expected).abs().max()) for each in (gradient, other))
+        assert deviation <= 3 * usual
 
 
 # ---- reductions and ignored targets -----------------------------------------------------------------------

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from tests.fixtures.classification import ERRANDS_RECIPE, WORDS, train_classifier
 from tests.training.networks.golden import bert
 from training.checkpoint import RunDirectory
-from training.data.text_batching import TextBatch
+from training.data.text_batching import TextBatch, TextBatches
 from training.recipe import parse_recipe
 from training.tasks.text_classification import TextClassificationTask
 from training.tasks.text_classification.settings import ClassificationRecipe
@@ -122,15 +122,25 @@ def test_a_class_called_oos_counts_like_any_other(tmp_path: Path) -> None:
     assert task.evaluate(task.batches("dev")).value == 1
 
 
-def test_texts_of_no_class_as_a_class(
-    errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
-) -> None:
+def test_texts_of_no_class_as_a_class(tiny_data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = _task(_recipe(data={"out_of_scope": True}), tiny_data_dir, tmp_path / "run")
     assert task.classes.labels == (*sorted(WORDS), "oos")
     trained = Counter(label for batch in task.batches("train").epoch(0) for label in batch.targets[:, 0].tolist())
     assert trained[len(WORDS)] == 30
     assert len(task.predictions(task.batches("dev"))[1]) == 60
-    assert 0 <= task.measure("test").metrics["out-of-scope AUROC"] <= 1
+    # The largest probabilities of a class: 0.6 exceeds those of all 20 texts of no class, 0.3 those of half of them.
+    inside, outside = np.zeros((2, 9)), np.zeros((20, 9))
+    inside[:, 0], inside[:, -1] = (0.6, 0.3), (0.4, 0.7)
+    outside[:, 1], outside[:, -1] = (0.4, 0.2) * 10, (0.6, 0.8) * 10
+    texts: list[int] = []
+
+    def predictions(batches: TextBatches) -> tuple[Any, Any]:
+        texts.extend(index for batch in batches.epoch(0) for index in batch.indices.tolist())
+        return outside, [()] * len(outside)
+
+    monkeypatch.setattr(task, "predictions", predictions)
+    assert task.metrics("test", inside, [(0,), (1,)], None)["out-of-scope AUROC"] == 0.75
+    assert len(texts) == 20
 
 
 def test_augmentation_is_drawn_anew_for_each_epoch(
