@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.softmax import GeneralizedSoftmax, Kernel
-from training.softmax.kernels import Linear, Power, at_least_float32
+from training.softmax.kernel import at_least_float32
+from training.softmax.kernels import Linear, Power
 
 __all__ = ["FoldedSoftmax"]
 

@@ -8,7 +8,8 @@ Read `reference` first: the layer and its loss as the papers write them. The oth
 * `elementwise`: the kernels' derivatives, written out.
 """
 
-from training.softmax.kernels import KERNELS, Kernel, build_kernel
+from training.softmax.kernel import Kernel
+from training.softmax.kernels import KERNELS, build_kernel
 from training.softmax.mixture import NAMED_MIXTURES, GeneralizedSoftmax
 from training.softmax.sparse import sparse_softmax, sparse_softmax_cross_entropy, sparse_softmax_loss
 

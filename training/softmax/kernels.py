@@ -29,23 +29,12 @@ from training.softmax.kernel import (
     Block,
     Kernel,
     Statistics,
-    as_rows,
     at_least_float32,
-    from_rows,
     squared_distance,
     squared_norm,
 )
 
-__all__ = [
-    "KERNELS",
-    "Kernel",
-    "as_rows",
-    "at_least_float32",
-    "build_kernel",
-    "from_rows",
-    "squared_distance",
-    "squared_norm",
-]
+__all__ = ["KERNELS", "build_kernel"]
 
 
 class Linear(Kernel, fused=True):

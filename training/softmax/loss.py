@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from training.softmax.kernels import at_least_float32
+from training.softmax.kernel import at_least_float32
 from training.softmax.passes import ComponentPass, Components, passes
 from training.softmax.sparse import best_classes
 

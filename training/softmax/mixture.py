@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from training.softmax.kernels import Kernel, as_rows, at_least_float32, build_kernel, from_rows
+from training.softmax.kernel import Kernel, as_rows, at_least_float32, from_rows
+from training.softmax.kernels import build_kernel
 from training.softmax.loss import CHUNK_SCORES, Components, softmax_cross_entropy, target_scores
 from training.softmax.sparse import Reduction, best_classes, check_target_shape, check_targets
 

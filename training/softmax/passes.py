@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from training.softmax import elementwise
-from training.softmax.kernels import Kernel, at_least_float32
+from training.softmax.kernel import Kernel, at_least_float32
 
 __all__ = ["ComponentPass", "Components", "passes"]
 

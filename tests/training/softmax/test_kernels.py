@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from training.softmax import reference
-from training.softmax.kernels import KERNELS, Kernel, build_kernel
+from training.softmax.kernel import Kernel
+from training.softmax.kernels import KERNELS, build_kernel
 
 WEIGHT = torch.tensor([[1.0, 0.0], [3.0, -1.0]])
 HIDDEN = torch.tensor([[2.0, 1.0], [1.0, 0.0]])
