@@ -30,12 +30,8 @@ class PlacedNode:
 
 
 def placed_nodes(session: onnxruntime.InferenceSession) -> Iterator[PlacedNode]:
-    """Yield the nodes of a session whose option `session.record_ep_graph_assignment_info` is 1.
-
-    There are none with an older onnxruntime, which does not record them.
-    """
-    assignment = getattr(session, "get_provider_graph_assignment_info", list)
-    for part in assignment():
+    """Yield the nodes of a session whose option `session.record_ep_graph_assignment_info` is 1."""
+    for part in session.get_provider_graph_assignment_info():
         for node in part.get_nodes():
             operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
             yield PlacedNode(part.ep_name, operator, node.name)

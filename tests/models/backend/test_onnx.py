@@ -107,8 +107,22 @@ def test_a_provider_that_does_not_load_is_never_replaced(bundled, monkeypatch):
 
 
 def session_of(providers):
-    """A session with these providers and no inputs or outputs, for `without_signatures`."""
-    return SimpleNamespace(get_providers=lambda: providers, get_inputs=list, get_outputs=list)
+    """A session with these providers and no inputs, outputs or nodes, for `without_signatures`."""
+    return SimpleNamespace(
+        get_providers=lambda: providers,
+        get_inputs=list,
+        get_outputs=list,
+        get_provider_graph_assignment_info=list,
+    )
+
+
+def test_a_runtime_that_does_not_say_where_it_places_nodes_is_an_error(bundled, monkeypatch):
+    session = session_of(["CUDAExecutionProvider"])
+    del session.get_provider_graph_assignment_info
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: session)
+    with pytest.raises(AttributeError, match="get_provider_graph_assignment_info"):
+        OnnxBackend(bundled, without_signatures(bundled), device="cuda")
 
 
 def without_signatures(bundle):
