@@ -14,19 +14,19 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import numpy as np
 import onnxruntime
 import torch
 import tyro
 
-from benchmarks.export import Precision, export_at
 from benchmarks.sides import interleaved, side
 from models.store import load_bundle
 from models.tasks.text_classification import Classifier
 from models.text.padding import padded
 from training.checkpoint import RunDirectory
+from training.export.bundle import export_run
 from training.networks.pretrained import encoder_directory
 from training.tasks.text_classification import TextClassificationTask
 from training.tasks.text_classification.reading import read_labelled
@@ -68,8 +68,9 @@ def main(
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
         eager = stack.enter_context(side(_transformers, task.recipe.network.pretrained, threads))
-        for precision in get_args(Precision):
-            bundle = export_at(precision, RunDirectory(run), Path(directory) / precision, data_dir)
+        for precision, quantization in (("float32", "none"), ("int8", "int8")):
+            settings = (f"export.quantization={quantization}", "export.torchscript=false")
+            bundle = export_run(RunDirectory(run), Path(directory) / precision, data_dir, overrides=settings).path
             sides = {
                 "Softserve": stack.enter_context(side(_softserve, bundle, threads)),
                 "naive": stack.enter_context(side(_naive, bundle, threads)),

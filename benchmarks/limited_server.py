@@ -19,7 +19,6 @@ from typing import Self
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.memory_limit import (
-    MEGABYTE,
     MemoryGroup,
     MemoryWatch,
     reset_peak,
@@ -149,13 +148,6 @@ class LimitedServer:
             return self.group.kills > 0
         assert self._watch is not None
         return self._watch.peak > self.megabytes
-
-    def charged_peak(self) -> float:
-        """Return the largest memory charged to the cgroup in megabytes, or the resident memory without one."""
-        if self.group is not None:
-            return self.group.peak / MEGABYTE
-        assert self._watch is not None
-        return self._watch.peak
 
     def connect(self, timeout: float = 30.0, *, receive_buffer: int | None = None) -> socket.socket:
         """Return a raw connection; with a small `receive_buffer` a slow reader delays responses."""

@@ -59,11 +59,6 @@ class MemoryGroup:
         return self._number("memory.usage_in_bytes", "memory.current")
 
     @property
-    def peak(self) -> int:
-        """Return the most bytes charged so far, with the page cache, which is reclaimed before a process is killed."""
-        return self._number("memory.max_usage_in_bytes", "memory.peak")
-
-    @property
     def hits(self) -> int:
         """Return how often the limit was reached, whether or not reclaiming the page cache then sufficed."""
         if self.version == 1:  # with a limit of swap too, that one may be reached first
@@ -109,7 +104,7 @@ class MemoryGroup:
     def _number(self, first: str, second: str) -> int:
         try:
             return int((self._path / (first if self.version == 1 else second)).read_text(encoding="ascii"))
-        except OSError:  # memory.peak came with Linux 5.19
+        except OSError:  # a kernel without accounting of swap
             return 0
 
     def _event(self, name: str, event: str) -> int:
