@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from torch import nn
 
 from tests.fixtures.optional_tools import missing
 from tests.training.test_distributed import CPU, ROOT, _history, _recipe
 from training.checkpoint import RunDirectory
 from training.data.corpus import Corpus
 from training.loop import Trainer
+from training.optimization import Optimization
+from training.recipe import LoopSettings
 from training.softmax import GeneralizedSoftmax
 from training.trained import choose_device, open_task, start_run
 
@@ -85,6 +88,23 @@ def test_an_epoch_has_the_loss_curve_of_the_processor(
     ((step, loss, metric),), ((other_step, other_loss, other_metric),) = curves
     assert (other_step, other_loss) == (step, pytest.approx(loss, rel=5e-3))
     assert other_metric == pytest.approx(metric, rel=0.02, abs=1.0)
+
+
+@_NEEDS_GPU
+def test_float16_skips_updates_whose_gradients_overflow() -> None:
+    model, device = nn.Linear(4, 1).cuda(), torch.device("cuda")
+    optimization = Optimization(model, LoopSettings(precision="float16", warmup_steps=0), device, epoch_updates=9)
+    before = model.weight.detach().clone()
+    for size, moved in ((1e38, False), (1.0, True)):
+        optimization.zero_grad()
+        optimization.backward(model(torch.ones(1, 4, device=device)).sum() * size)
+        optimization.step()
+        assert (not torch.equal(model.weight, before)) == moved
+    state = optimization.state_dict()["scaler"]
+    assert state["scale"] == 2.0**15
+    again = Optimization(model, LoopSettings(precision="float16"), device, epoch_updates=9)
+    again.load_state_dict(optimization.state_dict())
+    assert again.state_dict()["scaler"] == state
 
 
 @_NEEDS_TWO
