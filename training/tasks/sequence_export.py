@@ -1,4 +1,7 @@
-"""Export of models that write a target from a source: verification, int8 weights, measurement."""
+"""Export of models that write a target from a source: verification, int8 weights, measurement.
+
+Shapes: `B` sources, `K` hypotheses a source, `C` candidates a hypothesis, `V` tokens.
+"""
 
 import abc
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -8,8 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx
 import torch
+from torch import Tensor
 
-from models.backend import Backend
+from models.backend import Array, Backend
 from models.bundle.contract import SpecialTokens
 from models.decoding.beam_search import SearchOptions
 from models.decoding.continuous import Decoding, Footprint
@@ -23,7 +27,14 @@ from training.networks.sequence_to_sequence import SequenceToSequenceModel
 from training.tasks.sequence_graphs import example_source, example_step
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 
-__all__ = ["CALIBRATION_SOURCES", "LONGEST", "SequenceExport", "largest_sequence_difference", "quantize_sequences"]
+__all__ = [
+    "CALIBRATION_SOURCES",
+    "LONGEST",
+    "SequenceExport",
+    "difference_by_token",
+    "largest_sequence_difference",
+    "quantize_sequences",
+]
 
 CALIBRATION_SOURCES = 256
 """Training texts by which int8 ranges are set."""
@@ -87,14 +98,39 @@ def largest_sequence_difference(
         for name, inputs in (("encode", (source, lengths)), ("step", step)):
             expected, got = both_outputs(backend, name, graphs[name], inputs)
             for key, value in expected.items():
-                if key == "candidates":  # equal scores may change places
-                    continue
-                difference = absolute_difference(value, got[key])
+                if key == "candidates":
+                    table = _with_k(graphs[name], inputs, model.output_layer.weight.shape[0])
+                    difference = difference_by_token(*table, got["log_probabilities"], got[key])
+                else:
+                    difference = absolute_difference(value, got[key])
                 if key.startswith("memory"):
                     padding = np.arange(length) >= lengths.numpy()[:, None]
                     np.moveaxis(difference, 2, 1)[padding] = 0
                 worst = float(np.maximum(worst, np.max(difference)))
     return worst
+
+
+def _with_k(graph: ExportGraph, inputs: tuple[Tensor, ...], k: int) -> tuple[Array, Array]:
+    """Return the log-probabilities and tokens `[B, K, k]` of the module of `step`."""
+    given = dict(zip([each.name for each in graph.contract.inputs], inputs, strict=True))
+    outputs = graph.module(*(given | {"k": torch.tensor(k)}).values())
+    found = dict(zip([each.name for each in graph.contract.outputs], outputs, strict=True))
+    return found["log_probabilities"].numpy(), found["candidates"].numpy()
+
+
+def difference_by_token(log_probabilities: Array, tokens: Array, found: Array, candidates: Array) -> Array:
+    """Return the differences of log-probabilities `[B, K, C]` from those of the same tokens.
+
+    log_probabilities and tokens: of all tokens, most likely first, `[B, K, V]`; found and candidates: `[B, K, C]`.
+    Tokens are not compared rank by rank, since those of equal log-probabilities may change places. A token that a
+    sparse layer leaves out counts as the least probable one that it keeps, since rounding may decide which that is.
+    """
+    if candidates.min() < 0 or candidates.max() >= tokens.shape[-1]:
+        return np.full_like(found, np.inf)
+    by_token = np.take_along_axis(log_probabilities, tokens.argsort(-1), -1)
+    expected = np.take_along_axis(by_token, candidates, -1)
+    least = np.where(np.isneginf(by_token), np.inf, by_token).min(-1, keepdims=True)
+    return absolute_difference(np.where(np.isneginf(expected) & ~np.isneginf(found), least, expected), found)
 
 
 def quantize_sequences(

@@ -22,6 +22,7 @@ from models.store import load_bundle
 from models.tasks.translation import Translator
 from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, export_run
+from training.export.verify import ExportError, verify_bundle
 from training.networks.translation_model import TranslationModel
 from training.recipe import parse_recipe
 from training.tasks.sequence_graphs import example_source, example_step
@@ -94,6 +95,10 @@ def test_step_equals_the_module(
         if name != "candidates":  # equal scores may change places
             torch.testing.assert_close(got[name], value, atol=1e-4, rtol=0)
     assert got["log_probabilities"].shape == (batch_size, beam, 2 * beam)
+    vocabulary = torch.tensor(pairs_model.output_layer.weight.shape[0])
+    log_probabilities, tokens, *_ = graph.module(*inputs[:5], vocabulary, *inputs[6:])
+    of_candidates = log_probabilities.gather(2, tokens.argsort(2)).gather(2, got["candidates"])
+    torch.testing.assert_close(got["log_probabilities"], of_candidates, atol=1e-4, rtol=0)
 
 
 def test_steps_from_an_empty_cache_equal_the_whole_sentence(backend: Backend, pairs_model: TranslationModel) -> None:
@@ -149,6 +154,22 @@ def test_one_number_that_is_none_is_found(
 
     monkeypatch.setattr(backend, "run", broken)
     assert not TranslationExport(task).largest_difference(backend) <= 1e-4
+
+
+def test_a_graph_with_permuted_tokens_is_refused(task: TranslationTask, pairs_export: Exported, tmp_path: Path) -> None:
+    """All log-probabilities are right, but token 0 has that of the last one, and so on."""
+    bundle = Path(shutil.copytree(pairs_export.path, tmp_path / "1"))
+    model = onnx.load(bundle / "step.onnx", load_external_data=False)
+    (last,) = (node for node in model.graph.node if "candidates" in node.output)
+    outputs = ["right" if name == "candidates" else name for name in last.output]
+    del last.output[:]
+    last.output.extend(outputs)
+    largest = np.array(task.model.output_layer.weight.shape[0] - 1)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(largest, "largest"))
+    model.graph.node.append(onnx.helper.make_node("Sub", ["largest", "right"], ["candidates"]))
+    onnx.save(model, bundle / "step.onnx")
+    with pytest.raises(ExportError, match="the onnx graphs differ from the model by"):
+        verify_bundle(bundle, pairs_export.manifest, TranslationExport(task).largest_difference)
 
 
 # ---- the bundle -------------------------------------------------------------------------------------------
