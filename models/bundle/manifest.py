@@ -151,7 +151,8 @@ class Quantization(Contract):
     """How weights were narrowed, and what that cost."""
 
     kind: Literal["int8-weights", "int8-dynamic", "int8-static"]
-    """Whether activations stay float32, or are quantized with ranges computed for each batch, or fixed on samples."""
+    """Whether activations stay float32, or are quantized with ranges computed for each batch (`int8-dynamic`: older
+    bundles, and tasks from outside), or fixed on samples."""
     metric: str
     """Name of the metric."""
     value: float

@@ -19,7 +19,7 @@ from training.data.settings import DataSection, source
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import ExportGraph
 from training.export.model_card import Card
-from training.export.quantize import quantize_int8
+from training.export.quantize import quantize_int8_weights
 from training.export.task_export import TaskExport
 from training.export.topk import top_k
 from training.networks.softmax_model import SoftmaxModel
@@ -128,7 +128,7 @@ class RemainderExport(TaskExport):
     """The export."""
 
     torchscript = "remainder.pt"
-    quantization = "int8-dynamic"
+    quantization = "int8-weights"
 
     def __init__(self, task: "RemainderTask") -> None:
         contract = classify_contract({"digits": ("int64", ("batch", 3))})
@@ -147,7 +147,7 @@ class RemainderExport(TaskExport):
         )
 
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
-        return {name: quantize_int8(model) for name, model in models.items()}
+        return {name: quantize_int8_weights(model) for name, model in models.items()}
 
     @classmethod
     def measure(cls, model: RemainderModel, recipe: RemainderRecipe, split: str, data_dir: Path) -> dict[str, float]:

@@ -52,7 +52,6 @@ def test_it_is_trained_evaluated_exported_and_served(recipe: Path, tmp_path: Pat
     model = load_bundle(bundle)
     assert isinstance(model, RemainderModel)
     assert model.remainders([0, 7, 299]) == [0, 2, 4]
-    # Products in int8 are rounded differently by processors without VNNI; the manifest has what was measured here.
     (stated,) = [each.value for each in model.manifest.quality if each.split == "test"]
     assert stated > 0.95
     assert run_cli("evaluate", bundle).output == f"remainders on numbers, test: accuracy {stated:.4f}"

@@ -1,7 +1,8 @@
 """Graphs for GPUs, derived from exported graphs whose int8 operators have no CUDA kernel.
 
 Weights stay the int8 ones of the same file: `DequantizeLinear` turns them into floats, and a session with the option
-`session.disable_quant_qdq` folds that when it loads. Activations are not rounded.
+`session.disable_quant_qdq` folds that when it loads. Activations are not rounded. Operators of dynamic quantization are
+those of imported ONNX files that are quantized already, of older bundles, and of tasks from outside.
 """
 
 import logging

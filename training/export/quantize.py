@@ -1,43 +1,25 @@
-"""Int8 quantization: weights stored as int8; activations in float32, quantized as they come, or by known ranges.
+"""Int8 quantization: weights stored as int8; activations in float32, or quantized by known ranges.
 
 Shapes: `M` rows, `K` inputs and `N` outputs of a matrix product.
 """
 
 import copy
-import tempfile
 from collections.abc import Collection, Mapping
-from pathlib import Path
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
-from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from training.export.onnx_tools import keep_used_weights, quiet
+from training.export.onnx_tools import keep_used_weights
 
-__all__ = ["matrix_products", "quantize_int8", "quantize_int8_static", "quantize_int8_weights"]
+__all__ = ["matrix_products", "quantize_int8_static", "quantize_int8_weights"]
 
 _LARGEST_WEIGHT = 63
 """Seven bits: processors without a wide enough accumulator saturate where two products of eight bits are added."""
 
 _SMALLEST = 4096
 """Products with fewer weights stay as they are."""
-
-
-def quantize_int8(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the graph with int8 products, LSTM weights and word vectors (ONNX Runtime's dynamic quantization).
-
-    Matrices have one scale per output channel. Measure the result: kernels of distances are more sensitive to
-    rounded weights than inner products, since a distance is a small difference of large numbers.
-    """
-    plain = _without_gemm(model)
-    # It advises a pre-processing that dynamic quantization does not need.
-    with tempfile.TemporaryDirectory() as directory, quiet():
-        result = Path(directory) / "int8.onnx"
-        operators = ["MatMul", "LSTM", "Gather"]
-        quantize_dynamic(plain, result, op_types_to_quantize=operators, per_channel=True, weight_type=QuantType.QInt8)
-        return onnx.load(result)
 
 
 def quantize_int8_weights(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -64,24 +46,6 @@ def quantize_int8_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     graph.node.extend(nodes)
     graph.initializer.extend(weights)
     return stored
-
-
-def _without_gemm(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy with plain products for those with a transposed weight: only they get a scale per column."""
-    plain = copy.deepcopy(model)
-    weights = {tensor.name: tensor for tensor in plain.graph.initializer}
-    for node in plain.graph.node:
-        if node.op_type != "Gemm" or len(node.input) > 2:
-            continue
-        name = f"{node.input[1]}_transposed"
-        if name not in weights:
-            transposed = numpy_helper.to_array(weights[node.input[1]]).T.copy()
-            weights[name] = numpy_helper.from_array(transposed, name)
-            plain.graph.initializer.append(weights[name])
-        node.op_type = "MatMul"
-        node.input[1] = name
-        del node.attribute[:]
-    return plain
 
 
 def matrix_products(model: onnx.ModelProto) -> list[onnx.NodeProto]:

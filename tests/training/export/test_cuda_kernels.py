@@ -11,10 +11,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from models.backend.placement import SHAPE_OPERATORS
 from models.reading import read_manifest
+from tests.fixtures.dynamic_quantization import dynamically_quantized
 from training.export.bundle import Exported
 from training.export.cuda_kernels import TABLE, value_types, without_kernel
 from training.export.device_graphs import cuda_graphs
-from training.export.quantize import matrix_products, quantize_int8, quantize_int8_static
+from training.export.quantize import matrix_products, quantize_int8_static
 
 BUNDLED = sorted((Path(__file__).parents[3] / "models" / "bundled").glob("*/*/"))
 EXPORTS = ["tiny_export", "sparse_export", "pairs_export", "notes_export", "errands_export", "shapes_export"]
@@ -65,7 +66,7 @@ def test_every_operator_of_every_task_has_a_kernel(name: str, request: pytest.Fi
 
 def quantized(model: onnx.ModelProto, *, dynamic: bool) -> onnx.ModelProto:
     if dynamic:
-        return quantize_int8(model)
+        return dynamically_quantized(model)
     return quantize_int8_static(model, {node.input[0]: (-4.0, 4.0) for node in matrix_products(model)})
 
 

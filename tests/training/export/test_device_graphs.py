@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from models.reading import read_manifest
+from tests.fixtures.dynamic_quantization import dynamically_quantized
 from training.export.device_graphs import cuda_graph, with_cuda_graphs
 from training.export.onnx import WEIGHTS, save_graphs
-from training.export.quantize import quantize_int8, quantize_int8_static
+from training.export.quantize import quantize_int8_static
 
 Array = NDArray[np.generic]
 BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
@@ -60,7 +61,9 @@ def test_a_product_is_that_of_the_rounded_weight_and_the_exact_activation(
     static: bool, weight: NDArray[np.float32]
 ) -> None:
     x = np.random.default_rng(1).normal(size=(5, 96)).astype(np.float32)
-    int8 = quantize_int8_static(product(weight), {"x": (-4.0, 4.0)}) if static else quantize_int8(product(weight))
+    int8 = (
+        quantize_int8_static(product(weight), {"x": (-4.0, 4.0)}) if static else dynamically_quantized(product(weight))
+    )
     derived = cuda_graph(int8)
     assert derived is not None
     np.testing.assert_allclose(session(derived).run(None, {"x": x})[0], x @ rounded(int8), atol=1e-5)
@@ -87,7 +90,7 @@ def test_an_lstm_is_that_of_the_rounded_weights(given: int) -> None:
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, (3, 1, 2, size))
     graph = helper.make_graph([lstm], "g", infos, [output], [numpy_helper.from_array(a, n) for n, a in tensors.items()])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    int8 = quantize_int8(model)
+    int8 = dynamically_quantized(model)
     assert [node.op_type for node in int8.graph.node] == ["DynamicQuantizeLSTM"]
     derived = cuda_graph(int8)
     assert derived is not None

@@ -126,7 +126,7 @@ def test_differences_of_all_backends_are_there(manifest: Manifest) -> None:
 
 def test_the_cost_of_quantization_is_said(manifest: Manifest) -> None:
     lossy = Quantization(
-        kind="int8-dynamic", metric="perplexity", value=30.5, float32_value=30.0, dataset="toy", split="test"
+        kind="int8-weights", metric="perplexity", value=30.5, float32_value=30.0, dataset="toy", split="test"
     )
     assert "* Weights: int8 (perplexity 30.50 against 30.00 in float32)" in _card(manifest, quantization=lossy)
 

@@ -20,7 +20,7 @@ from softserve_embedding.model import EmbeddingConfig, EmbeddingModel
 from training.data.text_batching import TextBatches
 from training.export.graphs import ExportGraph, contract
 from training.export.model_card import Card
-from training.export.quantize import quantize_int8
+from training.export.quantize import quantize_int8_weights
 from training.export.task_export import TOKENIZER, TaskExport, vocabulary_section
 from training.networks.text_classifier import TextClassifier
 from training.tasks.examples import Measurement
@@ -67,7 +67,7 @@ class EmbeddingExport(TaskExport):
     """Export of a text embedding."""
 
     torchscript = "embedding.pt"
-    quantization = "int8-dynamic"
+    quantization = "int8-weights"
 
     def __init__(self, task: "EmbeddingTask") -> None:
         self.task = task
@@ -94,7 +94,7 @@ class EmbeddingExport(TaskExport):
         return worst
 
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
-        return {name: quantize_int8(model) for name, model in models.items()}
+        return {name: quantize_int8_weights(model) for name, model in models.items()}
 
     @classmethod
     def measure(cls, model: EmbeddingModel, recipe: EmbeddingRecipe, split: str, data_dir):  # type: ignore[no-untyped-def]
