@@ -117,7 +117,7 @@ def test_what_compose_sets_is_a_setting(name):
     assert SERVICES[name]["environment"].keys() <= settings
 
 
-def test_the_image_runs_as_nobody_in_particular():
+def test_the_image_runs_as_any_user():
     final = DOCKERFILE.partition(" AS runtime\n")[2]
     assert "\nUSER 65532:65532\n" in final
     assert "HEALTHCHECK" in final

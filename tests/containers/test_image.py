@@ -128,7 +128,7 @@ def test_a_stopped_service_is_not_healthy(start):
     assert checked.returncode == 1
 
 
-def test_it_runs_as_nobody_and_writes_nothing(container):
+def test_it_runs_without_privileges_and_writes_nothing(container):
     status = podman.run("podman", "exec", container.id, "cat", "/proc/1/status")
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     assert fields["Uid"].split() == ["65532"] * 4

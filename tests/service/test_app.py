@@ -114,7 +114,7 @@ def test_every_answer_has_the_request_id(client, path):
     assert client.get(path, headers={"X-Request-Id": "not mine"}).headers["x-request-id"] != "not mine"
 
 
-def test_a_bug_is_a_problem_and_harms_nobody_else(serve, gate, detail_of):
+def test_a_bug_is_answered_with_a_problem_and_other_requests_go_on(serve, gate, detail_of):
     client = serve()
     gate.crashes_at = "crash"
     response = client.post("/v1/next-word", json={"context": "crash"})

@@ -41,7 +41,7 @@ def metrics(address):
     return httpx2.get(f"http://{address[0]}:{address[1]}/metrics").text
 
 
-def test_what_nobody_waits_for_is_never_computed(address, gate, wait_until):
+def test_abandoned_requests_are_never_computed(address, gate, wait_until):
     gate.opened.clear()
     with ThreadPoolExecutor() as pool:
         first = pool.submit(ask, address, "thank you")

@@ -110,7 +110,7 @@ def test_the_client_gives_up_in_time():
         ask(base, seconds=0.1)
 
 
-def test_nobody_listens():
+def test_a_refused_connection():
     with socket.socket() as taken:  # bound, but not listening
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(TransportError, match=r"^connection refused$"):

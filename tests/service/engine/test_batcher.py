@@ -186,7 +186,7 @@ def test_a_cancelled_call_never_runs():
     with_bench(scenario)
 
 
-def test_cancelling_what_is_computed_harms_nobody():
+def test_cancelling_a_running_request_leaves_others_alone():
     async def scenario(bench):
         blocked = await bench.block()
         blocked.cancel()

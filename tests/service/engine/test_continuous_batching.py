@@ -292,7 +292,7 @@ def test_the_last_sentence_that_is_cancelled_leaves_nothing_behind():
     with_bench(scenario)
 
 
-def test_an_error_reaches_what_ran_and_nobody_else():
+def test_an_error_reaches_the_running_sequences_only():
     async def scenario(bench):
         running = [await bench.hold(5), bench.submit(9, beam_size=3), bench.submit(0)]
         await asyncio.sleep(0)

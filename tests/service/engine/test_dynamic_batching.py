@@ -63,7 +63,7 @@ def test_operations_never_mix():
     with_bench(scenario, operations={"negate": lambda queries: [-query.value for query in queries]})
 
 
-def test_an_exception_reaches_its_batch_and_nobody_else():
+def test_an_exception_reaches_its_batch_only():
     async def scenario(bench):
         await bench.block()
         broken = [bench.submit(1, operation="fail"), bench.submit(2, 3, operation="fail")]
@@ -80,7 +80,7 @@ def test_an_exception_reaches_its_batch_and_nobody_else():
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_wrong_number_of_results_reaches_its_batch_and_nobody_else(count):
+def test_a_wrong_number_of_results_reaches_its_batch_only(count):
     async def scenario(bench):
         with pytest.raises(ValueError, match=r"zip|result"):
             await bench.submit(1, 2, operation="odd")
@@ -89,7 +89,7 @@ def test_a_wrong_number_of_results_reaches_its_batch_and_nobody_else(count):
     with_bench(scenario, operations={"odd": lambda queries: [0] * count})
 
 
-def test_an_unknown_operation_reaches_its_caller_and_nobody_else():
+def test_an_unknown_operation_reaches_its_caller_only():
     async def scenario(bench):
         with pytest.raises(KeyError, match="translate"):
             await bench.submit(1, operation="translate")
@@ -232,7 +232,7 @@ def test_a_tracer_sees_the_requests_of_each_batch():
     asyncio.run(run())
 
 
-def test_the_first_waits_for_company():
+def test_the_first_request_waits_up_to_the_delay():
     async def scenario(bench):
         first = bench.submit(1)
         await asyncio.sleep(0.1)
@@ -243,14 +243,14 @@ def test_the_first_waits_for_company():
     with_bench(scenario, max_delay=1.0)
 
 
-def test_a_full_batch_waits_for_nobody():
+def test_a_full_batch_starts_at_once():
     async def scenario(bench):
         assert await values(bench.submit(1, 2)) == [2, 4]
 
     with_bench(scenario, max_delay=60.0, max_batch_items=2)
 
 
-def test_stopping_does_not_wait_for_company():
+def test_stopping_does_not_wait_for_the_delay():
     async def scenario(bench):
         task = bench.submit(1)
         await asyncio.sleep(0)

@@ -95,7 +95,7 @@ def test_an_overlong_entry_runs_alone():
     assert [lengths(waiting.next_batch(0.0)) for _ in range(3)] == [[21], [1], [21]]
 
 
-def test_the_oldest_leads_even_where_it_fits_nobody():
+def test_the_oldest_entry_leads_even_if_no_other_fits():
     waiting = queue(entry(20), *[entry(1) for _ in range(5)])
     assert lengths(waiting.next_batch(0.0)) == [20]
 
@@ -159,12 +159,12 @@ def test_without_delay_a_batch_is_ready_when_it_arrives():
     assert queue(entry(arrived=3.0), entry(arrived=4.0)).ready_at() == 3.0
 
 
-def test_the_oldest_waits_for_company():
+def test_the_oldest_entry_waits_up_to_the_delay():
     assert queue(entry(arrived=3.0), entry(arrived=4.0), max_delay=0.5).ready_at() == 3.5
 
 
 @pytest.mark.parametrize("full", [[1, 1, 1, 1], [10, 10]])
-def test_a_full_batch_waits_for_nobody(full):
+def test_a_full_batch_starts_at_once(full):
     waiting = queue(*[entry(length, arrived=3.0) for length in full], max_delay=0.5)
     assert waiting.ready_at() == 3.0
 
@@ -194,7 +194,7 @@ def test_a_batch_waits_for_the_group_that_follows_the_results_of_the_last_one():
 # ---- padding ----
 
 
-def test_nobody_joins_who_would_cause_more_padding_than_a_batch_costs():
+def test_entries_that_cause_more_padding_than_a_batch_costs_do_not_join():
     """With 3, 5, 5 and 8 in one batch there would be 11 tokens of padding, with 8 alone 2 and another batch for 5."""
     waiting = queue(entry(5), entry(5), entry(8), entry(3), batch_cost=5)
     assert lengths(waiting.next_batch(0.0)) == [5, 5, 3]
@@ -236,7 +236,7 @@ def test_less_urgent_ones_take_the_room_that_is_left():
 # ---- joining a batch that runs ----
 
 
-def test_whoever_joins_needs_room_and_fits_beside_the_others():
+def test_entries_join_where_there_is_room_and_they_fit():
     waiting = queue(entry(2), entry(9), entry(1), entry(2), batch_cost=0)
     assert waiting.next_joining(0.0, 0) == []
     assert lengths(waiting.next_joining(0.0, 2)) == [2, 2]

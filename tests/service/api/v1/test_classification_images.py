@@ -55,7 +55,7 @@ def test_texts_and_images_find_the_model_of_their_kind(client):
         (_base64(file_of(np.zeros((8, 8, 3), np.uint8), "GIF")), "neither a PNG nor a JPEG"),
     ],
 )
-def test_rubbish_is_refused_and_nobody_harmed(client, image, detail):
+def test_rubbish_is_refused_and_other_requests_go_on(client, image, detail):
     response = client.post("/v1/classify", json={"image": [image]})
     assert response.status_code == 422
     assert detail in response.json()["detail"]
@@ -63,7 +63,7 @@ def test_rubbish_is_refused_and_nobody_harmed(client, image, detail):
     assert client.post("/v1/classify", json={"image": fine}).status_code == 200
 
 
-def test_many_large_images_in_few_bytes_hold_nobody_up(errands_export, shapes_export, wait_until):
+def test_many_large_images_in_few_bytes_do_not_delay_other_requests(errands_export, shapes_export, wait_until):
     """Their time counts against the deadline, and more than could ever wait are refused before any is decoded."""
     black = _base64(file_of(np.zeros((99, 99, 3), np.uint8)))
     directories = tuple(export.path.parents[1] for export in (errands_export, shapes_export))
