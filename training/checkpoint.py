@@ -154,7 +154,7 @@ class RunDirectory:
     def note_session(self, precision: str) -> list[str]:
         """Note what a session trains with, and return a line for each thing that is not as in the last one."""
         file = self.path / "provenance.json"
-        noted = json.loads(file.read_text()) if file.is_file() else {}
+        noted = self.provenance()
         changes = []
         for name, value in {"git_revision": git_revision(), "torch": torch.__version__, "precision": precision}.items():
             last = noted.get(name, value).rpartition(", ")[2]
@@ -189,9 +189,11 @@ class RunDirectory:
         shutil.rmtree(self.path)
 
     def start(self, recipe: Recipe) -> None:
-        """Write the resolved recipe."""
+        """Write the resolved recipe and the revision of the code."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.write_recipe(recipe)
+        provenance = {"git_revision": git_revision(), "torch": torch.__version__}
+        (self.path / "provenance.json").write_text(json.dumps(provenance, indent=2))
 
     def write_recipe(self, recipe: Recipe) -> None:
         _write_text(self.path / "recipe.yaml", yaml.safe_dump(recipe.model_dump(), sort_keys=False))

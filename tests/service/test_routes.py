@@ -145,12 +145,17 @@ def test_no_model_endpoint_is_reached_without_a_key(client, path, method):
 
 def test_a_key_opens_the_model_endpoints(client):
     response = client.post("/v1/next-word", json=BODY, headers={"X-API-Key": USER})
-    assert (response.status_code, "there is no model" in response.text) == (404, True)
+    assert (response.status_code, "loaded" in response.text) == (503, True)
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/docs", "/openapi.json"])
+@pytest.mark.parametrize("path", ["/livez", "/metrics", "/docs", "/openapi.json"])
 def test_open_paths_need_no_key(client, path):
     assert client.get(path).status_code == 200
+
+
+def test_readiness_needs_no_key(client):
+    """Without models the service is not ready."""
+    assert client.get("/readyz").status_code == 503
 
 
 @pytest.mark.parametrize("path", ["/LIVEZ", "//livez", "/livez/", "/metrics/x", "/docs%2f", "/livez%00"])

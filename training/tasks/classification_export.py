@@ -59,8 +59,8 @@ class ClassifierExport(TaskExport):
         classes, what = manifest.config.classes, cls.inputs
         unlisted = "" if classes.unlisted is None else f", `{classes.unlisted}` for {what}s of none included"
         quality = (
-            "Metrics lie between 0 and 1. The calibration error is the expected one in 15 bins (Guo et al. 2017); "
-            "out-of-scope AUROC says how well the largest probability tells texts of a class from texts of none."
+            "Shares, 0 to 1. The calibration error is the expected one in 15 bins (Guo et al. 2017); out-of-scope AUROC"
+            " says how well the largest probability tells texts of a class from texts of none."
         )
         limits = f"It knows no class but its own: every {what} is given one\nof them."
         if classes.out_of_scope is not None:
