@@ -144,15 +144,12 @@ class RunDirectory:
         return content["recipe"], content["overrides"]
 
     def provenance(self) -> dict[str, str]:
-        """Return what the run was trained with: `git_revision`, `torch` and `precision`.
-
-        Those of sessions that differ have commas between them.
-        """
+        """Return `git_revision`, `torch` and `precision`; values of sessions that differ are separated by commas."""
         content: dict[str, str] = json.loads((self.path / "provenance.json").read_text())
         return content
 
     def note_session(self, precision: str) -> list[str]:
-        """Note what a session trains with, and return a line for each thing that is not as in the last one."""
+        """Note revision, torch and precision of a session; return a line for each that differs from the last's."""
         file = self.path / "provenance.json"
         noted = self.provenance()
         changes = []

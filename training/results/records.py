@@ -161,7 +161,7 @@ def current(table: Table, results: Sequence[Result]) -> dict[tuple[str, int], Re
 
 
 def trials_left(table: Table, result: Result) -> int:
-    """Return how many points the grid of a result's row has beside those that were tried."""
+    """Return the number of points of a row's grid that had not been tried for a result."""
     return len(table.rows[result.row].points()) - len(result.trials)
 
 
@@ -179,7 +179,7 @@ def _is_current(table: Table, result: Result) -> bool:
 def of_same_recipe(
     table: Table, row: str, seed: int, trials: Sequence[Trial], results: Sequence[Result]
 ) -> Result | None:
-    """Return the finished result of what a row's trials choose, with these trials: it may be of a smaller grid."""
+    """Return the finished result with the values that trials choose, with these trials: its own may be fewer."""
     wanted = comparable(table.recipe_of(row, seed, chosen(trials, maximize=table.maximize)))
     for each in reversed(results):
         if (each.row, each.seed, each.status) == (row, seed, "finished") and _fields(each) == wanted:
