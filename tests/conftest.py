@@ -14,6 +14,8 @@ _SLOW = (
     "training/test_tune.py",
     "training/test_devices.py",
     "docs/test_tutorials.py",
+    "training/export/test_cuda_kernels.py",
+    "containers/test_helm_rules.py",
     "service/web/test_playground.py",
     "training/tasks/text_generation/test_export.py",
     "training/importing/test_classification.py",
@@ -91,6 +93,10 @@ _SLOW = (
     "training/test_cli_devices.py",
     "benchmarks/test_translation_bundle.py",
     "training/data/test_pair_batching.py",
+    "training/results/test_command.py",
+    "training/results/test_runner.py",
+    "service/protocols/open_inference/grpc/test_server.py",
+    "service/test_connections.py",
 )
 """Files of 6 seconds and more, the longest first: they have the marker `slow`."""
 _FIXTURES = ("words", "classification", "generation", "images", "marian")
