@@ -15,6 +15,7 @@ from service.routes import route_path
 
 __all__ = [
     "ADMIN_PREFIX",
+    "KEY_HEADERS",
     "AuthMiddleware",
     "Guard",
     "KeyFileError",
@@ -81,7 +82,9 @@ _ADMINISTRATOR = "administrator"
 _UNKNOWN_KEY = "unknown_key"
 """Key of a request's state: the keys, one of which must be in the body."""
 
-_DETAIL = "a valid key is needed: Authorization: Bearer KEY, or X-API-Key: KEY"
+KEY_HEADERS = "Authorization: Bearer KEY, or X-API-Key: KEY"
+"""The headers of a key, for messages."""
+_DETAIL = f"a valid key is needed: {KEY_HEADERS}"
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 

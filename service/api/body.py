@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
 from service.api.requests import deadline_of, resources_of, timeout_of
-from service.auth import needs_body_key
+from service.auth import KEY_HEADERS, needs_body_key
 from service.engine.budget import BodyReservation
 from service.errors import MAX_ERRORS, ClientDisconnected
 from service.validation import errors_of, shown_name
@@ -31,7 +31,6 @@ _SMALL_BODY = 1 << 16
 """Bytes up to which bodies do not count: a connection buffers as many."""
 _STEP = 1 << 16
 """Bytes by which a reservation grows with a body."""
-_KEY = "Authorization: Bearer KEY, or X-API-Key: KEY"
 
 _STRUCTURE = b'"[{:,'
 _OTHERS = bytes(set(range(256)).difference(_STRUCTURE))
@@ -46,7 +45,7 @@ def _as_received(content: bytes) -> Iterable[bytes]:
 async def read_body(request: Request, decode: Callable[[bytes], Iterable[bytes]] = _as_received) -> bytes:
     """Read the body; a large one reserves its bytes as they arrive, and the client cannot send more while it waits.
 
-    `decode` turns what has arrived into parts of the body, each of which is reserved before the next one is made.
+    `decode` turns received bytes into parts of the body, each of which is reserved before the next one is made.
     Raises `ClientDisconnected`, `HTTPException` where other requests hold the memory until the deadline, or for a large
     body in which the key is still to be found, and the errors of `decode`.
     """
@@ -60,7 +59,9 @@ async def read_body(request: Request, decode: Callable[[bytes], Iterable[bytes]]
         for part in decode(message.get("body", b"")):
             length += len(part)
             if length > most:
-                raise HTTPException(413, f"a body of more than {_SMALL_BODY} bytes needs its key in a header: {_KEY}")
+                raise HTTPException(
+                    413, f"a body of more than {_SMALL_BODY} bytes needs its key in a header: {KEY_HEADERS}"
+                )
             if length > _SMALL_BODY:
                 await room.extend(length)
             parts.append(part)

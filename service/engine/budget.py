@@ -109,7 +109,7 @@ class BodyBudget:
         self._waiting: deque[tuple[BodyReservation, int, asyncio.Future[None]]] = deque()
 
     async def reserve(self, holder: "BodyReservation", amount: int) -> None:
-        """Reserve an amount in addition to what a reservation holds, as soon as it fits."""
+        """Add an amount to a reservation, as soon as it fits."""
         if holder is self._completing:
             return
         granted = asyncio.get_running_loop().create_future()

@@ -61,7 +61,7 @@ def test_prometheus_takes_the_configuration():
 
 
 def test_a_prometheus_that_is_configured_as_the_guide_says_has_every_rule_and_the_runbook():
-    """Without the objectives, alerts that compare with them never fire."""
+    """The alerts compare series with `objectives.yml`: none of them fires if that file is left out."""
     guide = (ROOT / "docs/how-to/monitoring.md").read_text(encoding="utf-8")
     configuration = yaml.safe_load(re.search(r"^```yaml\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)[1])
     files = {path.name for path in PROMETHEUS.glob("*.yml") if "groups" in yaml.safe_load(path.read_text())}

@@ -154,7 +154,7 @@ def test_open_paths_need_no_key(client, path):
 
 
 def test_readiness_needs_no_key(client):
-    """Without models the service is not ready."""
+    """The service has no models, and is therefore not ready."""
     assert client.get("/readyz").status_code == 503
 
 

@@ -122,9 +122,9 @@ def _facts(table: Table, results: Sequence[Result]) -> str:
     if table.search is not None:
         budget = _listed(table.search.overrides) or "the whole budget"
         lines.append(
-            f"* Hyperparameters of each row: the best of {table.search.trials} trials on the validation set, trained "
-            f"with {budget} and seed {table.seeds[0]}; all seeds of the row have them. Training minutes are those of a "
-            "seed, without the trials."
+            f"* Hyperparameters of each row: the best of {table.search.trials} trials on the validation set, or of "
+            f"fewer where they are listed below, trained with {budget} and seed {table.seeds[0]}; all seeds of the row "
+            "have them. Training minutes are those of a seed, without the trials."
         )
     if table.further_metrics:
         lines.append(f"* Further metrics{unit} on the same set: {', '.join(map(_described, table.further_metrics))}.")

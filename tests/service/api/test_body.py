@@ -34,7 +34,7 @@ class Question(Body):
 
 
 def failure(content):
-    """Return what a body that is not accepted is answered with."""
+    """Return the failure with which a refused body is answered."""
     with pytest.raises((RequestValidationError, HTTPException)) as caught:
         checked_body(Question, content, JSON, MOST)
     scope = {"type": "http", "headers": [(b"content-type", b"application/json")], "state": {"request_id": "1"}}

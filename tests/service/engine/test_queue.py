@@ -72,7 +72,7 @@ def test_tokens_are_counted_with_padding():
 
 
 def test_a_longer_companion_counts_too():
-    """In a batch with 1 it would cost 2 x 11 = 22 > 20."""
+    """A batch of lengths 1 and 11 costs 2 x 11 = 22, which is more than 20."""
     assert lengths(queue(entry(1), entry(11)).next_batch(0.0)) == [1]
 
 
