@@ -86,7 +86,10 @@ class Table:
                 raise ValueError(f"row {name}: its grid has {points} points, the table's search {trials} trials")
 
     def recipe_of(self, row: str, seed: int, values: Mapping[str, Value] | None = None) -> Recipe:
-        """Return the resolved recipe of a row, with values of its grid; raises the errors of `load_recipe`."""
+        """Return the resolved recipe of a row, with values of its grid; raises the errors of `load_recipe`.
+
+        The precision is float32, so that results of different machines compare.
+        """
         recipe = self._load(row, seed)
         return recipe.with_values(values) if values else recipe
 
@@ -98,7 +101,7 @@ class Table:
         return type(recipe).model_validate({**recipe.model_dump(), "tune": {"parameters": parameters}})
 
     def _load(self, row: str, seed: int, others: Sequence[str] = ()) -> Recipe:
-        own = [f"name={self.name}-{row}-{seed}", f"seed={seed}", "tune=null", *others]
+        own = [f"name={self.name}-{row}-{seed}", f"seed={seed}", "tune=null", "loop.precision=float32", *others]
         return load_recipe(_RECIPES / self.recipe, [*self.overrides, *self.rows[row].overrides, *own])
 
 
@@ -114,5 +117,5 @@ def get_table(name: str) -> Table:
 
 
 def comparable(recipe: Recipe) -> dict[str, object]:
-    """Return the fields of a recipe that a result depends on."""
-    return recipe.model_dump(mode="json", exclude={"name", "tune", "export"})
+    """Return the fields of a recipe that a result depends on; tables have one precision."""
+    return recipe.model_dump(mode="json", exclude={"name": True, "tune": True, "export": True, "loop": {"precision"}})
