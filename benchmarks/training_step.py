@@ -19,7 +19,8 @@ import torch
 import tyro
 
 from training.checkpoint import RunDirectory
-from training.optimization import Optimization, native_bfloat16
+from training.device import native_bfloat16
+from training.optimization import Optimization
 from training.recipe import Recipe, load_recipe
 from training.tasks.task import Task
 from training.trained import open_task, start_run

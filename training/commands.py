@@ -16,6 +16,7 @@ from training.checkpoint import RunDirectory
 from training.continuing import edited_fields
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
+from training.device import choose_device
 from training.dotted_path import short_names
 from training.export.verify import ExportError
 from training.importing.command import import_model
@@ -25,7 +26,7 @@ from training.recipe import RecipeError, load_recipe, parse_recipe
 from training.results.command import table
 from training.running import train, use_threads
 from training.tasks.registry import TASKS
-from training.trained import choose_device, load_trained
+from training.trained import load_trained
 from training.tune import Search, clear_search
 
 __all__ = ["ERRORS", "run_command"]

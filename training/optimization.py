@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from training.device import native_bfloat16
 from training.recipe import LoopSettings
 
 __all__ = [
     "Optimization",
     "check_precision",
     "learning_rate_factor",
-    "native_bfloat16",
     "parameter_groups",
     "resolved_precision",
     "scheduled_updates",
@@ -30,14 +30,6 @@ _EMBEDDINGS = (
     "positions",
 )
 """Ends of the names of embeddings that do not belong to an `nn.Embedding`."""
-
-
-def native_bfloat16(device: torch.device) -> bool:
-    """Return whether the device multiplies bfloat16 matrices in hardware; emulation is slower than float32."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def check_precision(settings: LoopSettings, device: torch.device) -> None:

@@ -9,26 +9,12 @@ import torch
 from models.tasks.registry import TASKS as MODELS
 from training import checkpoint
 from training.checkpoint import RunDirectory
+from training.device import choose_device
 from training.recipe import Recipe
 from training.tasks.registry import TASKS
 from training.tasks.task import Task
 
-__all__ = ["choose_device", "load_offering", "load_trained", "open_task", "start_run"]
-
-
-def choose_device(name: str) -> torch.device:
-    """Return a device; `auto` is CUDA where there is one, else the CPU.
-
-    Raises `ValueError` for a device that torch does not know or that is not there.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {name!r} is not available: {str(error).splitlines()[0]}") from error
-    return device
+__all__ = ["load_offering", "load_trained", "open_task", "start_run"]
 
 
 def start_run(recipe: Recipe, run: RunDirectory, data_dir: Path) -> None:

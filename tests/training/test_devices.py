@@ -15,11 +15,12 @@ from tests.fixtures.optional_tools import missing
 from tests.training.test_distributed import CPU, ROOT, _history, _recipe
 from training.checkpoint import RunDirectory
 from training.data.corpus import Corpus
+from training.device import choose_device
 from training.loop import Trainer
 from training.optimization import Optimization
 from training.recipe import LoopSettings
 from training.softmax import GeneralizedSoftmax
-from training.trained import choose_device, open_task, start_run
+from training.trained import open_task, start_run
 
 _GPUS = torch.cuda.device_count() if "SOFTSERVE_REQUIRE_GPU" not in os.environ else max(1, torch.cuda.device_count())
 _NEEDS_GPU, _NEEDS_TWO = (pytest.mark.skipif(n > _GPUS, reason=missing("onnxruntime-gpu")) for n in (1, 2))

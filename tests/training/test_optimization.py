@@ -16,7 +16,6 @@ from training.checkpoint import RunDirectory
 from training.optimization import (
     Optimization,
     learning_rate_factor,
-    native_bfloat16,
     parameter_groups,
     scheduled_updates,
 )
@@ -151,24 +150,6 @@ def test_a_step_returns_the_norm_before_clipping() -> None:
     model.weight.grad = torch.tensor([[6.0, 8.0]])
     assert float(optimization.step(0.5)) == pytest.approx(5)
     assert model.weight.grad.flatten().tolist() == pytest.approx([0.6, 0.8], abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "native"),
-    [
-        ({"avx512_bf16": True, "amx_bf16": False}, True),
-        ({"avx512_bf16": False, "amx_bf16": True}, True),
-        ({"bf16": True}, True),
-        ({"avx512_bf16": False, "amx_bf16": False, "avx512_f": True, "amx_tile": True}, False),
-        ({}, False),
-    ],
-    ids=str,
-)
-def test_bfloat16_is_native_where_the_processor_multiplies_it(
-    capabilities: dict[str, bool], native: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
-    assert native_bfloat16(CPU) == native
 
 
 def test_float16_needs_a_gpu() -> None:

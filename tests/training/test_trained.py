@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from training.checkpoint import RunDirectory
 from training.recipe import Recipe
-from training.trained import choose_device, load_offering, load_trained
+from training.trained import load_offering, load_trained
 
 
 def test_a_run_is_loaded_for_evaluation(tiny_run: RunDirectory, tiny_data_dir: Path) -> None:
@@ -37,12 +36,3 @@ def test_only_a_language_model_is_loaded_as_one(
         ValueError, match="numerals is a run of task 'translation', which does not offer the operation 'next-word'"
     ):
         load_offering(pairs_run, "next-word", tiny_data_dir, "cpu")
-
-
-def test_devices_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose_device("cpu") == torch.device("cpu")
-    with pytest.raises(ValueError, match="'toaster' is not available"):
-        choose_device("toaster")
-    for available, chosen in ((True, "cuda"), (False, "cpu")):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
-        assert choose_device("auto") == torch.device(chosen)

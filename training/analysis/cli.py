@@ -17,10 +17,11 @@ from training.analysis import mixture as components
 from training.analysis.minimal_pairs import held_out_pairs
 from training.analysis.tables import Rows
 from training.checkpoint import RunDirectory
+from training.device import choose_device
 from training.output import console
 from training.overrides import Overrides
 from training.recipe import load_recipe
-from training.trained import choose_device, load_offering, load_trained
+from training.trained import load_offering, load_trained
 from training.tune import Search
 
 __all__ = ["analyze"]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from training.device import native_bfloat16
 from training.networks.dropout import Dropout
 
 __all__ = ["LSTM", "PADDED_LSTM", "State", "detach", "padded_lstm"]
@@ -40,6 +41,8 @@ class LSTM(nn.Module):
         self.dropout = Dropout(dropout, locked=locked_dropout)
         self.input_dropout = Dropout(dropout if input_dropout is None else input_dropout, locked=locked_dropout)
         self.weight_dropout = Dropout(weight_dropout)
+        # Without, a CPU lacks the recurrent kernel of bfloat16 altogether.
+        self._bfloat16_on_cpu = native_bfloat16(torch.device("cpu"))
 
     @property
     def state_shape(self) -> tuple[int, int]:
@@ -60,10 +63,10 @@ class LSTM(nn.Module):
         """
         inputs = self.input_dropout(inputs)
         if lengths is None:
-            # Processors without bfloat16 lack the recurrent kernel altogether, and the rest is most of the work.
-            with torch.autocast("cpu", enabled=False):
+            with torch.autocast("cpu", enabled=torch.is_autocast_enabled("cpu") and self._bfloat16_on_cpu):
                 by_layer = self.training and (self.dropout.locked or self.weight_dropout.p > 0)
-                outputs, state = self._by_layer(inputs, state) if by_layer else self.lstm(inputs, state)
+                outputs, (hidden, cell) = self._by_layer(inputs, state) if by_layer else self.lstm(inputs, state)
+            state = hidden.to(state[0].dtype), cell.to(state[1].dtype)  # autocast narrows them
         else:
             run = padded_lstm if torch.compiler.is_exporting() else _packed_lstm
             outputs, *last = run(inputs, lengths, *state, self._weights())

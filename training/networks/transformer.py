@@ -4,6 +4,7 @@ Shapes: `B` sentences, `S` source tokens, `T` target tokens, `P` target tokens r
 `H` heads, `L` decoder layers.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Literal
@@ -125,15 +126,17 @@ class Attention(nn.Module):
             distances, buckets = relative
             scores = relative_scores(query * self.scale, keys, *self.position_tables(distances), buckets)
             mask = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
-        mixed = functional.scaled_dot_product_attention(
-            query,
-            keys,
-            values,
-            attn_mask=mask,
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=causal,
-            scale=self.scale,
+        dropout = self.dropout if self.training else 0.0
+        attend = functools.partial(
+            functional.scaled_dot_product_attention, dropout_p=dropout, is_causal=causal, scale=self.scale
         )
+        if torch.is_autocast_enabled("cpu"):
+            # The backward pass with bfloat16 takes several times as long as with float32, also where it is native.
+            mask = mask.float() if mask is not None and mask.is_floating_point() else mask
+            with torch.autocast("cpu", enabled=False):
+                mixed = attend(query.float(), keys.float(), values.float(), attn_mask=mask)
+        else:
+            mixed = attend(query, keys, values, attn_mask=mask)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _split(self, vectors: Tensor) -> Tensor:

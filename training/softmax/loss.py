@@ -21,7 +21,7 @@ from training.softmax.sparse import best_classes
 __all__ = ["CHUNK_SCORES", "Components", "softmax_cross_entropy", "target_scores"]
 
 CHUNK_SCORES = 1 << 24
-"""Scores of one chunk, 64 MB of float32: products with fewer positions read the weight too often (measured)."""
+"""The most scores of one chunk, 64 MB of float32."""
 _GATHERED = 1 << 20
 """Elements of the class vectors that are gathered at a time."""
 _FEW = 128

@@ -146,6 +146,29 @@ def test_weight_dropout_is_the_same_at_all_steps_of_a_batch_and_has_gradients() 
     assert (gradients == 0).double().mean().item() == pytest.approx(0.5, abs=0.3)
 
 
+@pytest.mark.parametrize("locked_dropout", [False, True])
+@pytest.mark.parametrize("native", [False, True])
+def test_bfloat16_is_of_the_whole_recurrence_where_it_is_native(
+    native: bool, locked_dropout: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """States stay float32, and gradients agree with those of float32 to 2 %."""
+    monkeypatch.setattr("training.networks.lstm.native_bfloat16", lambda device: native)
+    network = _network(locked_dropout=locked_dropout).float().train().requires_grad_(True)
+    inputs, (hidden, cell) = _inputs([5, 5])
+    inputs, state = inputs.float(), (hidden.float(), cell.float())
+    gradients = []
+    for narrow in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            outputs, last = network(inputs, state)
+        assert (outputs.dtype == torch.bfloat16) == (narrow and native)
+        assert [part.dtype for part in last] == [torch.float32] * 2
+        loss = outputs.float().square().sum() + last[1].square().sum()
+        gradients.append(torch.cat([each.flatten() for each in torch.autograd.grad(loss, list(network.parameters()))]))
+    error = torch.linalg.vector_norm(gradients[1] - gradients[0]) / torch.linalg.vector_norm(gradients[0])
+    assert (error > 0) == native
+    assert error < 0.02
+
+
 @pytest.mark.filterwarnings("error")
 def test_one_layer_with_dropout_does_not_warn() -> None:
     """torch warns where dropout between layers has no layer to come after."""
