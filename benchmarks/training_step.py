@@ -13,7 +13,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import tyro
@@ -21,7 +21,9 @@ import tyro
 from training.checkpoint import RunDirectory
 from training.device import native_bfloat16
 from training.optimization import Optimization
+from training.overrides import Overrides
 from training.recipe import Recipe, load_recipe
+from training.running import use_threads
 from training.tasks.task import Task
 from training.trained import open_task, start_run
 
@@ -32,11 +34,12 @@ class Options:
 
     recipe: Path
     data_dir: Path = Path("data")
-    set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIELD=VALUE ...")] = ()
+    overrides: Overrides = ()
     """Changes of the recipe's fields."""
     updates: int = 60
     """Updates of each side, after 5 to warm up."""
     threads: int | None = None
+    """Threads of the CPU; without it torch's default."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -70,9 +73,8 @@ def _side(recipe: Recipe, precision: str, directory: Path, data_dir: Path) -> _S
 
 
 def main(options: Options) -> None:
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    recipe = load_recipe(options.recipe, options.set)
+    use_threads(options.threads)
+    recipe = load_recipe(options.recipe, options.overrides)
     native = "native" if native_bfloat16(torch.device("cpu")) else "emulated"
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, bfloat16 {native}")
     with tempfile.TemporaryDirectory() as directory:

@@ -1,0 +1,21 @@
+"""The benchmark of float32 and bfloat16 updates."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.training_step import Options, main
+from training.recipe import Recipe
+
+
+def test_both_precisions_train_the_same_model(
+    tiny_recipe: Recipe, tiny_data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(tiny_recipe.model_dump_json(), encoding="utf-8")
+    main(Options(recipe=path, data_dir=tiny_data_dir, updates=4))
+    printed = capsys.readouterr().out
+    losses = {name: float(loss) for name, loss in re.findall(r"^(\w+) .* mean loss ([\d.]+)$", printed, re.MULTILINE)}
+    assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.02)
+    assert re.search(r"float32 .* 1\.00 x float32's speed", printed)
