@@ -15,7 +15,7 @@ __all__ = ["router"]
 router = APIRouter(tags=["health"])
 
 _NOT_READY: dict[int | str, dict[str, Any]] = {
-    503: {"description": "Models are loading or failed to load, or the service is shutting down"}
+    503: {"description": "Models are loading or failed to load, there is none yet, or the service is shutting down"}
 }
 
 
@@ -63,15 +63,9 @@ async def health(request: Request) -> Healthy | Response:
 async def readyz(request: Request) -> Ready | Response:
     """Return 200 while every configured model is loaded and warmed up, and the service is not shutting down."""
     registry: Registry = request.app.state.registry
-    if registry.ready:
+    if registry.obstacle is None:
         return Ready()
-    if registry.draining:
-        detail = "the service is shutting down"
-    elif registry.failed_engines:
-        detail = f"the engine has failed of {', '.join(registry.failed_engines)}"
-    else:
-        detail = f"a model failed to load: {registry.failure}" if registry.failure else "models are being loaded"
-    return error_response(request.scope, Failure(503, detail, {"Retry-After": "1"}))
+    return error_response(request.scope, Failure(503, registry.obstacle, {"Retry-After": "1"}))
 
 
 @router.get("/metrics", response_class=Response)

@@ -90,7 +90,20 @@ class Registry:
     @property
     def ready(self) -> bool:
         """Whether every configured model is loaded, no engine task has failed, and the service is not about to stop."""
-        return self.loaded and not self.draining and not self.failed_engines
+        return self.obstacle is None
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why the service is not ready; None where it is."""
+        if self.draining:
+            return "the service is shutting down"
+        if self.failed_engines:
+            return f"the engine has failed of {', '.join(self.failed_engines)}"
+        if self.loaded:
+            return None
+        if self.failure is not None:
+            return f"a model failed to load: {self.failure}"
+        return "models are being loaded" if self._paths else "there is no model yet"
 
     @property
     def failed_engines(self) -> list[str]:

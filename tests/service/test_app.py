@@ -60,7 +60,9 @@ def test_a_directory_without_models_is_not_ready_until_one_is_copied(
     settings.model_dirs[0].mkdir()
     with TestClient(create_app(settings, load_first=load_first)) as client:
         for path in ("/readyz", "/health", "/v2/health/ready"):
-            assert client.get(path).status_code == 503
+            response = client.get(path)
+            assert response.status_code == 503
+            assert "there is no model yet" in response.text
         detail_of(client.post("/v1/next-word", json={"context": "a"}), 503)
         assert client.get("/v1/models").json() == {"models": [], "object": "list", "data": []}
         shutil.copytree(copied_models / "next-word", settings.model_dirs[0] / "next-word")

@@ -20,6 +20,7 @@ __all__ = [
     "as_rows",
     "at_least_float32",
     "from_rows",
+    "is_positive_integer",
     "squared_distance",
     "squared_norm",
 ]
@@ -27,6 +28,11 @@ __all__ = [
 Statistics = tuple[Tensor, ...]
 Block = tuple[slice, slice]
 """Columns of the context vector and columns of the word vector that one inner product multiplies."""
+
+
+def is_positive_integer(value: object) -> bool:
+    """Return whether a value is an integer above 0; `True` is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def at_least_float32(values: Tensor) -> Tensor:

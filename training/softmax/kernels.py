@@ -110,7 +110,7 @@ class Polynomial(Kernel, fused=True):
     defaults: ClassVar = {"alpha": lambda d: d**-0.5, "c": lambda d: 1.0}
 
     def __init__(self, *, p: int = 2, **others: Any) -> None:
-        if not _is_positive_integer(p):
+        if not _is_count(p):
             raise ValueError(f"p of kernel 'pol' must be a positive integer, not {p!r}")
         super().__init__(**others)
         self.p = int(p)
@@ -294,7 +294,7 @@ class MixtureOfGaussians(_Gaussians, fused=True):
     name = "mog"
 
     def __init__(self, *, num_gaussians: int = 2, **others: Any) -> None:
-        if not _is_positive_integer(num_gaussians):
+        if not _is_count(num_gaussians):
             raise ValueError(f"num_gaussians of kernel 'mog' must be a positive integer, not {num_gaussians!r}")
         self.num_gaussians = int(num_gaussians)
         super().__init__(**others)
@@ -318,7 +318,7 @@ KERNELS: Mapping[str, type[Kernel]] = {kernel.name: kernel for kernel in _ALL}
 """The kernels of the kernel paper by name."""
 
 
-def _is_positive_integer(value: object) -> bool:
+def _is_count(value: object) -> bool:
     """Return whether a value is 1, 2, 3 and so on, or as a search draws it 1.0, 2.0 and so on."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 1 and float(value).is_integer()
 

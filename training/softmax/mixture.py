@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from training.softmax.kernel import Kernel, as_rows, at_least_float32, from_rows
+from training.softmax.kernel import Kernel, as_rows, at_least_float32, from_rows, is_positive_integer
 from training.softmax.kernels import build_kernel
 from training.softmax.loss import CHUNK_SCORES, Components, softmax_cross_entropy, target_scores
 from training.softmax.sparse import Reduction, best_classes, check_target_shape, check_targets
@@ -111,9 +111,9 @@ class GeneralizedSoftmax(nn.Module):
             raise ValueError(f"variance_penalty must not be negative: {variance_penalty!r}")
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing must lie in [0, 1): {label_smoothing!r}")
-        if sparse_k is not None and (isinstance(sparse_k, bool) or not isinstance(sparse_k, int) or sparse_k < 1):
+        if sparse_k is not None and not is_positive_integer(sparse_k):
             raise ValueError(f"sparse_k must be a positive integer: {sparse_k!r}")
-        if untied not in (None, "full") and (isinstance(untied, bool) or not isinstance(untied, int) or untied < 1):
+        if untied not in (None, "full") and not is_positive_integer(untied):
             raise ValueError(f"untied must be None, 'full' or a positive rank: {untied!r}")
         self.variance_penalty = variance_penalty
         self.label_smoothing = label_smoothing

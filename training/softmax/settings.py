@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from training.settings import Fraction, Settings
+from training.softmax.kernel import is_positive_integer
 from training.softmax.kernels import build_kernel
 from training.softmax.mixture import GeneralizedSoftmax, parse_kernels
 
@@ -50,7 +51,7 @@ class OutputLayerSettings(Settings):
     @field_validator("untied", mode="before")
     @classmethod
     def _known_untied(cls, value: object, others: ValidationInfo) -> object:
-        if value not in (None, "full") and not _is_positive_integer(value):
+        if value not in (None, "full") and not is_positive_integer(value):
             raise ValueError(f'untied must be null, "full" or a positive rank, not {value!r}')
         if value is not None and "kernels" in others.data and len(parse_kernels(others.data["kernels"])) == 1:
             raise ValueError("untied has no effect with a single kernel, which shares its matrix with no other")
@@ -59,11 +60,6 @@ class OutputLayerSettings(Settings):
     @field_validator("sparse_k", mode="before")
     @classmethod
     def _known_sparse_k(cls, value: object) -> object:
-        if value is not None and not _is_positive_integer(value):
+        if value is not None and not is_positive_integer(value):
             raise ValueError(f"sparse_k must be null or a positive integer, not {value!r}")
         return value
-
-
-def _is_positive_integer(value: object) -> bool:
-    # `true` is 1 to pydantic, and would be a rank of 1 here.
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from training.softmax.kernel import as_rows, from_rows
+from training.softmax.kernel import as_rows, from_rows, is_positive_integer
 
 __all__ = [
     "Reduction",
@@ -38,7 +38,7 @@ def best_classes(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
     Raises `ValueError` for a k that is not a positive integer.
     """
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+    if not is_positive_integer(k):
         raise ValueError(f"k must be a positive integer, not {k!r}")
     if scores.dim() != 2:
         values, classes = best_classes(as_rows(scores), k)

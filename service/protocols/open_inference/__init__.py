@@ -45,9 +45,8 @@ async def live(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """Answer `GET /v2/health/ready`: 200 once every configured model is ready."""
     registry: Registry = request.app.state.registry
-    if not registry.ready:
-        detail = "models are being loaded, one has failed, or the service is shutting down"
-        raise HTTPException(503, detail, {"Retry-After": "1"})
+    if registry.obstacle is not None:
+        raise HTTPException(503, registry.obstacle, {"Retry-After": "1"})
     return await json_response(request, lambda: {"ready": True})
 
 
