@@ -20,8 +20,8 @@ from benchmarks.kneser_ney import KneserNey
 from models.store import load_bundle
 from models.tasks.language_model import LanguageModel
 from models.text.tokenization import WordTokenizer
-from training.checkpoint import RunDirectory
 from training.data.batching import SentenceBatches
+from training.run_directory import RunDirectory
 from training.tasks.language_model.export import bundle_perplexity
 from training.tasks.language_model.reading import split_texts
 from training.tasks.language_model.settings import LanguageModelRecipe

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 import tyro
 
-from training.checkpoint import RunDirectory
 from training.device import native_bfloat16
 from training.optimization import Optimization
 from training.overrides import Overrides
 from training.recipe import Recipe, load_recipe
+from training.run_directory import RunDirectory
 from training.running import use_threads
 from training.tasks.task import Task
 from training.trained import open_task, start_run

@@ -12,7 +12,6 @@ from models.errors import ModelError
 from models.store import load_bundle
 from training.analysis.cli import analyze
 from training.analysis.trials import best_as_yaml, trial_rows
-from training.checkpoint import RunDirectory
 from training.continuing import edited_fields
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
@@ -24,6 +23,7 @@ from training.output import console, print_lines
 from training.overrides import Overrides
 from training.recipe import RecipeError, load_recipe, parse_recipe
 from training.results.command import table
+from training.run_directory import RunDirectory
 from training.running import train, use_threads
 from training.tasks.registry import TASKS
 from training.trained import load_trained

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from training import checkpoint
-from training.checkpoint import Evaluation, Progress, RunDirectory
 from training.data.batching import TensorBatch
 from training.data.loading import load
 from training.distributed import ALONE, Group
@@ -23,6 +22,7 @@ from training.interruption import Interrupted, SignalHold
 from training.optimization import Optimization, resolved_precision, scheduled_updates
 from training.progress import RunProgress
 from training.recipe import LoopSettings
+from training.run_directory import Evaluation, Progress, RunDirectory
 from training.snapshots import Snapshots
 from training.tasks.task import Task
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from training.checkpoint import Progress, RunDirectory
 from training.continuing import continued
 from training.distributed import joined
 from training.locking import only_session
@@ -15,6 +14,7 @@ from training.loop import Trainer
 from training.optimization import check_precision
 from training.output import console
 from training.recipe import Recipe
+from training.run_directory import Progress, RunDirectory
 from training.tasks.registry import TASKS
 from training.trained import open_task, start_run
 

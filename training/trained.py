@@ -8,9 +8,9 @@ import torch
 
 from models.tasks.registry import TASKS as MODELS
 from training import checkpoint
-from training.checkpoint import RunDirectory
 from training.device import choose_device
 from training.recipe import Recipe
+from training.run_directory import RunDirectory
 from training.tasks.registry import TASKS
 from training.tasks.task import Task
 

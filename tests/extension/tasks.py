@@ -14,7 +14,6 @@ from models.backend import Backend
 from models.bundle.contract import PositiveInt, TaskConfig
 from models.bundle.manifest import BundleManifest
 from models.tasks.model import BatchFunction, Model, Part
-from training.checkpoint import RunDirectory
 from training.data.settings import DataSection, source
 from training.export.folding import FoldedSoftmax
 from training.export.graphs import ExportGraph
@@ -24,6 +23,7 @@ from training.export.task_export import TaskExport
 from training.export.topk import top_k
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
+from training.run_directory import RunDirectory
 from training.settings import Settings
 from training.softmax import GeneralizedSoftmax
 from training.tasks.classification_export import classify_contract, largest_difference

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from tests.fixtures.shared import shared_export, shared_run
-from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus, CorpusFile, read_tsv
 from training.export.bundle import Exported
@@ -19,6 +18,7 @@ from training.export.graphs import ExportGraph
 from training.loop import Trainer
 from training.networks.translation_model import TranslationModel
 from training.recipe import parse_recipe
+from training.run_directory import RunDirectory
 from training.tasks.translation import TranslationTask
 from training.tasks.translation.settings import TranslationRecipe
 from training.trained import load_trained

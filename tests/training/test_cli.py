@@ -15,11 +15,11 @@ import torch
 import yaml
 
 from models.reading import read_manifest, validate
-from training.checkpoint import RunDirectory
 from training.cli import main
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus, Source
 from training.export.bundle import Exported
+from training.run_directory import RunDirectory
 
 RECIPE: dict[str, Any] = {
     "name": "little",

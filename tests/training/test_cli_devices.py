@@ -8,7 +8,7 @@ import pytest
 from models.reading import read_manifest, validate
 from tests.training import test_cli
 from tests.training.test_cli import Result, run_cli
-from training.checkpoint import RunDirectory
+from training.run_directory import RunDirectory
 
 trained, exported = test_cli.trained, test_cli.exported  # fixtures
 

@@ -10,9 +10,9 @@ import yaml
 
 from tests.training import test_cli
 from tests.training.test_cli import Train, _one_line, run_cli
-from training.checkpoint import RunDirectory
 from training.data.corpus import Corpus
 from training.export.bundle import Exported
+from training.run_directory import RunDirectory
 
 recipe, train = test_cli.recipe, test_cli.train  # fixtures
 

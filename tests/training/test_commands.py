@@ -14,10 +14,10 @@ import torch
 from models.bundle.manifest import MANIFEST
 from tests.training import test_cli
 from tests.training.test_cli import Result, Train, _one_line, run_cli
-from training.checkpoint import RunDirectory
 from training.cli import main
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus, Source
+from training.run_directory import RunDirectory
 
 recipe, train = test_cli.recipe, test_cli.train  # fixtures
 

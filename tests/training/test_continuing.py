@@ -9,9 +9,9 @@ import torch
 
 from tests.training import test_cli
 from tests.training.test_cli import RECIPE, Train, _written, run_cli
-from training.checkpoint import RunDirectory
 from training.continuing import continued
 from training.recipe import RecipeError, parse_recipe
+from training.run_directory import RunDirectory
 
 recipe, train = test_cli.recipe, test_cli.train  # fixtures
 

@@ -13,12 +13,12 @@ from torch import nn
 
 from tests.fixtures.optional_tools import missing
 from tests.training.test_distributed import CPU, ROOT, _history, _recipe
-from training.checkpoint import RunDirectory
 from training.data.corpus import Corpus
 from training.device import choose_device
 from training.loop import Trainer
 from training.optimization import Optimization
 from training.recipe import LoopSettings
+from training.run_directory import RunDirectory
 from training.softmax import GeneralizedSoftmax
 from training.trained import open_task, start_run
 

@@ -15,7 +15,6 @@ import torch
 import yaml
 from torch import distributed, nn
 
-from training.checkpoint import RunDirectory
 from training.data.batching import Batch
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus
@@ -23,6 +22,7 @@ from training.data.pair_batching import PairBatches
 from training.distributed import Group, joined
 from training.loop import Trainer
 from training.recipe import Recipe, parse_recipe
+from training.run_directory import RunDirectory
 from training.trained import open_task, start_run
 
 CPU = torch.device("cpu")

@@ -16,10 +16,10 @@ from torch import Tensor
 from models.text.tokenization import WordTokenizer
 from tests.fixtures.learning import Learnt, until
 from training import checkpoint
-from training.checkpoint import Progress, RunDirectory
 from training.data.batching import Batch
 from training.loop import Trainer
 from training.recipe import Recipe
+from training.run_directory import Progress, RunDirectory
 from training.tasks.language_model import LanguageModelTask
 from training.tasks.language_model.perplexity import Perplexity
 from training.tasks.language_model.reading import split_texts

@@ -14,9 +14,9 @@ from tests.fixtures.classification import ERRANDS_RECIPE
 from tests.fixtures.generation import NOTES_RECIPE
 from tests.fixtures.images import SHAPES_RECIPE
 from tests.training.conftest import PAIRS_RECIPE
-from training.checkpoint import RunDirectory
 from training.loop import Trainer
 from training.recipe import parse_recipe
+from training.run_directory import RunDirectory
 from training.trained import open_task, start_run
 
 LOOP = {

@@ -12,7 +12,6 @@ from tests.fixtures.classification import ERRANDS_RECIPE
 from tests.fixtures.generation import NOTES_RECIPE
 from tests.fixtures.images import SHAPES_RECIPE
 from tests.training.conftest import PAIRS_RECIPE
-from training.checkpoint import RunDirectory
 from training.optimization import (
     Optimization,
     learning_rate_factor,
@@ -20,6 +19,7 @@ from training.optimization import (
     scheduled_updates,
 )
 from training.recipe import LoopSettings, parse_recipe
+from training.run_directory import RunDirectory
 from training.trained import open_task, start_run
 
 CPU = torch.device("cpu")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.checkpoint import RunDirectory
 from training.locking import only_session
 from training.recipe import Recipe, RecipeError
+from training.run_directory import RunDirectory
 from training.running import train, use_threads
 
 CPU = torch.device("cpu")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from training.checkpoint import RunDirectory
 from training.recipe import Recipe
+from training.run_directory import RunDirectory
 from training.trained import load_offering, load_trained
 
 

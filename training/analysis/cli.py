@@ -16,11 +16,11 @@ from training.analysis import grid as trials
 from training.analysis import mixture as components
 from training.analysis.minimal_pairs import held_out_pairs
 from training.analysis.tables import Rows
-from training.checkpoint import RunDirectory
 from training.device import choose_device
 from training.output import console
 from training.overrides import Overrides
 from training.recipe import load_recipe
+from training.run_directory import RunDirectory
 from training.trained import load_offering, load_trained
 from training.tune import Search
 

@@ -14,7 +14,6 @@ from models.backend.onnx import OnnxBackend
 from models.bundle.manifest import FORMAT_VERSION, MANIFEST, Graph, Manifest
 from models.reading import load_manifest, parse_manifest, sha256_of
 from models.store import load_bundle
-from training.checkpoint import RunDirectory
 from training.export.device_graphs import cuda_file, cuda_graphs, with_cuda_graphs
 from training.export.model_card import model_card, with_device_line
 from training.export.onnx import save_graphs, to_onnx
@@ -24,6 +23,7 @@ from training.export.torchscript import save_torchscript
 from training.export.verify import ExportError, verify_bundle, verify_device_graphs
 from training.overrides import check_only_export
 from training.recipe import Recipe
+from training.run_directory import RunDirectory
 from training.tasks.task import Task
 from training.trained import load_trained
 

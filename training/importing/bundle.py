@@ -13,7 +13,6 @@ import onnx
 from models.bundle.manifest import FORMAT_VERSION, MANIFEST, BundleName, Manifest
 from models.reading import parse_manifest, sha256_of
 from models.store import load_bundle
-from training.checkpoint import git_revision
 from training.export.device_graphs import cuda_file, with_cuda_graphs
 from training.export.onnx import WEIGHTS, save_graphs
 from training.export.placing import check_target, place
@@ -23,6 +22,7 @@ from training.importing.errors import ImportRefused
 from training.importing.importer import ONNX, Agreement, ImportedGraph, Importer
 from training.importing.samples import Samples
 from training.importing.source import SourceDirectory
+from training.run_directory import git_revision
 from training.settings import PositiveInt, Settings
 
 __all__ = ["BundleSettings", "Imported", "write_bundle"]

@@ -8,13 +8,13 @@ from typing import Annotated, TypeVar
 import tyro
 
 from training.analysis.tables import Rows
-from training.checkpoint import RunDirectory
 from training.device import choose_device
 from training.output import console
 from training.results.page import PAGE, write_page
 from training.results.records import Trial, append, current, missing, of_same_recipe, path_of, read, trials_left
 from training.results.runner import run_row, search_row
 from training.results.tables import DIRECTORY, TABLES, Table, get_table
+from training.run_directory import RunDirectory
 from training.running import use_threads
 
 __all__ = ["table"]

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from training.checkpoint import Evaluation, RunDirectory, git_revision
 from training.optimization import resolved_precision
 from training.recipe import Recipe, RecipeError
 from training.results.bootstrap import paired_interval, read_statistics, write_statistics
 from training.results.records import Point, Result, Trial, chosen, this_machine
 from training.results.tables import Table, comparable
+from training.run_directory import Evaluation, RunDirectory, git_revision
 from training.running import train
 from training.tasks.registry import TASKS
 from training.trained import load_trained

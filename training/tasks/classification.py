@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 from torch import Tensor
 
-from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED, Batches, ExampleBatch
 from training.recipe import Recipe
+from training.run_directory import RunDirectory
 from training.softmax.mixture import parse_kernels
 from training.tasks.classification_quality import ClassificationQuality, examples_of, measure
 from training.tasks.evaluation import evaluate_examples

@@ -6,11 +6,11 @@ from typing import Self
 from pydantic import model_validator
 
 from models.text.tokenization import EncoderTokenizer
-from training.checkpoint import RunDirectory
 from training.data.tokenization import build_encoder_tokenizer, read_encoder_tokenizer
 from training.networks.hugging_face import load_text_encoder, load_tokenizer, read_config
 from training.networks.pretrained import encoder_directory
 from training.networks.text_encoder import EncoderConfig, TextEncoder
+from training.run_directory import RunDirectory
 from training.settings import Fraction, PositiveInt, Settings
 from training.tasks.task import RunFiles
 

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from training.checkpoint import RunDirectory
 from training.data.batching import Batches
 from training.distributed import ALONE, Group
 from training.export.task_export import TaskExport
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
+from training.run_directory import RunDirectory
 from training.tasks.examples import Measurement
 
 __all__ = ["Quality", "RunFiles", "Task"]

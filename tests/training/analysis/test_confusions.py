@@ -8,7 +8,7 @@ import pytest
 
 from training.analysis.cli import confusions
 from training.analysis.confusions import class_rows, confusion_rows
-from training.checkpoint import RunDirectory
+from training.run_directory import RunDirectory
 
 NAMES = ["a", "b", "c"]
 PROBABILITIES = np.array([[0.7, 0.2, 0.1], [0.6, 0.4, 0.0], [0.9, 0.1, 0.0], [0.1, 0.3, 0.6], [0.2, 0.5, 0.3]])

@@ -25,8 +25,8 @@ from training.analysis.disambiguation import (
     read_pairs,
     right_rows,
 )
-from training.checkpoint import RunDirectory
 from training.data.tokenization import build_word_tokenizer
+from training.run_directory import RunDirectory
 from training.tasks.language_model import LanguageModelTask
 from training.trained import load_trained
 

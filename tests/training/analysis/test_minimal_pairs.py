@@ -7,8 +7,8 @@ import torch
 
 from training.analysis.disambiguation import locate
 from training.analysis.minimal_pairs import mine_pairs, mutual_neighbours
-from training.checkpoint import RunDirectory
 from training.data.tokenization import build_word_tokenizer
+from training.run_directory import RunDirectory
 from training.tasks.language_model import LanguageModelTask
 from training.trained import load_trained
 

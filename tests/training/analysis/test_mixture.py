@@ -10,9 +10,9 @@ import torch
 
 from training.analysis.cli import mixture as command
 from training.analysis.mixture import Shares, component_rows, mixture_shares, responsibilities, top_words, word_rows
-from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED
 from training.recipe import Recipe
+from training.run_directory import RunDirectory
 from training.softmax import GeneralizedSoftmax
 from training.softmax.mixture import parse_kernels
 from training.tasks.evaluation import evaluate_batches

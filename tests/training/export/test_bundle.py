@@ -21,12 +21,12 @@ from models.tasks.language_model import LanguageModel
 from models.text.tokenization import WordTokenizer
 from tests.fixtures.bundled import NEXT_WORD, NEXT_WORD_VERSION
 from training import checkpoint
-from training.checkpoint import RunDirectory
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus
 from training.export.bundle import Exported, add_device_graphs, export_run
 from training.export.verify import ExportError
 from training.recipe import Recipe, parse_recipe
+from training.run_directory import RunDirectory
 from training.tasks.language_model import LanguageModelTask
 from training.tasks.language_model.export import bundle_perplexity
 from training.tasks.language_model.reading import split_texts

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 from models.text.tokenization import WordTokenizer
-from training.checkpoint import RunDirectory
 from training.export.graphs import ExportGraph
 from training.export.onnx import save_graphs
 from training.export.quantize import quantize_int8_static, quantize_int8_weights
 from training.networks.language_model import RecurrentLanguageModel
+from training.run_directory import RunDirectory
 from training.tasks.language_model.graphs import language_model_graphs
 from training.tasks.language_model.reading import split_texts
 

@@ -15,11 +15,11 @@ from models.backend import Array, Backend
 from models.backend.onnx import OnnxBackend
 from models.bundle.manifest import Manifest
 from models.reading import read_manifest
-from training.checkpoint import RunDirectory
 from training.export.bundle import Exported
 from training.export.onnx import WEIGHTS
 from training.export.verify import TOLERANCE, ExportError, verify_bundle, verify_device_graphs
 from training.networks.language_model import RecurrentLanguageModel
+from training.run_directory import RunDirectory
 from training.tasks.language_model.graphs import language_model_graphs
 from training.tasks.language_model.verification import SHAPES, largest_difference
 from training.trained import load_trained

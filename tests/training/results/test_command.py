@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.training.results.conftest import TableCommand
-from training.checkpoint import RunDirectory
 from training.results import command
 from training.results.records import read
 from training.results.tables import GridSearch, Table
+from training.run_directory import RunDirectory
 
 
 def test_missing_rows_are_run_and_present_ones_are_not(

@@ -11,11 +11,11 @@ import torch
 
 from tests.training.results.conftest import TableCommand
 from tests.training.test_cli import run_cli
-from training.checkpoint import RunDirectory
 from training.loop import Trainer
 from training.results.records import read
 from training.results.runner import search_row
 from training.results.tables import Row, Table
+from training.run_directory import RunDirectory
 
 
 def test_the_metrics_are_those_of_evaluate(run: TableCommand, tiny_data_dir: Path, tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from models.text.tokenization import SubwordTokenizer, WordTokenizer
-from training.checkpoint import RunDirectory
 from training.recipe import Recipe
+from training.run_directory import RunDirectory
 from training.tasks.language_model import LanguageModelTask
 from training.tasks.translation import TranslationTask
 from training.tasks.translation.settings import TranslationRecipe

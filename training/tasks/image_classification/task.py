@@ -7,11 +7,11 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from training.checkpoint import RunDirectory
 from training.data.image_batching import ImageBatch, ImageBatches
 from training.networks.image_classifier import ImageClassifier
 from training.networks.image_encoder import DenseNet, EfficientNetLite0, ImageEncoder, load_efficientnet_lite0
 from training.networks.pretrained import image_weights
+from training.run_directory import RunDirectory
 from training.tasks.classification import ClassificationTask, label_file, read_labels
 from training.tasks.image_classification.reading import image_source, read_images
 from training.tasks.image_classification.settings import ImageClassificationRecipe, ImageEncoderSettings

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from models.text.tokenization import WordTokenizer
-from training.checkpoint import RunDirectory
 from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, StreamBatches
 from training.data.mapped_tokens import MappedTokens
 from training.data.tokenization import build_word_tokenizer
 from training.distributed import ALONE, Group
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
+from training.run_directory import RunDirectory
 from training.tasks.evaluation import evaluate_batches
 from training.tasks.examples import Examples, Measurement, perplexity
 from training.tasks.language_model.perplexity import Perplexity, covered_line, perplexity_line

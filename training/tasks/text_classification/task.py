@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.text.tokenization import EncoderTokenizer
-from training.checkpoint import RunDirectory
 from training.data.batching import Batches, RedrawnBatches
 from training.data.text_batching import TextBatch, TextBatches
 from training.networks.text_classifier import TextClassifier
 from training.networks.text_encoder import EncoderConfig, TextEncoder
+from training.run_directory import RunDirectory
 from training.tasks.classification import ClassificationTask, label_file, read_labels
 from training.tasks.classification_quality import OUT_OF_SCOPE, measured
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from models.text.tokenization import EncoderTokenizer
-from training.checkpoint import RunDirectory
 from training.data.masked_targets import masked_targets
 from training.data.pair_batching import PairBatch, PairBatches
 from training.networks.generation_model import GenerationModel
 from training.networks.text_encoder import EncoderConfig, TextEncoder
+from training.run_directory import RunDirectory
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
 from training.tasks.examples import Measurement
 from training.tasks.registry import register

@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 from models.text.tokenization import SubwordTokenizer
-from training.checkpoint import RunDirectory
 from training.data.batching import Batches, RedrawnBatches
 from training.data.entities import TextPair
 from training.data.pair_batching import Pair, PairBatch, PairBatches
 from training.data.tokenization import build_subword_tokenizer, read_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
+from training.run_directory import RunDirectory
 from training.tasks.examples import Examples, Measurement
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask

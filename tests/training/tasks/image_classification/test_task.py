@@ -10,12 +10,12 @@ import torch
 from models.store import load_bundle
 from models.tasks.image_classification import ImageClassifier
 from tests.fixtures.images import LABELS, SHAPES_RECIPE, SIZE
-from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, export_run
 from training.export.verify import ExportError
 from training.networks.image_classifier import ImageClassifier as Network
 from training.networks.image_encoder import DenseNet, EfficientNetLite0
 from training.recipe import parse_recipe
+from training.run_directory import RunDirectory
 from training.softmax import GeneralizedSoftmax
 from training.tasks.image_classification import ImageClassificationTask
 from training.tasks.image_classification.export import ImageClassificationExport

@@ -14,11 +14,11 @@ from models.store import load_bundle
 from tests.fixtures.classification import ERRANDS_RECIPE, train_classifier
 from tests.fixtures.deberta import write_sentence_pieces
 from tests.fixtures.optional_tools import needs
-from training.checkpoint import RunDirectory
 from training.data.corpora import get_corpus
 from training.export.bundle import Exported, export_run
 from training.export.verify import ExportError
 from training.recipe import parse_recipe
+from training.run_directory import RunDirectory
 from training.tasks.text_classification import TextClassificationTask
 from training.tasks.text_classification.export import TextClassificationExport
 from training.tasks.text_classification.settings import ClassificationRecipe

@@ -9,9 +9,9 @@ import pytest
 from models import Generator
 from models.store import load_bundle
 from tests.fixtures.generation import NOTES_RECIPE, train_generator
-from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, export_run
 from training.recipe import parse_recipe
+from training.run_directory import RunDirectory
 from training.tasks.text_generation import TextGenerationTask
 from training.tasks.text_generation.export import bundle_generation
 from training.tasks.text_generation.reading import read_source_targets

@@ -20,11 +20,11 @@ from models.bundle.manifest import MANIFEST
 from models.reading import read_manifest, validate
 from models.store import load_bundle
 from models.tasks.translation import Translator
-from training.checkpoint import RunDirectory
 from training.export.bundle import Exported, export_run
 from training.export.verify import ExportError, verify_bundle
 from training.networks.translation_model import TranslationModel
 from training.recipe import parse_recipe
+from training.run_directory import RunDirectory
 from training.tasks.sequence_graphs import example_source, example_step
 from training.tasks.translation import TranslationTask
 from training.tasks.translation.export import TranslationExport, bundle_bleu

@@ -10,11 +10,11 @@ import sacrebleu
 import torch
 
 from training import checkpoint
-from training.checkpoint import Progress, RunDirectory
 from training.data.batching import IGNORED
 from training.data.pair_batching import PairBatches
 from training.export.bundle import Exported
 from training.loop import Trainer
+from training.run_directory import Progress, RunDirectory
 from training.tasks.translation import TranslationTask
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import PairSettings, TranslationRecipe
