@@ -4,6 +4,7 @@ Shapes: `B` sentences, `S` source tokens, `T` target tokens, `d` hidden size, `H
 """
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -98,6 +99,27 @@ def test_attention_is_torch_s_multi_head_attention() -> None:
     mask = padding_mask(lengths, 6)
     expected, _ = reference(inputs, others, others, key_padding_mask=~mask[:, 0, 0], need_weights=False)
     torch.testing.assert_close(attention(inputs, attention.keys_values(others), mask), expected)
+
+
+def test_attention_under_autocast_is_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Projections are of bfloat16, scores are not; the result agrees with float32 to the precision of bfloat16."""
+    torch.manual_seed(0)
+    attention, inputs, kinds = Attention(8, 2).eval(), torch.randn(3, 5, 8), []
+    original = functional.scaled_dot_product_attention
+
+    def attend(query: Tensor, keys: Tensor, values: Tensor, **options: Any) -> Tensor:
+        kinds.append({query.dtype, keys.dtype, values.dtype})
+        return original(query, keys, values, **options)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", attend)
+    mask = padding_mask(torch.tensor([5, 2, 4]), 5)
+    expected = attention(inputs, attention.keys_values(inputs), mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        keys_values = attention.keys_values(inputs)
+        result = attention(inputs, keys_values, mask)
+    assert {each.dtype for each in keys_values} == {torch.bfloat16}
+    assert kinds == [{torch.float32}] * 2
+    torch.testing.assert_close(result.float(), expected, rtol=0.02, atol=0.02)
 
 
 # ---- layers -----------------------------------------------------------------------------------------------

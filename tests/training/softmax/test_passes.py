@@ -38,6 +38,15 @@ def test_chunks_of_positions_and_classes_add_up(name: str, chunk: int, monkeypat
         torch.testing.assert_close(ours, expected)
 
 
+@pytest.mark.parametrize(("size", "positions"), [(2, 4), (4, 4), (6, 6), (16, 16), (64, 16)])
+def test_a_chunk_has_as_many_positions_as_hidden_units_within_bounds(size: int, positions: int) -> None:
+    """With 7 classes at most 16 * 7 scores, and not less than a quarter of them."""
+    weight, hidden = torch.zeros(V, size), torch.zeros(100, size)
+    (component,) = passes(Components(kernels=[build_kernel("lin")], weights=[weight]), hidden, [weight], None)
+    first = next(component.chunks(16 * V))
+    assert (first.start, first.stop) == (0, positions)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_scores_are_those_of_the_kernel(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
