@@ -11,7 +11,7 @@ from training.continuing import continued
 from training.distributed import joined
 from training.locking import only_session
 from training.loop import Trainer
-from training.optimization import check_precision
+from training.optimization import check_precision, resolved_precision
 from training.output import console
 from training.recipe import Recipe
 from training.run_directory import Progress, RunDirectory
@@ -58,7 +58,8 @@ def train(
             say(note)
         parameters = sum(parameter.numel() for parameter in task.model.parameters())
         count = task.model.output_layer.weight.shape[0]
-        say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {count} {task.outputs}")
+        products = f"{own_device}, {resolved_precision(settings.loop, own_device)}"
+        say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {count} {task.outputs}; {products}")
         progress = Trainer(task, directory, settings.loop, group).fit(say, stop_after)
         if progress.best is not None:
             best, inside = progress.best, settings.loop.evaluate_steps is not None

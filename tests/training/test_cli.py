@@ -108,7 +108,7 @@ def test_run_trains_and_says_so(trained: tuple[Path, Result]) -> None:
     directory, result = trained
     history = json.loads((directory / "history.json").read_text(encoding="utf-8"))
     assert result.code == 0
-    assert re.search(r"little: 0\.\d\dM parameters, \d\d tokens", result.output)
+    assert re.search(r"little: 0\.\d\dM parameters, \d\d tokens; cpu, float32", result.output)
     assert "epoch 1: train loss" in result.output
     assert "epoch 2: train loss" in result.output
     best = min(history, key=lambda evaluation: evaluation["metric"])
