@@ -25,8 +25,8 @@ Output layers compared at equal budgets, small enough for one or two CPU cores:
     .venv/bin/softserve-train table sparse-clinc150 --data-dir DIR # trains the rows that are missing
     .venv/bin/softserve-train table sparse-clinc150 --data-dir DIR --results mine --page mine/results.md # trains all
 
-All rows of a table have the same data, training and hyperparameters, except for those that it names for a row. The
-checkpoint and the hyperparameters are selected on the validation set alone. The definitions are in
+All rows of a table have the same data, training (in float32) and hyperparameters, except for those that it names for a
+row. The checkpoint and the hyperparameters are selected on the validation set alone. The definitions are in
 `training/results/tables.yaml`, the results with recipe, validation curve, revision and machine in
 `training/results/NAME.jsonl`. Budgets are smaller than in the papers: compare orders, not absolute numbers.
 Metrics are means over seeds, the lowest and the highest in parentheses. Differences are of rows with the same seed; in
