@@ -1,4 +1,4 @@
-"""The device that trains, and what it computes natively."""
+"""The device that trains, and whether it multiplies bfloat16 natively."""
 
 import torch
 

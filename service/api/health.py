@@ -15,7 +15,7 @@ __all__ = ["router"]
 router = APIRouter(tags=["health"])
 
 _NOT_READY: dict[int | str, dict[str, Any]] = {
-    503: {"description": "Models are loading or failed to load, there is none yet, or the service is shutting down"}
+    503: {"description": "Models are loading or failed to load, or the service is shutting down"}
 }
 
 

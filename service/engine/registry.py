@@ -23,7 +23,7 @@ logger = logging.getLogger("softserve")
 class NotReady(Exception):
     """A request that arrived before its model was loaded."""
 
-    def __init__(self, detail: str = "the model is still being loaded") -> None:
+    def __init__(self, detail: str = "models are being loaded") -> None:
         super().__init__(detail)
 
 
@@ -103,7 +103,11 @@ class Registry:
             return None
         if self.failure is not None:
             return f"a model failed to load: {self.failure}"
-        return "models are being loaded" if self._paths else "there is no model yet"
+        return self._waiting
+
+    @property
+    def _waiting(self) -> str:
+        return "models are being loaded" if self._paths else "no model is loaded yet"
 
     @property
     def failed_engines(self) -> list[str]:
@@ -135,7 +139,7 @@ class Registry:
         if found is not None:
             return offering[found]
         if not self.loaded:
-            raise NotReady("a model failed to load") if self.failure else NotReady
+            raise NotReady("a model failed to load" if self.failure else self._waiting)
         wanted = operation if reads == "text" else f"{operation} ({reads}s)"
         named = next((served for key, served in self._served.items() if name in names_of(key)), None)
         if name is None or named is not None:

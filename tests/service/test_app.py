@@ -62,8 +62,9 @@ def test_a_directory_without_models_is_not_ready_until_one_is_copied(
         for path in ("/readyz", "/health", "/v2/health/ready"):
             response = client.get(path)
             assert response.status_code == 503
-            assert "there is no model yet" in response.text
-        detail_of(client.post("/v1/next-word", json={"context": "a"}), 503)
+            assert "no model is loaded yet" in response.text
+        answer = client.post("/v1/next-word", json={"context": "a"})
+        assert detail_of(answer, 503) == "no model is loaded yet"
         assert client.get("/v1/models").json() == {"models": [], "object": "list", "data": []}
         shutil.copytree(copied_models / "next-word", settings.model_dirs[0] / "next-word")
         wait_until(lambda: client.get("/readyz").status_code == 200)

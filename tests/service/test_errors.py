@@ -61,7 +61,7 @@ def test_a_problem_has_the_members_of_rfc_9457():
         (QueryError("bad top_k"), 422, "bad top_k"),
         (TextTooLongError(9, 8), 422, "the text has 9 tokens; the model's limit is 8"),
         (DeadlineExceeded(), 504, "the deadline passed before the request was computed"),
-        (NotReady(), 503, "the model is still being loaded"),
+        (NotReady(), 503, "models are being loaded"),
         (Stopped(), 503, "the service is shutting down"),
         (QueueFull(never=False), 429, "the model's queue is full"),
         (QueueFull(never=True), 413, "more texts or tokens than the queue"),

@@ -132,7 +132,7 @@ def _facts(table: Table, results: Sequence[Result]) -> str:
         lines.append(f"* Column paper: {table.paper}.")
     if results:
         machines = sorted({_machine(each) for each in results})
-        revisions = sorted({each.revision for each in results})
+        revisions = sorted({revision for each in results for revision in each.revision.split(", ")})
         lines.append(f"* Trained on {'; '.join(machines)}; revision {', '.join(f'`{each}`' for each in revisions)}.")
     return "\n".join(lines)
 

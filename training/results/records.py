@@ -195,9 +195,13 @@ def chosen(trials: Sequence[Trial], *, maximize: bool) -> Mapping[str, Value]:
 
 
 def _fields(result: Result) -> dict[str, object] | None:
-    """Return the fields that a result depends on, with the defaults of those that recipes did not have at the time."""
+    """Return the fields that a result depends on, with the defaults of those that recipes did not have at the time.
+
+    The precision is the one that was used, where the recipe had the default.
+    """
+    loop = {**result.recipe["loop"], "precision": result.machine.precision}
     try:
-        return comparable(parse_recipe(dict(result.recipe)))
+        return comparable(parse_recipe({**result.recipe, "loop": loop}))
     except ValidationError:
         return None
 

@@ -117,5 +117,5 @@ def get_table(name: str) -> Table:
 
 
 def comparable(recipe: Recipe) -> dict[str, object]:
-    """Return the fields of a recipe that a result depends on; tables have one precision."""
-    return recipe.model_dump(mode="json", exclude={"name": True, "tune": True, "export": True, "loop": {"precision"}})
+    """Return the fields of a recipe that a result depends on."""
+    return recipe.model_dump(mode="json", exclude={"name", "tune", "export"})

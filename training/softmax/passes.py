@@ -130,10 +130,10 @@ class ComponentPass:
         return self._weight.shape[1]
 
     def chunks(self, most: int) -> Iterator[slice]:
-        """Yield the positions of each chunk, which has at most that many products, and at least one position.
+        """Yield the positions of each chunk: at most `most` products of each block of columns, at least one position.
 
-        On a CPU it has a quarter, which the allocator keeps for the next chunk, or as many positions as hidden units,
-        if that is more: each chunk reads the weight and adds to its gradient. Both are measured.
+        On a CPU a chunk has `most / 4` products, whose memory the allocator uses again, or as many as the weight has
+        elements, if these are more: each chunk reads the weight and adds to its gradient.
         """
         classes, size = self._weight.shape
         least = most // 4 if self._weight.device.type == "cpu" else most
@@ -222,7 +222,7 @@ class ComponentPass:
                 grad = grad.to(self._factor.dtype)
                 self._sums.weight[:, words] += grad.t() @ stacked.to(grad.dtype)
                 factor = self._factor[:, words]
-                # A CPU that emulates bfloat16 takes forty times as long for `grad @ factor`, one that has it a fifth.
+                # A CPU that emulates bfloat16 takes forty times as long for `grad @ factor`; others are faster with it.
                 native = native_bfloat16(grad.device)
                 back = grad @ factor if native else (factor.t() @ grad.t().contiguous()).t()
                 back = back.to(result.dtype)

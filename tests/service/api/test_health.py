@@ -46,7 +46,7 @@ def test_a_loading_service_is_alive_and_not_ready(loading, detail_of, wait_until
     assert response.headers["retry-after"] == "1"
     for path, body in [("next-word", {"context": "a"}), ("score", {"text": "a", "model": "next-word"})]:
         response = client.post(f"/v1/{path}", json=body)
-        assert detail_of(response, 503) == "the model is still being loaded"
+        assert detail_of(response, 503) == "models are being loaded"
         assert response.headers["retry-after"] == "1"
     go_on.set()
     wait_until(lambda: client.get("/readyz").status_code == 200)

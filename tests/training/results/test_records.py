@@ -39,6 +39,16 @@ def test_only_results_of_the_recipe_count(table: Table, make: Callable[..., Resu
     assert missing(table, {("lin", 1): again}) == [("pow", 1), ("lin", 2), ("pow", 2)]
 
 
+def test_only_results_in_float32_count(table: Table, make: Callable[..., Result]) -> None:
+    """Recipes of earlier results say `auto`, which the machine resolved."""
+    result = make("lin", 1, 42.0)
+    recipe = {**result.recipe, "loop": {**result.recipe["loop"], "precision": "auto"}}
+    result = result.model_copy(update={"recipe": recipe})
+    assert current(table, [result]) == {("lin", 1): result}
+    machine = result.machine.model_copy(update={"precision": "bfloat16"})
+    assert current(table, [result.model_copy(update={"machine": machine})]) == {}
+
+
 def test_only_results_of_the_search_count(searched: Table, make: Callable[..., Result]) -> None:
     result = make("lin", 1, 42.0)
     rates = [1e-3, 2e-3]

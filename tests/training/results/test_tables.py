@@ -53,6 +53,7 @@ def test_tables_say_what_their_recipes_do(name: str) -> None:
     recipe = table.recipe_of(next(iter(table.rows)), 2)
     assert recipe.seed == 2
     assert recipe.tune is None
+    assert recipe.loop.precision == "float32"
     assert table.maximize == TASKS[recipe.task].maximize
     assert table.metric == TASKS[recipe.task].metric_of(recipe)
     assert re.search(rf"\b{recipe.loop.epochs} epochs?\b", table.budget)
@@ -80,6 +81,7 @@ def test_a_search_sets_values_of_the_row_and_a_smaller_budget() -> None:
     table = replace(shipped, rows=rows, search=GridSearch(trials=4, overrides=("loop.epochs=2",)))
     search = table.search_of("log")
     assert search.loop.epochs == 2
+    assert search.loop.precision == "float32"
     assert search.tune is not None
     assert list(search.tune.parameters.values()) == [[2e-5, 4e-3], [2, 6]]
     point = table.rows["log"].points()[-1]

@@ -47,6 +47,13 @@ def test_a_chunk_has_as_many_positions_as_hidden_units_within_bounds(size: int, 
     assert (first.start, first.stop) == (0, positions)
 
 
+def test_a_chunk_of_another_device_has_the_most_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.softmax.passes._narrowed", lambda weight: weight)  # "meta" has no autocast
+    weight, hidden = torch.zeros(V, 2, device="meta"), torch.zeros(100, 2, device="meta")
+    (component,) = passes(Components(kernels=[build_kernel("lin")], weights=[weight]), hidden, [weight], None)
+    assert next(component.chunks(16 * V)).stop == 16
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_scores_are_those_of_the_kernel(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
