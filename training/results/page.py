@@ -96,7 +96,8 @@ def _section(table: Table, found: dict[tuple[str, int], Result]) -> str:
     summaries, results = summarize(table, found), list(found.values())
     parts = [f"## {table.title}", f"{table.description}", _facts(table, results), _rows(table, summaries)]
     if (found_one := correlation(summaries)) is not None:
-        value = f"{found_one.value:.2f} (p = {found_one.p:.2f}, permutation test)"
+        p = f"p = {found_one.p:.2f}" if found_one.p >= 0.005 else "p < 0.005"
+        value = f"{found_one.value:.2f} ({p}, permutation test)"
         parts.append(f"Spearman's rank correlation with the paper over {found_one.rows} rows: {value}.")
     if notes := "\n".join([*_notes(table, summaries), *_ends_of_ranges(table, summaries)]):
         parts.append(notes)

@@ -47,6 +47,8 @@ def test_one_seed_and_rank_correlation(
     text = page_text(tmp_path)
     assert "Spearman's rank correlation with the paper over 2 rows: 0.87 (p = 0.04, permutation test)." in text
     assert "| `lin` | 0.5 | 46.8 |" in text
+    monkeypatch.setattr("training.results.page.correlation", lambda rows: Correlation(0.8666, len(rows), 0.0004))
+    assert "0.87 (p < 0.005, permutation test)." in page_text(tmp_path)
 
 
 def test_differences_from_the_first_row(table: Table, make: Callable[..., Result], tmp_path: Path) -> None:
