@@ -16,7 +16,7 @@ class _HiddenModels:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         package, _, rest = name.partition(".")
-        if package == "training" and rest.partition(".")[0] not in ("softmax", "settings", "cli", "interruption"):
+        if package == "training" and rest.partition(".")[0] not in ("softmax", "device", "settings", "cli", "interruption"):
             raise ImportError(self._message)
 
 
