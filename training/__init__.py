@@ -8,6 +8,10 @@ from pathlib import Path
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports its use otherwise, from its import on
 
 
+_INDEPENDENT = ("softmax", "device", "settings", "cli", "interruption")
+"""Modules that do not need `models`."""
+
+
 class _HiddenModels:
     """A finder that refuses the modules of this package that need `models` where another package hides it."""
 
@@ -16,7 +20,7 @@ class _HiddenModels:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         package, _, rest = name.partition(".")
-        if package == "training" and rest.partition(".")[0] not in ("softmax", "device", "settings", "cli", "interruption"):
+        if package == "training" and rest.partition(".")[0] not in _INDEPENDENT:
             raise ImportError(self._message)
 
 
