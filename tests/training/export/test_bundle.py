@@ -191,11 +191,10 @@ def test_int8_is_smaller_and_says_what_it_cost(
     card = (exported.path / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert f"int8 (perplexity {lossy.value:.2f} against {lossy.float32_value:.2f} in float32)" in card
     assert validate(exported.path) == []
-    served = load_bundle(exported.path, threads=1)
     texts = split_texts(run.recipe().data, "test", tiny_data_dir)
-    perplexity = bundle_perplexity(served, texts).value
-    assert perplexity == pytest.approx(lossy.value, rel=1e-3)
-    assert perplexity != bundle_perplexity(load_bundle(tiny_export.path, threads=1), texts).value
+    bundles = [load_bundle(path, threads=1) for path in (exported.path, tiny_export.path)]
+    rounded, whole = (bundle_perplexity(bundle, texts).value for bundle in bundles)
+    assert whole != rounded == pytest.approx(lossy.value, rel=1e-3)
     sizes = [(path / "weights.bin").stat().st_size for path in (exported.path, tiny_export.path)]
     assert sizes[0] < sizes[1]
 
