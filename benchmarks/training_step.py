@@ -8,16 +8,16 @@ the mean training loss of each. On a processor without bfloat16 products the com
 
 import dataclasses
 import itertools
-import platform
 import statistics
 import tempfile
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 import tyro
 
+from benchmarks.softmax import interleaved
 from training.device import native_bfloat16
 from training.optimization import Optimization
 from training.overrides import Overrides
@@ -30,65 +30,61 @@ from training.trained import open_task, start_run
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class Options:
-    """Which updates, and how many."""
+    """The recipe whose updates are compared, and how many are measured."""
 
     recipe: Path
     data_dir: Path = Path("data")
     overrides: Overrides = ()
     """Changes of the recipe's fields."""
     updates: int = 60
-    """Updates of each side, after 5 to warm up."""
+    """Updates of each side, after one to warm up."""
     threads: int | None = None
     """Threads of the CPU; without it torch's default."""
 
 
 @dataclasses.dataclass(slots=True)
 class _Side:
-    """A model in training, the seconds of its updates and their losses."""
+    """A model in training, the batches left to it, and its losses."""
 
     task: Task[Any]
     optimization: Optimization
-    seconds: list[float] = dataclasses.field(default_factory=list)
+    batches: Iterator[Any]
     losses: list[float] = dataclasses.field(default_factory=list)
 
-    def update(self, batch: Any) -> None:
-        started = time.perf_counter()
+    def update(self) -> None:
         self.optimization.zero_grad()
         with self.optimization.autocast():
-            total, count = self.task.loss(batch)
+            total, count = self.task.loss(next(self.batches))
         self.optimization.backward(total / count)
         self.optimization.step()
         self.losses.append(float(total.detach()) / count)
-        self.seconds.append(time.perf_counter() - started)
 
 
-def _side(recipe: Recipe, precision: str, directory: Path, data_dir: Path) -> _Side:
-    recipe = recipe.model_copy(update={"loop": recipe.loop.model_copy(update={"precision": precision})})
-    run = RunDirectory(directory / precision)
+def _side(recipe: Recipe, directory: Path, data_dir: Path) -> _Side:
+    run = RunDirectory(directory / recipe.loop.precision)
     start_run(recipe, run, data_dir)
     torch.manual_seed(recipe.seed)
     task = open_task(recipe, run, data_dir, torch.device("cpu"))
     task.model.train()
-    return _Side(task, Optimization(task.model, recipe.loop, task.device, epoch_updates=len(task.batches("train"))))
+    batches = task.batches("train")
+    optimization = Optimization(task.model, recipe.loop, task.device, epoch_updates=len(batches))
+    return _Side(task, optimization, itertools.chain.from_iterable(map(batches.epoch, itertools.count())))
 
 
 def main(options: Options) -> None:
     use_threads(options.threads)
-    recipe = load_recipe(options.recipe, options.overrides)
     native = "native" if native_bfloat16(torch.device("cpu")) else "emulated"
-    print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, bfloat16 {native}")
+    print(f"{torch.get_num_threads()} threads, bfloat16 {native}")
+    sides = {}
     with tempfile.TemporaryDirectory() as directory:
-        sides = {name: _side(recipe, name, Path(directory), options.data_dir) for name in ("float32", "bfloat16")}
-    warmup = 5
-    for batch in itertools.islice(sides["float32"].task.batches("train").epoch(0), warmup + options.updates):
-        for side in sides.values():
-            side.update(batch)
-    medians = {name: statistics.median(side.seconds[warmup:]) for name, side in sides.items()}
+        for name in ("float32", "bfloat16"):
+            recipe = load_recipe(options.recipe, [*options.overrides, f"loop.precision={name}"])
+            sides[name] = _side(recipe, Path(directory), options.data_dir)
+    medians = interleaved({name: side.update for name, side in sides.items()}, options.updates)
     for name, side in sides.items():
-        loss = statistics.mean(side.losses[warmup:])
-        ratio = medians["float32"] / medians[name]
-        time_and_speed = f"{1000 * medians[name]:8.1f} ms an update, {ratio:5.2f} x float32's speed"
-        print(f"{name:<9} {time_and_speed}, mean loss {loss:.4f}")
+        speed = medians["float32"] / medians[name]
+        time_and_speed = f"{1000 * medians[name]:8.1f} ms an update, {speed:5.2f} x float32's speed"
+        print(f"{name:<9} {time_and_speed}, mean loss {statistics.mean(side.losses):.4f}")
 
 
 if __name__ == "__main__":
