@@ -30,6 +30,7 @@ import tyro
 from torch import Tensor
 from torch.nn import functional
 
+from training.device import choose_device
 from training.export.onnx import save_graphs, to_onnx
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM
@@ -60,12 +61,22 @@ def report(medians: Mapping[str, float], base: str) -> None:
 
 
 def forward_backward(loss: Callable[[], Tensor], *leaves: Tensor) -> Call:
-    """Return a call that computes a loss and its gradients in the leaves."""
+    """Return a call that computes a loss and its gradients in the leaves, and waits for them."""
 
     def call() -> None:
         torch.autograd.grad(loss(), leaves)
+        if leaves[0].is_cuda:
+            torch.cuda.synchronize()
 
     return call
+
+
+def use_device(name: str) -> torch.device:
+    """Make new tensors on a device, of the same random numbers each time, and return it."""
+    device = choose_device(name)
+    torch.set_default_device(device)
+    torch.manual_seed(0)
+    return device
 
 
 @app.command
@@ -76,6 +87,7 @@ def kernels(
     rounds: int = 7,
     bfloat16: bool = False,
     processor_time: bool = False,
+    device: str = "cpu",
 ) -> None:
     """Measure forward and backward of every single kernel, as a multiple of `lin`; `bfloat16` under autocast.
 
@@ -84,7 +96,7 @@ def kernels(
     if processor_time:
         torch.set_num_threads(1)
     clock = time.process_time if processor_time else time.perf_counter
-    torch.manual_seed(0)
+    place = use_device(device)
     hidden = torch.randn(positions, hidden_size, requires_grad=True)
     target = torch.randint(classes, (positions,))
     calls: dict[str, Call] = {}
@@ -100,14 +112,14 @@ def kernels(
         calls["F.linear_cross_entropy"] = forward_backward(
             lambda: functional.linear_cross_entropy(hidden, plain, target, reduction="sum"), hidden, plain
         )
-    with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+    with torch.autocast(place.type, torch.bfloat16, enabled=bfloat16):
         report(interleaved(calls, rounds, clock), "lin")
 
 
 @app.command
-def sparse(examples: int = 1024, classes: int = 32_768, k: int = 20, rounds: int = 15) -> None:
+def sparse(examples: int = 1024, classes: int = 32_768, k: int = 20, rounds: int = 15, device: str = "cpu") -> None:
     """Compare loss and gradient of sparse-softmax with cross entropy, a plain top-k and, where installed, entmax15."""
-    torch.manual_seed(0)
+    use_device(device)
     scores = torch.randn(examples, classes, requires_grad=True)
     target = torch.randint(classes, (examples,))
 
@@ -137,9 +149,10 @@ def sparse_layer(
     k: int = 20,
     rounds: int = 5,
     figure: Path | None = None,
+    device: str = "cpu",
 ) -> None:
     """Measure forward and backward of a sparse layer against `lin`, by number of classes; `figure` draws the ratios."""
-    torch.manual_seed(0)
+    use_device(device)
     hidden = torch.randn(positions, hidden_size, requires_grad=True)
     ratios: dict[int, float] = {}
     for count in classes:

@@ -18,10 +18,12 @@ import torch
 import tyro
 
 from benchmarks.softmax import interleaved
-from training.device import native_bfloat16
+from training.data.batching import TensorBatch
+from training.device import choose_device, native_bfloat16
 from training.optimization import Optimization
 from training.overrides import Overrides
 from training.recipe import Recipe, load_recipe
+from training.results.records import processor
 from training.run_directory import RunDirectory
 from training.running import use_threads
 from training.tasks.task import Task
@@ -40,6 +42,8 @@ class Options:
     """Updates of each side, after one to warm up."""
     threads: int | None = None
     """Threads of the CPU; without it torch's default."""
+    device: str = "cpu"
+    """`cuda` for a GPU."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -53,18 +57,21 @@ class _Side:
 
     def update(self) -> None:
         self.optimization.zero_grad()
+        batch = next(self.batches)
+        if isinstance(batch, TensorBatch):
+            batch = batch.to(self.task.device)
         with self.optimization.autocast():
-            total, count = self.task.loss(next(self.batches))
+            total, count = self.task.loss(batch)
         self.optimization.backward(total / count)
         self.optimization.step()
         self.losses.append(float(total.detach()) / count)
 
 
-def _side(recipe: Recipe, directory: Path, data_dir: Path) -> _Side:
+def _side(recipe: Recipe, directory: Path, data_dir: Path, device: torch.device) -> _Side:
     run = RunDirectory(directory / recipe.loop.precision)
     start_run(recipe, run, data_dir)
     torch.manual_seed(recipe.seed)
-    task = open_task(recipe, run, data_dir, torch.device("cpu"))
+    task = open_task(recipe, run, data_dir, device)
     task.model.train()
     batches = task.batches("train")
     optimization = Optimization(task.model, recipe.loop, task.device, epoch_updates=len(batches))
@@ -73,13 +80,14 @@ def _side(recipe: Recipe, directory: Path, data_dir: Path) -> _Side:
 
 def main(options: Options) -> None:
     use_threads(options.threads)
-    native = "native" if native_bfloat16(torch.device("cpu")) else "emulated"
-    print(f"{torch.get_num_threads()} threads, bfloat16 {native}")
+    device = choose_device(options.device)
+    native = "native" if native_bfloat16(device) else "emulated"
+    print(f"{processor(device)}, {torch.get_num_threads()} threads, bfloat16 {native}")
     sides = {}
     with tempfile.TemporaryDirectory() as directory:
         for name in ("float32", "bfloat16"):
             recipe = load_recipe(options.recipe, [*options.overrides, f"loop.precision={name}"])
-            sides[name] = _side(recipe, Path(directory), options.data_dir)
+            sides[name] = _side(recipe, Path(directory), options.data_dir, device)
     medians = interleaved({name: side.update for name, side in sides.items()}, options.updates)
     for name, side in sides.items():
         speed = medians["float32"] / medians[name]

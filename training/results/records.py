@@ -26,6 +26,7 @@ __all__ = [
     "missing",
     "of_same_recipe",
     "path_of",
+    "processor",
     "read",
     "this_machine",
     "trials_left",
@@ -110,14 +111,16 @@ class Result(Settings):
 
 def this_machine(device: torch.device, precision: str) -> Machine:
     """Return the computer that this process trains on, in that precision."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
-    cores = torch.multiprocessing.cpu_count()
+    cores, threads = torch.multiprocessing.cpu_count(), torch.get_num_threads()
     return Machine(
-        processor=name, cores=cores, threads=torch.get_num_threads(), torch=torch.__version__, precision=precision
+        processor=processor(device), cores=cores, threads=threads, torch=torch.__version__, precision=precision
     )
 
 
-def _processor() -> str:
+def processor(device: torch.device) -> str:
+    """Return the model of a GPU, or of this computer's CPU."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
