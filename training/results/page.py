@@ -25,17 +25,17 @@ Output layers compared at equal budgets, small enough for one or two CPU cores:
     .venv/bin/softserve-train table sparse-clinc150 --data-dir DIR # trains the rows that are missing
     .venv/bin/softserve-train table sparse-clinc150 --data-dir DIR --results mine --page mine/results.md # trains all
 
-All rows of a table have the same data, training (in float32) and hyperparameters, except for those that it names for a
-row. The checkpoint and the hyperparameters are selected on the validation set alone. The definitions are in
-`training/results/tables.yaml`, the results with recipe, validation curve, revision and machine in
-`training/results/NAME.jsonl`. Budgets are smaller than in the papers: compare orders, not absolute numbers.
-Metrics are means over seeds, the lowest and the highest in parentheses. Differences are of rows with the same seed; in
-brackets is their 95 % confidence interval by Student's t distribution over seeds, where there are several, not
-corrected for the number of rows. That of a single seed is a paired bootstrap *over examples*: it says nothing about
-other seeds, and takes the test examples as independent, even neighbouring sentences. Intervals of single seeds with a
-revision before `0bd249a` were computed afterwards, from the checkpoints. Grids of some searches
-grew after a test result was known: the values are still those of the best trial on the validation set. Minutes are
-wall-clock time, and some machines were busy with other work: they cannot be compared."""
+All rows of a table have the same data, training and hyperparameters, except for those that it names for a row, and
+products in float32 where it names no other precision. The checkpoint and the hyperparameters are selected on the
+validation set alone. The definitions are in `training/results/tables.yaml`, the results with recipe, validation curve,
+revision and machine in `training/results/NAME.jsonl`. Budgets are smaller than in the papers: compare orders, not
+absolute numbers. Metrics are means over seeds, the lowest and the highest in parentheses. Differences are of rows with
+the same seed; in brackets is their 95 % confidence interval by Student's t distribution over seeds, where there are
+several, not corrected for the number of rows. That of a single seed is a paired bootstrap *over examples*: it says
+nothing about other seeds, and takes the test examples as independent, even neighbouring sentences. Intervals of single
+seeds with a revision before `0bd249a` were computed afterwards, from the checkpoints. Grids of some searches grew after
+a test result was known: the values are still those of the best trial on the validation set. Minutes are wall-clock
+time, and some machines were busy with other work: they cannot be compared."""
 
 
 def page_text(directory: Path = DIRECTORY) -> str:

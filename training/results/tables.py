@@ -88,7 +88,7 @@ class Table:
     def recipe_of(self, row: str, seed: int, values: Mapping[str, Value] | None = None) -> Recipe:
         """Return the resolved recipe of a row, with values of its grid; raises the errors of `load_recipe`.
 
-        The precision is float32, so that results of different machines compare.
+        The precision is float32 or what the table says, so that results of different machines compare.
         """
         recipe = self._load(row, seed)
         return recipe.with_values(values) if values else recipe
@@ -101,8 +101,9 @@ class Table:
         return type(recipe).model_validate({**recipe.model_dump(), "tune": {"parameters": parameters}})
 
     def _load(self, row: str, seed: int, others: Sequence[str] = ()) -> Recipe:
-        own = [f"name={self.name}-{row}-{seed}", f"seed={seed}", "tune=null", "loop.precision=float32", *others]
-        return load_recipe(_RECIPES / self.recipe, [*self.overrides, *self.rows[row].overrides, *own])
+        own = [f"name={self.name}-{row}-{seed}", f"seed={seed}", "tune=null", *others]
+        overrides = ["loop.precision=float32", *self.overrides, *self.rows[row].overrides, *own]
+        return load_recipe(_RECIPES / self.recipe, overrides)
 
 
 TABLES: Mapping[str, Table] = read_entries(Table, DIRECTORY / "tables.yaml")
