@@ -18,7 +18,7 @@ _SHARES = (50, 90, 95, 99)
 _HISTOGRAMS = {
     "queue_ms": ("queue_duration_seconds", "queue time per text, ms"),
     "tokenize_ms": ("tokenize_duration_seconds", "tokenization per request, ms"),
-    "inference_ms": ("inference_duration_seconds", "inference per batch or step, ms"),
+    "inference_ms": ("inference_duration_seconds", "inference per batch or sequence, ms"),
     "batch_items": ("batch_items", "texts per batch"),
     "batch_tokens": ("batch_tokens", "tokens per batch"),
     "padding_ratio": ("batch_padding_ratio", "padding per batch, %"),

@@ -3,6 +3,8 @@
 Shapes: `B` sequences, `T` time steps, `L` layers, `d` hidden size.
 """
 
+import warnings
+
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
@@ -11,6 +13,9 @@ from training.device import native_bfloat16
 from training.networks.dropout import Dropout
 
 __all__ = ["LSTM", "PADDED_LSTM", "State", "detach", "padded_lstm"]
+
+# cuDNN copies weights that do not lie side by side, as those with dropout, at each call; it takes some microseconds.
+warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 State = tuple[Tensor, Tensor]
 """Hidden and cell state, each `[L, B, d]`."""
