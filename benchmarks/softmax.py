@@ -34,6 +34,7 @@ from training.device import choose_device
 from training.export.onnx import save_graphs, to_onnx
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM
+from training.results.records import processor
 from training.softmax import KERNELS, GeneralizedSoftmax, sparse_softmax_loss
 from training.tasks.language_model.graphs import language_model_graphs
 
@@ -72,8 +73,9 @@ def forward_backward(loss: Callable[[], Tensor], *leaves: Tensor) -> Call:
 
 
 def use_device(name: str) -> torch.device:
-    """Make new tensors on a device, of the same random numbers each time, and return it."""
+    """Create new tensors on a device from now on, seed the random numbers, and return the device."""
     device = choose_device(name)
+    print(processor(device), file=sys.stderr)
     torch.set_default_device(device)
     torch.manual_seed(0)
     return device
@@ -97,6 +99,8 @@ def kernels(
         torch.set_num_threads(1)
     clock = time.process_time if processor_time else time.perf_counter
     place = use_device(device)
+    if processor_time and place.type != "cpu":
+        raise SystemExit("--processor-time is for the CPU")
     hidden = torch.randn(positions, hidden_size, requires_grad=True)
     target = torch.randint(classes, (positions,))
     calls: dict[str, Call] = {}

@@ -68,7 +68,10 @@ class Metrics:
             "queue_duration_seconds", "Time that one text waited in the queue", by_model, _SECONDS
         )
         self.inference_duration = histogram(
-            "inference_duration_seconds", "Time of one batch in the model", by_model, _SECONDS
+            "inference_duration_seconds",
+            "Time of one batch in the model, or of one decoded sequence, from joining to its end",
+            by_model,
+            _SECONDS,
         )
         self.batch_items = histogram("batch_items", "Texts in a batch", by_model, _COUNTS)
         self.batch_tokens = histogram("batch_tokens", "Tokens in a batch, without padding", by_model, _COUNTS)

@@ -15,8 +15,8 @@ _COUNT = 8
 """Entries of a batch, besides 1 and the largest number."""
 _LONGEST = 0.04
 """Seconds that a batch may be expected to take; longer ones are measured while serving."""
-_LEAST, _MOST, _ENOUGH = 2, 3, 0.01
-"""A batch is computed at least and at most so many times, until it has taken so many seconds."""
+_REPETITIONS, _ENOUGH = 3, 0.01
+"""A batch is computed this many times, or until it has taken so many seconds after the first one."""
 
 
 def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -> Mapping[str, Sequence[Sample]]:
@@ -56,8 +56,8 @@ def _measured(model: Model[Any], operation: str, count: int, length: int) -> lis
 
     The first run of a shape may be many times slower: a GPU loads kernels.
     """
-    runs = [_compute(model, operation, count, length) for _ in range(_LEAST)]
-    while len(runs) < _MOST and sum(sample.seconds for run in runs for sample in run) < _ENOUGH:
+    runs = [_compute(model, operation, count, length) for _ in range(2)]
+    while len(runs) < _REPETITIONS and sum(sample.seconds for run in runs[1:] for sample in run) < _ENOUGH:
         runs.append(_compute(model, operation, count, length))
     return [min(same, key=lambda sample: sample.seconds) for same in zip(*runs, strict=False)]
 

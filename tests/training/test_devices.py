@@ -16,6 +16,7 @@ from tests.training.test_distributed import CPU, ROOT, _history, _recipe
 from training.data.corpus import Corpus
 from training.device import choose_device
 from training.loop import Trainer
+from training.networks.lstm import LSTM
 from training.optimization import Optimization
 from training.recipe import LoopSettings
 from training.run_directory import RunDirectory
@@ -69,6 +70,16 @@ def test_loss_and_gradients_are_those_in_float64_on_the_processor(
     for found, wanted in zip(gradients, exact_gradients, strict=True):
         error, size = (found.double() - wanted).norm(), wanted.norm()
         assert error <= (0.1 if mixed else 2e-3) * size + 1e-9
+
+
+def test_an_lstm_with_dropped_weights_is_that_of_the_processor(device: torch.device) -> None:
+    """All weights between steps are dropped, which is the same on every device."""
+    inputs, outputs = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(1)), []
+    for place in (CPU, device):
+        torch.manual_seed(0)
+        network = LSTM(8, weight_dropout=1.0, locked_dropout=True).to(place).train()
+        outputs.append(network(inputs.to(place), network.initial_state(3))[0].detach().cpu())
+    torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["sentences", "pairs"])

@@ -14,7 +14,7 @@ from training.networks.dropout import Dropout
 
 __all__ = ["LSTM", "PADDED_LSTM", "State", "detach", "padded_lstm"]
 
-# cuDNN copies weights that do not lie side by side, as those with dropout, at each call; it takes some microseconds.
+# Weights with dropout are new at each call, and cuDNN has to copy them.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 State = tuple[Tensor, Tensor]

@@ -88,7 +88,8 @@ class Table:
     def recipe_of(self, row: str, seed: int, values: Mapping[str, Value] | None = None) -> Recipe:
         """Return the resolved recipe of a row, with values of its grid; raises the errors of `load_recipe`.
 
-        The precision is float32 or what the table says, so that results of different machines compare.
+        The precision is float32 or what the table says, so that results of different machines nearly compare: on a
+        GPU an LSTM multiplies float32 in TF32, and on a CPU without bfloat16 it computes in float32.
         """
         recipe = self._load(row, seed)
         return recipe.with_values(values) if values else recipe

@@ -59,7 +59,8 @@ class ColdModel(BatchModel):
     def operations(self):
         def run(queries):
             shape = (*queries[0], len(queries))
-            time.sleep(0.001 if shape in self.calls else 0.1)
+            if shape not in self.calls:
+                time.sleep(0.1)
             self.calls.append(shape)
 
         return {"embed": run}
@@ -136,7 +137,8 @@ def test_a_long_batch_is_computed_concurrently_where_batches_will_be(parallel_ba
     assert sorted(model.calls) == sorted(2 * alone + [(name, 32, 1) for name in model.offers] * concurrent)
 
 
-def test_several_decodings_at_once_are_tried_where_the_backend_computes_them_faster():
+def test_several_decodings_at_once_are_tried_where_the_backend_computes_them_faster(monkeypatch):
+    monkeypatch.setattr("service.engine.warm_up._ENOUGH", 100.0)
     model = ContinuousModel(parallel=2)
     warm_up(model, max_batch_items=4, parallel_batches=3)
     decodings = [call[1:3] for call in model.calls if call != "step"]
@@ -144,7 +146,8 @@ def test_several_decodings_at_once_are_tried_where_the_backend_computes_them_fas
     assert decodings == [each for each in alone for _ in range(3)] + [(1, 32)] * 2
 
 
-def test_a_continuous_model_decodes_to_the_end():
+def test_a_continuous_model_decodes_to_the_end(monkeypatch):
+    monkeypatch.setattr("service.engine.warm_up._ENOUGH", 100.0)
     model = ContinuousModel()
     samples = warm_up(model, max_batch_items=4, parallel_batches=3)["write"]
     assert model.calls == [
