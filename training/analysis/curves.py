@@ -13,6 +13,7 @@ __all__ = ["curves_svg", "draw_curves", "far_apart"]
 
 _REPRODUCIBLE: dict[Any, Any] = {"svg.hashsalt": "softserve", "svg.fonttype": "none"}
 """Identifiers that do not change, and text as text."""
+_MOST_TICKS = 20
 
 
 def far_apart(numbers: Sequence[float]) -> bool:
@@ -35,11 +36,12 @@ def draw_curves(axes: Axes, curves: Mapping[str, Sequence[Sequence[float]]], lab
 
 
 def curves_svg(curves: Mapping[str, Sequence[Sequence[float]]], label: str, *, linear: bool = False) -> str:
-    """Return a plot of `draw_curves` with a tick at each epoch; logarithmic for values far apart unless `linear`."""
+    """Return a plot of `draw_curves` with up to 20 ticks; logarithmic for values far apart unless `linear`."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
     draw_curves(axes, curves, label)
-    axes.set_xticks(range(1, max((len(curve) for group in curves.values() for curve in group), default=1) + 1))
+    last = max((len(curve) for group in curves.values() for curve in group), default=1)
+    axes.set_xticks(range(1, last + 1, -(-last // _MOST_TICKS)))
     if not linear and far_apart([value for group in curves.values() for curve in group for value in curve]):
         axes.set_yscale("log")
     if curves:
