@@ -19,3 +19,9 @@ def test_equal_curves_give_an_equal_picture() -> None:
 
 def test_no_curves_are_an_empty_plot() -> None:
     assert "</svg>" in curves_svg({}, "accuracy")
+
+
+def test_long_curves_have_ticks_that_do_not_overlap() -> None:
+    picture = curves_svg({"lin": [[100.0 - epoch for epoch in range(39)]]}, "accuracy")
+    epochs = picture[picture.index('id="matplotlib.axis_1"') : picture.index('id="matplotlib.axis_2"')]
+    assert re.findall(r">(\d+)</text>", epochs) == [str(epoch) for epoch in range(1, 40, 2)]
