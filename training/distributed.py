@@ -6,6 +6,7 @@ processes, so that the updates, and with them the loss curve, are those of one p
 
 import contextlib
 import datetime
+import importlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -110,6 +111,9 @@ def joined(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
         torch.cuda.set_device(device)
     # Numbers and objects are exchanged between CPUs, gradients where the model is.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    # Imported later, by optimizers, its functions' defaults would hold the group, whose threads would then outlive it;
+    # one that releases a tensor while the interpreter shuts down aborts the process.
+    importlib.import_module("torch.distributed.nn.functional")
     distributed.init_process_group(backend, timeout=_TIMEOUT)
     try:
         yield Group(distributed.get_rank(), distributed.get_world_size()), device

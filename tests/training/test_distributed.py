@@ -91,6 +91,21 @@ elastic_launch(
 """
 """What `torchrun --standalone --nproc-per-node 2` does, but the processes are forked, after torch was imported."""
 
+THREADS = """
+import torch
+from pathlib import Path
+from training.distributed import joined
+
+def names():
+    return [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+
+with joined(torch.device("cpu")) as (group, _):
+    import torch._dynamo  # as optimizers do
+    assert group.gathered(1) == [1, 1]
+    assert any("gloo" in name for name in names()), names()
+assert not any("gloo" in name for name in names()), names()
+"""
+
 
 def _recipe(name: str) -> Recipe:
     """With dropout there is a checkpoint after each step, in which all processes take part."""
@@ -155,6 +170,18 @@ def test_resuming_is_exact(two: Path) -> None:
         assert torch.equal(state["task"]["hidden"], other["task"]["hidden"])
         assert torch.equal(state["random"]["torch"], other["random"]["torch"])
     assert not torch.equal(first["random"]["torch"], first["others"][0]["random"]["torch"])
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+@pytest.mark.skipif(not (distributed.is_available() and distributed.is_gloo_available()), reason="needs gloo")
+def test_the_threads_of_a_group_end_with_it(tmp_path: Path) -> None:
+    (tmp_path / "threads.py").write_text(THREADS, encoding="utf-8")
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(tmp_path / "threads.py")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_only_the_first_process_writes_and_reports(two: Path) -> None:

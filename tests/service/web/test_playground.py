@@ -296,12 +296,12 @@ def test_the_address_holds_the_state(playground, view, field, value):
 def test_the_links_of_the_views_keep_their_inputs(playground):
     opened = playground("#classify")
     opened.settle()
-    opened.page.get_by_label("Text").fill("play some music")
+    opened.page.get_by_label("Text", exact=True).fill("play some music")
     opened.page.get_by_role("link", name="Translate").click()
     expect(opened.page.get_by_role("heading", level=1)).to_have_text("Translate")
     opened.settle()
     opened.page.get_by_role("link", name="Classify").click()
-    expect(opened.page.get_by_label("Text")).to_have_value("play some music")
+    expect(opened.page.get_by_label("Text", exact=True)).to_have_value("play some music")
     opened.page.go_back()
     expect(opened.page.get_by_role("heading", level=1)).to_have_text("Translate")
     opened.settle()
@@ -315,7 +315,7 @@ def test_an_input_is_never_written_into_the_address_of_another_view(playground):
         "() => { const later = setTimeout; window.timers = [];"
         " window.setTimeout = (run, ...rest) => { window.timers.push(run); return later(run, ...rest); } }"
     )
-    page.get_by_label("Text").fill("play some music")
+    page.get_by_label("Text", exact=True).fill("play some music")
     expect(page).to_have_url(re.compile(r"\?text="))
     # The address changes, and a timer of the old view ends before the page is told.
     page.evaluate("() => { location.hash = '#translate'; for (const run of timers) run(); }")
