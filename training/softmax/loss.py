@@ -52,7 +52,7 @@ class _TargetScores(torch.autograd.Function):
         best = chosen.new_empty((*shape, kept))
         classes = target.new_empty((*shape, kept))
         for k, component in enumerate(passes(parts, hidden, tensors, None)):
-            for part in component.chunks(CHUNK_SCORES):
+            for part in component.chunks(CHUNK_SCORES, dense_gradient=False):
                 scores = component.plain_scores(part)
                 chosen[part, k] = scores.gather(1, target[part, None])[:, 0]
                 if kept:
@@ -140,7 +140,7 @@ def _gathered(parts: Components) -> int:
 def _sparse_cross_entropy(component: ComponentPass, target: Tensor, sparse_k: int, differentiate: bool) -> Tensor:
     """Return the summed loss (sparse paper, eq. 5), and add the gradient to the sums of the component."""
     losses, best, classes = [], [], []
-    for part in component.chunks(CHUNK_SCORES):
+    for part in component.chunks(CHUNK_SCORES, dense_gradient=False):
         scores = component.plain_scores(part)
         values, kept = best_classes(scores, sparse_k)
         normalizer = torch.logsumexp(values, dim=-1)

@@ -9,15 +9,19 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from training.device import native_bfloat16
 from training.softmax import elementwise
 from training.softmax.kernel import Kernel, at_least_float32
+from training.softmax.kernels import Linear
 
 __all__ = ["ComponentPass", "Components", "passes"]
 
 _CHUNK_WEIGHTS = 1 << 18
 """Elements of the weight whose statistics are computed at a time: 1 MB of float32, which stays in a core's cache."""
+_LEAST_ROWS = 128
+"""Positions that are multiplied with the weight at a time, where their products fit."""
 _ALIGNED = 16
 """Elements that rows of scores are aligned to, 64 bytes of float32."""
 
@@ -129,15 +133,15 @@ class ComponentPass:
     def hidden_size(self) -> int:
         return self._weight.shape[1]
 
-    def chunks(self, most: int) -> Iterator[slice]:
+    def chunks(self, most: int, dense_gradient: bool = True) -> Iterator[slice]:
         """Yield the positions of each chunk: at most `most` products of each block of columns, at least one position.
 
-        On a CPU a chunk has `most / 4` products, whose memory the allocator uses again, or as many as the weight has
-        elements, if these are more: each chunk reads the weight and adds to its gradient.
+        On a CPU a chunk has `most / 4` products, whose memory the allocator uses again, or as many as pay for reading
+        the weight and, with `dense_gradient`, for adding to the gradient of all of it.
         """
         classes, size = self._weight.shape
         least = most // 4 if self._weight.device.type == "cpu" else most
-        products = min(most, max(least, classes * size))
+        products = min(most, max(least, classes * (size if dense_gradient else _LEAST_ROWS)))
         rows = max(1, products // (classes * len(self._columns)))  # several products are in the cache together
         return (slice(start, start + rows) for start in range(0, self._hidden.shape[0], rows))
 
@@ -162,12 +166,21 @@ class ComponentPass:
         assert self._sums is not None
         if self._sums.bias is not None:
             self._sums.bias.index_add_(0, classes.flatten(), grad.flatten().to(self._sums.bias.dtype))
-        rows, hidden = self._leaf(self._weight[classes]), self._leaf(self._hidden[part])
+        hidden = self._leaf(self._hidden[part])
         with torch.enable_grad():
-            scores = self._kernel.pair_scores(rows, self._component(hidden))
-        grad_rows = torch.zeros_like(rows)
+            component = self._component(hidden)
         inputs, sums = self._position_sums(part, hidden)
-        self._add_gradients([scores], [grad], [rows, *inputs], [grad_rows, *sums])
+        if type(self._kernel) is Linear and grad.dtype == self._weight.dtype:
+            # Gradients of an inner product are sums of the other factor's rows, of which this takes no copy.
+            total = functional.embedding_bag(classes, self._weight, per_sample_weights=grad, mode="sum")
+            self._add_gradients([component], [total.to(component.dtype)], inputs, sums)
+            grad_rows = grad[:, :, None] * component.detach()[:, None].to(grad.dtype)
+        else:
+            rows = self._leaf(self._weight[classes])
+            with torch.enable_grad():
+                scores = self._kernel.pair_scores(rows, component)
+            grad_rows = torch.zeros_like(rows)
+            self._add_gradients([scores], [grad], [rows, *inputs], [grad_rows, *sums])
         self._sums.weight.index_add_(0, classes.flatten(), grad_rows.flatten(0, 1))
 
     def _component(self, hidden: Tensor) -> Tensor:

@@ -75,12 +75,12 @@ def _top_k(scores: Tensor, k: int, block: int = _BLOCK) -> tuple[Tensor, Tensor]
         return torch.topk(scores, k, dim=-1)
     body = scores[:, :width].unflatten(1, (blocks, block))
     chosen = torch.topk(body.amax(-1), k, dim=-1, sorted=False).indices
-    candidates = body.gather(1, chosen[:, :, None].expand(-1, -1, block)).flatten(1)
-    tail = scores[:, width:]
-    values, places = torch.topk(torch.cat([candidates, tail], dim=1), k, dim=-1)
-    starts = (chosen * block)[:, :, None] + torch.arange(block, device=scores.device)
-    ends = torch.arange(width, scores.shape[1], device=scores.device).expand(count, -1)
-    return values, torch.cat([starts.flatten(1), ends], dim=1).gather(1, places)
+    candidates = body[torch.arange(count)[:, None], chosen].flatten(1)
+    values, places = torch.topk(torch.cat([candidates, scores[:, width:]], dim=1), k, dim=-1)
+    # The classes after the last whole block follow the k chosen blocks, as if they began another.
+    starts = torch.cat([chosen * block, chosen.new_full((count, 1), width)], dim=1)
+    order = places // block
+    return values, starts.gather(1, order) + places - order * block
 
 
 def _stable_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,7 @@ Shapes: `N` positions, `V` classes, `d` hidden size, `K` components.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from training.softmax import GeneralizedSoftmax, build_kernel, reference
-from training.softmax.kernels import KERNELS
+from training.softmax.kernel import Statistics
+from training.softmax.kernels import KERNELS, Linear
 from training.softmax.loss import Components, softmax_cross_entropy, target_scores
 from training.softmax.mixture import KernelSpec
 
@@ -137,6 +139,26 @@ def test_gradients_of_chosen_classes_alone_equal_the_reference(
     monkeypatch.setattr("training.softmax.loss._GATHERED", 3 * 4 * D)  # 10 = 3 + 3 + 3 + 1 positions of 4 classes
     monkeypatch.setattr("training.softmax.passes.ComponentPass.scores", None)  # a dense gradient would be an error
     _compare_with_the_reference(kernels, options)
+
+
+class Doubled(Linear):
+    def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:
+        return 2.0 * products[0]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "rtol"), [(f"{__name__}:Doubled", torch.float64, 1e-12), ("lin", torch.bfloat16, 0.01)]
+)
+def test_gradients_of_chosen_classes_are_those_of_all(
+    kernel: str, dtype: torch.dtype, rtol: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer, (hidden, target) = _layer([kernel], sparse_k=3), _batch()
+    layer, hidden = layer.to(dtype), hidden.detach().to(dtype).requires_grad_()
+    gradients = []
+    for few in (1, 128):
+        monkeypatch.setattr("training.softmax.loss._FEW", few)
+        gradients.append(torch.autograd.grad(layer.loss(hidden, target), (hidden, layer.weight)))
+    torch.testing.assert_close(*gradients, rtol=rtol, atol=rtol)
 
 
 def test_a_layer_of_few_classes_differentiates_all_scores(monkeypatch: pytest.MonkeyPatch) -> None:
