@@ -105,6 +105,7 @@ with joined(torch.device("cpu")) as (group, _):
     assert any("gloo" in name for name in names()), names()
 assert not any("gloo" in name for name in names()), names()
 """
+"""A process of two that exits with an error where a thread of the group is left."""
 
 
 def _recipe(name: str) -> Recipe:

@@ -23,7 +23,7 @@ __all__ = ["CHUNK_SCORES", "Components", "softmax_cross_entropy", "target_scores
 CHUNK_SCORES = 1 << 24
 """The most scores of one chunk, 64 MB of float32."""
 _GATHERED = 1 << 20
-"""Elements of the class vectors that are gathered at a time."""
+"""Elements of the class vectors, or of their gradients, that are gathered at a time."""
 _FEW = 128
 """A layer with so many times more classes than have a gradient computes the gradient of these alone."""
 
@@ -52,7 +52,8 @@ class _TargetScores(torch.autograd.Function):
         best = chosen.new_empty((*shape, kept))
         classes = target.new_empty((*shape, kept))
         for k, component in enumerate(passes(parts, hidden, tensors, None)):
-            for part in component.chunks(CHUNK_SCORES, dense_gradient=False):
+            # In equal chunks the backward pass computes the same scores: rounding may depend on the number of rows.
+            for part in component.chunks(CHUNK_SCORES, dense_gradient=not kept):
                 scores = component.plain_scores(part)
                 chosen[part, k] = scores.gather(1, target[part, None])[:, 0]
                 if kept:

@@ -21,7 +21,7 @@ __all__ = ["ComponentPass", "Components", "passes"]
 _CHUNK_WEIGHTS = 1 << 18
 """Elements of the weight whose statistics are computed at a time: 1 MB of float32, which stays in a core's cache."""
 _LEAST_ROWS = 128
-"""Positions that are multiplied with the weight at a time, where their products fit."""
+"""Positions of a chunk that pay for reading the weight."""
 _ALIGNED = 16
 """Elements that rows of scores are aligned to, 64 bytes of float32."""
 
@@ -136,8 +136,8 @@ class ComponentPass:
     def chunks(self, most: int, dense_gradient: bool = True) -> Iterator[slice]:
         """Yield the positions of each chunk: at most `most` products of each block of columns, at least one position.
 
-        On a CPU a chunk has `most / 4` products, whose memory the allocator uses again, or as many as pay for reading
-        the weight and, with `dense_gradient`, for adding to the gradient of all of it.
+        On a CPU a chunk has `most / 4` products, whose memory the allocator uses again, or those of as many positions,
+        if these are more, as pay for reading the weight, or with `dense_gradient` for adding to its gradient as well.
         """
         classes, size = self._weight.shape
         least = most // 4 if self._weight.device.type == "cpu" else most
@@ -171,7 +171,7 @@ class ComponentPass:
             component = self._component(hidden)
         inputs, sums = self._position_sums(part, hidden)
         if type(self._kernel) is Linear and grad.dtype == self._weight.dtype:
-            # Gradients of an inner product are sums of the other factor's rows, of which this takes no copy.
+            # Gradients of an inner product are weighted sums of the other factor's rows; the weight's are not copied.
             total = functional.embedding_bag(classes, self._weight, per_sample_weights=grad, mode="sum")
             self._add_gradients([component], [total.to(component.dtype)], inputs, sums)
             grad_rows = grad[:, :, None] * component.detach()[:, None].to(grad.dtype)

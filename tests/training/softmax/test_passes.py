@@ -39,12 +39,16 @@ def test_chunks_of_positions_and_classes_add_up(name: str, chunk: int, monkeypat
 
 
 @pytest.mark.parametrize(("size", "positions"), [(2, 4), (4, 4), (6, 6), (16, 16), (64, 16)])
-def test_a_chunk_has_as_many_positions_as_hidden_units_within_bounds(size: int, positions: int) -> None:
-    """With 7 classes at most 16 * 7 scores, and not less than a quarter of them."""
+def test_a_chunk_has_as_many_positions_as_hidden_units_within_bounds(
+    size: int, positions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 7 classes at most 16 * 7 scores, and not less than a quarter of them; without a dense gradient 8 * 7."""
+    monkeypatch.setattr("training.softmax.passes._LEAST_ROWS", 8)
     weight, hidden = torch.zeros(V, size), torch.zeros(100, size)
     (component,) = passes(Components(kernels=[build_kernel("lin")], weights=[weight]), hidden, [weight], None)
     first = next(component.chunks(16 * V))
     assert (first.start, first.stop) == (0, positions)
+    assert next(component.chunks(16 * V, dense_gradient=False)).stop == 8
 
 
 def test_a_chunk_of_another_device_has_the_most_scores(monkeypatch: pytest.MonkeyPatch) -> None:
