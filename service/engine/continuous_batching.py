@@ -70,7 +70,7 @@ class _Worker:
 
     start: Start
     cost: CostModel
-    """Of a step."""
+    """The cost of a step."""
     running: set[_Running] = field(default_factory=set)
     decodings: dict[str, Decoding] = field(default_factory=dict)
     reserved: int = 0

@@ -43,9 +43,9 @@ class Terms(NamedTuple):
 
     fixed: float
     item: float
-    """For each entry."""
+    """The cost of each entry."""
     token: float
-    """For each token, padding included."""
+    """The cost of each token, padding included."""
 
     def seconds(self, items: int, longest: int) -> float:
         """Return the expected time of a batch."""

@@ -194,7 +194,7 @@ def test_an_interrupted_search_continues(launcher: Launcher) -> None:
 
 
 def test_an_interruption_while_modules_are_imported(tmp_path: Path) -> None:
-    """In a process from its start."""
+    """The signal reaches a process that has just been started."""
     reset = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     before = reset + WITHOUT_TORCH.replace(
         "raise", "print('importing', flush=True); import time; time.sleep(60); raise"
