@@ -13,7 +13,7 @@ __all__ = ["curves_svg", "draw_curves", "far_apart"]
 
 _REPRODUCIBLE: dict[Any, Any] = {"svg.hashsalt": "softserve", "svg.fonttype": "none"}
 """Identifiers that do not change, and text as text."""
-_MOST_TICKS = 20
+_MOST_TICKS = 15
 
 
 def far_apart(numbers: Sequence[float]) -> bool:
@@ -36,7 +36,7 @@ def draw_curves(axes: Axes, curves: Mapping[str, Sequence[Sequence[float]]], lab
 
 
 def curves_svg(curves: Mapping[str, Sequence[Sequence[float]]], label: str, *, linear: bool = False) -> str:
-    """Return a plot of `draw_curves` with up to 20 ticks; logarithmic for values far apart unless `linear`."""
+    """Return a plot of `draw_curves` with up to 15 ticks; logarithmic for values far apart unless `linear`."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
     draw_curves(axes, curves, label)

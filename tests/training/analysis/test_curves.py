@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from training.analysis.curves import curves_svg
 
 
@@ -21,7 +23,8 @@ def test_no_curves_are_an_empty_plot() -> None:
     assert "</svg>" in curves_svg({}, "accuracy")
 
 
-def test_long_curves_have_ticks_that_do_not_overlap() -> None:
-    picture = curves_svg({"lin": [[100.0 - epoch for epoch in range(39)]]}, "accuracy")
+@pytest.mark.parametrize(("last", "step"), [(15, 1), (39, 3), (120, 8)])
+def test_long_curves_have_ticks_that_do_not_overlap(last: int, step: int) -> None:
+    picture = curves_svg({"lin": [[200.0 - epoch for epoch in range(last)]]}, "accuracy")
     epochs = picture[picture.index('id="matplotlib.axis_1"') : picture.index('id="matplotlib.axis_2"')]
-    assert re.findall(r">(\d+)</text>", epochs) == [str(epoch) for epoch in range(1, 40, 2)]
+    assert re.findall(r">(\d+)</text>", epochs) == [str(epoch) for epoch in range(1, last + 1, step)]
