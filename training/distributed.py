@@ -111,9 +111,9 @@ def joined(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
         torch.cuda.set_device(device)
     # Numbers and objects are exchanged between CPUs, gradients where the model is.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    # Functions of this module have `group.WORLD` as a default argument. Optimizers import it; after the group was
-    # created, the defaults would keep the group and its threads alive, and a thread that releases a tensor while the
-    # interpreter shuts down aborts the process.
+    # `torch.distributed.nn.functional`, which optimizers import, has `group.WORLD` as a default argument of functions.
+    # If it were imported after the group was created, they would keep the group and its threads alive, and a thread
+    # that releases a tensor while the interpreter shuts down aborts the process.
     importlib.import_module("torch.distributed.nn.functional")
     distributed.init_process_group(backend, timeout=_TIMEOUT)
     try:

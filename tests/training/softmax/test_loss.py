@@ -147,10 +147,10 @@ class Doubled(Linear):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "dtype", "rtol"), [(f"{__name__}:Doubled", torch.float64, 1e-12), ("lin", torch.bfloat16, 0.01)]
+    ("kernel", "dtype", "tolerance"), [(f"{__name__}:Doubled", torch.float64, 1e-12), ("lin", torch.bfloat16, 0.01)]
 )
 def test_gradients_of_chosen_classes_are_those_of_all(
-    kernel: str, dtype: torch.dtype, rtol: float, monkeypatch: pytest.MonkeyPatch
+    kernel: str, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layer, (hidden, target) = _layer([kernel], sparse_k=3), _batch()
     layer, hidden = layer.to(dtype), hidden.detach().to(dtype).requires_grad_()
@@ -158,7 +158,7 @@ def test_gradients_of_chosen_classes_are_those_of_all(
     for few in (1, 128):
         monkeypatch.setattr("training.softmax.loss._FEW", few)
         gradients.append(torch.autograd.grad(layer.loss(hidden, target), (hidden, layer.weight)))
-    torch.testing.assert_close(*gradients, rtol=rtol, atol=rtol)
+    torch.testing.assert_close(*gradients, rtol=tolerance, atol=tolerance)
 
 
 def test_a_layer_of_few_classes_differentiates_all_scores(monkeypatch: pytest.MonkeyPatch) -> None:
