@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from models.backend import Array
+from models.text.utf8 import START, Utf8Tokens
 
 __all__ = ["BeamSearch", "Hypothesis", "SearchOptions"]
 
@@ -118,12 +119,18 @@ _EMPTY_SLOT = _Sentence(None, SearchOptions(), 1)
 class BeamSearch:
     """The searches of several sentences that advance in the same steps; sentences join and leave between steps."""
 
-    def __init__(self, beam_size: int, end_id: int, start_id: int | None = None) -> None:
-        """Hypotheses start after `start_id`, by default the end. Raises `ValueError` for a beam without hypotheses."""
+    def __init__(
+        self, beam_size: int, end_id: int, start_id: int | None = None, utf8: Utf8Tokens | None = None
+    ) -> None:
+        """Hypotheses start after `start_id`, by default the end, and spell text where `utf8` knows the tokens' bytes.
+
+        Raises `ValueError` for a beam without hypotheses.
+        """
         if beam_size < 1:
             raise ValueError(f"beam_size must be at least 1, not {beam_size}")
         self.beam_size = beam_size
         self._end, self._start = end_id, end_id if start_id is None else start_id
+        self._utf8 = utf8
         self._sentences: list[_Sentence] = []
         self._scores = np.zeros((0, beam_size))
         self._tokens = np.zeros((0, beam_size, 16), np.int64)
@@ -131,6 +138,8 @@ class BeamSearch:
         """Number of tokens of each sentence's hypotheses so far: `[B]`."""
         self.last_tokens = np.zeros((0, beam_size), np.int64)
         """Input token of each hypothesis for the next step, the start token at first: `[B, K]`."""
+        self._states = np.zeros((0, beam_size), np.int8)
+        """State of each hypothesis in UTF-8: `[B, K]`."""
         self._live = np.zeros(0, bool)
         self.num_live = 0
         """Number of unfinished sentences."""
@@ -176,7 +185,7 @@ class BeamSearch:
         # Hypotheses are equal at first: one of them is enough, unless each draws its own continuation.
         self._scores[row] = 0.0 if sampling else -np.inf
         self._scores[row, 0] = 0.0
-        self.last_tokens[row] = self._start
+        self.last_tokens[row], self._states[row] = self._start, START
         self.lengths[row], self._limits[row], self._stops[row], self._live[row] = 0, max_tokens, -np.inf, True
         self._count()
         return row
@@ -186,6 +195,7 @@ class BeamSearch:
         self._scores = np.concatenate([self._scores, np.zeros((1, self.beam_size))])
         self._tokens = np.concatenate([self._tokens, np.zeros((1, *self._tokens.shape[1:]), np.int64)])
         self.last_tokens = np.concatenate([self.last_tokens, np.zeros((1, self.beam_size), np.int64)])
+        self._states = np.concatenate([self._states, np.full((1, self.beam_size), START, np.int8)])
         self.lengths, self._limits = np.append(self.lengths, 0), np.append(self._limits, 0)
         self._stops, self._live = np.append(self._stops, -np.inf), np.append(self._live, False)
 
@@ -221,7 +231,9 @@ class BeamSearch:
         """
         count, beam = len(self), self.beam_size
         log_probabilities = log_probabilities.astype(np.float64)
-        if beam == 1 and self._plain and not (candidates[:, :, 0] == self._end).any():
+        possible = self._possible(candidates)
+        fast = beam == 1 and self._plain and (possible is None or bool(possible[:, :, 0].all()))
+        if fast and not (candidates[:, :, 0] == self._end).any():
             origins = np.zeros((count, 1), np.int64)
             self._append(candidates[:, :, 0], self._scores + log_probabilities[:, :, 0], origins)
             return origins, self._finish_stopped() if (self.lengths >= self._limits).any() else []
@@ -231,6 +243,8 @@ class BeamSearch:
         values = self._scores[:, : candidates.shape[1], None] + log_probabilities
         if not self._plain:
             self._force_prefixes(values, candidates)
+        if possible is not None and not possible.all():
+            self._rule_out(possible, values)
         flat = values.reshape(count, width)
         order = np.argsort(-flat, axis=1, kind="stable")[:, : 2 * beam]
         if not self._plain:
@@ -246,6 +260,22 @@ class BeamSearch:
             tokens, scores, origins = self._beam(tokens, scores, origins)
         self._append(tokens, scores, origins)
         return origins, self._finish_stopped()
+
+    def _possible(self, candidates: Array) -> Array | None:
+        """Return whether text can go on after each candidate, `[B, K, C]`; None where any token is text."""
+        if self._utf8 is None:
+            return None
+        following = self._utf8.after(self._states[:, : candidates.shape[1], None], candidates)
+        return self._utf8.possible(following) | ~self._live[:, None, None]
+
+    def _rule_out(self, possible: Array, values: Array) -> None:
+        """Rule out continuations that are not text; a sentence without any other ends with the whole characters."""
+        for row, sentence in enumerate(self._sentences):
+            if self.lengths[row] < len(sentence.options.prefix):
+                possible[row] = True
+        values[~possible] = -np.inf
+        for row in np.flatnonzero(self._live & (values == -np.inf).all(axis=(1, 2))).tolist():
+            self._cut(row)
 
     def _truncate(self, log_probabilities: Array) -> None:
         """Apply the sparse mask to the sentences whose options ask for it."""
@@ -314,6 +344,9 @@ class BeamSearch:
         if self.beam_size > 1:
             self._tokens = self._tokens[rows[:, None], origins]
         self._tokens[rows, :, self.lengths] = tokens
+        if self._utf8 is not None:
+            states = self._states if self.beam_size == 1 else self._states[rows[:, None], origins]
+            self._states = self._utf8.after(states, tokens)
         self._scores, self.last_tokens = scores, tokens
         self.lengths = self.lengths + self._live
         self.deepest += 1
@@ -325,14 +358,19 @@ class BeamSearch:
             ((best <= self._stops) | (self.lengths >= self._limits)) & self._live
         ).tolist()
         for row in stopped:
-            sentence, length = self._sentences[row], int(self.lengths[row])
-            if length == sentence.max_tokens:
-                for tokens, score in zip(self._tokens[row, :, :length], self._scores[row].tolist(), strict=True):
-                    if score > -math.inf:
-                        sentence.cut.append(sentence.hypothesis(tokens, score, length))
+            if self.lengths[row] == self._sentences[row].max_tokens:
+                self._cut(row)
         if stopped:
             self.free(stopped)
         return stopped
+
+    def _cut(self, row: int) -> None:
+        """Add the unfinished hypotheses of a sentence to those that are cut off, down to their last whole character."""
+        sentence, length = self._sentences[row], int(self.lengths[row])
+        for tokens, score in zip(self._tokens[row, :, :length], self._scores[row].tolist(), strict=True):
+            if score > -math.inf:
+                whole = length if self._utf8 is None else self._utf8.whole(tokens.tolist())
+                sentence.cut.append(sentence.hypothesis(tokens[:whole], score, length))
 
     def best(self, row: int) -> list[Hypothesis]:
         """Return the n best hypotheses of a sentence: finished ones, best first, then those that were cut off."""
@@ -345,7 +383,7 @@ class BeamSearch:
         kept[[row for row in sorted(gone) if row < count]] = [row for row in range(count, len(self)) if row not in gone]
         self._sentences = [self._sentences[row] for row in kept]
         self._scores, self._tokens, self.lengths = self._scores[kept], self._tokens[kept], self.lengths[kept]
-        self.last_tokens = self.last_tokens[kept]
+        self.last_tokens, self._states = self.last_tokens[kept], self._states[kept]
         self._limits, self._stops, self._live = self._limits[kept], self._stops[kept], self._live[kept]
         self._count()
         return kept

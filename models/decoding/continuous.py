@@ -13,6 +13,7 @@ import numpy as np
 from models.backend import Array, Backend, Resident
 from models.decoding.beam_search import BeamSearch, Hypothesis, SearchOptions
 from models.decoding.slots import Slots
+from models.text.utf8 import Utf8Tokens
 
 __all__ = ["Decoding", "Footprint"]
 
@@ -69,9 +70,10 @@ class Decoding:
         idle_share: float,
         reuse_slots: bool = True,
         start_id: int | None = None,
+        utf8: Utf8Tokens | None = None,
     ) -> None:
         """`reuse_slots` says whether the graph of a step has the input `slots`; outputs start after `start_id`,
-        by default the end.
+        by default the end. `utf8` are the bytes of the output's tokens, where these are not whole characters.
         """
         self._backend = backend
         self._footprint = footprint
@@ -79,7 +81,7 @@ class Decoding:
         self.idle_share = idle_share
         """Fraction of slots that are kept free for sentences that join later; they are computed in every step."""
         self._reuse_slots = reuse_slots
-        self.search = BeamSearch(beam_size, end_id, start_id)
+        self.search = BeamSearch(beam_size, end_id, start_id, utf8)
         self._clear()
 
     def _clear(self) -> None:

@@ -10,6 +10,7 @@ from models.bundle.contract import SpecialTokens
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.continuous import Decoding, Footprint
 from models.errors import QueryError
+from models.text.utf8 import Utf8Tokens
 
 __all__ = ["BATCH_SOURCES", "MAX_BEAM_SIZE", "Decoder", "SourceQuery", "checked_options"]
 
@@ -59,8 +60,18 @@ def checked_options(beam_size: int, options: SearchOptions | None) -> SearchOpti
 class Decoder:
     """Beam search of a bundle with the graphs `encode` and `step`. Safe to call from several threads."""
 
-    def __init__(self, backend: Backend, footprint: Footprint, tokens: SpecialTokens, *, reuse_slots: bool) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        footprint: Footprint,
+        tokens: SpecialTokens,
+        *,
+        reuse_slots: bool,
+        utf8: Utf8Tokens | None = None,
+    ) -> None:
+        """`utf8` are the bytes of the output's tokens, where these are not whole characters."""
         self._backend, self._footprint, self._tokens, self._reuse_slots = backend, footprint, tokens, reuse_slots
+        self._utf8 = utf8
 
     def start(self, beam_size: int) -> Decoding:
         """Return an empty decoding, which sources can join."""
@@ -72,6 +83,7 @@ class Decoder:
             start_id=self._tokens.start,
             idle_share=_IDLE_SHARE,
             reuse_slots=self._reuse_slots,
+            utf8=self._utf8,
         )
 
     def search(

@@ -1,12 +1,11 @@
 """Translation: texts in one language in, n-best translations out.
 
-A text is cut into sentences, which are translated independently of each other and of the other sentences of a batch,
-and joined again with the white space that stood between them. A translation that is likely to be poor is said to be.
-All log-probabilities are base e.
+A text is cut into sentences within its lines, which are translated independently of each other and of the other
+sentences of a batch, and joined again with what stood between them. A translation that is likely to be poor is said to
+be. All log-probabilities are base e.
 """
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,8 +24,9 @@ from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceN
 from models.text.config import check_tokenizer
 from models.text.language import LanguageDetector
 from models.text.limits import Keep, TextLimit, checked_text, head, several
+from models.text.literals import Literals
+from models.text.segments import Segmenter, Segments, printable
 from models.text.sentence_pieces import SentencePieceTokenizer
-from models.text.sentences import sentences_of
 from models.text.tokenization import SubwordTokenizer
 
 __all__ = [
@@ -44,8 +44,7 @@ __all__ = [
 _TOKENIZED_TOGETHER = 64
 """Sentences in one call of the tokenizer, whose encodings take some 400 bytes a token meanwhile."""
 _CHARACTERS_PER_ITEM = 8
-"""Characters of white space that count as one token of a result."""
-_DIGITS = re.compile(r"\d+")
+"""Characters that are copied which count as one token of a result."""
 
 
 class TransformerNetwork(SequenceNetwork):
@@ -185,24 +184,23 @@ class Translation:
     translations: tuple[Translated, ...]
     """The `n_best` translations."""
     low_confidence: bool
-    """Whether the best translation is likely to be poor: the text is in another language, the length limit cut a
-    sentence's translation off, or the model's confidence is below the threshold of its manifest."""
+    """Whether the best translation is likely to be poor: the text, or a part of it, is in another language or script,
+    the length limit cut a sentence's translation off, the model's confidence is below the threshold of its manifest, or
+    numbers, signs, addresses, placeholders, markup or codes are not those of the source."""
     detected_language: str | None = None
     """ISO 639 code of the text's language where it is not the model's, `und` where it is unclear which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A piece of a text."""
+    """A sentence that is translated."""
 
-    before: str
-    """White space."""
     tokens: tuple[int, ...]
-    """Token ids without the end token; empty for white space alone."""
-    after: str
-    """White space."""
-    numbers: tuple[str, ...]
-    """Its strings of digits, sorted."""
+    """Token ids without the end token."""
+    literals: Literals
+    """What of it a translation must keep."""
+    foreign_letters: frozenset[str] = frozenset()
+    """Its letters of another script, such as names of variables, which a translation must keep too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +208,10 @@ class TranslationQuery:
     """A checked and tokenized text."""
 
     text: str
+    segments: Segments
+    """The text's sentences and what is copied."""
     sentences: tuple[Sentence, ...]
+    """The sentences, tokenized."""
     beam_size: int
     options: SearchOptions
     max_target: int
@@ -220,26 +221,25 @@ class TranslationQuery:
 
     @property
     def result_items(self) -> int:
-        """Largest number of tokens of all translations; the white space that each repeats counts too."""
-        white_space = sum(len(each.before) + len(each.after) for each in self.sentences)
+        """Largest number of tokens of all translations; what each of them copies counts too."""
+        copied = sum(map(len, self.segments.copied))
         tokens = sum(part.max_tokens for part in self.parts())
-        return self.options.n_best * (tokens + white_space // _CHARACTERS_PER_ITEM)
+        return self.options.n_best * (tokens + copied // _CHARACTERS_PER_ITEM)
 
     def parts(self) -> list[SourceQuery]:
-        """Return the sources to decode: the sentences that are more than white space.
+        """Return the sources to decode, one for each sentence.
 
-        Of a sentence with numbers, the whole beam is returned for `Translator.result` to choose from.
+        Of a sentence with literals, the whole beam is returned for `Translator.result` to choose from.
         """
         whole_beam = replace(self.options, n_best=self.beam_size)
         return [
             SourceQuery(
                 each.tokens,
                 self.beam_size,
-                whole_beam if each.numbers and self.options.temperature is None else self.options,
+                whole_beam if each.literals and self.options.temperature is None else self.options,
                 min(2 * len(each.tokens) + 10, self.max_target),
             )
             for each in self.sentences
-            if each.tokens
         ]
 
 
@@ -269,6 +269,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         self._limit = TextLimit(limit, noun=" in a sentence")
         self._max_target = min(2 * limit, self.config.network.positions)
         self._detector = LanguageDetector(self.config.languages.source)
+        self._segmenter = Segmenter(self.config.languages.source)
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
@@ -298,15 +299,23 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         truncate: bool = False,
         batch_sentences: int = BATCH_SOURCES,
         target_language: str | None = None,
+        join_lines: bool = False,
     ) -> list[Translation]:
         """Translate each text; `beam_size` 1 is greedy search.
 
         `truncate` keeps the first tokens of too long a sentence. `target_language` is one of `languages.targets` of a
-        model with several, its default otherwise. Raises `QueryError` for options out of range, and its
-        `TextTooLongError`.
+        model with several, its default otherwise. With `join_lines`, sentences may go on in the next line, and line
+        breaks within them become spaces. Raises `QueryError` for options out of range, and its `TextTooLongError`.
         """
         queries = [
-            self.query(text, beam_size, options=options, truncate=truncate, target_language=target_language)
+            self.query(
+                text,
+                beam_size,
+                options=options,
+                truncate=truncate,
+                target_language=target_language,
+                join_lines=join_lines,
+            )
             for text in several(texts)
         ]
         found = iter(self.decoder.search([part for query in queries for part in query.parts()], batch_sentences))
@@ -321,33 +330,32 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         truncate: bool = False,
         max_sentences: int | None = None,
         target_language: str | None = None,
+        join_lines: bool = False,
     ) -> TranslationQuery:
         """Check and tokenize one text; see `translate`.
 
         Raises `TextTooLongError` also where the text has more than `max_sentences`, before any is tokenized.
         """
         options, prefix = checked_options(beam_size, options), self.config.languages.prefix(target_language)
-        text = checked_text(text)
-        pieces = sentences_of(text, self.config.languages.source) or [""]
-        if max_sentences is not None and len(pieces) > max_sentences:
-            raise TextTooLongError(len(pieces), max_sentences, "sentences")
-        sentences: list[Sentence] = []
-        for first in range(0, len(pieces), _TOKENIZED_TOGETHER):
-            together = pieces[first : first + _TOKENIZED_TOGETHER]
-            sentences += self._sentences(together, head if truncate else None, prefix)
+        segments = self._segmenter.segments(checked_text(text), join_lines=join_lines)
+        if max_sentences is not None and len(segments.cores) > max_sentences:
+            raise TextTooLongError(len(segments.cores), max_sentences, "sentences")
+        tokens: list[list[int]] = []
+        for first in range(0, len(segments.cores), _TOKENIZED_TOGETHER):
+            together = segments.cores[first : first + _TOKENIZED_TOGETHER]
+            tokens += self._tokenize(together, head if truncate else None)
+        segments = segments.without({index for index, ids in enumerate(tokens) if not ids})
+        sentences = [
+            Sentence((*prefix, *ids), Literals.of(core), self._segmenter.foreign_letters(core))
+            for core, ids in zip(segments.cores, filter(None, tokens), strict=True)
+        ]
         language = self._detector.other_language(text)
-        return TranslationQuery(text, tuple(sentences), beam_size, options, self._max_target, language)
+        return TranslationQuery(text, segments, tuple(sentences), beam_size, options, self._max_target, language)
 
-    def _sentences(self, pieces: Sequence[str], keep: Keep | None, prefix: tuple[int, ...]) -> list[Sentence]:
-        """Tokenize sentences, each with the white space around it, and put the prefix before their tokens."""
-        cores = [piece.strip() for piece in pieces]
-        encoded = self._tokenizer.encode_batch([self._limit.characters(core, keep) for core in cores])
-        sentences = []
-        for piece, core, ids in zip(pieces, cores, encoded, strict=True):
-            start, kept = piece.index(core), self._limit.tokens(ids if core else [], keep)
-            tokens = (*prefix, *kept) if kept else ()
-            sentences.append(Sentence(piece[:start], tokens, piece[start + len(core) :], _numbers(core)))
-        return sentences
+    def _tokenize(self, sentences: Sequence[str], keep: Keep | None) -> list[list[int]]:
+        """Return the ids of each sentence, which may be none."""
+        read = [self._limit.characters(self._segmenter.normalized(each), keep) for each in sentences]
+        return [list(self._limit.tokens(ids, keep)) for ids in self._tokenizer.encode_batch(read)]
 
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[SourceQuery]:
         tokens = (self.config.special_tokens.unknown,) * max(1, min(length, self._limit.max_tokens) - 1)
@@ -359,37 +367,39 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
     def result(self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]]) -> Translation:
         """Join the hypotheses of the sentences: the i-th translation has the i-th best of each.
 
-        Hypotheses with all numbers of their sentence go before the others. A sentence with fewer hypotheses repeats its
-        last; white space stays as it is.
+        Hypotheses that keep more of a sentence's literals go before the others. A sentence with fewer hypotheses
+        repeats its last; what stands between sentences stays as it is.
         """
-        sources = [each for each in query.sentences if each.tokens]
-        n_best = query.options.n_best
-        found = [self._ranked(each, some)[:n_best] for each, some in zip(sources, outputs, strict=True)]
+        n_best, cores = query.options.n_best, query.segments.cores
+        sentences = list(zip(cores, query.sentences, strict=True))
+        found = [self._ranked(*each, some)[:n_best] for each, some in zip(sentences, outputs, strict=True)]
         results = []
         for rank in range(max([1, *map(len, found)])):
             chosen = [some[min(rank, len(some) - 1)] for some in found]
-            texts = iter(text for text, _ in chosen)
-            pieces = [each.before + (next(texts) if each.tokens else "") + each.after for each in query.sentences]
-            results.append(Translated("".join(pieces), math.fsum(hypothesis.score for _, hypothesis in chosen)))
-        doubtful = any(
-            self._doubtful(some[0][1], part.max_tokens) for some, part in zip(found, query.parts(), strict=True)
+            text = query.segments.joined([text for text, _ in chosen])
+            results.append(Translated(text, math.fsum(hypothesis.score for _, hypothesis in chosen)))
+        doubtful = query.segments.foreign or any(
+            self._doubtful(sentence, some[0], part.max_tokens)
+            for sentence, some, part in zip(query.sentences, found, query.parts(), strict=True)
         )
         language = query.detected_language
         return Translation(query.text, tuple(results), language is not None or doubtful, language)
 
-    def _ranked(self, sentence: Sentence, hypotheses: Sequence[Hypothesis]) -> list[tuple[str, Hypothesis]]:
-        """Return the hypotheses with their texts, best first, those with the numbers of the sentence before others."""
-        texts = self._target_tokenizer.decode_batch([each.tokens for each in hypotheses])
-        found = list(zip(texts, hypotheses, strict=True))
-        return sorted(found, key=lambda each: _numbers(each[0]) != sentence.numbers) if sentence.numbers else found
+    def _ranked(self, core: str, sentence: Sentence, hypotheses: Sequence[Hypothesis]) -> list[tuple[str, Hypothesis]]:
+        """Return the hypotheses with their texts, best first, those that keep more of the literals before others.
 
-    def _doubtful(self, best: Hypothesis, max_tokens: int) -> bool:
-        """Return whether the best translation of a sentence was cut off, or is below the threshold of confidence."""
-        threshold = self.config.low_confidence
-        if len(best.tokens) >= max_tokens:
+        The text of an empty one is the sentence itself.
+        """
+        decoded = self._target_tokenizer.decode_batch([each.tokens for each in hypotheses])
+        found = [(printable(text, core) or core, each) for text, each in zip(decoded, hypotheses, strict=True)]
+        return sorted(found, key=lambda each: sentence.literals.differences(each[0])) if sentence.literals else found
+
+    def _doubtful(self, sentence: Sentence, best: tuple[str, Hypothesis], max_tokens: int) -> bool:
+        """Return whether the best translation of a sentence is likely to be poor: see `Translation.low_confidence`."""
+        text, hypothesis = best
+        if not 0 < len(hypothesis.tokens) < max_tokens or not sentence.foreign_letters.issubset(text):
             return True
-        return threshold is not None and best.mean_log_probability < threshold.log_probability
-
-
-def _numbers(text: str) -> tuple[str, ...]:
-    return tuple(sorted(_DIGITS.findall(text)))
+        if sentence.literals.differences(text):
+            return True
+        threshold = self.config.low_confidence
+        return threshold is not None and hypothesis.mean_log_probability < threshold.log_probability

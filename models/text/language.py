@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from py3langid.langid import MODEL_DIR, MODEL_FILE, LanguageIdentifier
 
+from models.text.literals import without_literals
+
 __all__ = ["UNDETERMINED", "LanguageDetector", "detected_languages"]
 
 UNDETERMINED = "und"
@@ -94,8 +96,14 @@ def _identifier() -> LanguageIdentifier:
 
 
 def detected_languages(text: str) -> list[tuple[str, float]]:
-    """Return the languages that a text may be in, ISO 639 codes with their probability, most probable first."""
-    return [(str(code), float(probability)) for code, probability in _identifier().rank(text[:_CHARACTERS])]
+    """Return the languages that a text may be in, ISO 639 codes with their probability, most probable first.
+
+    A text without letters has none; URLs, addresses, placeholders, markup and codes are not looked at.
+    """
+    read = without_literals(text[: 2 * _CHARACTERS])[:_CHARACTERS]
+    if not any(map(str.isalpha, read)):
+        return []
+    return [(str(code), float(probability)) for code, probability in _identifier().rank(read)]
 
 
 class LanguageDetector:
@@ -111,9 +119,9 @@ class LanguageDetector:
 
         None for a text that may be in the expected language, such as a number or a single common word.
         """
-        if not self._known:
+        if not self._known or not (found := detected_languages(text)):
             return None
-        probabilities = dict(detected_languages(text))
+        probabilities = dict(found)
         if probabilities[self._expected] >= _RULED_OUT:
             return None
         best = max(probabilities, key=probabilities.__getitem__)

@@ -12,6 +12,7 @@ from tokenizers.models import WordLevel
 
 from models.bundle.contract import SpecialTokens
 from models.text.limits import ends
+from models.text.utf8 import Utf8Tokens
 
 __all__ = ["END", "UNKNOWN", "WORDS", "BundleTokenizer", "EncoderTokenizer", "SubwordTokenizer", "WordTokenizer"]
 
@@ -64,6 +65,10 @@ class BundleTokenizer:
     @property
     def vocab_size(self) -> int:
         return int(self._tokenizer.get_vocab_size())
+
+    def utf8_tokens(self, vocab_size: int) -> Utf8Tokens | None:
+        """Return the bytes of the tokens of a vocabulary in which some are no whole characters; None for another."""
+        return None
 
     def word(self, token: int) -> str:
         """Return the spelling of one id in the vocabulary."""
@@ -144,6 +149,14 @@ class SubwordTokenizer(BundleTokenizer):
     def __init__(self, tokenizer: Tokenizer, special: SpecialTokens | None = None) -> None:
         super().__init__(tokenizer, special)
         tokenizer.encode_special_tokens = True
+
+    def utf8_tokens(self, vocab_size: int) -> Utf8Tokens | None:
+        decoder = b"" if self._tokenizer.decoder is None else self._tokenizer.decoder.__getstate__()
+        special = {token for token, each in self._tokenizer.get_added_tokens_decoder().items() if each.special}
+        spellings = [None if token in special else self._tokenizer.id_to_token(token) for token in range(vocab_size)]
+        if b'"ByteLevel"' in decoder:
+            return Utf8Tokens.of_byte_level(spellings)
+        return Utf8Tokens.of_byte_fallback(spellings) if b'"ByteFallback"' in decoder else None
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without an end."""

@@ -74,12 +74,13 @@ async def translated(
     n_best: int = 1,
     seconds: float | None = None,
     prepare: Callable[[str], None] | None = None,
+    join_lines: bool = False,
 ) -> Answer[Translation]:
     """Translate each text by beam search.
 
-    `seconds` is a deadline instead of the one in the header. `prepare` is called with each text, in order, once the
-    texts are admitted and where they are tokenized: on another thread where they are many. Raises the errors of
-    `answer`.
+    `seconds` is a deadline instead of the one in the header. With `join_lines`, sentences may go on in the next line.
+    `prepare` is called with each text, in order, once the texts are admitted and where they are tokenized: on another
+    thread where they are many. Raises the errors of `answer`.
     """
     options = SearchOptions(n_best=n_best)
 
@@ -92,6 +93,7 @@ async def translated(
             options=options,
             max_sentences=request.app.state.settings.max_queue_items,
             target_language=pair.target,
+            join_lines=join_lines,
         )
 
     def as_it_is(translation: Translation) -> Translation:

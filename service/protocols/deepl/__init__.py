@@ -65,7 +65,8 @@ async def translate(request: Request) -> Response:
     if refused := [name for name in _REFUSED if getattr(fields, name)]:
         raise QueryError(f"{refused[0]} is not supported")
     pair = find_pair(request, fields.source_lang or None, fields.target_lang)
-    found = await translated(request, fields.text, pair, seconds=_SECONDS)
+    join_lines = fields.split_sentences == "nonewlines"
+    found = await translated(request, fields.text, pair, seconds=_SECONDS, join_lines=join_lines)
 
     def content() -> dict[str, Any]:
         return {"translations": [_translation(each, pair.source) for each in found.results]}

@@ -1,6 +1,6 @@
 """LibreTranslate's API (client: `libretranslatepy`, and many programs that take its address)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -47,11 +47,13 @@ async def translate(request: Request) -> Response:
     fields = await read_fields(request, TranslateFields, lists=frozenset(("q",)))
     texts = [fields.q] if isinstance(fields.q, str) else fields.q
     detected: list[dict[str, Any]] | None = [] if fields.source == _AUTO else None
-    pair = find_pair(request, fields.source if detected is None else _read(request, texts[0]), fields.target)
+    known = _known(request)
+    pair = find_pair(request, fields.source if detected is None else _read(request, texts[0], known), fields.target)
+    unknown = {"language": two_letters(pair.source), "confidence": 0.0}
 
     def detect_language(text: str) -> None:
         if detected is not None:
-            detected.append(_best_language(text))
+            detected.append(next(iter(_detected(text, known)), unknown))
 
     found = await translated(request, texts, pair, n_best=fields.alternatives + 1, prepare=detect_language)
     single, alternatives = isinstance(fields.q, str), fields.alternatives > 0
@@ -62,10 +64,10 @@ async def translate(request: Request) -> Response:
     return await json_response(request, content, found.items)
 
 
-def _read(request: Request, text: str) -> str | None:
+def _read(request: Request, text: str, known: Collection[str]) -> str | None:
     """Return the language of a text where a model reads it, else None."""
-    language: str = _best_language(text)["language"]
-    return language if language in {two_letters(pair.source) for pair in language_pairs(request)} else None
+    sources = {two_letters(pair.source) for pair in language_pairs(request)}
+    return next((found["language"] for found in _detected(text, known)[:1] if found["language"] in sources), None)
 
 
 def _content(
@@ -86,17 +88,19 @@ def _content(
 async def detect(request: Request) -> Response:
     """Answer `POST /detect`."""
     fields = await read_fields(request, DetectFields)
-    best, *others = detected_languages(fields.q)[:_DETECTED]
-    shown = [_language(*each) for each in (best, *others) if each == best or each[1] >= _LEAST]
-    return await json_response(request, lambda: shown)
+    known = _known(request)
+    return await json_response(request, lambda: _detected(fields.q, known))
 
 
-def _language(code: str, probability: float) -> dict[str, Any]:
-    return {"language": code, "confidence": round(100 * probability, 1)}
+def _detected(text: str, known: Collection[str]) -> list[dict[str, Any]]:
+    """Return the languages that a text may be in, most probable first; a text without letters has none."""
+    found = [each for each in detected_languages(text) if each[0] in known and each[1] >= _LEAST]
+    return [{"language": code, "confidence": round(100 * share, 1)} for code, share in found[:_DETECTED]]
 
 
-def _best_language(text: str) -> dict[str, Any]:
-    return _language(*detected_languages(text)[0])
+def _known(request: Request) -> frozenset[str]:
+    """Return the languages that `/languages` lists."""
+    return frozenset(two_letters(code) for pair in language_pairs(request) for code in (pair.source, pair.target))
 
 
 async def languages(request: Request) -> Response:

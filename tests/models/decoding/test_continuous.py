@@ -9,6 +9,7 @@ import torch
 
 from models.decoding.beam_search import SearchOptions
 from models.decoding.continuous import Decoding, Footprint
+from models.decoding.sequence_to_sequence import Decoder
 from tests.models.reference_search import best
 
 END = 1
@@ -52,8 +53,13 @@ def expected(babbler):
 
 
 @pytest.fixture(params=["onnx", "torchscript"])
-def translator(request, babblers):
-    return babblers[request.param]
+def decoder(request, babblers):
+    return any_bytes(babblers[request.param])
+
+
+def any_bytes(model):
+    """A decoder whose outputs may be bytes that are no text, as those of the plain search."""
+    return Decoder(model.backend, FOOTPRINT, model.config.special_tokens, reuse_slots=True)
 
 
 def run(decoding):
@@ -85,10 +91,10 @@ def add(decoding, sources, options, limit=LIMIT):
     ],
     ids=["greedy", "two", "five", "sparse", "prefix"],
 )
-def test_it_finds_what_a_plain_search_over_the_model_finds(beam_size, options, translator, expected):
+def test_it_finds_what_a_plain_search_over_the_model_finds(beam_size, options, decoder, expected):
     sources = [source_of(seed) for seed in range(6)]
     assert len(set(map(len, sources))) > 3
-    decoding = translator.start_decoding(beam_size)
+    decoding = decoder.start(beam_size)
     add(decoding, sources, options)
     assert len(decoding) == 6
     for source, hypotheses in run(decoding).items():
@@ -104,8 +110,8 @@ def test_the_tests_see_short_and_long_translations(expected):
     assert max(lengths) == LIMIT
 
 
-def test_sentences_that_join_in_the_middle_are_translated_as_alone(translator, expected):
-    options, decoding, results = SearchOptions(), translator.start_decoding(2), {}
+def test_sentences_that_join_in_the_middle_are_translated_as_alone(decoder, expected):
+    options, decoding, results = SearchOptions(), decoder.start(2), {}
     waiting = [source_of(seed, 1 + 5 * seed % 23) for seed in range(20, 32)]
     while waiting or len(decoding):
         if waiting and len(decoding) < 6:
@@ -119,7 +125,7 @@ def test_sentences_that_join_in_the_middle_are_translated_as_alone(translator, e
 
 def test_sentences_that_take_places_of_others_are_translated_as_alone(babblers, expected):
     """Sources and translations of very different lengths in the same few places, in both directions."""
-    options, decoding, results = SearchOptions(n_best=2), babblers["onnx"].start_decoding(2), {}
+    options, decoding, results = SearchOptions(n_best=2), any_bytes(babblers["onnx"]).start(2), {}
     sources = [source_of(seed, 40 if seed % 7 == 3 else 1 + 5 * seed % 11) for seed in range(40, 70)]
     limits = {source: LIMIT if index % 3 else 3 for index, source in enumerate(sources)}
     waiting = list(sources)
@@ -190,8 +196,8 @@ def test_places_go_when_more_are_idle_than_are_kept(babblers):
     assert (len(decoding), decoding.search.keys) == (1, [2])
 
 
-def test_cancelled_sentences_leave_and_the_others_go_on(translator, expected):
-    options, decoding = SearchOptions(), translator.start_decoding(2)
+def test_cancelled_sentences_leave_and_the_others_go_on(decoder, expected):
+    options, decoding = SearchOptions(), decoder.start(2)
     sources = [source_of(seed, 4 + seed % 3) for seed in range(8)]
     add(decoding, sources, options)
     for _ in range(3):
@@ -207,8 +213,8 @@ def test_cancelled_sentences_leave_and_the_others_go_on(translator, expected):
         assert_same(hypotheses, expected(source, 2, options))
 
 
-def test_a_decoding_that_lost_all_its_sentences_starts_afresh(translator, expected):
-    options, decoding = SearchOptions(), translator.start_decoding(2)
+def test_a_decoding_that_lost_all_its_sentences_starts_afresh(decoder, expected):
+    options, decoding = SearchOptions(), decoder.start(2)
     sources = [source_of(seed) for seed in range(3)]
     add(decoding, sources, options)
     for _ in range(20):
@@ -222,14 +228,14 @@ def test_a_decoding_that_lost_all_its_sentences_starts_afresh(translator, expect
         assert_same(hypotheses, expected(source, 2, options))
 
 
-def test_an_empty_decoding_takes_no_step(translator):
-    decoding = translator.start_decoding(3)
+def test_an_empty_decoding_takes_no_step(decoder):
+    decoding = decoder.start(3)
     decoding.cancel([object()])
     assert (len(decoding), decoding.step()) == (0, [])
 
 
-def test_each_sentence_has_its_own_limit(translator, expected):
-    source, decoding = source_of(1), translator.start_decoding(2)
+def test_each_sentence_has_its_own_limit(decoder, expected):
+    source, decoding = source_of(1), decoder.start(2)
     limits = [1, 2, 5, 17, 33]
     decoding.add([source] * 5, [(limit, SearchOptions(), limit) for limit in limits])
     for limit, hypotheses in run(decoding).items():
@@ -238,7 +244,7 @@ def test_each_sentence_has_its_own_limit(translator, expected):
 
 def test_idle_sentences_never_run_out_of_positions(babblers):
     """A finished one may stay among running ones for long: its steps must stay within the model's 1024."""
-    decoding = babblers["onnx"].start_decoding(1)
+    decoding = any_bytes(babblers["onnx"]).start(1)
     decoding.add([(5,)], [("idle", SearchOptions(prefix=(7,) * 60), 60)])
     for count in range(9):
         decoding.add([(5, 6)], [(count, SearchOptions(prefix=(7,) * 1000), 1000)])
@@ -253,9 +259,9 @@ def test_idle_sentences_never_run_out_of_positions(babblers):
     assert others == [61] * 9
 
 
-def test_samples_do_not_depend_on_neighbours(translator):
+def test_samples_do_not_depend_on_neighbours(decoder):
     options = SearchOptions(temperature=1.0, n_best=3, seed=4, sample_from=20)
-    alone, among = translator.start_decoding(3), translator.start_decoding(3)
+    alone, among = decoder.start(3), decoder.start(3)
     add(alone, [source_of(1)], options, 20)
     add(among, [source_of(2), source_of(3)], SearchOptions(temperature=3.0, sample_from=90), 20)
     among.step()

@@ -80,10 +80,15 @@ def test_odd_texts_are_translated_as_among_others(translator, text):
 
 def test_special_tokens_as_text_are_text(translator):
     special = translator.manifest.config.special_tokens
+    for text in ("</s", "unk>", "a</ s>", "das <s/>k"):
+        for part in translator.query(text).parts():
+            assert not {special.end, special.unknown} & set(part.tokens)
     for text in ("</s>", "<unk>", "a</s>", "<unk></s>"):
-        (part,) = translator.query(text).parts()
-        assert not {special.end, special.unknown} & set(part.tokens)
-        assert translator._tokenizer.decode_batch([part.tokens]) == [text]
+        (ids,) = translator._tokenizer.encode_batch([text])
+        assert not {special.end, special.unknown} & set(ids)
+        assert translator._tokenizer.decode_batch([ids]) == [text]
+        (found,) = translator.translate([text])
+        assert found.translations[0].text == text, "markup, and letters that are no words"
 
 
 def test_sentences_of_a_document_are_translated_on_their_own(translator):
@@ -143,14 +148,14 @@ def test_confidence_is_low_below_the_threshold_or_where_the_limit_cut(
     model = translator if threshold is None else with_threshold(translator, threshold)
     query = model.query("der Hund")
     length = min(length, query.parts()[0].max_tokens)
-    hypothesis = Hypothesis((5,) * length, log_probability, log_probability)
+    hypothesis = Hypothesis((68,) * length, log_probability, log_probability)
     assert model.result(query, [[hypothesis]]).low_confidence == low
 
 
 def test_a_text_has_low_confidence_where_one_of_its_sentences_has(translator):
     model = with_threshold(translator, -1.0)
     query = model.query("Der Hund. Die Katze.")
-    sure, unsure = Hypothesis((5,), -0.1, -0.1), Hypothesis((5,), -4.0, -4.0)
+    sure, unsure = Hypothesis((68,), -0.1, -0.1), Hypothesis((68,), -4.0, -4.0)
     assert not model.result(query, [[sure, unsure], [sure]]).low_confidence
     assert model.result(query, [[sure], [unsure, sure]]).low_confidence
 

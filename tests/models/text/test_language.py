@@ -51,7 +51,7 @@ def test_an_unknown_language_is_never_ruled_out() -> None:
 
 def test_probabilities_are_those_of_the_package() -> None:
     package = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    for text in ("Guten Morgen!", "How are you today?", "Привет", "ok", ""):
+    for text in ("Guten Morgen!", "How are you today?", "Привет", "ok"):
         assert detected_languages(text) == package.rank(text)
 
 
