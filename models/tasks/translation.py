@@ -392,7 +392,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         """
         decoded = self._target_tokenizer.decode_batch([each.tokens for each in hypotheses])
         found = [(printable(text, core) or core, each) for text, each in zip(decoded, hypotheses, strict=True)]
-        return sorted(found, key=lambda each: sentence.literals.differences(each[0])) if sentence.literals else found
+        return sorted(found, key=lambda each: sentence.literals.rank(each[0])) if sentence.literals else found
 
     def _doubtful(self, sentence: Sentence, best: tuple[str, Hypothesis], max_tokens: int) -> bool:
         """Return whether the best translation of a sentence is likely to be poor: see `Translation.low_confidence`."""

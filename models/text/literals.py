@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["MARKUP", "Literals", "without_literals"]
+__all__ = ["MARKUP", "Literals", "verbatim_spans", "without_literals"]
 
 _ENDINGS = (
     "aero|app|at|biz|ch|cn|co|com|de|dev|edu|es|eu|fr|gov|info|int|io|it|jp|mil|net|nl|org|pl|ru|tv|uk|us"
@@ -34,6 +34,7 @@ _LITERAL = re.compile(
         (?:https?|ftps?)://{_ADDRESS} | (?<!\w)www\.{_ADDRESS}
       | (?<![\w.+-])[\w.+-]{{1,64}}@[\w-]{{1,63}}(?:\.[\w-]{{1,63}})+
       | {MARKUP} | <!--|-->
+      | (?<!\w)[A-Z]{{2}}\d{{2}}(?:[ ]?[A-Z\d]{{4}}){{2,7}}(?:[ ]?[A-Z\d]{{1,3}})?(?!\w)
       | &(?:[A-Za-z]{{2,8}}|\#\d{{1,6}}|\#x[\dA-Fa-f]{{1,6}});
       | \{{\{{[^{{}}]{{0,200}}\}}\}} | [$%\#]?\{{[^{{}}]{{0,200}}\}} | \$[A-Za-z_]\w{{0,63}} | %[A-Za-z_]\w{{0,63}}%
       | %\([\w.]{{1,64}}\)[-+\#0]{{0,2}}\d{{0,3}}(?:\.\d{{1,3}})?[sdifgrxX](?![^\W\d_])
@@ -49,6 +50,7 @@ _LITERAL = re.compile(
 )
 _LITERAL_OR_NUMBER = re.compile(r"""[\d@#%$&<{~/\\_]|--|\w\.\w|[^\W\d_][\dA-Z]""")
 """What every literal but a sign has."""
+_DIGITS = re.compile(r"\d+")
 _PARTS = re.compile(r"[^-/_]+")
 _NUMBER = re.compile(r"\d+(?:[.,:'’]\d+)*")
 _SUFFIXED = re.compile(r"\d[\d.,:'’]*[^\W\d_]+\d*")
@@ -73,7 +75,7 @@ class Literals:
     """The literals of a text."""
 
     verbatim: tuple[str, ...] = ()
-    """URLs, addresses, placeholders, markup, names of files, and identifiers."""
+    """URLs, addresses, account numbers, placeholders, markup, names of files, and identifiers."""
     codes: tuple[str, ...] = ()
     """Words with capital letters and digits, such as article numbers."""
     numbers: tuple[str, ...] = ()
@@ -100,20 +102,32 @@ class Literals:
         A number may have the separators of another language (`1.000,50` as `1,000.50`, `6.30` as `6:30`), or none of
         thousands.
         """
+        return self.rank(text)[1]
+
+    def rank(self, text: str) -> tuple[bool, int]:
+        """Return what orders translations: whether strings of digits differ, then how many literals do."""
         other = Literals.of(text)
         if not self and not other:
-            return 0
+            return False, 0
         together = _SPACE.sub("", text) if self.codes else ""
         lost_codes = sum(_SPACE.sub("", code) not in together for code in self.codes)
-        return (
+        differences = (
             lost_codes
             + _differing(self.verbatim, other.verbatim)
             + _differing(self.signs, other.signs)
             + _differing_numbers(self.numbers, other.numbers)
         )
+        return _digits(self.numbers) != _digits(other.numbers), differences
 
 
 _NONE = Literals()
+
+
+def verbatim_spans(text: str) -> list[tuple[int, int]]:
+    """Return where URLs, addresses, account numbers, placeholders and markup begin and end."""
+    if _LITERAL_OR_NUMBER.search(text) is None:
+        return []
+    return [found.span() for found in _LITERAL.finditer(text) if found["verbatim"] is not None]
 
 
 def without_literals(text: str) -> str:
@@ -171,6 +185,10 @@ def _differing(ours: tuple[str, ...], theirs: tuple[str, ...]) -> int:
         return 0
     one, other = Counter(ours), Counter(theirs)
     return ((one - other) + (other - one)).total()
+
+
+def _digits(numbers: tuple[str, ...]) -> list[str]:
+    return sorted(digits for number in numbers for digits in _DIGITS.findall(number))
 
 
 def _differing_numbers(ours: tuple[str, ...], theirs: tuple[str, ...]) -> int:

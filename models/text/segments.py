@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from models.text.literals import MARKUP, without_literals
+from models.text.literals import MARKUP, verbatim_spans, without_literals
 from models.text.scripts import Script
 from models.text.sentences import sentences_of
 
@@ -52,6 +52,9 @@ _BULLET = (
 _START = re.compile(rf"\s*(?:(?:{_BULLET}|(?:{_STAMP})(?:\s*[-–—|:]\s+|\s+))\s*)*")
 _NUMBERED_START = re.compile(rf"\s*(?:[>|]\s?)*{_NUMBERED}")
 
+_OPENING = "<(["
+_CLOSING = re.compile(r"[\s.,:;!?…)\]}>'\"”“»«]*")
+"""What may stand behind the last word of a sentence."""
 _EDGE = re.compile(rf"[\s{_INVISIBLE}{_JOINERS}\ufe00-\ufe0f]")
 
 
@@ -161,7 +164,7 @@ class Segmenter:
                 self._add_sentence(found, sentence)
 
     def _add_sentence(self, found: _Collected, sentence: str) -> None:
-        start, end = _edges(sentence)
+        start, end = _core(sentence)
         core = sentence[start:end]
         if not self._is_translated(core):
             found.foreign = found.foreign or (self.has_letters(core) and not self._script.is_one_letter(core))
@@ -231,9 +234,22 @@ def _separates(gap: str, following: str, *, join_lines: bool) -> bool:
     return "\t" in gap or "\x1f" in gap or not (join_lines or following.islower())
 
 
-def _edges(sentence: str) -> tuple[int, int]:
-    """Return start and end of a sentence without white space, invisible characters and emojis around it."""
-    start, end = 0, len(sentence)
+def _core(sentence: str) -> tuple[int, int]:
+    """Return start and end of a sentence without white space, emojis, URLs, addresses and placeholders around it."""
+    start, end = _edges(sentence, 0, len(sentence))
+    spans = verbatim_spans(sentence)
+    while spans and _CLOSING.fullmatch(sentence, spans[-1][1], end) and spans[-1][0] >= start:
+        end = spans.pop()[0]
+        while start < end and sentence[end - 1] in _OPENING:
+            end -= 1
+        start, end = _edges(sentence, start, end)
+    while spans and spans[0][0] == start and spans[0][1] <= end:
+        start, end = _edges(sentence, spans.pop(0)[1], end)
+    return start, end
+
+
+def _edges(sentence: str, start: int, end: int) -> tuple[int, int]:
+    """Return start and end of a part of a sentence without white space, invisible characters and emojis around it."""
     while start < end and _is_edge(sentence[start]):
         start += 1
     while start < end and _is_edge(sentence[end - 1]):

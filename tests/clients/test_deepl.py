@@ -34,6 +34,14 @@ def test_a_text_and_a_list_are_translated(translator, translation):
     assert len(several) == 2
 
 
+def test_lines_are_translated_apart_or_joined(translator):
+    text = "Wo ist\nder Bahnhof?\nDanke!"
+    apart = translator.translate_text(text, target_lang="EN-US").text
+    assert (apart.count("\n"), apart.endswith("\nThanks!")) == (2, True)
+    joined = translator.translate_text(text, target_lang="EN-US", split_sentences="nonewlines").text
+    assert joined == "Where is the station?\nThanks!"
+
+
 def test_languages_are_listed(translator):
     assert [(each.code, each.name) for each in translator.get_source_languages()] == [("DE", "German")]
     assert [each.code for each in translator.get_target_languages()] == ["EN-GB", "EN-US"]

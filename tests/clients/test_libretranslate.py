@@ -50,6 +50,17 @@ def test_the_language_of_a_text_is_detected(address):
     assert [each["confidence"] for each in found] == sorted((each["confidence"] for each in found), reverse=True)
 
 
+def test_only_languages_that_are_listed_are_detected(address):
+    client = LibreTranslateAPI(address)
+    listed = {each["code"] for each in client.languages()}
+    for text in ("Où est la gare, s'il vous plaît ?", "Где вокзал?", "Where is the station?", "Guten Morgen", "Hallo"):
+        assert {each["language"] for each in client.detect(text)} <= listed
+    for text in ("", "123", "***", "www.bahn.de"):
+        assert client.detect(text) == []
+        found = posted(f"{address}/translate", q=text, source="auto", target="en")
+        assert found == {"translatedText": text, "detectedLanguage": {"language": "de", "confidence": 0.0}}
+
+
 def test_a_batch_with_alternatives(address, translations):
     found = posted(f"{address}/translate", q=[TEXT, "Danke!"], source="auto", target="en", alternatives=2)
     assert found["translatedText"][0] == translations[0]

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.decoding.beam_search import BeamSearch, SearchOptions
+from models.text.utf8 import Utf8Tokens
 from tests.models.reference_search import best, made_up
 
 END, A, B = 0, 1, 2
@@ -16,8 +17,8 @@ END, A, B = 0, 1, 2
 class Bench:
     """Computes the steps of a search, hypothesis by hypothesis; sentences join and leave between steps."""
 
-    def __init__(self, beam_size, vocab_size):
-        self.search = BeamSearch(beam_size, END)
+    def __init__(self, beam_size, vocab_size, utf8=None):
+        self.search = BeamSearch(beam_size, END, utf8=utf8)
         self.vocab_size = vocab_size
         self.results, self.steps = {}, 0
         self._distributions, self._prefixes = {}, {}
@@ -353,3 +354,58 @@ def test_a_sample_keeps_its_prefix_and_its_neighbours_search_on():
     assert len(results["sample"]) == 4
     assert {tokens[:2] for tokens, _, _ in results["sample"]} == {(3, 4)}
     assert_same(results["search"], best(made_up(2, 9), 4, END, 6, SearchOptions(n_best=2)))
+
+
+# ---- tokens that are no whole characters ----
+
+BYTES = [b"", b"a", b"\xc3", b"\xa9", b"\xef\xbf", b"\xbd"]
+"""The end, a letter, both bytes of an e with acute, and the bytes of U+FFFD."""
+
+
+def spelled(hypotheses):
+    return [b"".join(BYTES[token] for token in tokens).decode() for tokens, _, _ in hypotheses]
+
+
+def test_half_a_character_is_no_hypothesis_by_hand():
+    """The best two continuations are the end and a letter within the character: neither is text, the third is."""
+    bench = Bench(2, 6, Utf8Tokens(BYTES))
+    first, within, last = [0.1, 0.2, 0.7, 0, 0, 0], [0.5, 0.3, 0, 0.2, 0, 0], [1, 0, 0, 0, 0, 0]
+    rows = {(): first, (2,): within, (1,): last, (2, 3): last}
+    bench.add("e", lambda prefix: np.log(np.maximum(rows.get(prefix, last), 1e-12)), 4, n_best=2, length_penalty=0.0)
+    found = bench.run()["e"]
+    assert spelled(found) == ["a", "é"]
+    assert [value for _, value, _ in found] == pytest.approx([math.log(0.2), math.log(0.14)])
+
+
+def test_greedy_search_goes_on_within_a_character():
+    bench = Bench(1, 6, Utf8Tokens(BYTES))
+    rows = {(): [0.1, 0.2, 0.7, 0, 0, 0], (2,): [0.6, 0, 0, 0.4, 0, 0]}
+    bench.add("e", lambda prefix: np.log(np.maximum(rows.get(prefix, [1, 0, 0, 0, 0, 0]), 1e-12)), 4)
+    assert spelled(bench.run()["e"]) == ["é"]
+
+
+@pytest.mark.parametrize("max_tokens", [3, 9])
+def test_what_cannot_go_on_as_text_ends_with_the_last_whole_character(max_tokens):
+    bench = Bench(1, 6, Utf8Tokens(BYTES))
+    rows = {(): [0, 1, 0, 0, 0, 0], (1,): [0, 0, 1, 0, 0, 0], (1, 2): [0.6, 0.4, 0, 0, 0, 0]}
+    bench.add("a", lambda prefix: np.log(np.maximum(rows.get(prefix, [1, 0, 0, 0, 0, 0]), 1e-12)), max_tokens)
+    ((tokens, value, _),) = bench.run()["a"]
+    assert tokens == (1,)
+    assert value == pytest.approx(0, abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    beam_size=st.integers(1, 4),
+    max_tokens=st.integers(1, 7),
+    temperature=st.sampled_from([None, 1.0]),
+)
+def test_every_hypothesis_is_text(seed, beam_size, max_tokens, temperature):
+    bench = Bench(beam_size, 6, Utf8Tokens(BYTES))
+    for key in range(3):
+        distribution = made_up(seed + key, 6)
+        bench.add(key, distribution, max_tokens, n_best=beam_size, temperature=temperature, sample_from=6)
+    for hypotheses in bench.run().values():
+        assert hypotheses
+        assert all("\ufffd" not in text for text in spelled(hypotheses))

@@ -101,3 +101,63 @@ def test_the_n_best_are_different_and_sorted(translator):
     scores = [each.score for each in found.translations]
     assert scores == sorted(scores, reverse=True)
     assert len({each.text for each in found.translations}) > 4
+
+
+# ---- what must not be lost ----
+
+
+@pytest.mark.parametrize(
+    ("german", "english"),
+    [
+        ("Milch\nBrot", "milk\nbread"),
+        ("Guten Morgen\nGute Nacht", "Good morning\nGood night"),
+        ("Guten Morgen\u2028Gute Nacht", "Good morning\u2028Good night"),
+        ("Guten Morgen  Gute Nacht", "Good morning  Good night"),
+        ("***", "***"),
+        ("∞", "∞"),
+        (">", ">"),
+        ("3 €", "3 €"),
+        ("www.bahn.de", "www.bahn.de"),
+        ("Die Kin-\nder", "The children\n"),
+        ("Hallo\u200b We\u00adlt", "Hello world"),
+        ("<b>Hallo</b> 😀", "<b>Hello</b> 😀"),
+    ],
+)
+def test_nothing_is_lost(translator, german, english):
+    (found,) = translator.translate([german])
+    assert found.translations[0].text == english
+    assert not found.low_confidence
+
+
+@pytest.mark.parametrize(
+    ("german", "low"),
+    [
+        ("Wo ist der Bahnhof?", False),
+        ("Es ist 8 Uhr.", False),
+        ("Ich zahle 5 %.", False),
+        ("Der Zug fährt um 6.30 Uhr ab.", False),
+        ("Sie haben %d neue Nachrichten.", True),
+        ("Das ist 50 £ wert.", True),
+        ("Das kostet 1.000,50 €.", True),
+        ("Das sind 20 °C.", True),
+        ("Der Winkel α ist groß.", True),
+        ("Guten Tag\nПривет", True),
+    ],
+)
+def test_confidence_is_low_where_something_was_changed(translator, german, low):
+    assert translator.translate([german])[0].low_confidence == low
+
+
+def test_no_replacement_character_is_emitted(translator):
+    symbols = "€£¥∞✈☕♥²½№™°→■あ漢яא\u0301\ufe0f\u200d\U0001f600"
+    texts = [text.format(each) for each in symbols for text in ("{0}", "Hallo {0} Welt", "{0}{0}", "Das ist 3 {0}.")]
+    for found in translator.translate(texts, 4, options=SearchOptions(n_best=4)):
+        assert not any("\ufffd" in each.text for each in found.translations)
+    assert translator.translate(["\ufffd"])[0].translations[0].text == "\ufffd"
+
+
+def test_lines_are_joined_on_demand(translator):
+    text = "Wo ist\nder Bahnhof?\n"
+    joined, apart = (translator.translate([text], join_lines=join)[0] for join in (True, False))
+    assert joined.translations[0].text == "Where is the station?\n"
+    assert apart.translations[0].text.count("\n") == 2

@@ -217,6 +217,25 @@ def test_the_limit_of_a_translation_follows_from_its_source(translator):
             assert part.length == len(part.tokens) + 1
 
 
+def test_an_empty_translation_is_the_sentence_itself_and_doubtful(translator):
+    query = translator.query("Der Hund.\nDie Katze.")
+    empty, other = Hypothesis((), -0.1, -0.1), Hypothesis((68,), -0.1, -0.1)
+    found = translator.result(query, [[empty], [other]])
+    (text,) = translator._tokenizer.decode_batch([(68,)])
+    assert found.translations[0].text == f"Der Hund.\n{text}"
+    assert found.low_confidence
+
+
+def test_what_is_copied_counts_among_the_results(translator):
+    query = translator.query("*" * 8000, options=SearchOptions(n_best=2))
+    assert (query.parts(), query.result_items) == ([], 2000)
+
+
+def test_babble_is_text(translator):
+    for found in translator.translate(some_texts(30), 3, options=SearchOptions(n_best=3)):
+        assert not any("\ufffd" in each.text for each in found.translations)
+
+
 # ---- errors ----
 
 
