@@ -21,7 +21,7 @@ from models import Classifier, LanguageModel, ModelStore, Translator
 from models.errors import QueryError
 from service.settings import BUNDLED
 
-_PLACES = {"alone": "{}", "in a sentence": "Wo ist {} der Bahnhof?\nDanke."}
+_PLACES = {"alone": "{}", "in a sentence": "Das ist {} Milch.\n***"}
 _TOGETHER = 256
 _BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _NOT_CHARACTERS = ("Cn", "Cs", "Co")

@@ -20,7 +20,7 @@ register("translation")(router)
 
 
 class TranslateRequest(SearchBody):
-    """Texts to translate, sentence by sentence."""
+    """Texts to translate, sentence by sentence, within lines. What has nothing to translate is copied."""
 
     model_config = examples(
         {"text": "Guten Morgen!"}, {"text": ["Wo ist der Bahnhof?", "Ich habe Hunger."], "beam_size": 4, "n_best": 2}
@@ -41,7 +41,10 @@ class TranslateResult(Result):
     """The `n_best` translations, best first."""
     low_confidence: Annotated[
         bool,
-        Field(description="The best translation is likely to be poor: another language, or the model is not sure."),
+        Field(
+            description="The best translation is likely to be poor: another language or script, the model is not sure, or "
+            "numbers, signs, addresses, placeholders, markup or codes are not those of the source."
+        ),
     ]
     detected_language: Annotated[
         str | None,

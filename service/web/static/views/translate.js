@@ -20,7 +20,7 @@ const EXAMPLES = {
 };
 const ABBREVIATION = /(^|[\s(])(\p{L}\.\s?)*(\p{Lu}|Dr|Prof|Hr|Fr|Nr|St|bzw|usw|ca|vgl|Mr|Mrs|Ms|vs|etc|z\.\s?B|d\.\s?h|e\.g|i\.e)\.\s*$/u;
 
-// A text as sentences and the white space between them: [{text, space}].
+// A text as sentences and the white space around them: [{before, text, space}].
 export function sentences(text, code) {
   const found = [];
   let held = "";
@@ -30,7 +30,11 @@ export function sentences(text, code) {
     found.push(held);
     held = "";
   }
-  return [...found, held].filter(Boolean).map((each) => ({ text: each.trim(), space: /\s*$/.exec(each)[0] }));
+  return [...found, held].filter(Boolean).map((each) => {
+    const text = each.trim();
+    const start = text ? each.indexOf(text) : 0;
+    return { before: each.slice(0, start), text, space: each.slice(start + text.length) };
+  });
 }
 
 export const targetsOf = ({ languages }) => languages.targets ?? [languages.target];
@@ -91,7 +95,7 @@ const counted = (text, count) => `${plural([...text].length, "character")}, ${pl
 function joined(parts, results, picked) {
   let place = -1;
   return parts
-    .map(({ text, space }) => (text ? (results[++place]?.translations[picked[place] ?? 0]?.text ?? "") : "") + space)
+    .map(({ before, text, space }) => before + (text ? (results[++place]?.translations[picked[place] ?? 0]?.text ?? "") : "") + space)
     .join("");
 }
 
