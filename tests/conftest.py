@@ -25,6 +25,7 @@ _SLOW = (
     "training/tasks/translation/test_task.py",
     "training/test_cli_translation.py",
     "training/softmax/test_loss.py",
+    "training/softmax/test_inference_mode.py",
     "docs/test_tutorials_own.py",
     "training/test_two_machines.py",
     "service/offline/test_command.py",
