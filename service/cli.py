@@ -49,6 +49,8 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"softserve {metadata.version('softserve')}")
         sys.exit(0)
+    if os.environ.get("RUST_BACKTRACE") != "full":  # hundreds of lines of a tokenizer that panics, at every request
+        os.environ["RUST_BACKTRACE"] = "0"
     interrupts: list[int] = []
 
     def interrupt(number: int, _: object) -> NoReturn:

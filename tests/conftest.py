@@ -104,6 +104,7 @@ _SLOW = (
     "training/results/test_runner.py",
     "service/protocols/open_inference/grpc/test_server.py",
     "service/test_connections.py",
+    "service/test_native_errors.py",
 )
 """Files of 6 seconds and more, the longest first: they have the marker `slow`."""
 _FIXTURES = ("words", "classification", "generation", "images", "marian")
