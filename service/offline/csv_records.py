@@ -21,14 +21,13 @@ class _Source:
     def __init__(self, lines: Iterable[Line]) -> None:
         self._lines = iter(lines)
         self.number = 0
-        self.error: str | None = None
-        self.wrong_number = 0
-        """The number of the line that has the error."""
+        """The number of the last line that was taken."""
+        self._wrong: Line | None = None
 
-    def begin(self) -> int:
-        """Forget the error of the record before, and return the number of the next line."""
-        self.error = None
-        return self.number + 1
+    def error(self) -> tuple[int, str] | None:
+        """Return the number and the error of the first line with one since the last call."""
+        line, self._wrong = self._wrong, None
+        return None if line is None or line.error is None else (line.number, line.error)
 
     def __iter__(self) -> "_Source":
         return self
@@ -36,8 +35,8 @@ class _Source:
     def __next__(self) -> str:
         line = next(self._lines)
         self.number = line.number
-        if line.error is not None and self.error is None:
-            self.error, self.wrong_number = line.error, line.number
+        if line.error is not None and self._wrong is None:
+            self._wrong = line
         return f"{line.text}\n"
 
 
@@ -54,27 +53,26 @@ def read_records(lines: Iterable[Line], column: str | None, where: str) -> Itera
     header = _header_line(source)
     if header is None:
         return
-    if source.error is not None:
-        raise UsageError(f"{where}, line {source.wrong_number}: {source.error}")
+    if wrong := source.error():
+        raise UsageError(f"{where}, line {wrong[0]}: {wrong[1]}")
     delimiter, place, width = _layout(header, column, where)
     reader = csv.reader(source, delimiter=delimiter, strict=True)
     while True:
-        number = source.begin()
+        number, reason = source.number + 1, None
         try:
-            fields = next(reader)
-        except StopIteration:
-            return
+            fields = next(reader, None)
         except csv.Error as error:
-            yield Line(number, error=f"the record that begins here is not CSV: {error}")
-            continue
-        if not fields:
-            continue
-        wrong = source.error
-        if wrong is not None and source.wrong_number != number:
-            wrong = f"line {source.wrong_number}: {wrong}"
-        if wrong is None and len(fields) != width:
-            wrong = f"{len(fields)} fields, but the header has {width}"
-        yield Line(number, error=wrong) if wrong else Line(number, fields[place])
+            fields, reason = [], f"the record that begins here is not CSV: {error}"
+        if fields is None:
+            return
+        if wrong := source.error():
+            reason = wrong[1] if wrong[0] == number else f"line {wrong[0]}: {wrong[1]}"
+        elif fields and len(fields) != width:
+            reason = f"{len(fields)} fields, but the header has {width}"
+        if reason is not None:
+            yield Line(number, error=reason)
+        elif fields:
+            yield Line(number, fields[place])
 
 
 def _header_line(source: _Source) -> str | None:
