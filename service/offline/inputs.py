@@ -37,11 +37,14 @@ def read_texts(file: Path | None, options: FileOptions) -> Iterator[Line]:
         if form == "csv":
             yield from read_records(lines, options.column, where)
             return
+        if form == "text":
+            yield from lines
+            return
         if form == "tsv":
             column = options.column or "1"
             extract = _cell(_place(column, lines, where), column)
         else:
-            extract = _from_json(options.field) if form == "jsonl" else str
+            extract = _from_json(options.field)
         yield from (_extracted(line, extract) for line in lines)
 
 
