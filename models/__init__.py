@@ -8,6 +8,7 @@ from models.bundle.manifest import Manifest
 from models.errors import (
     BundleError,
     ModelError,
+    NativeError,
     QueryError,
     TextTooLongError,
     UnknownModelError,
@@ -30,6 +31,7 @@ __all__ = [
     "Manifest",
     "ModelError",
     "ModelStore",
+    "NativeError",
     "QueryError",
     "TextTooLongError",
     "Translator",

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 __all__ = [
     "BundleError",
     "ModelError",
+    "NativeError",
     "QueryError",
     "TextTooLongError",
     "UnknownModelError",
@@ -59,6 +60,10 @@ class UnsuitableModelError(UnknownModelError):
         else:
             text = f"there is no model for {operation}"
         ModelError.__init__(self, text)
+
+
+class NativeError(ModelError, RuntimeError):
+    """Native code that a model runs, such as its tokenizer, has failed on an input: the bundle must be changed."""
 
 
 class QueryError(ModelError, ValueError):

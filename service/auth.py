@@ -1,5 +1,6 @@
 """API-key authentication: keys from files, compared in constant time."""
 
+import codecs
 import hashlib
 import hmac
 import re
@@ -61,10 +62,11 @@ def read_keys(path: Path) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f"key file {path} does not exist")
     try:
-        lines = [line.strip() for line in path.read_text(encoding="ascii").splitlines()]
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode("ascii")
     except UnicodeDecodeError:
         raise KeyFileError(f"key file {path}: keys are of ASCII characters") from None
-    keys = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
+    lines = enumerate(map(str.strip, content.splitlines()), 1)
+    keys = [(number, line) for number, line in lines if line and not line.startswith("#")]
     if not keys:
         raise KeyFileError(f"key file {path} holds no key")
     for number, key in keys:

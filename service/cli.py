@@ -4,6 +4,7 @@ Exit status: 0, 1 where something failed, 2 for wrong usage, 130 where it was in
 """
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -49,6 +50,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"softserve {metadata.version('softserve')}")
         sys.exit(0)
+    _configure_process()
     interrupts: list[int] = []
 
     def interrupt(number: int, _: object) -> NoReturn:
@@ -72,6 +74,13 @@ def main() -> None:
         if (message := _message_of(error)) is None:
             raise
         sys.exit(f"softserve: {message}")
+
+
+def _configure_process() -> None:
+    if os.environ.get("RUST_BACKTRACE") != "full":  # hundreds of lines of a tokenizer that panics, at every request
+        os.environ["RUST_BACKTRACE"] = "0"
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names and descriptions, where it is not UTF-8
 
 
 def _message_of(error: Exception) -> str | None:

@@ -4,6 +4,7 @@ The native endpoints answer with RFC 9457 problem details (`application/problem+
 form.
 """
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import Scope
 
-from models import QueryError, TextTooLongError, UnknownModelError, UnsuitableModelError
+from models import NativeError, QueryError, TextTooLongError, UnknownModelError, UnsuitableModelError
 from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.budget import OverBudget
 from service.engine.queue import QueueFull
@@ -40,6 +41,8 @@ __all__ = [
     "problem_schema",
 ]
 
+
+logger = logging.getLogger("softserve")
 
 _LONGEST_RETRY = 60
 """Seconds; the largest `Retry-After`."""
@@ -218,6 +221,14 @@ def _no_path(scope: Scope) -> str:
     return f"there is no such path; similar: {similar}"
 
 
+def _native(request: Request, error: Exception) -> Failure:
+    """Write one line to the log, and the traceback at level DEBUG: any number of requests may fail like this."""
+    model = getattr(request.state, "model", "a model")
+    logger.error("%s: %s", model, error)
+    logger.debug("%s: %s", model, error, exc_info=error)
+    return Failure(500, str(error))
+
+
 def _bug(request: Request, error: Exception) -> Failure:
     del error
     # Starlette answers bugs outside of the middleware that adds the header.
@@ -230,6 +241,7 @@ _FAILURES: Mapping[type[Exception], Maker] = {
     UnsuitableModelError: _unsuitable,
     QueryError: _failure(422),
     TextTooLongError: _too_long,
+    NativeError: _native,
     DeadlineExceeded: _failure(504, "the deadline passed before the request was computed"),
     NotReady: _failure(503, headers={"Retry-After": "1"}),
     Stopped: _failure(503, "the service is shutting down", {"Connection": "close"}),

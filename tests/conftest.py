@@ -25,6 +25,7 @@ _SLOW = (
     "training/tasks/translation/test_task.py",
     "training/test_cli_translation.py",
     "training/softmax/test_loss.py",
+    "training/softmax/test_inference_mode.py",
     "docs/test_tutorials_own.py",
     "training/test_two_machines.py",
     "service/offline/test_command.py",
@@ -103,6 +104,7 @@ _SLOW = (
     "training/results/test_runner.py",
     "service/protocols/open_inference/grpc/test_server.py",
     "service/test_connections.py",
+    "service/test_native_errors.py",
 )
 """Files of 6 seconds and more, the longest first: they have the marker `slow`."""
 _FIXTURES = ("words", "classification", "generation", "images", "marian")

@@ -101,7 +101,7 @@ def read_labels(bundle: Path, config: ClassesConfig) -> list[str]:
     """Return the labels of a classifier; raises `BundleError` where they are not those that the manifest describes."""
     file, count = config.classes.file, config.classes.count
     try:
-        labels = (bundle / file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        labels = (bundle / file).read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except ValueError as error:
         raise BundleError(str(bundle), [f"{file} is not UTF-8: {error}"]) from error
     if len(labels) != count or len(set(labels)) != count:

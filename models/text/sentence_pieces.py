@@ -17,6 +17,7 @@ from typing import Self
 
 from tokenizers import Tokenizer
 
+from models.native import native_errors
 from models.text.tokenization import BundleTokenizer
 
 __all__ = ["HIDDEN", "SPACE", "SPECIAL", "CharacterMap", "SentencePieceTokenizer"]
@@ -128,6 +129,7 @@ class SentencePieceTokenizer(BundleTokenizer):
         self._pieces = ["" if word.startswith(SPECIAL) else word.removeprefix(HIDDEN) for word in words]
 
     @classmethod
+    @native_errors()
     def from_files(cls, path: Path, characters: Path, vocab_size: int) -> Self:
         """Raises `ValueError` where a file has other content."""
         try:
@@ -141,6 +143,7 @@ class SentencePieceTokenizer(BundleTokenizer):
     def vocab_size(self) -> int:
         return self._size
 
+    @native_errors()
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without an end."""
         normalized = [self._normalized(text) for text in texts]

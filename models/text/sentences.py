@@ -4,6 +4,8 @@ import itertools
 
 import sentencex
 
+from models.native import native_errors
+
 __all__ = ["sentences_of"]
 
 _BLOCK = 4000
@@ -11,6 +13,7 @@ _BLOCK = 4000
 interpreter lock, and loses line breaks from 10,000 on. A block without a boundary goes on in the next."""
 
 
+@native_errors("the segmentation into sentences")
 def sentences_of(text: str, language: str) -> list[str]:
     """Return the sentences of a text in a language (ISO 639-1); joined they are the text, white space included."""
     # sentencex panics where white space beyond ASCII follows an initial ("A.\u00a0Merkel"), so it sees spaces instead.

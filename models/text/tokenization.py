@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from models.bundle.contract import SpecialTokens
+from models.native import native_errors
 from models.text.limits import ends
 from models.text.utf8 import Utf8Tokens
 
@@ -52,6 +53,7 @@ class BundleTokenizer:
         self.end_id: int = end
 
     @classmethod
+    @native_errors()
     def from_file(cls, path: Path, special: SpecialTokens | None = None) -> Self:
         """Raises `ValueError` where the file is no tokenizer, or lacks the special tokens."""
         try:
@@ -92,10 +94,12 @@ class WordTokenizer(BundleTokenizer):
         So it is with the tokenizers that `training` builds. False where it is not known.
         """
 
+    @native_errors()
     def encode(self, text: str) -> list[int]:
         """Return the ids of the words of `text`, without a sentence end."""
         return self._as_text(self._tokenizer.encode(text).ids)
 
+    @native_errors()
     def split(self, text: str) -> tuple[list[int], list[str]]:
         """Return the ids and the piece of `text` of each, so that an unknown word keeps its spelling."""
         # Composed first: the tokenizer's offsets would cut combining marks off.
@@ -103,6 +107,7 @@ class WordTokenizer(BundleTokenizer):
         encoding = self._tokenizer.encode(text)
         return self._as_text(encoding.ids), [text[start:end] for start, end in encoding.offsets]
 
+    @native_errors()
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [self._as_text(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(texts)]
 
@@ -158,10 +163,12 @@ class SubwordTokenizer(BundleTokenizer):
             return Utf8Tokens.of_byte_level(spellings)
         return Utf8Tokens.of_byte_fallback(spellings) if b'"ByteFallback"' in decoder else None
 
+    @native_errors()
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without an end."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
 
+    @native_errors()
     def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Return the texts of ids; special tokens are left out, bytes that are not UTF-8 become U+FFFD."""
         return [text.strip(" ") for text in self._tokenizer.decode_batch(sequences, skip_special_tokens=True)]
@@ -196,11 +203,13 @@ class EncoderTokenizer(BundleTokenizer):
         added = self._tokenizer.get_added_tokens_decoder().items()
         return next((token for token, each in added if each.special and each.content in ("[MASK]", "<mask>")), None)
 
+    @native_errors()
     def encode_batch(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
         """Return the ids of each text with `[CLS]` and `[SEP]`; of more than `max_tokens`, head and tail are kept."""
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [self.framed(self._as_text(encoding.ids), max_tokens) for encoding in encodings]
 
+    @native_errors()
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without `[CLS]` and `[SEP]`."""
         return self._as_text(self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)
@@ -210,6 +219,7 @@ class EncoderTokenizer(BundleTokenizer):
             return ids
         return [self.unknown_id if token in self._never_text else token for token in ids]
 
+    @native_errors()
     def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Return the texts of ids, special tokens left out; spaces around punctuation are removed where none belong."""
         return [

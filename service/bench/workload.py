@@ -106,7 +106,7 @@ def _built_in(operation: str, language: str) -> Iterator[str]:
 def texts_of(path: Path) -> list[str]:
     """Return the lines of a UTF-8 file that are not empty; raises `UsageError` where there are none."""
     try:
-        texts = [line.strip() for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+        texts = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not UTF-8 text") from None
     except OSError as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from models.decoding.beam_search import Hypothesis
 from models.decoding.continuous import Decoding
 from models.decoding.sequence_to_sequence import SourceQuery
+from models.native import native_errors
 from models.tasks.model import Part
 from service.engine.batcher import (
     PAUSE,
@@ -149,7 +150,8 @@ class ContinuousBatcher(Batcher):
         started = time.monotonic()
         loop = asyncio.get_running_loop()
         try:
-            finished = await loop.run_in_executor(self._thread, self._advance, worker, new, gone)
+            advance = native_errors("the model")(self._advance)
+            finished = await loop.run_in_executor(self._thread, advance, worker, new, gone)
         except Exception as error:  # the state of all decodings is unknown now
             self._abort(worker, error)
             if len(self._workers) > 1:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from models.native import native_errors
 from models.tasks.model import BatchFunction
 from service.engine.batcher import PAUSE, Batcher, Observer, Timing, Tracer, Waiting, fail, succeed
 from service.engine.cost_model import UNMEASURED, CostModel, Sample
@@ -129,7 +130,7 @@ class DynamicBatcher(Batcher):
         self._batches += 1
         number, started, parts = self._batches, time.monotonic(), [entry.payload.part for entry in batch]
         try:
-            operation = replica.operations[batch[0].operation]
+            operation = native_errors("the model")(replica.operations[batch[0].operation])
             outputs = await asyncio.get_running_loop().run_in_executor(self._thread, operation, parts)
             if len(outputs) != len(batch):
                 raise ValueError(f"{batch[0].operation} returned {len(outputs)} results for {len(batch)} queries")

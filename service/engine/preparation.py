@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from models.native import native_errors
 from service.engine.batcher import DeadlineExceeded
 from service.engine.priority import lower_thread_priority
 
@@ -65,5 +66,6 @@ def _prepared(
     for each in inputs:
         if given_up.is_set() or time.monotonic() > deadline:
             raise DeadlineExceeded
-        queries.append(query(each))
+        with native_errors("the preparation of an input"):
+            queries.append(query(each))
     return queries

@@ -1,5 +1,7 @@
 """The commands `softserve next-word`, `score`, `translate` and `classify`, which need no server."""
 
+import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +28,15 @@ def _run(
         return run_file(operation, None if file == Path("-") else file, model, files)
     if file is not None or files.output is not None:
         raise UsageError("give texts on the command line, or files")
-    return run_texts(operation, texts, model, files.format)
+    return run_texts(operation, [_argument(text) for text in texts], model, files.format)
+
+
+def _argument(text: str) -> str:
+    """Return an argument as UTF-8 where the locale's encoding could not decode it."""
+    try:
+        return os.fsencode(text).decode() if re.search("[\udc80-\udcff]", text) else text
+    except UnicodeDecodeError:
+        return text
 
 
 def next_word(

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from models import QueryError
+from models import ModelError, NativeError, QueryError
 from models.batching import split
 from models.decoding.sequence_to_sequence import Decoder
+from models.native import native_errors
 from models.tasks.model import Model
+from service.offline.lines import Line
 
 __all__ = ["FIRST_WINDOW", "WINDOW", "Prepared", "compute", "prepare", "prepare_ahead"]
 
@@ -28,32 +30,39 @@ _FIXED_COST = 8
 class Prepared:
     """Texts that are tokenized."""
 
-    texts: Sequence[str]
+    lines: Sequence[Line]
     queries: Mapping[int, Any]
     """The query of each text by its place."""
-    refused: Sequence[tuple[int, QueryError]]
+    refused: Sequence[tuple[int, ModelError]]
     """The places of the other texts, and their errors."""
 
 
-def prepare(query: Callable[[str], Any], texts: Sequence[str]) -> Prepared:
+def prepare(query: Callable[[str], Any], lines: Sequence[Line]) -> Prepared:
     """Make the query of each text."""
     queries: dict[int, Any] = {}
-    refused: list[tuple[int, QueryError]] = []
-    for place, text in enumerate(texts):
+    refused: list[tuple[int, ModelError]] = []
+    for place, line in enumerate(lines):
         try:
-            queries[place] = query(text)
-        except QueryError as error:
+            queries[place] = _query(query, line)
+        except (QueryError, NativeError) as error:
             refused.append((place, error))
-    return Prepared(texts, queries, refused)
+    return Prepared(lines, queries, refused)
 
 
-def prepare_ahead(query: Callable[[str], Any], windows: Iterator[Sequence[str]]) -> Iterator[Prepared]:
+def _query(query: Callable[[str], Any], line: Line) -> Any:
+    if line.error is not None:
+        raise QueryError(line.error)
+    with native_errors("the preparation of the text"):
+        return query(line.text)
+
+
+def prepare_ahead(query: Callable[[str], Any], windows: Iterator[Sequence[Line]]) -> Iterator[Prepared]:
     """Yield prepared windows of texts, each of which is read and prepared while the one before is computed."""
     with ThreadPoolExecutor(1) as pool:
 
         def following() -> Prepared | None:
-            texts = next(windows, None)
-            return None if texts is None else prepare(query, texts)
+            lines = next(windows, None)
+            return None if lines is None else prepare(query, lines)
 
         coming = pool.submit(following)
         while (found := coming.result()) is not None:
@@ -62,7 +71,7 @@ def prepare_ahead(query: Callable[[str], Any], windows: Iterator[Sequence[str]])
 
 
 def compute(model: Model[Any], operation: str, prepared: Prepared, threads: int) -> Iterator[Sequence[tuple[int, Any]]]:
-    """Yield results as they are computed, each with the place of its text; that of a refused text is its `QueryError`.
+    """Yield results as they are computed, each with the place of its text; that of a refused text is its `ModelError`.
 
     `threads` parts are computed at once; a continuous decoder of the model must be loaded for as many.
     """
@@ -107,4 +116,11 @@ def _decoded(model: Model[Any], operation: str, queries: Sequence[tuple[int, Any
 
 def _results(model: Model[Any], queries: Sequence[tuple[int, Any]], outputs: Sequence[Any]) -> list[tuple[int, Any]]:
     left = iter(outputs)
-    return [(place, model.result(query, list(islice(left, len(query.parts()))))) for place, query in queries]
+    return [(place, _result(model, query, list(islice(left, len(query.parts()))))) for place, query in queries]
+
+
+def _result(model: Model[Any], query: Any, outputs: Sequence[Any]) -> Any:
+    try:
+        return model.result(query, outputs)
+    except NativeError as error:
+        return error

@@ -35,11 +35,14 @@ class ModelOptions:
 class FileOptions:
     """Inputs and outputs."""
 
-    input_format: Literal["auto", "text", "tsv", "jsonl"] = "auto"
-    """Format of the input, by default that of the file's ending: .tsv, .jsonl; others, and standard input, have a text
-    on each line."""
-    column: int = 1
-    """Column of the texts in tab-separated values."""
+    input_format: Literal["auto", "text", "tsv", "csv", "jsonl"] = "auto"
+    """Format of the input, by default that of the file's ending: .tsv, .csv, .jsonl; others, and standard input, have a
+    text on each line."""
+    encoding: str = "utf-8"
+    """Encoding of the input, such as cp1252; UTF-16 is known by its byte order mark."""
+    column: Annotated[str | None, tyro.conf.arg(metavar="NAME|NUMBER")] = None
+    """Column of the texts: its name in the header of CSV, by default text or source, or its number, by default 1 in
+    tab-separated values, which have a header where a name is given."""
     field: str = "text"
     """Field of the texts in JSON lines."""
     output: Path | None = None

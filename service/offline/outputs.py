@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from service.offline.options import FileOptions, UsageError
 
-__all__ = ["Shown", "line_of", "opened_output"]
+__all__ = ["Shown", "line_of", "opened_output", "standard_output"]
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
@@ -25,9 +25,28 @@ class Shown:
 def line_of(shown: Shown, form: str) -> str:
     """Return a result as a line without its end; tabs and line ends within it are escaped."""
     if form == "jsonl":
-        return json.dumps(shown.record(), ensure_ascii=False)
+        record = shown.record()
+        line = json.dumps(record, ensure_ascii=False)
+        return line if _is_encodable(line) else json.dumps(record)
     cells = [f"{cell:.4f}" if isinstance(cell, float) else str(cell).translate(_ESCAPES) for cell in shown.cells]
     return ("  " if form == "table" else "\t").join(cells)
+
+
+def _is_encodable(text: str) -> bool:
+    """Return whether UTF-8 has the text, which it has not where half of a surrogate pair stands alone."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def standard_output(form: str) -> tuple[TextIO, str]:
+    """Return standard output, which is UTF-8 from now on, and its format."""
+    if sys.stdout is None:
+        raise UsageError("standard output is closed; --output names a file")
+    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    return sys.stdout, ("table" if sys.stdout.isatty() else "tsv") if form == "auto" else form
 
 
 @contextmanager
@@ -40,8 +59,8 @@ def opened_output(options: FileOptions) -> Iterator[tuple[TextIO, int, str]]:
     if options.output is None:
         if options.resume:
             raise UsageError("--resume needs --output")
-        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        yield sys.stdout, 0, ("table" if sys.stdout.isatty() else "tsv") if form == "auto" else form
+        output, used = standard_output(form)
+        yield output, 0, used
         return
     done = _complete_lines(options.output, resume=options.resume)
     with options.output.open("a", encoding="utf-8", newline="\n") as file:

@@ -3,18 +3,19 @@
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from models import ModelStore, QueryError, UnsuitableModelError
+from models import ModelError, ModelStore, UnsuitableModelError
 from models.backend.cpus import usable_cpus
 from models.tasks.model import Model
 from service.offline.computing import FIRST_WINDOW, WINDOW, Prepared, compute, prepare, prepare_ahead
 from service.offline.inputs import line_count, read_texts
+from service.offline.lines import Line
 from service.offline.operations import Operation
 from service.offline.options import FileOptions, ModelOptions, UsageError
-from service.offline.outputs import Shown, line_of, opened_output
+from service.offline.outputs import Shown, line_of, opened_output, standard_output
 from service.offline.progress import Progress
 
 __all__ = ["run_file", "run_texts"]
@@ -25,13 +26,12 @@ _MOST_ERRORS = 20
 
 def run_texts(operation: Operation, texts: Sequence[str], options: ModelOptions, form: str) -> int:
     """Print the results of a few texts; return the exit status."""
-    form = ("table" if sys.stdout.isatty() else "tsv") if form == "auto" else form
+    output, form = standard_output(form)
     model, threads = _loaded(operation, options)
-    progress = Progress(len(texts))
-    prepared = prepare(partial(operation.query, model), texts)
-    failed = _write(model, operation, prepared, threads, sys.stdout, form, progress, first=1)
-    progress.end()
-    return _finish(failed)
+    writer = _Writer(model, operation, threads, output, form, Progress(len(texts)))
+    lines = [Line(number, text) for number, text in enumerate(texts, 1)]
+    writer.write(prepare(partial(operation.query, model), lines))
+    return writer.finish()
 
 
 def run_file(operation: Operation, file: Path | None, options: ModelOptions, files: FileOptions) -> int:
@@ -39,73 +39,81 @@ def run_file(operation: Operation, file: Path | None, options: ModelOptions, fil
 
     Raises `UsageError`, `OSError`, and the errors of loading.
     """
-    if file is not None and not file.is_file():
+    if file is not None and (file.is_dir() or not file.exists()):
         raise UsageError(f"{file} is no file; give texts with --text")
+    lines = read_texts(file, files)
+    first = None if file is None else next(lines, None)  # an input that cannot be read at all leaves no output
     with opened_output(files) as (output, done, form):
-        total = line_count(file)
-        if total is not None and done > total:
-            raise UsageError(f"{files.output} has {done} lines, more than the {total} of {file}")
-        texts = read_texts(file, files.input_format, column=files.column, field=files.field)
-        for _ in islice(texts, done):
-            pass
+        lines = chain([] if first is None else [first], lines)
+        skipped = sum(1 for _ in islice(lines, done))
+        if skipped < done:
+            raise UsageError(f"{files.output} has {done} lines, more than the {skipped} of {file or 'standard input'}")
         model, threads = _loaded(operation, options)
-        progress, failed, first = Progress(total, done), 0, done + 1
+        writer = _Writer(model, operation, threads, output, form, Progress(line_count(file, files), done))
         query = partial(operation.query, model)
-        windows: Iterator[Prepared]
-        if file is None:  # whose next lines may come much later
-            windows = (prepare(query, window) for window in _windows(texts))
+        prepared: Iterator[Prepared]
+        if file is None or not file.is_file():  # whose next lines may come much later
+            prepared = (prepare(query, window) for window in _windows(lines))
         else:
-            windows = prepare_ahead(query, _windows(texts, FIRST_WINDOW))
-        for window in windows:
-            failed += _write(model, operation, window, threads, output, form, progress, first=first)
-            first += len(window.texts)
-        progress.end()
-    return _finish(failed)
+            prepared = prepare_ahead(query, _windows(lines, FIRST_WINDOW))
+        for window in prepared:
+            writer.write(window)
+        return writer.finish()
 
 
-def _finish(failed: int) -> int:
-    if failed:
-        print(f"softserve: {failed} lines failed; they are empty in the output", file=sys.stderr)
-    return 1 if failed else 0
-
-
-def _windows(texts: Iterator[str], first: int = 0) -> Iterator[list[str]]:
-    if window := list(islice(texts, min(first, WINDOW))):
+def _windows(lines: Iterator[Line], first: int = 0) -> Iterator[list[Line]]:
+    if window := list(islice(lines, min(first, WINDOW))):
         yield window
-    while window := list(islice(texts, WINDOW)):
+    while window := list(islice(lines, WINDOW)):
         yield window
 
 
-def _write(
-    model: Model[Any],
-    operation: Operation,
-    prepared: Prepared,
-    threads: int,
-    output: TextIO,
-    form: str,
-    progress: Progress,
-    *,
-    first: int,
-) -> int:
-    """Write the results of texts, the first of which is on the line `first`; return how many were refused."""
-    lines: dict[int, str] = {}
-    failed = written = 0
-    for group in compute(model, operation.name, prepared, threads):
-        for place, result in group:
-            if isinstance(result, QueryError):
-                failed += 1
-                if failed <= _MOST_ERRORS:
-                    print(f"softserve: line {first + place}: {result}", file=sys.stderr)
-                record = {"text": prepared.texts[place], "error": str(result)}
-                lines[place] = line_of(Shown(("",), partial(dict, record)), form)
-            else:
-                lines[place] = line_of(operation.shown(result), form)
-        while written in lines:  # in order, as soon as they are there
-            output.write(lines.pop(written) + "\n")
-            written += 1
-        output.flush()
-        progress.add(len(group))
-    return failed
+class _Writer:
+    """Computes the results of prepared texts and writes them; counts texts without a result and shows their errors."""
+
+    def __init__(
+        self, model: Model[Any], operation: Operation, threads: int, output: TextIO, form: str, progress: Progress
+    ) -> None:
+        self._model, self._operation, self._threads = model, operation, threads
+        self._output, self._form, self._progress = output, form, progress
+        self._texts = self._failed = 0
+
+    def write(self, prepared: Prepared) -> None:
+        """Write a line for each text, in their order, as soon as those before it are there."""
+        lines: dict[int, str] = {}
+        written = 0
+        self._texts += len(prepared.lines)
+        for group in compute(self._model, self._operation.name, prepared, self._threads):
+            for place, result in group:
+                if isinstance(result, ModelError):
+                    shown = self._failure(prepared.lines[place], result)
+                else:
+                    shown = self._operation.shown(result)
+                lines[place] = line_of(shown, self._form)
+            while written in lines:
+                self._output.write(lines.pop(written) + "\n")
+                written += 1
+            self._output.flush()
+            self._progress.add(len(group))
+
+    def finish(self) -> int:
+        """Say how many texts have no result; return the exit status."""
+        self._progress.end()
+        if self._failed:
+            how = "have an error" if self._form == "jsonl" else "are empty"
+            counted = f"{self._failed} of {self._texts} lines failed"
+            print(f"softserve: {counted}; they {how} in the output", file=sys.stderr)
+        return 1 if self._failed else 0
+
+    def _failure(self, line: Line, error: ModelError) -> Shown:
+        """Return the line of a text that has no result, and show the error unless there are too many."""
+        self._failed += 1
+        if self._failed <= _MOST_ERRORS:
+            print(f"softserve: line {line.number}: {error}", file=sys.stderr)
+        elif self._failed == _MOST_ERRORS + 1:
+            print("softserve: there are more errors, which are not shown", file=sys.stderr)
+        text = {"text": line.text} if line.error is None else {}
+        return Shown(("",), lambda: {**text, "line": line.number, "error": str(error)})
 
 
 def _loaded(operation: Operation, options: ModelOptions) -> tuple[Model[Any], int]:

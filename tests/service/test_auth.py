@@ -4,7 +4,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from service.app import create_app
-from service.auth import KeyFileError, KeyRing
+from service.auth import KeyFileError, KeyRing, read_keys
 from service.settings import Settings
 
 USER, OTHER, ADMIN = "user-key-of-some-length", "another-key-of-some-length", "admin-key-of-some-length"
@@ -86,6 +86,11 @@ def test_a_file_without_proper_keys_keeps_the_service_from_starting(tmp_path, co
     with pytest.raises(KeyFileError, match=said) as caught:
         create_app(Settings(api_keys=path))
     assert not any(key in str(caught.value) for key in (USER, "short", "two words"))
+
+
+def test_a_byte_order_mark_is_no_part_of_a_key(tmp_path):
+    (tmp_path / "keys").write_bytes(b"\xef\xbb\xbf" + USER.encode() + b"\n")
+    assert read_keys(tmp_path / "keys") == [USER]
 
 
 def test_a_missing_file_keeps_the_service_from_starting(tmp_path):

@@ -5,7 +5,7 @@ from fastapi import FastAPI, HTTPException
 from fastapi.testclient import TestClient
 from pydantic import BaseModel
 
-from models import QueryError, TextTooLongError, UnknownModelError
+from models import NativeError, QueryError, TextTooLongError, UnknownModelError
 from service.engine.batcher import DeadlineExceeded, Stopped
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
@@ -66,6 +66,7 @@ def test_a_problem_has_the_members_of_rfc_9457():
         (QueueFull(never=False), 429, "the model's queue is full"),
         (QueueFull(never=True), 413, "more texts or tokens than the queue"),
         (HTTPException(418, "short and stout"), 418, "short and stout"),
+        (NativeError("the tokenizer failed: panic"), 500, "the tokenizer failed: panic"),
         (ArithmeticError("secret"), 500, "an error in the service; its log has the details"),
     ],
 )

@@ -80,7 +80,7 @@ def read_pairs(path: Path) -> list[Pair]:
     Raises `ValueError` naming the line that is none, and where there is no pair at all.
     """
     pairs = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         sentences = [sentence.strip() for sentence in line.split("\t")]

@@ -16,6 +16,7 @@ from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 from tokenizers.trainers import BpeTrainer, WordPieceTrainer
 
 from models.bundle.contract import SpecialTokens
+from models.native import native_errors
 from models.text.tokenization import END, UNKNOWN, WORDS, EncoderTokenizer, SubwordTokenizer, WordTokenizer
 
 __all__ = [
@@ -32,6 +33,7 @@ WordStyle = Literal["words", "whitespace"]
 """`words` separates punctuation and keeps contractions whole; `whitespace` is for text that is tokenized already."""
 
 
+@native_errors()
 def build_word_tokenizer(
     texts: Iterable[str], *, style: WordStyle = "words", lowercase: bool = True, min_count: int = 1
 ) -> WordTokenizer:
@@ -54,6 +56,7 @@ def build_word_tokenizer(
     return WordTokenizer(tokenizer)
 
 
+@native_errors()
 def build_subword_tokenizer(
     texts: Iterable[str], *, vocab_size: int, separate_digits: bool = False
 ) -> SubwordTokenizer:
@@ -79,6 +82,7 @@ def build_subword_tokenizer(
     return SubwordTokenizer(tokenizer)
 
 
+@native_errors()
 def read_subword_tokenizer(path: Path, *, separate_digits: bool = False) -> SubwordTokenizer:
     """Return the byte-pair encoding of another run; with `separate_digits` each digit is a token of its own."""
     tokenizer = Tokenizer.from_file(str(path))
@@ -91,6 +95,7 @@ def _separate_digits(tokenizer: Tokenizer) -> None:
     tokenizer.pre_tokenizer = PreTokenizers([ByteLevel(add_prefix_space=True), Digits(individual_digits=True)])
 
 
+@native_errors()
 def build_encoder_tokenizer(texts: Iterable[str], *, vocab_size: int, mask: bool = False) -> EncoderTokenizer:
     """Return lower-case word pieces as in BERT (Devlin et al. 2019), at most `vocab_size`, special ones included.
 
@@ -107,6 +112,7 @@ def build_encoder_tokenizer(texts: Iterable[str], *, vocab_size: int, mask: bool
     return EncoderTokenizer(tokenizer)
 
 
+@native_errors()
 def read_encoder_tokenizer(path: Path) -> EncoderTokenizer:
     """Return the tokenizer of a pretrained encoder.
 
@@ -124,6 +130,7 @@ def read_encoder_tokenizer(path: Path) -> EncoderTokenizer:
         raise ValueError(f"{path}: {error}") from error
 
 
+@native_errors()
 def framing_tokens(tokenizer: Tokenizer) -> SpecialTokens:
     """Return the tokens that a tokenizer puts around a text, and its unknown one.
 

@@ -56,7 +56,7 @@ def read_samples(path: Path | None) -> Samples:
     if path is None:
         return Samples(BUILT_IN, "")
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         raise ImportRefused(f"{path} is not a text file: {error}") from error
     texts = tuple(line for line in lines if line.strip())

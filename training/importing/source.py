@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from models.native import native_errors
 from models.reading import sha256_of
 from training.importing.errors import ImportRefused
 
@@ -105,6 +106,7 @@ class SourceDirectory:
             raise ImportRefused(f"architectures in {CONFIG} must name one class, not {names!r}")
         return names[0]
 
+    @native_errors("safetensors")
     def weights(self) -> dict[str, Tensor]:
         """Return all tensors of the safetensors files; raises `ImportRefused` for missing and damaged ones."""
         tensors: dict[str, Tensor] = {}

@@ -6,6 +6,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from models.bundle.contract import SpecialTokens
+from models.native import native_errors
 from models.text.tokenization import EncoderTokenizer
 from training.data.tokenization import framing_tokens
 from training.importing.errors import ImportRefused
@@ -31,6 +32,7 @@ _CODE = "auto_map"
 """Key of JSON files that names Python code to run."""
 
 
+@native_errors()
 def reference_tokenizer(source: SourceDirectory) -> Any:
     """Return the tokenizer that transformers makes of a directory; raises `ImportRefused` where it has none."""
     present = [name for name in (TOKENIZER, *_FILES) if source.has(name)]
@@ -56,6 +58,7 @@ def reference_tokenizer(source: SourceDirectory) -> Any:
     return tokenizer
 
 
+@native_errors()
 def read_tokenizer(source: SourceDirectory) -> Tokenizer:
     """Return the tokenizer in `tokenizer.json`; raises `ImportRefused`."""
     try:
@@ -66,6 +69,7 @@ def read_tokenizer(source: SourceDirectory) -> Tokenizer:
         raise ImportRefused(f"{TOKENIZER} is not a tokenizer file: {_first_line(error)}") from error
 
 
+@native_errors()
 def encoder_tokenizer(tokenizer: Tokenizer) -> tuple[EncoderTokenizer, SpecialTokens]:
     """Return the tokenizer of an encoder and its special tokens; raises `ImportRefused` as `framing_tokens`."""
     try:
@@ -75,6 +79,7 @@ def encoder_tokenizer(tokenizer: Tokenizer) -> tuple[EncoderTokenizer, SpecialTo
     return EncoderTokenizer(Tokenizer.from_str(tokenizer.to_str()), special), special
 
 
+@native_errors()
 def compare_tokens(ours: EncoderTokenizer, reference: Any, texts: Sequence[str]) -> None:
     """Raise `ImportRefused` where a text has other ids than by the reference tokenizer, special tokens included.
 

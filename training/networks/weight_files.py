@@ -7,9 +7,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from models.native import native_errors
+
 __all__ = ["read_weights"]
 
 
+@native_errors("a library that reads weights")
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the tensors in a safetensors file, or in one that `torch.save` wrote; nothing in it is run.
 

@@ -21,6 +21,7 @@ __all__ = [
     "at_least_float32",
     "from_rows",
     "is_positive_integer",
+    "saveable",
     "squared_distance",
     "squared_norm",
 ]
@@ -38,6 +39,14 @@ def is_positive_integer(value: object) -> bool:
 def at_least_float32(values: Tensor) -> Tensor:
     """Widen half precision: matrix products may run in it, sums and differences of their results must not."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def saveable(values: Tensor) -> Tensor:
+    """Return values that autograd can save for a backward pass: a copy of a tensor that was made in inference mode.
+
+    Without gradients nothing is saved, and the tensor itself is returned.
+    """
+    return values.clone() if torch.is_grad_enabled() and values.is_inference() else values
 
 
 def as_rows(values: Tensor) -> Tensor:
@@ -117,7 +126,7 @@ class Kernel(nn.Module):
     def value(self, name: str, hidden_size: int) -> float | Tensor:
         """Return a real-valued hyperparameter: a number, or a scalar tensor where it is learnt."""
         if self.learnable:
-            return functional.softplus(getattr(self, f"raw_{name}"))
+            return functional.softplus(saveable(getattr(self, f"raw_{name}")))
         value = self._values[name]
         return self.defaults[name](hidden_size) if value is None else value
 
@@ -175,7 +184,7 @@ class Kernel(nn.Module):
 
     def forward(self, weight: Tensor, hidden: Tensor) -> Tensor:
         """Return scores: weight `[V, d]`, hidden `[..., d]` -> `[..., V]`, float32 for half-precision inputs."""
-        size, rows = weight.shape[1], as_rows(hidden)
+        weight, size, rows = saveable(weight), weight.shape[1], as_rows(saveable(hidden))
         vectors = self.position_vectors(rows)
         products = [at_least_float32(vectors[:, left] @ weight[:, right].t()) for left, right in self.blocks(size)]
         classes = self.class_statistics(at_least_float32(weight))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from training.softmax.kernel import at_least_float32
+from training.softmax.kernel import at_least_float32, saveable
 from training.softmax.passes import ComponentPass, Components, passes
 from training.softmax.sparse import best_classes
 
@@ -30,7 +30,8 @@ _FEW = 128
 
 def target_scores(parts: Components, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return targets' scores and logarithms of the normalizers: hidden `[N, d]`, target `[N]` -> 2 of `[N, K]`."""
-    result: tuple[Tensor, Tensor] = _TargetScores.apply(parts, target, hidden, *parts.tensors())  # type: ignore[no-untyped-call]
+    tensors = map(saveable, (target, hidden, *parts.tensors()))
+    result: tuple[Tensor, Tensor] = _TargetScores.apply(parts, *tensors)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -39,7 +40,9 @@ def softmax_cross_entropy(parts: Components, hidden: Tensor, target: Tensor, lab
 
     `label_smoothing` as in `torch.nn.functional.cross_entropy`: targets are mixed with the uniform distribution.
     """
-    loss: Tensor = _SoftmaxCrossEntropy.apply(parts, target, label_smoothing, hidden, *parts.tensors())  # type: ignore[no-untyped-call]
+    tensors = [saveable(tensor) for tensor in (hidden, *parts.tensors())]
+    differentiate = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    loss: Tensor = _SoftmaxCrossEntropy.apply(parts, target, label_smoothing, differentiate, *tensors)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -97,9 +100,14 @@ class _TargetScores(torch.autograd.Function):
 class _SoftmaxCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, parts: Components, target: Tensor, smoothing: float, hidden: Tensor, *tensors: Tensor
+        ctx: Any,
+        parts: Components,
+        target: Tensor,
+        smoothing: float,
+        differentiate: bool,
+        hidden: Tensor,
+        *tensors: Tensor,
     ) -> Tensor:
-        differentiate = any(ctx.needs_input_grad)
         gradients = [torch.zeros_like(tensor) for tensor in (hidden, *tensors)] if differentiate else None
         total = at_least_float32(hidden).new_zeros(())
         (component,) = passes(parts, hidden, tensors, gradients)
@@ -113,14 +121,17 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
             total -= (1 - smoothing) * scores.gather(1, index).sum()
             if smoothing:
                 total -= smoothing * scores.mean(-1).sum()
-            normalizer, grad = _softmax(scores, parts.sparse_k)
-            total += normalizer.sum()
-            if gradients is not None:
+            if gradients is None:
+                total += _normalizer(scores, parts.sparse_k).sum()
+            else:
+                normalizer, grad = _softmax(scores, parts.sparse_k)
+                total += normalizer.sum()
                 if smoothing:
                     grad -= smoothing / grad.shape[1]
                 grad.scatter_add_(1, index, grad.new_full(index.shape, smoothing - 1))
                 backpropagate(grad)
-            del scores, grad, backpropagate  # else they stay allocated while the next chunk is computed
+                del grad
+            del scores, backpropagate  # else they stay allocated while the next chunk is computed
         if gradients is not None:
             component.finish()
             ctx.save_for_backward(*gradients)
@@ -129,7 +140,7 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, None, *(gradient * grad.to(gradient.dtype) for gradient in ctx.saved_tensors)
+        return None, None, None, None, *(gradient * grad.to(gradient.dtype) for gradient in ctx.saved_tensors)
 
 
 def _gathered(parts: Components) -> int:

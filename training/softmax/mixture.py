@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from training.softmax.kernel import Kernel, as_rows, at_least_float32, from_rows, is_positive_integer
+from training.softmax.kernel import Kernel, as_rows, at_least_float32, from_rows, is_positive_integer, saveable
 from training.softmax.kernels import build_kernel
 from training.softmax.loss import CHUNK_SCORES, Components, softmax_cross_entropy, target_scores
 from training.softmax.sparse import Reduction, best_classes, check_target_shape, check_targets
@@ -158,23 +158,26 @@ class GeneralizedSoftmax(nn.Module):
 
     def class_weights(self) -> list[Tensor]:
         """Return the projection matrices `[V, d]`: one where the components are tied, else K."""
+        weight = saveable(self.weight)
         if self.untied is None:
-            return [self.weight]
+            return [weight]
         if self.untied == "full":
-            return [self.weight, *self.other_weights]
-        return [self.weight + self.left[k] @ self.right[k] for k in range(self.num_components)]
+            return [weight, *saveable(self.other_weights)]
+        left, right = saveable(self.left), saveable(self.right)
+        return [weight + left[k] @ right[k] for k in range(self.num_components)]
 
     def component_hidden(self, hidden: Tensor) -> list[Tensor]:
         """Return `h_k` for each component: `[..., d]` -> K of `[..., d]` (eq. 3)."""
         if self.num_components == 1:
             return [hidden]
-        return [torch.tanh(hidden @ self.projections[k]) for k in range(self.num_components)]
+        hidden, projections = saveable(hidden), saveable(self.projections)
+        return [torch.tanh(hidden @ projections[k]) for k in range(self.num_components)]
 
     def log_mixture_weights(self, hidden: Tensor) -> Tensor:
         """Return `log pi(h)`, at least float32: `[..., d]` -> `[..., K]` (eq. 2)."""
         if self.num_components == 1:
             return from_rows(at_least_float32(hidden.new_zeros(as_rows(hidden).shape[0], 1)), hidden)
-        return torch.log_softmax(at_least_float32(hidden @ self.prior), dim=-1)
+        return torch.log_softmax(at_least_float32(saveable(hidden) @ saveable(self.prior)), dim=-1)
 
     def mixture_weights(self, hidden: Tensor) -> Tensor:
         """Return `pi(h)`: `[..., d]` -> `[..., K]`."""
@@ -237,7 +240,7 @@ class GeneralizedSoftmax(nn.Module):
         Raises `ValueError` for targets of another shape.
         """
         check_target_shape(hidden, target)
-        return from_rows(self._target_log_prob(as_rows(hidden), target.flatten(), sparse), hidden)
+        return from_rows(self._target_log_prob(as_rows(hidden), saveable(target).flatten(), sparse), hidden)
 
     def _target_log_prob(self, hidden: Tensor, target: Tensor, sparse: bool) -> Tensor:
         if self.sparse_k is None or not sparse:
@@ -262,6 +265,7 @@ class GeneralizedSoftmax(nn.Module):
         if hidden.dim() != 2:
             rows = self.loss(as_rows(hidden), target.flatten(), ignore_index=ignore_index, reduction=reduction)
             return rows.view(target.shape) if reduction == "none" else rows
+        hidden, target = saveable(hidden), saveable(target)
         kept = target != ignore_index
         hidden_kept, target_kept = (hidden, target) if bool(kept.all()) else (hidden[kept], target[kept])
         check_targets(target_kept, self.weight.shape[0])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from training.softmax.kernel import as_rows, from_rows, is_positive_integer
+from training.softmax.kernel import as_rows, from_rows, is_positive_integer, saveable
 
 __all__ = [
     "Reduction",
@@ -90,6 +90,7 @@ def _stable_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 def sparse_softmax(scores: Tensor, k: int) -> Tensor:
     """Return the sparse-softmax of each row, min(k, V) entries of it above 0: `[..., V]` -> `[..., V]` (eq. 4)."""
+    scores = saveable(scores)
     values, classes = best_classes(scores, k)
     return torch.zeros_like(scores).scatter(-1, classes, torch.softmax(values, dim=-1))
 
@@ -101,7 +102,7 @@ def sparse_softmax_loss(scores: Tensor, target: Tensor, k: int) -> Tensor:
     """
     check_target_shape(scores, target)
     check_targets(target, scores.shape[-1])
-    loss: Tensor = _SparseSoftmaxLoss.apply(as_rows(scores), target.flatten(), k)  # type: ignore[no-untyped-call]
+    loss: Tensor = _SparseSoftmaxLoss.apply(as_rows(saveable(scores)), saveable(target).flatten(), k)  # type: ignore[no-untyped-call]
     return from_rows(loss, scores)
 
 
@@ -123,6 +124,7 @@ def sparse_softmax_cross_entropy(
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing must lie in [0, 1): {label_smoothing!r}")
     check_target_shape(scores, target)
+    scores, target = saveable(scores), saveable(target)
     kept = target != ignore_index
     scores_kept, target_kept = (scores, target) if bool(kept.all()) else (scores[kept], target[kept])
     losses = sparse_softmax_loss(scores_kept, target_kept, k)

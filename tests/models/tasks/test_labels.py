@@ -50,6 +50,11 @@ def test_labels_end_with_the_unlisted_class(tmp_path: Path):
         read_labels(tmp_path, config(count=3, unlisted="none"))
 
 
+def test_a_byte_order_mark_is_no_part_of_a_label(tmp_path: Path):
+    (tmp_path / "labels.txt").write_bytes(b"\xef\xbb\xbfa\nb\n")
+    assert read_labels(tmp_path, config(count=2)) == ["a", "b"]
+
+
 def test_what_is_listed_is_counted():
     with_rule = config(count=3, unlisted="oos", out_of_scope=RULE)
     assert with_rule.summary()["classes"] == 2

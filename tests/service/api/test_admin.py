@@ -172,7 +172,7 @@ def test_a_panic_of_a_library_is_a_conflict_too(start, copied_models, detail_of)
     client = start()
     panicking_version(copied_models, 2)
     detail = detail_of(admin(client, "next-word/load"), 409)
-    assert "its warm-up failed: PanicException" in detail
+    assert "its warm-up failed: NativeError: the tokenizer failed: PanicException" in detail
     assert ask(client).json()["version"] == 1
 
 

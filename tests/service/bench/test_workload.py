@@ -68,7 +68,7 @@ def test_two_runs_send_the_same_texts_unless_the_server_would_reuse_results():
 
 def test_a_file_is_sent_in_turn_and_again(tmp_path):
     path = tmp_path / "texts"
-    path.write_bytes("one\r\n\n  zwei Wörter\x0b\u2028drei\n".encode())
+    path.write_bytes("\ufeffone\r\n\n  zwei Wörter\x0b\u2028drei\n".encode())
     options = LoadOptions(file=path, texts_per_request=3, model="some:2", beam_size=4)
     _, (body,) = bodies(("translate",), options, count=1)
     assert body == {"text": ["one", "zwei Wörter\x0b\u2028drei", "one"], "model": "some:2", "beam_size": 4}

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from models import NativeError
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import SourceQuery
 from service.engine.batcher import DeadlineExceeded, Stopped
@@ -365,5 +366,21 @@ def test_the_observer_hears_of_what_joins_waits_and_comes_out():
         assert ran.inference >= 0.02 > waited.inference
         assert bench.recorder.tokens == [5, 5, 5]  # two hypotheses of two and one tokens, and their ends
         assert bench.recorder.queues[-1] == (0, 0)
+
+    with_bench(scenario)
+
+
+def test_a_panic_of_native_code_reaches_the_running_sequences_only(monkeypatch):
+    panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+
+    def step(decoding):
+        raise panic("out of luck")
+
+    async def scenario(bench):
+        with monkeypatch.context() as patch:
+            patch.setattr(bench.kitchen, "take_step", step)
+            with pytest.raises(NativeError, match="the model failed: PanicException: out of luck"):
+                await bench.submit(3)
+        assert await is_served(bench)
 
     with_bench(scenario)

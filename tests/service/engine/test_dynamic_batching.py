@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from models import NativeError
 from service.engine.dynamic_batching import DynamicBatcher
 from tests.service.engine.doubling import HANGS, Bench, fail, limits, values, with_bench
 
@@ -291,3 +292,17 @@ def test_timing_tells_waiting_from_computing():
         assert waited.queue >= 0.05 > waited.inference
 
     with_bench(scenario)
+
+
+def test_a_panic_of_native_code_reaches_its_batch_only():
+    panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+
+    def panicking(queries):
+        raise panic("out of luck")
+
+    async def scenario(bench):
+        with pytest.raises(NativeError, match="the model failed: PanicException: out of luck"):
+            await bench.submit(1, operation="panicking")
+        assert await values(bench.submit(5)) == [10]
+
+    with_bench(scenario, operations={"panicking": panicking})

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from models import NativeError
 from service.engine.batcher import DeadlineExceeded
 from service.engine.preparation import Preparation
 
@@ -95,3 +96,14 @@ def test_requests_that_would_block_the_event_loop_are_prepared_on_a_thread(prepa
         assert (set(threads) == {threading.get_ident()}) is inline
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("count", [1, 65])
+def test_a_panic_of_native_code_is_an_error(preparation, count):
+    panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+
+    def query(text):
+        raise panic(text)
+
+    with pytest.raises(NativeError, match="the preparation of an input failed: PanicException: a"):
+        asyncio.run(preparation.texts(query, ["a"] * count, soon()))

@@ -15,11 +15,12 @@ def command(*arguments):
     return [sys.executable, "-m", "service.cli", *map(str, arguments)]
 
 
-def run(*arguments, given=""):
-    environment = {**os.environ, "PYTHONUTF8": "0", "LC_ALL": "C"}
-    return subprocess.run(
-        command(*arguments), input=given, capture_output=True, encoding="utf-8", env=environment, check=False
-    )
+def run(*arguments, given="", **variables):
+    environment = {**os.environ, "PYTHONUTF8": "0", "LC_ALL": "C", **variables}
+    content = given if isinstance(given, bytes) else given.encode()
+    found = subprocess.run(command(*arguments), input=content, capture_output=True, env=environment, check=False)
+    found.stdout, found.stderr = found.stdout.decode(), found.stderr.decode()
+    return found
 
 
 def test_texts_and_standard_input():
@@ -48,6 +49,32 @@ def test_what_is_wrong_is_said_in_a_line(arguments, status, words):
     assert found.returncode == status
     assert words in found.stderr
     assert "Traceback" not in found.stderr
+
+
+def test_bytes_that_are_not_utf_8():
+    found = run("score", given=b"gr\xfc\nsee you tomorrow\n")
+    assert (found.returncode, len(found.stderr.splitlines())) == (1, 2)
+    assert found.stderr.startswith("softserve: line 1: byte 3 is not UTF-8; --encoding is for another encoding")
+    assert found.stdout.splitlines() == ["", "-23.5282\t358.5400\tsee you tomorrow"]
+    found = run("score", "--encoding", "cp1252", given=b"gr\xfc\n")
+    assert (found.returncode, found.stdout[-4:]) == (0, "grü\n")
+
+
+@pytest.mark.parametrize("form", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_no_text(form):
+    found = run("score", given="see you tomorrow\n".encode(form))
+    assert (found.returncode, found.stdout) == (0, "-23.5282\t358.5400\tsee you tomorrow\n")
+
+
+def test_csv_is_read_as_records(tmp_path):
+    (tmp_path / "in.csv").write_text('id;source\n1;"Guten Morgen!"\n2;"Guten Morgen!\nWie geht es dir?"\n')
+    found = run("translate", tmp_path / "in.csv")
+    assert (found.returncode, found.stdout) == (0, "Good morning!\nGood morning!\\nHow are you?\n")
+
+
+def test_output_is_utf_8_in_any_locale():
+    found = run("score", "--text", "grü", PYTHONIOENCODING="ascii")
+    assert (found.returncode, found.stdout[-4:], found.stderr) == (0, "grü\n", "")
 
 
 def test_a_reader_that_ends_is_no_error(tmp_path):

@@ -1,11 +1,13 @@
 """Lines of results, and files that are gone on with."""
 
+import io
 import json
+import sys
 
 import pytest
 
 from service.offline.options import FileOptions, UsageError
-from service.offline.outputs import Shown, line_of, opened_output
+from service.offline.outputs import Shown, line_of, opened_output, standard_output
 
 SHOWN = Shown(("a\tb\nc\\", 0.123456, ""), lambda: {"text": "ü", "value": 0.5})
 
@@ -14,6 +16,24 @@ def test_a_result_is_one_line():
     assert line_of(SHOWN, "tsv") == "a\\tb\\nc\\\\\t0.1235\t"
     assert json.loads(line_of(SHOWN, "jsonl")) == {"text": "ü", "value": 0.5}
     assert "\n" not in line_of(SHOWN, "table")
+
+
+def test_half_of_a_surrogate_pair_is_escaped_in_json():
+    line = line_of(Shown((), lambda: {"text": "ü\ud800"}), "jsonl")
+    assert line.encode() == b'{"text": "\\u00fc\\ud800"}'
+    assert json.loads(line) == {"text": "ü\ud800"}
+
+
+def test_standard_output_is_utf_8(monkeypatch):
+    content = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(content, encoding="ascii"))
+    output, form = standard_output("auto")
+    output.write("ü\n")
+    output.flush()
+    assert (content.getvalue(), form) == ("ü\n".encode(), "tsv")
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(UsageError, match="standard output is closed"):
+        standard_output("auto")
 
 
 def test_an_output_goes_on_after_its_complete_lines(tmp_path):

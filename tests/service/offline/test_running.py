@@ -34,7 +34,71 @@ def test_a_line_that_fails_is_empty_and_named(tmp_path, capsys):
     assert [bool(line) for line in lines] == [*[True] * 20, False, True]
     errors = capsys.readouterr().err
     assert "softserve: line 21: " in errors
-    assert "1 lines failed" in errors
+    assert "1 of 22 lines failed; they are empty in the output" in errors
+
+
+LINES = [
+    b'{"text": "one"}',
+    b'{"text": "\\ud800"}',
+    b"{",
+    b'{"body": "x"}',
+    b'"gr\xfc"',
+    b'{"text": "a\\nb\\tc"}',
+    b'"last"',
+]
+
+
+def test_any_line_that_cannot_be_read_is_an_error_and_the_others_have_results(tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_bytes(b"\n".join(LINES))
+    score = operations.score(truncate=False)
+    output = tmp_path / "out.jsonl"
+    assert run_file(score, tmp_path / "in.jsonl", ONE, FileOptions(output=output)) == 1
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [each.get("text") for each in found] == ["one", "\ud800", None, None, None, "a\nb\tc", "last"]
+    wrong = [each for each in found if "error" in each]
+    assert [each["line"] for each in wrong] == [2, 3, 4, 5]
+    printed = capsys.readouterr().err.splitlines()
+    assert printed[:-1] == [f"softserve: line {each['line']}: {each['error']}" for each in wrong]
+    assert printed[-1] == "softserve: 4 of 7 lines failed; they have an error in the output"
+    assert run_file(score, tmp_path / "in.jsonl", ONE, FileOptions(output=tmp_path / "out.tsv")) == 1
+    cells = [line.split("\t")[-1] for line in (tmp_path / "out.tsv").read_text().splitlines()]
+    assert cells == ["one", "", "", "", "", "a\\nb\\tc", "last"]
+
+
+def test_a_line_of_output_is_a_record_of_csv(tmp_path, capsys):
+    (tmp_path / "in.csv").write_bytes(b'label,text\na,"he said ""hi""\nto me"\n\nb,one,two\n"c",last\n')
+    output = tmp_path / "out.jsonl"
+    score = operations.score(truncate=False)
+    assert run_file(score, tmp_path / "in.csv", ONE, FileOptions(output=output)) == 1
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [each.get("text") for each in found] == ['he said "hi"\nto me', None, "last"]
+    assert found[1] == {"line": 5, "error": "3 fields, but the header has 2"}
+    whole = output.read_bytes()
+    output.write_bytes(whole[: whole.index(b"\n") + 5])
+    assert run_file(score, tmp_path / "in.csv", ONE, FileOptions(output=output, resume=True)) == 1
+    assert output.read_bytes() == whole
+    output.write_bytes(whole * 2)
+    with pytest.raises(UsageError, match="has 6 lines, more than the 3 of"):
+        run_file(score, tmp_path / "in.csv", ONE, FileOptions(output=output, resume=True))
+
+
+def test_only_the_first_errors_are_shown(tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text("{\n" * 50)
+    assert run_file(operations.score(truncate=False), tmp_path / "in.jsonl", ONE, FileOptions()) == 1
+    printed = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[1] for line in printed[:20]] == [f"line {number}" for number in range(1, 21)]
+    assert printed[20:] == [
+        "softserve: there are more errors, which are not shown",
+        "softserve: 50 of 50 lines failed; they are empty in the output",
+    ]
+
+
+def test_an_input_that_cannot_be_read_at_all_leaves_no_output(tmp_path):
+    (tmp_path / "in.csv").write_text("a,b\n1,2\n")
+    output = tmp_path / "out.tsv"
+    with pytest.raises(UsageError, match="no column 'text'"):
+        run_file(operations.score(truncate=False), tmp_path / "in.csv", ONE, FileOptions(output=output))
+    assert not output.exists()
 
 
 def test_a_run_goes_on_where_it_was(tmp_path):

@@ -72,6 +72,11 @@ def test_comments_and_empty_lines_are_skipped(path: Path) -> None:
     ]
 
 
+def test_a_byte_order_mark_is_no_text(path: Path) -> None:
+    path.write_bytes(b"\xef\xbb\xbf# a comment\na b\ta c\n")
+    assert [(pair.line, pair.right) for pair in read_pairs(path)] == [(2, "a b")]
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -1,18 +1,22 @@
 """Tests of building vocabularies: words, which of them are kept, in which order; byte-pair encoding."""
 
+import json
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models import NativeError
 from models.text.tokenization import END, UNKNOWN, SubwordTokenizer, WordTokenizer
 from training.data.tokenization import (
     WordStyle,
     build_encoder_tokenizer,
     build_subword_tokenizer,
     build_word_tokenizer,
+    read_encoder_tokenizer,
 )
 
 
@@ -220,3 +224,22 @@ def test_an_encoder_has_a_mask_token_where_asked_for(mask: bool) -> None:
     tokenizer = build_encoder_tokenizer(["a b"], vocab_size=99, mask=mask)
     assert tokenizer.mask_id == (4 if mask else None)
     assert [tokenizer.word(token) for token in range(4)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+
+
+def test_a_tokenizer_that_panics_is_an_error(tmp_path: Path) -> None:
+    tokenizer = build_encoder_tokenizer(["a text"], vocab_size=40)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    start: dict[str, Any] = {"SpecialToken": {"id": "missing", "type_id": 0}}
+    parts = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+    content["model"]["unk_token"] = content["added_tokens"][1]["content"] = "<unk>"
+    content["model"]["vocab"]["<unk>"] = content["model"]["vocab"].pop("[UNK]")
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [start, parts[0]],
+        "pair": parts,
+        "special_tokens": {},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(NativeError, match="the tokenizer failed: PanicException"):
+        read_encoder_tokenizer(tmp_path / "tokenizer.json")

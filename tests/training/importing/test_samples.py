@@ -24,6 +24,12 @@ def test_calibration_and_comparison_have_different_texts() -> None:
     assert read_samples(None).compared() == BUILT_IN
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "texts.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\ntwo\n")
+    assert read_samples(path).texts == ("one", "two")
+
+
 @pytest.mark.parametrize("content", [b"", b"one\n", b"\xff\xfe\nx\ny"])
 def test_too_few_texts_and_none(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "texts.txt"
