@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Scope
 
 from models import QueryError, TextTooLongError, UnknownModelError, UnsuitableModelError
+from service.engine.allowance import SHORT_DEADLINE, Allowance
 from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.budget import OverBudget
 from service.engine.queue import QueueFull
@@ -26,6 +27,7 @@ from service.routes import allowed_methods, endpoint_of, nearest_paths, route_pa
 from service.validation import named_sentence, shown_name
 
 __all__ = [
+    "ALLOWANCE",
     "ERROR_FORMS",
     "MAX_ERRORS",
     "PROBLEM_RESPONSES",
@@ -113,6 +115,8 @@ def error_response(scope: Scope, failure: Failure) -> Response:
     return problem_response(scope["state"]["request_id"], failure)
 
 
+ALLOWANCE = "allowance"
+"""Key of a request's state: the time that it has, and what is computed for it."""
 ERROR_FORMS = "error_forms"
 """Attribute of an application's state: the form of each prefix of paths, longer prefixes before shorter ones."""
 
@@ -148,9 +152,23 @@ def _failure(status: int, detail: str | None = None, headers: Mapping[str, str] 
     return make
 
 
+def _note_short_deadline(request: Request) -> None:
+    """Note where the deadline of a request that missed it was too short for any answer: metrics count it apart."""
+    state = request.scope["state"]
+    allowance: Allowance | None = state.get(ALLOWANCE)
+    if allowance is not None and allowance.too_short:
+        state[SHORT_DEADLINE] = True
+
+
+def _expired(request: Request, error: Exception) -> Failure:
+    del error
+    _note_short_deadline(request)
+    return Failure(504, "the deadline passed before the request was computed")
+
+
 def _queue_full(request: Request, error: Exception) -> Failure:
-    del request
     assert isinstance(error, QueueFull)
+    _note_short_deadline(request)
     if error.never:
         most = error.limits and f": {error.limits.max_queue_items} texts, {error.limits.max_queue_tokens} tokens"
         return Failure(413, f"the request holds more texts or tokens than the queue{most or ''}; send fewer at a time")
@@ -230,7 +248,7 @@ _FAILURES: Mapping[type[Exception], Maker] = {
     UnsuitableModelError: _unsuitable,
     QueryError: _failure(422),
     TextTooLongError: _too_long,
-    DeadlineExceeded: _failure(504, "the deadline passed before the request was computed"),
+    DeadlineExceeded: _expired,
     NotReady: _failure(503, headers={"Retry-After": "1"}),
     Stopped: _failure(503, "the service is shutting down", {"Connection": "close"}),
     EngineFailed: _failure(503, "the model's engine has failed; it must be loaded again", {"Retry-After": "5"}),

@@ -54,7 +54,7 @@ class Server(uvicorn.Server):
             limit=settings.limit_connections,
             header_timeout=settings.header_timeout,
             send_timeout=settings.send_timeout,
-            count_refusal=lambda status: metrics.requests.labels("", "unmatched", str(status)).inc(),
+            count_refusal=lambda status: metrics.count({}, "unmatched", status),
         )
         config = uvicorn.Config(
             app,

@@ -11,7 +11,9 @@ from service.api.answer import Answer
 from service.api.requests import (
     deadline_of,
     find,
+    note_parts,
     note_timing,
+    note_work,
     queries_of,
     reserve_results,
     urgency_of,
@@ -53,6 +55,7 @@ async def answer(
     served = find(request, model, operation, reads)
     operation = batches or operation
     deadline = deadline_of(request, timeout_ms)
+    note_work(request, served, operation, inputs)
     items = 0
     if items_per_input is not None:
         items = len(inputs) * items_per_input(served.model)
@@ -70,9 +73,9 @@ async def answer(
         items = sum(each.result_items for each in queries)
         await reserve_results(request, items, deadline)
     parts = [each.parts() for each in queries]
-    outputs, timing = await served.batcher.submit(
-        operation, [part for some in parts for part in some], deadline, urgency_of(priority)
-    )
+    together = [part for some in parts for part in some]
+    note_parts(request, served, operation, together)
+    outputs, timing = await served.batcher.submit(operation, together, deadline, urgency_of(priority))
     note_timing(request, prepared, timing)
     rest = iter(outputs)
     results = (

@@ -15,7 +15,17 @@ from starlette.responses import StreamingResponse
 from models import QueryError
 from models.tasks.language_model import LanguageModel
 from models.tasks.language_results import ScoreQuery
-from service.api.requests import deadline_of, find, note_timing, queries_of, reserve_results, timeout_of, urgency_of
+from service.api.requests import (
+    deadline_of,
+    find,
+    note_parts,
+    note_timing,
+    note_work,
+    queries_of,
+    reserve_results,
+    timeout_of,
+    urgency_of,
+)
 from service.engine.batcher import Timing
 from service.engine.served_model import ServedModel
 from service.errors import failure_of
@@ -75,6 +85,8 @@ class _Job:
     async def grow(self) -> AsyncIterator[list[Continuation]]:
         """Add a token to each completion that has not ended, and yield them, until all have ended."""
         live = [each for each in self.continuations if each.finish_reason is None]
+        if live:
+            note_parts(self.request, self.served, "draw", [each.query() for each in live], self.fields.max_tokens)
         while live:
             drawn = await self.submit("draw", [each.query() for each in live])
             self.served.observer.generated(len(live))
@@ -126,6 +138,7 @@ async def _job(request: Request) -> _Job:
     served = find(request, fields.model, "next-word", "text")
     deadline = deadline_of(request, timeout_of(request))
     model: Any = served.model
+    note_work(request, served, "score", fields.prompt)
     served.batcher.admit(len(fields.prompt) * fields.n, deadline)
 
     def query(prompt: Prompt) -> ScoreQuery:

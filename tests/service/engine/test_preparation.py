@@ -34,8 +34,9 @@ def test_the_deadline_holds_while_a_request_waits_for_a_thread(preparation):
         blocking = [asyncio.create_task(preparation.images(lambda _: opened.wait(10), ["a"], soon())) for _ in range(2)]
         await asyncio.sleep(0.05)
         started = time.monotonic()
-        with pytest.raises(DeadlineExceeded):
+        with pytest.raises(DeadlineExceeded) as late:
             await preparation.images(pytest.fail, ["b"], soon(0.1))
+        assert not late.value.preparing
         assert time.monotonic() - started < 1
         opened.set()
         await asyncio.gather(*blocking)
@@ -93,5 +94,17 @@ def test_requests_that_would_block_the_event_loop_are_prepared_on_a_thread(prepa
     async def run():
         threads = await preparation.texts(lambda _: threading.get_ident(), texts, soon())
         assert (set(threads) == {threading.get_ident()}) is inline
+
+    asyncio.run(run())
+
+
+def test_it_is_said_that_preparing_took_the_time(preparation):
+    opened = threading.Event()
+
+    async def run():
+        with pytest.raises(DeadlineExceeded) as late:
+            await preparation.images(lambda _: opened.wait(10), ["a"], soon(0.3))
+        opened.set()
+        assert late.value.preparing
 
     asyncio.run(run())

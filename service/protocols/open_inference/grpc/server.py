@@ -22,7 +22,6 @@ from service.auth import Guard
 from service.engine.registry import NotReady, Registry
 from service.engine.resources import GRPC_CALLS, Resources
 from service.errors import Failure, failure_of
-from service.metrics import Metrics
 from service.protocols.open_inference import descriptions
 from service.protocols.open_inference.grpc import open_inference_pb2 as messages
 from service.protocols.open_inference.grpc.messages import infer_request, infer_response
@@ -147,8 +146,8 @@ def _handlers(app: FastAPI, waits: _Waits) -> dict[str, grpc.RpcMethodHandler]:
     return found
 
 
-class _UnknownMethods(grpc.GenericRpcHandler):
-    """Refuses calls of methods that there are none of, as grpc does by itself, and counts them."""
+class _UnknownMethods:
+    """A generic handler that refuses calls of methods that do not exist, as grpc does by itself, and counts them."""
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
@@ -160,14 +159,8 @@ class _UnknownMethods(grpc.GenericRpcHandler):
 
     async def _refuse(self, given: AsyncIterator[Any], context: Any) -> Any:
         del given
-        _count(self._app, "", _UNMATCHED, 501, 0.0)
+        self._app.state.metrics.count({}, _UNMATCHED, 501, 0.0)
         return await _abort(context, Failure(501, f"there is no such method; the service is {_SERVICE}"))
-
-
-def _count(app: FastAPI, model: str, endpoint: str, status: int, seconds: float) -> None:
-    metrics: Metrics = app.state.metrics
-    metrics.requests.labels(model, endpoint, str(status)).inc()
-    metrics.request_duration.labels(model, endpoint).observe(seconds)
 
 
 class _Call:
@@ -239,7 +232,7 @@ class _Call:
         return guard.allows(request.scope) or self._name in _OPEN
 
     def _count(self, request: Request, status: int, seconds: float) -> None:
-        _count(self._app, request.scope["state"].get("model", ""), request.scope["path"], status, seconds)
+        self._app.state.metrics.count(request.scope["state"], request.scope["path"], status, seconds)
 
 
 class _Refused(Exception):

@@ -279,3 +279,14 @@ def test_calls_without_a_message_are_counted(served, metric):
     ):
         channel.stream_unary(METHOD + "ModelInfer")(iter(()), timeout=20)
     assert metric(served[0], "softserve_requests_total", **labels) == before + 1
+
+
+def test_a_deadline_that_is_too_short_for_any_answer_is_a_label(served, call, metric):
+    labels = {"endpoint": METHOD + "ModelInfer", "status": "504"}
+    asked = texts(*["play some music by the beatles"] * 64)
+    asked.parameters["timeout"].int64_param = 1
+    with pytest.raises(grpc.RpcError) as found:
+        call("ModelInfer", asked)
+    assert found.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    name = "softserve_requests_total"
+    assert metric(served[0], name, deadline="short", **labels) == metric(served[0], name, **labels) == 1
