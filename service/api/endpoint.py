@@ -11,6 +11,7 @@ from service.api.answer import Answer
 from service.api.requests import (
     deadline_of,
     find,
+    model_of,
     note_parts,
     note_timing,
     note_work,
@@ -60,11 +61,12 @@ async def answer(
     if items_per_input is not None:
         items = len(inputs) * items_per_input(served.model)
         await reserve_results(request, items, deadline)
+    made_by = model_of(request, served)
     queries, prepared = await queries_of(
         request,
         served,
         operation,
-        lambda each: query(served.model, each),
+        lambda each: query(made_by, each),
         inputs,
         deadline,
         images=reads == "image",

@@ -26,6 +26,7 @@ from pydantic import (
 from models import QueryError
 from models.tasks.model import Part
 from models.text.limits import checked_text
+from service.auth import tenant_of
 from service.engine.allowance import SHORT_DEADLINE, Allowance
 from service.engine.batcher import DeadlineExceeded, Timing, Work
 from service.engine.preparation import Preparation
@@ -51,6 +52,7 @@ __all__ = [
     "deadline_of",
     "examples",
     "find",
+    "model_of",
     "note_parts",
     "note_timing",
     "note_work",
@@ -158,6 +160,13 @@ def find(request: Request, name: str | None, operation: str, reads: str) -> Serv
     served.hold()
     resources_of(request).callback(served.release)
     return served
+
+
+def model_of(request: Request, served: ServedModel) -> Any:
+    """Return the model that makes the queries of a request: its cache holds what this API key has asked."""
+    settings: Settings = request.app.state.settings
+    tenant = "" if settings.share_prefix_cache else tenant_of(request)
+    return served.model.with_cache_salt(tenant) if tenant else served.model
 
 
 async def reserve_results(request: Request, items: int, deadline: float) -> None:

@@ -5,7 +5,7 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from models.tasks.language_results import ScoreQuery
 from service.api.requests import (
     deadline_of,
     find,
+    model_of,
     note_parts,
     note_timing,
     note_work,
@@ -137,7 +138,7 @@ async def _job(request: Request) -> _Job:
     fields.check()
     served = find(request, fields.model, "next-word", "text")
     deadline = deadline_of(request, timeout_of(request))
-    model: Any = served.model
+    model = model_of(request, served)
     note_work(request, served, "score", fields.prompt)
     served.batcher.admit(len(fields.prompt) * fields.n, deadline)
 
@@ -196,7 +197,7 @@ def _without_end(query: ScoreQuery, end: int) -> ScoreQuery:
     """Return a query without a first sentence end, after which every text is read anyway."""
     if query.tokens[:1] != (end,):
         return query
-    return ScoreQuery(query.text, query.tokens[1:], query.words[1:], query.explain)
+    return replace(query, tokens=query.tokens[1:], words=query.words[1:])
 
 
 def _choice(job: _Job, found: Continuation) -> dict[str, Any]:
