@@ -85,16 +85,18 @@ def next_word(top_k: int, *, truncate: bool) -> Operation:
 def translate(beam_size: int, target_language: str | None, *, truncate: bool) -> Operation:
     """Return the operation that translates texts."""
     options = SearchOptions()
+    asked: list[Any] = []
 
     def shown(result: Any) -> Shown:
         def record() -> dict[str, Any]:
             from service.api.v1.translation import TranslateResult
 
-            return TranslateResult.of(result).model_dump(mode="json", exclude_none=True)
+            return TranslateResult.told_by(asked[0], result).model_dump(mode="json", exclude_none=True)
 
         return Shown((result.translations[0].text,), record)
 
     def query(model: Any, text: str) -> Any:
+        asked[:] = [model]
         return model.query(text, beam_size, options=options, truncate=truncate, target_language=target_language)
 
     return Operation("translate", query, shown)

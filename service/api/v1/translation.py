@@ -1,11 +1,11 @@
 """`POST /v1/translate`."""
 
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from models.tasks.translation import TranslationQuery, Translator
+from models.tasks.translation import Translation, TranslationQuery, Translator
 from service.api.answer import Answer, Result, Results
 from service.api.endpoint import answer, register
 from service.api.requests import Deadline, Priority, examples
@@ -13,10 +13,15 @@ from service.api.route import ModelRoute
 from service.api.search import ScoredText, SearchBody
 from service.errors import PROBLEM_RESPONSES
 
-__all__ = ["router"]
+__all__ = ["TranslateResult", "router", "tells_low_confidence"]
 
 router = APIRouter(prefix="/v1", tags=["native"], route_class=ModelRoute)
 register("translation")(router)
+
+
+def tells_low_confidence(model: Any) -> bool:
+    """Return whether a translation model has a threshold of confidence."""
+    return getattr(model.config, "low_confidence", None) is not None
 
 
 class TranslateRequest(SearchBody):
@@ -40,13 +45,24 @@ class TranslateResult(Result):
     translations: list[ScoredText]
     """The `n_best` translations, best first."""
     low_confidence: Annotated[
-        bool,
-        Field(description="The best translation is likely to be poor: another language, or the model is not sure."),
-    ]
+        bool | None,
+        Field(
+            description="Whether the best translation is likely to be poor: another language, cut off, or the model is "
+            "not sure. Absent instead of false for a model without a threshold of confidence, which cannot tell."
+        ),
+    ] = None
     detected_language: Annotated[
         str | None,
         Field(description="ISO 639 code of the text's language, only where it is not the model's; und: unclear which."),
     ] = None
+
+    @classmethod
+    def told_by(cls, model: Any, result: Translation) -> Self:
+        """Return the result of a model, as far as it can tell."""
+        found = cls.of(result)
+        if not result.low_confidence and not tells_low_confidence(model):
+            found.low_confidence = None
+        return found
 
 
 class TranslateResponse(Results[TranslateResult]):
@@ -62,8 +78,10 @@ async def translate(
     """Translate each text. Its sentences are translated independently of each other and of other requests."""
 
     options = body.options()
+    asked: list[Translator] = []
 
     def query(model: Translator, text: str) -> TranslationQuery:
+        asked[:] = [model]
         return model.query(
             text,
             body.beam_size,
@@ -73,7 +91,9 @@ async def translate(
             target_language=body.target_language,
         )
 
-    result = TranslateResult.of
+    def result(found: Translation) -> TranslateResult:
+        return TranslateResult.told_by(asked[0], found)
+
     return await answer(
         request, "translate", body.text, query, result, model=body.model, timeout_ms=timeout_ms, priority=priority
     )
