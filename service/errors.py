@@ -37,6 +37,7 @@ __all__ = [
     "Problem",
     "error_response",
     "failure_of",
+    "form_of",
     "install_error_handlers",
     "problem_response",
     "problem_schema",
@@ -108,11 +109,13 @@ def error_response(scope: Scope, failure: Failure) -> Response:
     """Return the answer to a request that failed, in the form of the protocol that its path belongs to."""
     failure = Failure(failure.status, _shortened(failure.detail, _MAX_DETAIL), failure.headers)
     forms: Mapping[str, ErrorForm] = getattr(scope["app"].state, ERROR_FORMS, {}) if "app" in scope else {}
-    path = route_path(scope)
-    for prefix, form in forms.items():
-        if path == prefix or path.startswith(f"{prefix}/"):
-            return form(failure)
-    return problem_response(scope["state"]["request_id"], failure)
+    form = form_of(forms, route_path(scope))
+    return form(failure) if form is not None else problem_response(scope["state"]["request_id"], failure)
+
+
+def form_of(forms: Mapping[str, ErrorForm], path: str) -> ErrorForm | None:
+    """Return the form of errors of a path; None where it belongs to no protocol but the native one."""
+    return next((form for prefix, form in forms.items() if path == prefix or path.startswith(f"{prefix}/")), None)
 
 
 ALLOWANCE = "allowance"

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from models import ModelStore, QueryError, UnsuitableModelError
 from models.backend.cpus import usable_cpus
+from models.escaping import escaped
 from models.tasks.model import Model
 from service.offline.computing import FIRST_WINDOW, WINDOW, Prepared, compute, prepare, prepare_ahead
 from service.offline.inputs import line_count, read_texts
@@ -95,7 +96,7 @@ def _write(
             if isinstance(result, QueryError):
                 failed += 1
                 if failed <= _MOST_ERRORS:
-                    print(f"softserve: line {first + place}: {result}", file=sys.stderr)
+                    print(f"softserve: line {first + place}: {escaped(str(result))}", file=sys.stderr)
                 record = {"text": prepared.texts[place], "error": str(result)}
                 lines[place] = line_of(Shown(("",), partial(dict, record)), form)
             else:

@@ -225,6 +225,8 @@ async def _events(
 ) -> AsyncIterator[bytes]:
     """Yield server-sent events: the prompts where they are asked for, pieces of the completions, the end."""
     lengths = [0] * len(job.continuations)
+    with_usage = job.fields.stream_options is not None and job.fields.stream_options.include_usage
+    head = {**head, "usage": None} if with_usage else head
 
     def event(each: Continuation, text: str, tokens: Sequence[LoggedToken], offset: int) -> bytes:
         logged = _logged(job, tokens, offset)
@@ -246,7 +248,7 @@ async def _events(
                     yield event(each, text, new, lengths[each.index])
                 lengths[each.index] += len(_text(new))
             live = await anext(growing, [])
-        if job.fields.stream_options is not None and job.fields.stream_options.include_usage:
+        if with_usage:
             yield _event({**head, "choices": [], "usage": job.usage()})
     except Exception as error:
         failure = failure_of(job.request, error)
