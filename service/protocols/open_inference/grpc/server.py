@@ -193,7 +193,7 @@ class _Call:
             return None if content is None else self._type.FromString(content)
         except DecodeError:
             self._broken.note(self._name)
-            raise _Refused(Failure(400, f"the message is not a {self._type.DESCRIPTOR.full_name}")) from None
+            raise _Refused(Failure(400, f"the message is no {self._type.DESCRIPTOR.full_name}")) from None
 
     async def answer(self, message: Any, context: Any) -> Any:
         """Return the answer to a message; raises `_Refused`."""

@@ -227,7 +227,7 @@ BROKEN = [
 def test_broken_messages_are_invalid_and_counted_without_a_traceback(served, send, metric, caplog, name, content):
     labels = {"endpoint": METHOD + name, "status": "400"}
     before = metric(served[0], "softserve_requests_total", **labels)
-    assert send(METHOD + name, content) == (INVALID, f"the message is not a inference.{name}Request")
+    assert send(METHOD + name, content) == (INVALID, f"the message is no inference.{name}Request")
     assert metric(served[0], "softserve_requests_total", **labels) == before + 1
     assert "Traceback" not in caplog.text
     assert [each for each in caplog.records if each.name.startswith("grpc")] == []
@@ -236,7 +236,7 @@ def test_broken_messages_are_invalid_and_counted_without_a_traceback(served, sen
 def test_a_broken_message_ends_its_stream_as_invalid(served):
     with grpc.insecure_channel(f"127.0.0.1:{served[1]}") as channel:
         stream = channel.stream_stream(METHOD + "ModelStreamInfer")(iter([b"\xff" * 8]), timeout=20)
-        assert end_of(stream) == (INVALID, "the message is not a inference.ModelInferRequest")
+        assert end_of(stream) == (INVALID, "the message is no inference.ModelInferRequest")
 
 
 def test_broken_messages_are_logged_once_a_second(caplog):
