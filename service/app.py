@@ -28,6 +28,7 @@ from service.metrics import Metrics
 from service.middleware import RequestMiddleware
 from service.protocols.protocol import error_forms, load_protocols
 from service.protocols.table import NATIVE, protocol_names
+from service.redirects import RelativeRedirects
 from service.settings import Settings
 from service.web.pages import OPEN_PATHS, web_router
 
@@ -69,6 +70,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     app.state.protocols = protocols
     routers = [*ENDPOINTS.values(), models.router] if NATIVE in names else []
     app.add_middleware(HeadMiddleware)
+    app.add_middleware(RelativeRedirects)
     if not settings.tracing:  # FastAPI's spans learn their route from its router
         app.add_middleware(RouterBypass, routes=[route for router in routers for route in router.routes])
     app.state.guard = Guard(

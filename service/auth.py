@@ -25,6 +25,7 @@ __all__ = [
     "needs_body_key",
     "read_keys",
     "require_administrator",
+    "tenant_of",
 ]
 
 ADMIN_PREFIX = "/v1/admin/"
@@ -47,10 +48,11 @@ class KeyRing:
     def __init__(self, keys: Iterable[str]) -> None:
         self._digests = [_digest(key) for key in keys]
 
-    def holds(self, key: str) -> bool:
-        """Return whether a key is one of these, in a time that depends neither on which nor on how similar it is."""
+    def place(self, key: str) -> int | None:
+        """Return which of these a key is, in a time that depends neither on that nor on how similar it is."""
         digest = _digest(key)
-        return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0  # all of them
+        same = [hmac.compare_digest(digest, known) for known in self._digests]  # all of them
+        return same.index(True) if sum(same) else None
 
 
 def read_keys(path: Path) -> list[str]:
@@ -81,6 +83,8 @@ def _digest(key: str) -> bytes:
 
 _ADMINISTRATOR = "administrator"
 """Key of a request's state that is set where the request carries an administrator's key."""
+_TENANT = "tenant"
+"""Key of a request's state: which of the keys the request carries."""
 _UNKNOWN_KEY = "unknown_key"
 """Key of a request's state: the keys, one of which must be in the body."""
 
@@ -116,20 +120,23 @@ class Guard:
     def allows(self, scope: Scope) -> bool:
         """Return whether a request is allowed; its state says what its key is, for the functions below."""
         state = scope.setdefault("state", {})
-        for name in (_ADMINISTRATOR, _UNKNOWN_KEY):  # an application around this one may have set them
+        for name in (_ADMINISTRATOR, _TENANT, _UNKNOWN_KEY):  # an application around this one may have set them
             state.pop(name, None)
         if self._users is None and self._administrators is None:
             return True
         key = _key(Headers(scope=scope))
         administrator, user = (
-            key is not None and ring is not None and ring.holds(key) for ring in (self._administrators, self._users)
+            None if key is None or ring is None else ring.place(key) for ring in (self._administrators, self._users)
         )
-        if administrator:
+        if administrator is not None:
             state[_ADMINISTRATOR] = True
+            state[_TENANT] = f"administrator {administrator}"
+        elif user is not None:
+            state[_TENANT] = f"user {user}"
         path = route_path(scope)
         if self._administrators is not None and path.startswith(ADMIN_PREFIX):
-            return administrator
-        if administrator or user or self._users is None or path in _OPEN:
+            return administrator is not None
+        if administrator is not None or user is not None or self._users is None or path in _OPEN:
             return True
         if path in self._key_in_body and key is None:
             state[_UNKNOWN_KEY] = self._users
@@ -161,8 +168,16 @@ def needs_body_key(request: Request) -> bool:
 def check_body_key(request: Request, key: str | None) -> None:
     """Refuse a request that needs a key in its body and has another one, or none."""
     users: KeyRing = request.scope["state"].pop(_UNKNOWN_KEY)
-    if key is None or not users.holds(key):
+    place = None if key is None else users.place(key)
+    if place is None:
         raise HTTPException(401, _DETAIL, _CHALLENGE)
+    request.scope["state"][_TENANT] = f"user {place}"
+
+
+def tenant_of(request: Request) -> str:
+    """Return a name for the key that a request carries, the same for all requests with this key; "" without one."""
+    tenant: str = request.scope["state"].get(_TENANT, "")
+    return tenant
 
 
 async def require_administrator(request: Request) -> None:

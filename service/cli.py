@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from models import ModelError
 from models.bundle.manifest import MANIFEST
+from models.escaping import escaped
 from models.store import BUNDLED
 from service.offline.model_list import models, print_bundle
 from service.offline.options import UsageError
@@ -32,7 +33,7 @@ def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:
     if (bundle / MANIFEST).is_file():
         return print_bundle(bundle.resolve())
     wrong = f"{bundle} has no {MANIFEST}" if bundle.is_dir() else f"{bundle} does not exist"
-    print(f"wrong: {wrong}; {_bundles_near(bundle)}")
+    print(escaped(f"wrong: {wrong}; {_bundles_near(bundle)}"))
     return 1
 
 
@@ -61,7 +62,7 @@ def main() -> None:
     try:
         sys.exit(_run(sys.argv[1:]))
     except UsageError as error:
-        print(f"softserve: {error}", file=sys.stderr)
+        print(f"softserve: {escaped(str(error), lines=True)}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         _end_interrupted()
@@ -73,7 +74,7 @@ def main() -> None:
             _end_interrupted()
         if (message := _message_of(error)) is None:
             raise
-        sys.exit(f"softserve: {message}")
+        sys.exit(f"softserve: {escaped(message, lines=True)}")
 
 
 def _configure_process() -> None:

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from fastapi import Response
 
-from service.errors import Failure, problem_response
+from service.errors import ErrorForm, Failure, problem_response
 
 __all__ = ["PROBES", "RESERVED", "Connections", "refusal"]
 
@@ -35,10 +35,19 @@ class Connections:
     """What connections share: their limits, and the order in which they have become idle."""
 
     def __init__(
-        self, *, limit: int, header_timeout: float, send_timeout: float, count_refusal: Callable[[int], None]
+        self,
+        *,
+        limit: int,
+        header_timeout: float,
+        send_timeout: float,
+        count_refusal: Callable[[int], None],
+        forms: Mapping[str, ErrorForm] | None = None,
     ) -> None:
-        """Take the times in seconds. `count_refusal` is called with the status of each refusal."""
-        self.header_timeout, self.send_timeout = header_timeout, send_timeout
+        """Take the times in seconds.
+
+        `count_refusal` is called with the status of each refusal, `forms` has the form of errors of prefixes of paths.
+        """
+        self.header_timeout, self.send_timeout, self.forms = header_timeout, send_timeout, forms or {}
         self.count_refusal = count_refusal
         self.idle: dict[Connection, None] = {}
         """Connections that no request is in progress on or whose headers are incomplete, longest idle first."""
@@ -100,8 +109,8 @@ class Connections:
                     logger.exception("a connection could not be checked")
 
 
-def refusal(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
-    """Return the problem that a request is answered with before it has reached the application."""
+def refusal(status: int, detail: str, headers: dict[str, str] | None = None, form: ErrorForm | None = None) -> Response:
+    """Return the answer to a request that has not reached the application: a problem, or in the form of a protocol."""
     request_id = os.urandom(16).hex()
-    more = {"X-Request-Id": request_id, "Connection": "close", **(headers or {})}
-    return problem_response(request_id, Failure(status, detail, more))
+    failure = Failure(status, detail, {"X-Request-Id": request_id, "Connection": "close", **(headers or {})})
+    return problem_response(request_id, failure) if form is None else form(failure)

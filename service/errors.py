@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Scope
 
 from models import NativeError, QueryError, TextTooLongError, UnknownModelError, UnsuitableModelError
+from service.engine.allowance import SHORT_DEADLINE, Allowance
 from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.budget import OverBudget
 from service.engine.queue import QueueFull
@@ -27,6 +28,7 @@ from service.routes import allowed_methods, endpoint_of, nearest_paths, route_pa
 from service.validation import named_sentence, shown_name
 
 __all__ = [
+    "ALLOWANCE",
     "ERROR_FORMS",
     "MAX_ERRORS",
     "PROBLEM_RESPONSES",
@@ -36,6 +38,7 @@ __all__ = [
     "Problem",
     "error_response",
     "failure_of",
+    "form_of",
     "install_error_handlers",
     "problem_response",
     "problem_schema",
@@ -109,13 +112,17 @@ def error_response(scope: Scope, failure: Failure) -> Response:
     """Return the answer to a request that failed, in the form of the protocol that its path belongs to."""
     failure = Failure(failure.status, _shortened(failure.detail, _MAX_DETAIL), failure.headers)
     forms: Mapping[str, ErrorForm] = getattr(scope["app"].state, ERROR_FORMS, {}) if "app" in scope else {}
-    path = route_path(scope)
-    for prefix, form in forms.items():
-        if path == prefix or path.startswith(f"{prefix}/"):
-            return form(failure)
-    return problem_response(scope["state"]["request_id"], failure)
+    form = form_of(forms, route_path(scope))
+    return form(failure) if form is not None else problem_response(scope["state"]["request_id"], failure)
 
 
+def form_of(forms: Mapping[str, ErrorForm], path: str) -> ErrorForm | None:
+    """Return the form of errors of a path; None where it belongs to no protocol but the native one."""
+    return next((form for prefix, form in forms.items() if path == prefix or path.startswith(f"{prefix}/")), None)
+
+
+ALLOWANCE = "allowance"
+"""Key of a request's state: the time that it has, and what is computed for it."""
 ERROR_FORMS = "error_forms"
 """Attribute of an application's state: the form of each prefix of paths, longer prefixes before shorter ones."""
 
@@ -151,9 +158,23 @@ def _failure(status: int, detail: str | None = None, headers: Mapping[str, str] 
     return make
 
 
+def _note_short_deadline(request: Request) -> None:
+    """Note where the deadline of a request that missed it was too short for any answer: metrics count it apart."""
+    state = request.scope["state"]
+    allowance: Allowance | None = state.get(ALLOWANCE)
+    if allowance is not None and allowance.too_short:
+        state[SHORT_DEADLINE] = True
+
+
+def _expired(request: Request, error: Exception) -> Failure:
+    del error
+    _note_short_deadline(request)
+    return Failure(504, "the deadline passed before the request was computed")
+
+
 def _queue_full(request: Request, error: Exception) -> Failure:
-    del request
     assert isinstance(error, QueueFull)
+    _note_short_deadline(request)
     if error.never:
         most = error.limits and f": {error.limits.max_queue_items} texts, {error.limits.max_queue_tokens} tokens"
         return Failure(413, f"the request holds more texts or tokens than the queue{most or ''}; send fewer at a time")
@@ -242,7 +263,7 @@ _FAILURES: Mapping[type[Exception], Maker] = {
     QueryError: _failure(422),
     TextTooLongError: _too_long,
     NativeError: _native,
-    DeadlineExceeded: _failure(504, "the deadline passed before the request was computed"),
+    DeadlineExceeded: _expired,
     NotReady: _failure(503, headers={"Retry-After": "1"}),
     Stopped: _failure(503, "the service is shutting down", {"Connection": "close"}),
     EngineFailed: _failure(503, "the model's engine has failed; it must be loaded again", {"Retry-After": "5"}),

@@ -4,15 +4,18 @@ uvicorn's protocol bounds none of these: a client could hold connections open, a
 headers slowly or not at all, by headers, trailers or a pipeline of any length, or by not reading its answers.
 """
 
+import re
 import time
 from collections import deque
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from service.connections import PROBES, refusal
+from service.errors import ErrorForm, form_of
 from service.timed_protocol import NEVER, TOO_MANY_CONNECTIONS, TimedProtocol
 
 __all__ = ["MAX_HEADER_FIELDS", "MAX_HEAD_BYTES", "MAX_WAITING_BYTES", "MAX_WAITING_REQUESTS", "BoundedProtocol"]
@@ -31,6 +34,10 @@ _TURN = 0.02
 _PIECE = 16 << 10
 """Bytes that are parsed at once. The parser says nothing of a header before its end, so that up to as many more than
 `MAX_HEAD_BYTES` may be held."""
+_HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:%\[\]-]*")
+"""Characters of hosts (RFC 3986, section 3.2.2) and ports."""
+_LONGEST_PREFIX = 256
+"""Bytes of a target that is too long by which it is told whose protocol it is."""
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
@@ -41,8 +48,9 @@ class _Refused(Exception):
 class BoundedProtocol(TimedProtocol):
     """uvicorn's protocol with deadlines and with bounds on the size of requests.
 
-    A request that exceeds a bound is answered with a problem (RFC 9457) where no other answer is due before it on its
-    connection; there the earlier requests are answered. In both cases the connection is closed then.
+    A request that exceeds a bound is answered with a problem (RFC 9457), or in the form of the protocol that its path
+    belongs to, where no other answer is due before it on its connection; there the earlier requests are answered. In
+    both cases the connection is closed then.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -55,6 +63,7 @@ class BoundedProtocol(TimedProtocol):
         self._waiting: deque[int] = deque()  # bytes of each request in the pipeline, in its order
         self._upgrade_framing = b""  # headers that say how long the body of a request for an upgrade is
         self._muted = False
+        self.url = b""
 
     # ---- data ----
 
@@ -131,6 +140,7 @@ class BoundedProtocol(TimedProtocol):
         self._called = True
         self._head_bytes += len(url)
         if self._head_bytes > MAX_HEAD_BYTES:
+            self.url += url[:_LONGEST_PREFIX]
             self._fail(414, f"the request target is larger than the {MAX_HEAD_BYTES} bytes this service accepts")
         self.url += url
 
@@ -157,6 +167,7 @@ class BoundedProtocol(TimedProtocol):
         self._called = True
         if self._for_probes and not self._is_probe():
             self._fail(503, TOO_MANY_CONNECTIONS)
+        self._check_host()
         waits = self._busy
         if waits and len(self.pipeline) == MAX_WAITING_REQUESTS:
             self._fail(503, "too many requests wait on the connection")
@@ -171,6 +182,21 @@ class BoundedProtocol(TimedProtocol):
         if self.parser.should_upgrade():
             headers = [(name, value) for name, value in self.headers if name in _FRAMING and value != b"0"]
             self._upgrade_framing = b"".join(b"%s: %s\r\n" % header for header in headers)
+
+    def _check_host(self) -> None:
+        """Refuse requests without exactly one valid `Host` (RFC 9112, section 3.2), which HTTP/1.0 may do without."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if not hosts and self.parser.get_http_version() != "1.0":
+            self._fail(400, "the request has no Host header")
+        if len(hosts) > 1:
+            self._fail(400, f"the request has {len(hosts)} Host headers")
+        if hosts and not _HOST.fullmatch(hosts[0]):
+            self._fail(400, "the Host header is not a name or address with a port")
+
+    def _form(self) -> ErrorForm | None:
+        """Return the form of errors of the request that is being received, as far as its target is known."""
+        path = unquote(self.url.partition(b"?")[0].decode("latin-1"))
+        return form_of(self._shared.forms, path)
 
     def _is_probe(self) -> bool:
         return self.parser.get_method() in (b"GET", b"HEAD") and self.url.partition(b"?")[0] in PROBES
@@ -188,6 +214,7 @@ class BoundedProtocol(TimedProtocol):
             return
         self._in_head = self._in_body = False  # the part of a request that comes next
         super().on_message_complete()
+        self.url = b""  # what comes next may be no request
 
     def _check_waiting(self) -> None:
         if sum(self._waiting) > MAX_WAITING_BYTES:
@@ -240,7 +267,7 @@ class BoundedProtocol(TimedProtocol):
             self._disconnect(self._running)
         else:
             self._shared.count_refusal(status)
-        response = refusal(status, detail, {"Retry-After": "1"} if status == 503 else None)
+        response = refusal(status, detail, {"Retry-After": "1"} if status == 503 else None, self._form())
         head = [b"%s: %s\r\n" % header for header in [*self.server_state.default_headers, *response.raw_headers]]
-        self.transport.write(b"".join([STATUS_LINE[status], *head, b"\r\n", response.body]))
+        self.transport.write(b"".join([STATUS_LINE[response.status_code], *head, b"\r\n", response.body]))
         self._linger()

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -21,6 +21,7 @@ from prometheus_client.samples import Sample
 
 from models import Manifest
 from models.backend import Backend
+from service.engine.allowance import SHORT_DEADLINE
 
 __all__ = ["CONTENT_TYPE_LATEST", "PROCESSES", "Metrics", "ModelObserver"]
 
@@ -54,10 +55,16 @@ class Metrics:
             return Counter(f"softserve_{name}", text, labels, registry=registry)
 
         by_endpoint, by_model = ("model", "endpoint"), ("model", "version")
-        self.requests = counter("requests", "Requests that were answered", (*by_endpoint, "status"))
+        self.requests = counter(
+            "requests",
+            "Requests that were answered; deadline is short where the request missed one that is shorter than an "
+            "answer takes while nothing else is computed",
+            (*by_endpoint, "status", "deadline"),
+        )
         self.request_duration = histogram(
             "request_duration_seconds",
-            "Time from the first byte of a request to the last byte of its response",
+            "Time from the first byte of a request to the last byte of its response, without the time that its client "
+            "took to send and to read them",
             by_endpoint,
             _SECONDS,
         )
@@ -110,6 +117,13 @@ class Metrics:
         if not self._several:
             ProcessCollector(registry=registry)
             Counter(_REPLACED, _REPLACED_TEXT, registry=registry)  # there is nothing to replace
+
+    def count(self, state: Mapping[str, Any], endpoint: str, status: int, seconds: float | None = None) -> None:
+        """Count a request that was answered; `state` is that of the request, where it has one."""
+        model, deadline = state.get("model", ""), "short" if state.get(SHORT_DEADLINE) else ""
+        self.requests.labels(model, endpoint, str(status), deadline).inc()
+        if seconds is not None:
+            self.request_duration.labels(model, endpoint).observe(seconds)
 
     def for_model(self, manifest: Manifest, backends: Sequence[Backend]) -> "ModelObserver":
         """Return the observer of a model that one backend for each device holds.

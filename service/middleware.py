@@ -71,17 +71,19 @@ class RequestMiddleware:
         scope.setdefault("state", {})["request_id"] = request_id.decode()
         scope.pop("route", None)  # of an application that this one is mounted in
         body = _Body(receive, headers, self._max_body_bytes, self._body_timeout)
-        status = 500
+        status, sending = 500, 0.0
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
+            nonlocal status, sending
             if message["type"] == "http.response.start":
                 status = message["status"]
                 added = [(b"x-request-id", request_id)]
                 if DRAINING in scope["state"] or not body.complete:
                     added.append((b"connection", b"close"))
                 message["headers"] = [*message.get("headers", ()), *added]
+            began = time.monotonic()
             await send(message)
+            sending += time.monotonic() - began
 
         try:
             await self._run(scope, body, send_with_id)
@@ -93,7 +95,7 @@ class RequestMiddleware:
         finally:
             status = scope["state"].pop(FAILED_STATUS, status)
             scope["state"].pop("release", _nothing)()  # the server keeps the scope for a while
-            self._count(scope, status, time.monotonic() - started)
+            self._count(scope, status, time.monotonic() - started, body.waited + sending)
 
     async def _run(self, scope: Scope, body: "_Body", send: Send) -> None:
         """Run the application, and answer for it where the body is refused."""
@@ -114,11 +116,9 @@ class RequestMiddleware:
             response = error_response(scope, Failure(*body.refusal))
             await response(scope, body.receive, send)
 
-    def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        endpoint = endpoint_of(scope)
-        model = scope["state"].get("model", "")
-        self._metrics.requests.labels(model, endpoint, str(status)).inc()
-        self._metrics.request_duration.labels(model, endpoint).observe(seconds)
+    def _count(self, scope: Scope, status: int, seconds: float, waited: float) -> None:
+        """Count a request that took so many seconds, in some of which its client sent the body or read the answer."""
+        self._metrics.count(scope["state"], endpoint_of(scope), status, seconds - waited)
         if self._access_log is not None:
             self._access_log.write(scope, status, seconds)
 
@@ -134,6 +134,8 @@ class _Body:
     def __init__(self, receive: Receive, headers: Mapping[bytes, bytes], limit: int, timeout: float) -> None:
         self.complete = headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers
         """Whether nothing of it is left to be read."""
+        self.waited = 0.0
+        """Seconds in which the client was waited for."""
         self.refusal: tuple[int, str] | None = None
         """Status and detail of the answer."""
         self._receive, self._limit, self._timeout = receive, limit, timeout
@@ -158,7 +160,7 @@ class _Body:
 
     async def _receive_in_time(self) -> Message:
         """Bound the time for the whole body, not that between two parts, from when the application begins to read."""
-        now = asyncio.get_running_loop().time()
+        now, began = asyncio.get_running_loop().time(), time.monotonic()
         self._deadline = min(self._deadline, now + self._timeout)
         try:
             async with asyncio.timeout_at(self._deadline):
@@ -166,6 +168,8 @@ class _Body:
         except TimeoutError:
             self.refusal = (408, f"the body did not arrive within {self._timeout:g} seconds")
             raise _BodyRefused from None
+        finally:
+            self.waited += time.monotonic() - began
 
     def _refuse_size(self) -> None:
         self.refusal = (413, f"the body is larger than the {self._limit} bytes this service accepts")

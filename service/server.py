@@ -15,9 +15,11 @@ from typing import Any, cast
 import uvicorn
 from fastapi import FastAPI
 
+from models.escaping import escaped
 from service.app import create_app
 from service.connections import Connections
 from service.engine.registry import Registry
+from service.errors import ERROR_FORMS
 from service.http_protocol import BoundedProtocol
 from service.memory import limit_heap
 from service.metrics import Metrics
@@ -54,7 +56,8 @@ class Server(uvicorn.Server):
             limit=settings.limit_connections,
             header_timeout=settings.header_timeout,
             send_timeout=settings.send_timeout,
-            count_refusal=lambda status: metrics.requests.labels("", "unmatched", str(status)).inc(),
+            count_refusal=lambda status: metrics.count({}, "unmatched", status),
+            forms=getattr(app.state, ERROR_FORMS, None),
         )
         config = uvicorn.Config(
             app,
@@ -118,9 +121,18 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+class _LineFormatter(logging.Formatter):
+    """Escapes control characters: messages name what bundles and clients say, and are read in terminals."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escaped(super().format(record), lines=True)
+
+
 def prepare(settings: Settings) -> None:
     """Do what every process does first."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
     limit_heap()
     _allow_open_files(settings.limit_connections + _OTHER_FILES)
 

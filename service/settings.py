@@ -73,6 +73,10 @@ class Settings(BaseSettings):
     prefix_cache_mb: Annotated[int, Field(ge=0)] = 64
     """Megabytes of the cache of a language model's states after recent texts, so that a continued text costs one step a
     word; 0 disables it."""
+    share_prefix_cache: bool = False
+    """Whether requests with different API keys share the entries of this cache. They do not by default: the time of an
+    answer tells whether a context is in the cache, so that one client could find out what another has asked. With it a
+    context that several clients ask is read once. Without --api-keys all share them."""
     starvation_limit_ms: Annotated[
         float,
         Field(ge=0, allow_inf_nan=False, validation_alias="SOFTSERVE_MAX_OVERTAKEN_MS"),

@@ -7,6 +7,7 @@ import logging
 import sys
 from importlib import metadata
 
+from models.escaping import escaped
 from training.interruption import Interrupted, raise_on_signals, received
 
 __all__ = ["main"]
@@ -20,7 +21,8 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     sys.path.insert(0, "")  # a recipe's kernel may be in a module of the current directory
     try:
-        sys.exit(_run())
+        result = _run()
+        sys.exit(escaped(result, lines=True) if isinstance(result, str) else result)
     except KeyboardInterrupt as error:
         _end(str(error) or "interrupted", error.number if isinstance(error, Interrupted) else 2)
     except Exception as error:

@@ -5,6 +5,7 @@ Shapes: `B` sequences, `T` time steps, `V` words, `d` hidden size, `L` layers, `
 A text is read after a sentence end, from a zero state. All log-probabilities are base e.
 """
 
+import copy
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -40,12 +41,8 @@ from models.text.tokenization import END, UNKNOWN, WordTokenizer
 
 __all__ = ["LanguageModel", "LanguageModelConfig", "LstmNetwork"]
 
-_WORD_BYTES = 150
-"""Rough size of a cached next word, in bytes."""
 _SCORES_SHARE = 4
 """1 / 4 of the prefix cache is for prefixes of scored texts."""
-_CACHE_SHARE = 16
-"""A result keeps its words in the prefix cache where they take no more than 1 / 16 of it."""
 _RUN_POSITIONS, _RUN_STEPS = 1024, 16
 """A run reads so many positions of contexts, and no fewer than so many tokens of each."""
 _SPECIAL = re.compile(f"({re.escape(END)}|{re.escape(UNKNOWN)})")
@@ -96,6 +93,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         self._scorer = Scorer(backend, network.num_layers, network.hidden_size, self.vocab_size)
         self._cache: PrefixCache[NextWords] | None = None
         self._on_lookup: Callable[[bool], object] = bool
+        self._salt = ""
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
@@ -133,6 +131,11 @@ class LanguageModel(Model[LanguageModelConfig]):
         self._cache, self._on_lookup = PrefixCache(max_bytes - scores), on_lookup
         self._scorer.use_cache(scores, on_lookup)
 
+    def with_cache_salt(self, salt: str) -> Self:
+        salted = copy.copy(self)
+        salted._salt = salt
+        return salted
+
     def estimated_tokens(self, operation: str, inputs: Sequence[str]) -> int:
         if operation == "next-word" and self._cache is not None:
             return len(inputs)  # of a context that goes on, one word is read
@@ -143,7 +146,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         if not outputs:
             return query.known
         if self._cache is not None and isinstance(query, NextWordsQuery):
-            _remember(query, outputs[0], self._cache)
+            query.keep(outputs[0], self._cache)
         return outputs[0]
 
     def next_words(
@@ -204,27 +207,27 @@ class LanguageModel(Model[LanguageModelConfig]):
             return NextWordsQuery(context, tuple(tokens), top_k, after, unknown=self._unknown_words(tokens, words))
         cache = self._cache
         read, text, unknown = self._read(context, keep)
-        known = cache.get(read) if cache is not None else None
+        known = cache.get(read, salt=self._salt) if cache is not None else None
         if known is not None and len(known.words) >= top_k:
             self._on_lookup(True)
             same = replace(known, context=context, words=known.words[:top_k], unknown=unknown)
             return NextWordsQuery(context, unpacked(read), top_k, read=read, text=text, unknown=unknown, known=same)
-        start, result = (cache.longest(read) if cache is not None else None) or (0, None)
+        start, result = (cache.longest(read, salt=self._salt) if cache is not None else None) or (0, None)
         self._on_lookup(result is not None)
         prefix = None if result is None else result.prefix
-        return NextWordsQuery(context, unpacked(read, start), top_k, prefix, read, text, unknown)
+        return NextWordsQuery(context, unpacked(read, start), top_k, prefix, read, text, unknown, salt=self._salt)
 
     def score_query(self, text: str, *, explain: int = 0, truncate: bool = False) -> ScoreQuery:
         """Check and tokenize one sentence; see `score`."""
         if not 0 <= explain <= self.vocab_size:
             raise QueryError(f"explain must be between 0 and the vocabulary's {self.vocab_size}, not {explain}")
         tokens, words = self._split(text, head if truncate else None)
-        return ScoreQuery(text, tuple(tokens), tuple(words), explain)
+        return ScoreQuery(text, tuple(tokens), tuple(words), explain, self._salt)
 
     def score_token_query(self, ids: Sequence[int], *, explain: int = 0) -> ScoreQuery:
         """Check a sentence that is given as token ids, without its end; see `score`."""
         ids = self._limit.ids(ids, self.vocab_size)
-        return ScoreQuery("", ids, tuple(self.spelled(ids)), explain)
+        return ScoreQuery("", ids, tuple(self.spelled(ids)), explain, self._salt)
 
     def spelled(self, ids: Sequence[int]) -> list[str]:
         """Return the spelling of tokens in the vocabulary; raises `QueryError` for an id outside of it."""
@@ -263,8 +266,8 @@ class LanguageModel(Model[LanguageModelConfig]):
         ]
 
     def run_score(self, queries: Sequence[ScoreQuery]) -> list[SentenceScore]:
-        """Return results in the order of the queries; a prefix shared by several texts is computed once."""
-        scores = self._scorer.scores(self._sequences(queries))
+        """Return results in the order of the queries; a prefix shared by texts of one salt is computed once."""
+        scores = self._scorer.scores(self._sequences(queries), [query.salt for query in queries])
         return [
             self._sentence_score(query, [(value,) for value in values])
             for query, values in zip(queries, scores, strict=True)
@@ -330,7 +333,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         if (
             whole
             and self._cache is not None
-            and (beginning := self._cache.beginning(checked_text(context))) is not None
+            and (beginning := self._cache.beginning(checked_text(context), salt=self._salt)) is not None
         ):
             length, read, unknown = beginning
             tokens, words = self._tokenizer.split(context[length:])
@@ -385,13 +388,3 @@ class LanguageModel(Model[LanguageModelConfig]):
             if prefix is not None:
                 state["hidden"][:, row], state["cell"][:, row] = prefix.hidden, prefix.cell
         return state
-
-
-def _remember(query: NextWordsQuery, result: NextWords, cache: PrefixCache[NextWords]) -> None:
-    """Keep a result for later queries, unless it is not known what all was read."""
-    if query.read:
-        state = result.prefix.hidden.nbytes + result.prefix.cell.nbytes
-        most = (cache.max_bytes // _CACHE_SHARE - state) // _WORD_BYTES
-        words = result.words if len(result.words) <= most else ()  # the state alone saves most of the work
-        kept = replace(result, context="", words=words, unknown=())
-        cache.put(query.read, kept, state + _WORD_BYTES * len(words), query.text, query.unknown)

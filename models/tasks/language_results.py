@@ -4,11 +4,12 @@ Shapes: `d` hidden size, `L` layers.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from models.backend import Array
 from models.tasks.model import SinglePart, TopKQuery
+from models.text.prefix_cache import PrefixCache
 from models.text.tokenization import END
 
 __all__ = [
@@ -134,6 +135,12 @@ class SentenceScore:
             return math.inf
 
 
+_WORD_BYTES = 150
+"""Rough size of a cached next word, in bytes."""
+_CACHE_SHARE = 16
+"""A result keeps its words in the prefix cache where they take no more than 1 / 16 of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class NextWordsQuery(TopKQuery):
     """A checked and tokenized context."""
@@ -152,6 +159,8 @@ class NextWordsQuery(TopKQuery):
     """The words of the context that are outside the vocabulary."""
     known: NextWords | None = None
     """The result, where it was computed before."""
+    salt: str = ""
+    """Of the entries of the prefix cache that the result is kept among."""
 
     @property
     def length(self) -> int:
@@ -160,6 +169,16 @@ class NextWordsQuery(TopKQuery):
     def parts(self) -> tuple[Self, ...]:
         """Return the query itself, unless its result is known."""
         return (self,) if self.known is None else ()
+
+    def keep(self, result: NextWords, cache: PrefixCache[NextWords]) -> None:
+        """Keep the result for later queries, unless it is not known what all was read."""
+        if self.read:
+            state = result.prefix.hidden.nbytes + result.prefix.cell.nbytes
+            most = (cache.max_bytes // _CACHE_SHARE - state) // _WORD_BYTES
+            words = result.words if len(result.words) <= most else ()  # the state alone saves most of the work
+            kept = replace(result, context="", words=words, unknown=())
+            size = state + _WORD_BYTES * len(words)
+            cache.put(self.read, kept, size, self.text, self.unknown, salt=self.salt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +192,8 @@ class ScoreQuery(SinglePart):
     """Their spelling in the text."""
     explain: int = 0
     """Words to return instead of each token, with its rank and the entropy before it."""
+    salt: str = ""
+    """Only texts of one salt share prefixes, those in the prefix cache and those of a batch."""
 
     @property
     def length(self) -> int:

@@ -66,13 +66,18 @@ class Scorer:
         """Keep prefixes where windows end, so that sequences that share them later continue from there."""
         self._cache, self._on_lookup = PrefixCache(max_bytes), on_lookup
 
-    def scores(self, sequences: Sequences) -> list[list[float]]:
-        """Return the log-probability of every token but the first; a prefix of several sequences is computed once."""
-        starts = [self._start(sequence) for sequence in sequences]
+    def scores(self, sequences: Sequences, salts: Sequence[str]) -> list[list[float]]:
+        """Return the log-probability of every token but the first; a prefix of several sequences is computed once.
+
+        Sequences share prefixes, those in the cache and those of each other, only where they have the same salt: the
+        time of a batch would tell what the other sequences begin with.
+        """
+        starts = [self._start(*pair) for pair in zip(sequences, salts, strict=True)]
         order = sorted(range(len(sequences)), key=lambda index: len(starts[index].scores) - len(sequences[index]))
         scores: dict[int, list[float]] = {}
         for group in (order[first : first + _GROUP] for first in range(0, len(order), _GROUP)):
-            found = self._scores([sequences[index] for index in group], [starts[index] for index in group])
+            some = [sequences[index] for index in group]
+            found = self._scores(some, [starts[index] for index in group], [salts[index] for index in group])
             scores |= zip(group, found, strict=True)
         return [scores[index] for index in range(len(sequences))]
 
@@ -95,27 +100,29 @@ class Scorer:
                     found[index].append(explanation)
         return found
 
-    def _start(self, sequence: tuple[int, ...]) -> _Scored:
+    def _start(self, sequence: tuple[int, ...], salt: str) -> _Scored:
         """Return the longest prefix of a sequence that is in the cache."""
         if self._cache is None:
             return self._nothing
-        found = self._cache.longest(packed(sequence))
+        found = self._cache.longest(packed(sequence), salt=salt)
         self._on_lookup(found is not None)
         return self._nothing if found is None else found[1]
 
-    def _scores(self, sequences: Sequences, starts: Sequence[_Scored]) -> list[list[float]]:
+    def _scores(self, sequences: Sequences, starts: Sequence[_Scored], salts: Sequence[str]) -> list[list[float]]:
         """Return the scores of sequences in descending order of what is left, a window of time steps at a time."""
-        distinct = {id(start): start for start in starts}
+        roots = [(id(start), salt) for start, salt in zip(starts, salts, strict=True)]
+        distinct = dict(zip(roots, starts, strict=True))
         rows = {key: row for row, key in enumerate(distinct)}
         state = self._stacked(list(distinct.values()))
         scores = [list(start.scores) for start in starts]
         rest = [sequence[len(start.scores) :] for sequence, start in zip(sequences, starts, strict=True)]
-        for window in windows(rest, [rows[id(start)] for start in starts], _WINDOW_STEPS):
+        for window in windows(rest, [rows[root] for root in roots], _WINDOW_STEPS):
             parents = {name: value[:, window.parents] for name, value in state.items()}
             values, state = self._score_rows(window.rows, parents)
             for index, row in window.places.items():
                 scores[index] += values[row]
-            self._remember({row: (sequences[index], scores[index]) for index, row in window.places.items()}, state)
+            kept = {row: (sequences[index], scores[index], salts[index]) for index, row in window.places.items()}
+            self._remember(kept, state)
         return scores
 
     def _score_rows(self, rows: Sequences, state: Mapping[str, Array]) -> tuple[list[list[float]], dict[str, Array]]:
@@ -135,16 +142,16 @@ class Scorer:
         return scores, {"hidden": hidden, "cell": cell}
 
     def _remember(
-        self, rows: Mapping[int, tuple[tuple[int, ...], Sequence[float]]], state: Mapping[str, Array]
+        self, rows: Mapping[int, tuple[tuple[int, ...], Sequence[float], str]], state: Mapping[str, Array]
     ) -> None:
-        """Keep the rows of a window whose sequences go on, each with a sequence that goes through it."""
+        """Keep the rows of a window whose sequences go on, each with a sequence that goes through it, and its salt."""
         if self._cache is None:
             return
-        for row, (sequence, scores) in rows.items():
+        for row, (sequence, scores, salt) in rows.items():
             if len(scores) + 1 < len(sequence):
                 kept = _Scored(tuple(scores), state["hidden"][:, row].copy(), state["cell"][:, row].copy())
                 size = kept.hidden.nbytes + kept.cell.nbytes + 32 * len(scores)
-                self._cache.put(packed(sequence[: len(scores) + 1]), kept, size)
+                self._cache.put(packed(sequence[: len(scores) + 1]), kept, size, salt=salt)
 
     def _explain(
         self, tokens: Array, state: Mapping[str, Array], top_k: int

@@ -130,6 +130,15 @@ class Model(abc.ABC, Generic[ConfigT]):
         most = self.longest_input
         return sum(min(len(text) // _CHARACTERS_PER_TOKEN, most) for text in inputs)
 
+    def with_cache_salt(self, salt: str) -> Self:
+        """Return this model with a part of the cache that only queries of the same salt find, as vLLM's `cache_salt`.
+
+        Queries of a caller who is not to find out by timing what others have asked are made by such a model. All parts
+        share the bytes of the cache. Models without such a cache ignore it.
+        """
+        del salt
+        return self
+
     def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
         """Keep intermediate results that speed up later queries; models without such a cache ignore it.
 

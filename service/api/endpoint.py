@@ -11,7 +11,10 @@ from service.api.answer import Answer
 from service.api.requests import (
     deadline_of,
     find,
+    model_of,
+    note_parts,
     note_timing,
+    note_work,
     queries_of,
     reserve_results,
     urgency_of,
@@ -53,15 +56,17 @@ async def answer(
     served = find(request, model, operation, reads)
     operation = batches or operation
     deadline = deadline_of(request, timeout_ms)
+    note_work(request, served, operation, inputs)
     items = 0
     if items_per_input is not None:
         items = len(inputs) * items_per_input(served.model)
         await reserve_results(request, items, deadline)
+    made_by = model_of(request, served)
     queries, prepared = await queries_of(
         request,
         served,
         operation,
-        lambda each: query(served.model, each),
+        lambda each: query(made_by, each),
         inputs,
         deadline,
         images=reads == "image",
@@ -70,9 +75,9 @@ async def answer(
         items = sum(each.result_items for each in queries)
         await reserve_results(request, items, deadline)
     parts = [each.parts() for each in queries]
-    outputs, timing = await served.batcher.submit(
-        operation, [part for some in parts for part in some], deadline, urgency_of(priority)
-    )
+    together = [part for some in parts for part in some]
+    note_parts(request, served, operation, together)
+    outputs, timing = await served.batcher.submit(operation, together, deadline, urgency_of(priority))
     note_timing(request, prepared, timing)
     rest = iter(outputs)
     results = (

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -23,13 +24,17 @@ from pydantic import (
 )
 
 from models import QueryError
+from models.tasks.model import Part
 from models.text.limits import checked_text
-from service.engine.batcher import DeadlineExceeded, Timing
+from service.auth import tenant_of
+from service.engine.allowance import SHORT_DEADLINE, Allowance
+from service.engine.batcher import DeadlineExceeded, Timing, Work
 from service.engine.preparation import Preparation
 from service.engine.queue import DEFAULT_URGENCY
 from service.engine.registry import Registry
 from service.engine.resources import Resources
 from service.engine.served_model import ServedModel
+from service.errors import ALLOWANCE
 from service.settings import Settings
 from service.tracing import trace_request
 from service.validation import errors_of
@@ -47,7 +52,10 @@ __all__ = [
     "deadline_of",
     "examples",
     "find",
+    "model_of",
+    "note_parts",
     "note_timing",
+    "note_work",
     "queries_of",
     "reserve_results",
     "resources_of",
@@ -154,6 +162,13 @@ def find(request: Request, name: str | None, operation: str, reads: str) -> Serv
     return served
 
 
+def model_of(request: Request, served: ServedModel) -> Any:
+    """Return the model that makes the queries of a request: its cache holds what this API key has asked."""
+    settings: Settings = request.app.state.settings
+    tenant = "" if settings.share_prefix_cache else tenant_of(request)
+    return served.model.with_cache_salt(tenant) if tenant else served.model
+
+
 async def reserve_results(request: Request, items: int, deadline: float) -> None:
     """Reserve the result items of a request until its answer is sent.
 
@@ -194,8 +209,11 @@ async def queries_of(
         tokens = served.model.estimated_tokens(operation, accepted)
         with served.batcher.preparing(operation, len(inputs), deadline, tokens):
             queries = await prepare(query, inputs, deadline)
-    except DeadlineExceeded:
-        served.observer.rejected("expired", len(inputs))
+    except DeadlineExceeded as error:
+        allowance = _allowance(request)
+        allowance.preparing = error.preparing
+        short = allowance.too_short
+        served.observer.rejected(SHORT_DEADLINE if short else "expired", len(inputs))
         raise
     except QueryError:
         served.observer.rejected("invalid", len(inputs))
@@ -208,7 +226,41 @@ async def queries_of(
 def deadline_of(request: Request, timeout_ms: int | None) -> float:
     """Return the deadline on the clock of `time.monotonic`: that of the request, or the default."""
     settings: Settings = request.app.state.settings
-    return time.monotonic() + min(timeout_ms or settings.request_timeout_ms, settings.max_request_timeout_ms) / 1000
+    seconds = min(timeout_ms or settings.request_timeout_ms, settings.max_request_timeout_ms) / 1000
+    request.scope["state"][ALLOWANCE] = Allowance(seconds, stated=bool(timeout_ms))
+    return time.monotonic() + seconds
+
+
+def _allowance(request: Request) -> Allowance:
+    allowance: Allowance = request.scope["state"].setdefault(ALLOWANCE, Allowance(math.inf, stated=False))
+    return allowance
+
+
+def note_work(request: Request, served: ServedModel, operation: str, inputs: Sequence[Any]) -> None:
+    """Note what is to be computed for a request that has a deadline, as an estimate: nothing is tokenized yet."""
+
+    def unloaded() -> tuple[float, float]:
+        estimates = [Work.estimated(len(some), served.model.estimated_tokens(operation, some)) for some in both]
+        whole, first = (served.batcher.unloaded_seconds(operation, each) for each in estimates)
+        return whole, first
+
+    both = inputs, inputs[:1]
+    _allowance(request).unloaded = unloaded
+
+
+def note_parts(request: Request, served: ServedModel, operation: str, parts: Sequence[Part], steps: int = 1) -> None:
+    """Note what is to be computed for a request that has a deadline: parts, each in so many steps.
+
+    Steps after the first one read a token of each part.
+    """
+
+    def unloaded() -> tuple[float, float]:
+        batcher, work = served.batcher, served.batcher.work_of(parts)
+        step = batcher.unloaded_seconds(operation, Work(work.items, work.items, 1.0)) if steps > 1 else 0.0
+        whole, first = (batcher.unloaded_seconds(operation, each) for each in (work, batcher.work_of(parts[:1])))
+        return whole + (steps - 1) * step, first
+
+    _allowance(request).unloaded = unloaded
 
 
 def timeout_of(request: Request) -> int | None:

@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol, Self
 
 from models.tasks.model import Part
+from service.engine.allowance import MARGIN, SHORT_DEADLINE, too_short
 from service.engine.drain import DrainRate
 from service.engine.priority import lower_thread_priority
 from service.engine.queue import DEFAULT_URGENCY, BatchQueue, Entry, Limits, QueueFull
@@ -26,6 +27,7 @@ __all__ = [
     "Timing",
     "Tracer",
     "Waiting",
+    "Work",
     "fail",
     "succeed",
 ]
@@ -34,7 +36,14 @@ logger = logging.getLogger("softserve")
 
 
 class DeadlineExceeded(Exception):
-    """A request whose deadline passed before its result was computed."""
+    """A request whose deadline passed before its result was computed.
+
+    `preparing` says that it passed while the inputs of the request were prepared, which did not wait for others.
+    """
+
+    def __init__(self, *, preparing: bool = False) -> None:
+        super().__init__()
+        self.preparing = preparing
 
 
 class Stopped(Exception):
@@ -53,6 +62,21 @@ class Timing:
     inference: float
     batch: int = 0
     """Number of the batch that computed it, the last of several; each batcher counts its own."""
+
+
+class Work(NamedTuple):
+    """An amount of parts to compute."""
+
+    items: float
+    tokens: float
+    """Tokens of all parts."""
+    longest: float
+    """Tokens of the longest part."""
+
+    @classmethod
+    def estimated(cls, items: int, tokens: float) -> Self:
+        """Return the work of so many parts of similar lengths."""
+        return cls(items, tokens, tokens / max(1, items))
 
 
 class Observer(Protocol):
@@ -83,14 +107,13 @@ class Waiting:
     """The context of its request, where there is a tracer."""
 
 
+_OVERLOADED = "overloaded"
+"""Reason of a refusal."""
 PAUSE = 1.0
 """Seconds for which a device is left idle after a failure, where there are others: a broken one fails fast, and would
 take every batch."""
 _ITEMS_PER_TOKEN = 64
 """Result items whose objects and JSON take as long as a token takes in a model."""
-_MARGIN = 0.5
-"""A request is admitted where it is expected to be computed within this fraction of the time to its deadline: entries
-overtake others of other lengths, and the estimate has its errors. Measured by `python -m benchmarks.overload`."""
 
 
 class Batcher(abc.ABC):
@@ -167,7 +190,7 @@ class Batcher(abc.ABC):
         `EngineFailed`, and errors of the operation. A call that is cancelled or expires removes its parts from the
         queue, and from a running decoding at its next step; a batch that holds them is finished for the others.
         """
-        self.admit(len(parts), deadline)
+        self.admit(len(parts), deadline, unloaded=self.unloaded_seconds(operation, self.work_of(parts)))
         entries = self._entries(operation, parts, deadline, urgency)
         futures = [entry.payload.future for entry in entries]
         self._push(entries)
@@ -180,7 +203,7 @@ class Batcher(abc.ABC):
                 answers = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
         except BaseException:
             expired = timer.expired()
-            self._give_up(entries, "expired" if expired else "cancelled")
+            self._give_up(entries, expired=expired)
             if expired:
                 raise DeadlineExceeded from None
             raise
@@ -221,20 +244,47 @@ class Batcher(abc.ABC):
         """Return the expected cost of so many parts that have so many tokens together."""
         return tokens
 
-    def _give_up(self, entries: Sequence[Entry[Waiting]], reason: str) -> None:
+    def work_of(self, parts: Sequence[Part]) -> Work:
+        """Return how much is to be computed for parts."""
+        lengths = [part.length for part in parts]
+        return Work(len(lengths), sum(lengths), max(lengths, default=0))
+
+    def unloaded_seconds(self, operation: str, work: Work) -> float:
+        """Return how long work takes while nothing else is computed, as the warm-up has measured; 0 without one."""
+        del operation, work
+        return 0.0
+
+    def _count_expired(self, entries: Sequence[Entry[Waiting]]) -> None:
+        """Count entries whose deadline has passed, those apart that had too little time from the start."""
+        short = sum(
+            too_short(
+                entry.deadline - entry.arrived,
+                self.unloaded_seconds(entry.operation, self.work_of([entry.payload.part])),
+            )
+            for entry in entries
+        )
+        for reason, items in ((SHORT_DEADLINE, short), ("expired", len(entries) - short)):
+            if items:
+                self._observer.rejected(reason, items)
+
+    def _give_up(self, entries: Sequence[Entry[Waiting]], *, expired: bool) -> None:
         """Remove the entries of a request whose results are no longer awaited from the queue."""
-        if cancelled := sum(entry.payload.future.cancelled() for entry in entries):
-            self._observer.rejected(reason, cancelled)
+        cancelled = [entry for entry in entries if entry.payload.future.cancelled()]
+        if expired:
+            self._count_expired(cancelled)
+        elif cancelled:
+            self._observer.rejected("cancelled", len(cancelled))
         for entry in entries:
             entry.payload.future.cancel()
         self._queue.remove(entries)
         self._report_queue()
 
-    def admit(self, items: int, deadline: float = math.inf, cost: float = 0.0) -> None:
+    def admit(self, items: int, deadline: float = math.inf, cost: float = 0.0, unloaded: float = 0.0) -> None:
         """Raise `QueueFull` where so many queries have no room, or are not expected to be computed by their deadline.
 
-        `cost` is an estimate of their own. `submit` calls this method too; a caller that calls it before it
-        makes the queries saves that work. Raises `Stopped` and `EngineFailed` where nothing is accepted any more.
+        `cost` is an estimate of their own, `unloaded` of the seconds that they take while nothing else is computed.
+        `submit` calls this method too; a caller that calls it before it makes the queries saves that work. Raises
+        `Stopped` and `EngineFailed` where nothing is accepted any more.
         """
         if self.failure is not None:
             raise EngineFailed
@@ -245,17 +295,17 @@ class Batcher(abc.ABC):
             self._refuse(items, never=never)
         if self._drain.seconds(self._queue.cost) > self.limits.max_wait:
             self._refuse(items)
-        before = self._queue.cost + self._computing
-        if self._submitted and self._drain.seconds(before + cost) > _MARGIN * (deadline - time.monotonic()):
-            self._refuse(items)
+        before, left = self._queue.cost + self._computing, deadline - time.monotonic()
+        if self._submitted and self._drain.seconds(before + cost) > MARGIN * left:
+            self._refuse(items, reason=SHORT_DEADLINE if too_short(left, unloaded) else _OVERLOADED)
 
-    def _refuse(self, items: int, *, never: bool = False) -> NoReturn:
-        self._count_refused(items)
+    def _refuse(self, items: int, *, never: bool = False, reason: str = _OVERLOADED) -> NoReturn:
+        self._count_refused(items, reason)
         raise QueueFull(never=never, retry_after=self._drain.seconds(self._queue.cost), limits=self.limits)
 
-    def _count_refused(self, items: int) -> None:
+    def _count_refused(self, items: int, reason: str = _OVERLOADED) -> None:
         self.refused += items
-        self._observer.rejected("overloaded", items)
+        self._observer.rejected(reason, items)
 
     @contextlib.contextmanager
     def preparing(self, operation: str, items: int, deadline: float, tokens: float = 0.0) -> Iterator[None]:
@@ -263,7 +313,8 @@ class Batcher(abc.ABC):
 
         `tokens` is an estimate of their number of tokens.
         """
-        self.admit(items, deadline, self._estimated_cost(operation, items, tokens))
+        unloaded = self.unloaded_seconds(operation, Work.estimated(items, tokens))
+        self.admit(items, deadline, self._estimated_cost(operation, items, tokens), unloaded)
         self._preparing += items
         try:
             yield
@@ -298,7 +349,7 @@ class Batcher(abc.ABC):
         """Fail the queued entries whose deadline has passed."""
         expired = self._queue.expired(time.monotonic())
         if expired:
-            self._observer.rejected("expired", len(expired))
+            self._count_expired(expired)
             self._report_queue()
         for entry in expired:
             fail(entry, DeadlineExceeded())

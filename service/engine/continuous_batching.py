@@ -20,6 +20,7 @@ from service.engine.batcher import (
     Timing,
     Tracer,
     Waiting,
+    Work,
     fail,
     succeed,
 )
@@ -124,6 +125,20 @@ class ContinuousBatcher(Batcher):
 
     def _cost(self, operation: str, part: Part) -> float:
         return super()._cost(operation, part) * _weight(_source(part))
+
+    def work_of(self, parts: Sequence[Part]) -> Work:
+        """Return how much is to be computed for sources, whose outputs are about as long as they are."""
+        sources = [_source(part) for part in parts]
+        steps = [min(source.length, source.max_tokens) for source in sources]
+        return Work(sum(map(_weight, sources)), sum(steps), max(steps, default=0))
+
+    def unloaded_seconds(self, operation: str, work: Work) -> float:
+        terms = self._workers[0].cost.unloaded
+        if terms is None:
+            return 0.0
+        turns = max(1, math.ceil(work.items / self._most))
+        step = turns * terms.fixed + work.items * (terms.item + terms.token * work.longest / 2)
+        return work.longest * step / min(turns, len(self._workers))
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as workers:
@@ -239,7 +254,7 @@ class ContinuousBatcher(Batcher):
         now = time.monotonic()
         late = [each for each in worker.running if each.entry.deadline <= now and not each.entry.payload.future.done()]
         if late:
-            self._observer.rejected("expired", len(late))
+            self._count_expired([each.entry for each in late])
         for each in late:
             fail(each.entry, DeadlineExceeded())
         gone = [each for each in worker.running if each.entry.payload.future.done()]

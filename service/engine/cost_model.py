@@ -114,6 +114,8 @@ class CostModel:
         self._measured = measured
         self._batch_cost, self._report = batch_cost, report
         self._first = self.terms = fit(measured) if measured else UNMEASURED
+        self.unloaded = self._first if measured else None
+        """The terms of the warm-up, while nothing else is computed; None where there was none."""
         self._recent: deque[Sample] = deque(maxlen=_RECENT)
         self._unfitted = 0
         if measured:

@@ -3,13 +3,14 @@
 import asyncio
 import functools
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from models.native import native_errors
 from models.tasks.model import BatchFunction
-from service.engine.batcher import PAUSE, Batcher, Observer, Timing, Tracer, Waiting, fail, succeed
+from service.engine.batcher import PAUSE, Batcher, Observer, Timing, Tracer, Waiting, Work, fail, succeed
 from service.engine.cost_model import UNMEASURED, CostModel, Sample
 from service.engine.queue import Entry, Limits
 
@@ -64,6 +65,15 @@ class DynamicBatcher(Batcher):
         terms = costs[operation].terms if operation in costs else UNMEASURED
         batches = max(items / self.limits.max_batch_items, tokens / self.limits.max_batch_tokens)
         return (batches * terms.fixed + items * terms.item + tokens * terms.token) / len(self._replicas)
+
+    def unloaded_seconds(self, operation: str, work: Work) -> float:
+        cost = self._replicas[0].costs.get(operation)
+        if cost is None or cost.unloaded is None:
+            return 0.0
+        full = max(work.items / self.limits.max_batch_items, work.tokens / self.limits.max_batch_tokens)
+        batches, terms = max(1, math.ceil(full)), cost.unloaded
+        seconds = batches * terms.fixed + work.items * terms.item + work.tokens * terms.token
+        return seconds / min(batches, len(self._replicas))
 
     async def _run(self) -> None:
         while await self._has_batch():

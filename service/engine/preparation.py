@@ -1,6 +1,7 @@
 """Preparation of queries: texts are checked and tokenized, and images decoded, on threads of their own."""
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,9 @@ QueryT = TypeVar("QueryT")
 
 _THREADS = 2
 """Threads of each kind: a text of 1 MB takes some 70 MB while it is tokenized, an image of 16 megapixels some 100."""
+_WAITED = 0.1
+"""A request whose deadline passes while it is prepared has waited for others where it waited longer than this fraction
+of its time."""
 _INLINE_CHARACTERS, _INLINE_TEXTS = 20_000, 64
 """Requests of fewer are tokenized on the event loop: to pass them to a thread costs more."""
 
@@ -48,13 +52,19 @@ async def _run(
     pool: ThreadPoolExecutor, query: Callable[[str], QueryT], inputs: Sequence[str], deadline: float
 ) -> list[QueryT]:
     """Prepare inputs on a thread. A request that is cancelled or expires ends before its next input."""
-    given_up = threading.Event()
+    given_up, given = threading.Event(), time.monotonic()
+    begun = math.inf
+
+    def prepared() -> list[QueryT]:
+        nonlocal begun
+        begun = time.monotonic()
+        return _prepared(query, inputs, deadline, given_up)
+
     try:
-        async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(pool, _prepared, query, inputs, deadline, given_up)
-    except TimeoutError:
-        raise DeadlineExceeded from None
+        async with asyncio.timeout(max(0.0, deadline - given)):
+            return await asyncio.get_running_loop().run_in_executor(pool, prepared)
+    except (TimeoutError, DeadlineExceeded):
+        raise DeadlineExceeded(preparing=begun - given < _WAITED * (deadline - given)) from None
     finally:
         given_up.set()
 

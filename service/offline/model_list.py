@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from models import ModelStore
+from models.escaping import escaped
 from models.reading import read_manifest, validate
 from models.store import BUNDLED
 from service.offline.options import UsageError
@@ -49,15 +50,21 @@ def _print_list(store: ModelStore) -> None:
     _print_columns(rows)
 
 
+def _print_line(line: str) -> None:
+    """Print a line; what a bundle says must not control the terminal."""
+    print(escaped(line))
+
+
 def _print_columns(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    shown = [[escaped(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        _print_line("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _verify(path: Path) -> int:
     problems = validate(path)
-    print(f"{path.parent.name}:{path.name}  {'; '.join(problems) if problems else 'all checksums match'}")
+    _print_line(f"{path.parent.name}:{path.name}  {'; '.join(problems) if problems else 'all checksums match'}")
     return 1 if problems else 0
 
 
@@ -65,7 +72,7 @@ def print_bundle(path: Path) -> int:
     """Print the contents of a bundle, or its problems; return the exit status."""
     problems = validate(path)
     for problem in problems:
-        print(f"wrong: {problem}")
+        _print_line(f"wrong: {problem}")
     if problems:
         return 1
     manifest = read_manifest(path)
@@ -73,15 +80,15 @@ def print_bundle(path: Path) -> int:
     if manifest.softmax.sparse_k is not None:
         layer += f"; sparse-softmax over the {manifest.softmax.sparse_k} best"
     size = sum((path / name).stat().st_size for name in manifest.files)
-    print(f"{manifest.name}:{manifest.version}  {manifest.task}  {manifest.description}")
-    print(f"output layer   {layer}")
+    _print_line(f"{manifest.name}:{manifest.version}  {manifest.task}  {manifest.description}")
+    _print_line(f"output layer   {layer}")
     for name, value in manifest.config.description().items():
-        print(f"{name:<14} {value}")
-    print(f"licence        {manifest.licence}")
-    print(f"files          {len(manifest.files)}, {size / 1e6:.1f} MB, all checksums match")
+        _print_line(f"{name:<14} {value}")
+    _print_line(f"licence        {manifest.licence}")
+    _print_line(f"files          {len(manifest.files)}, {size / 1e6:.1f} MB, all checksums match")
     for_devices = sorted({(kind, file) for graph in manifest.graphs.values() for kind, file in graph.devices.items()})
     for kind, file in for_devices:
-        print(f"graph for {kind} {file}")
+        _print_line(f"graph for {kind} {file}")
     for quality in manifest.quality:
-        print(f"{quality.metric:<14} {quality.value:.2f} on {quality.dataset}, {quality.split}")
+        _print_line(f"{quality.metric:<14} {quality.value:.2f} on {quality.dataset}, {quality.split}")
     return 0

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from models.escaping import escaped
 from service.offline.options import FileOptions, UsageError
 
 __all__ = ["Shown", "line_of", "opened_output", "standard_output"]
@@ -23,13 +24,16 @@ class Shown:
 
 
 def line_of(shown: Shown, form: str) -> str:
-    """Return a result as a line without its end; tabs and line ends within it are escaped."""
+    """Return a result as a line without its end; tabs and line ends within it are escaped.
+
+    In a table, which is for terminals, all control characters are.
+    """
     if form == "jsonl":
         record = shown.record()
         line = json.dumps(record, ensure_ascii=False)
         return line if _is_encodable(line) else json.dumps(record)
     cells = [f"{cell:.4f}" if isinstance(cell, float) else str(cell).translate(_ESCAPES) for cell in shown.cells]
-    return ("  " if form == "table" else "\t").join(cells)
+    return "  ".join(map(escaped, cells)) if form == "table" else "\t".join(cells)
 
 
 def _is_encodable(text: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from models import ModelError, ModelStore, UnsuitableModelError
 from models.backend.cpus import usable_cpus
+from models.escaping import escaped
 from models.tasks.model import Model
 from service.offline.computing import FIRST_WINDOW, WINDOW, Prepared, compute, prepare, prepare_ahead
 from service.offline.inputs import line_count, read_texts
@@ -109,7 +110,7 @@ class _Writer:
         """Return the line of a text that has no result, and show the error unless there are too many."""
         self._failed += 1
         if self._failed <= _MOST_ERRORS:
-            print(f"softserve: line {line.number}: {error}", file=sys.stderr)
+            print(f"softserve: line {line.number}: {escaped(str(error))}", file=sys.stderr)
         elif self._failed == _MOST_ERRORS + 1:
             print("softserve: there are more errors, which are not shown", file=sys.stderr)
         text = {"text": line.text} if line.error is None else {}

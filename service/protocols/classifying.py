@@ -10,7 +10,22 @@ from service.api.answer import Answer
 from service.api.endpoint import answer
 from service.api.requests import timeout_of
 
-__all__ = ["class_scores", "classified"]
+__all__ = ["class_scores", "classified", "function_of", "tells_out_of_scope"]
+
+
+def _classes(model: Any) -> Any:
+    """Return the section of a classifier's manifest about its classes; None for a model of another distribution."""
+    return getattr(model.config, "classes", None)
+
+
+def function_of(model: Any) -> str:
+    """Return how a classifier makes probabilities of scores: `sigmoid`, each by itself, or `softmax`, all together."""
+    return "sigmoid" if getattr(_classes(model), "independent", False) else "softmax"
+
+
+def tells_out_of_scope(model: Any) -> bool:
+    """Return whether a classifier has a rule for inputs of no class."""
+    return getattr(_classes(model), "out_of_scope", None) is not None
 
 
 async def classified(

@@ -170,7 +170,9 @@ def test_it_is_served_with_readiness_and_metrics(server: str) -> None:
     assert (model["task"], model["operations"], model["state"]) == ("text-embedding", ["embed"], "ready")
     with urllib.request.urlopen(f"{server}/metrics", timeout=5) as response:
         metrics = response.read().decode()
-    assert 'softserve_requests_total{endpoint="/v1/embed",model="errand-vectors",status="200"} 1.0' in metrics
+    assert (
+        'softserve_requests_total{deadline="",endpoint="/v1/embed",model="errand-vectors",status="200"} 1.0' in metrics
+    )
     with urllib.request.urlopen(f"{server}/openapi.json", timeout=5) as response:
         assert "/v1/embed" in json.load(response)["paths"]
 

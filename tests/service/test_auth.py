@@ -99,9 +99,8 @@ def test_a_missing_file_keeps_the_service_from_starting(tmp_path):
 
 
 def test_a_ring_keeps_no_key():
-    ring = KeyRing([USER])
-    assert ring.holds(USER)
-    assert not ring.holds(OTHER)
+    ring = KeyRing([ADMIN, USER])
+    assert [ring.place(key) for key in (ADMIN, USER, OTHER)] == [0, 1, None]
     assert USER not in repr(vars(ring))
 
 

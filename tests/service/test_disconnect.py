@@ -64,7 +64,9 @@ def test_abandoned_requests_are_never_computed(address, gate, wait_until):
             f'softserve_rejected_total{{model="next-word",reason="cancelled",version="{NEXT_WORD_VERSION}"}} 1.0'
             in found
         )
-        assert 'softserve_requests_total{endpoint="/v1/next-word",model="next-word",status="499"} 1.0' in found
+        assert (
+            'softserve_requests_total{deadline="",endpoint="/v1/next-word",model="next-word",status="499"} 1.0' in found
+        )
         gate.opened.set()
         assert first.result().status_code == 200
     assert ask(address, "you are").status_code == 200

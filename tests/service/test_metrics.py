@@ -35,7 +35,19 @@ METRICS = [
     "event_loop_lag_seconds",
     "workers_replaced",
 ]
-LABELS = {"model", "endpoint", "status", "reason", "version", "task", "backend", "device", "operation", "term"}
+LABELS = {
+    "model",
+    "endpoint",
+    "status",
+    "deadline",
+    "reason",
+    "version",
+    "task",
+    "backend",
+    "device",
+    "operation",
+    "term",
+}
 
 
 @pytest.fixture
@@ -168,7 +180,7 @@ def busy(metrics, name, version):
         observer.rejected(reason, 1)
     observer.generated(3)
     for status in ("200", "429"):
-        metrics.requests.labels(name, "/v1/score", status).inc()
+        metrics.requests.labels(name, "/v1/score", status, "").inc()
     metrics.request_duration.labels(name, "/v1/score").observe(0.1)
     return observer
 
@@ -260,7 +272,7 @@ def load(version):
 def unload(observer):
     observer.queued(0, 0); observer.unloaded()
 metrics.models_expected.set(1); metrics.loop_lag.observe(0.5)
-metrics.requests.labels("m", "/v1/score", "200").inc(); metrics.requests.labels("", "/livez", "200").inc()
+metrics.requests.labels("m", "/v1/score", "200", "").inc(); metrics.requests.labels("", "/livez", "200", "").inc()
 first, second = load(1), load(2)
 for step in (lambda: unload(first), lambda: unload(second), lambda: load(2)):
     step()

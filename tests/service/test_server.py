@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import logging
 import signal
 import socket
 import time
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from service.server import _LineFormatter
 from tests.fixtures.bundled import NEXT_WORD_VERSION
 
 
@@ -108,3 +110,8 @@ def test_a_taken_port_ends_the_process_with_a_message(start):
         process = start("--models", "next-word", "--port", taken.getsockname()[1])
         assert process.process.wait(30) == 1
     assert "address already in use" in process.text
+
+
+def test_log_lines_do_not_control_the_terminal():
+    record = logging.LogRecord("softserve", logging.ERROR, "", 1, "a model failed: %s", ("\x1b[2J\r",), None)
+    assert _LineFormatter("%(levelname)s %(message)s").format(record) == "ERROR a model failed: \\x1b[2J\\r"

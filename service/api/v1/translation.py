@@ -42,8 +42,9 @@ class TranslateResult(Result):
     low_confidence: Annotated[
         bool,
         Field(
-            description="The best translation is likely to be poor: another language or script, the model is not sure, or "
-            "numbers, signs, addresses, placeholders, markup or codes are not those of the source."
+            description="The best translation is likely to be poor: another language or script, cut off, numbers, "
+            "signs, addresses, placeholders, markup or codes are not those of the source, or the model, if it has a threshold "
+            "of confidence, is not sure."
         ),
     ]
     detected_language: Annotated[

@@ -1,5 +1,6 @@
 """DeepL's API, version 2 (client: `deepl`, with `server_url`): texts, languages and usage."""
 
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -9,6 +10,7 @@ from starlette.responses import JSONResponse
 from models import QueryError
 from models.tasks.translation import Translation
 from service.api.requests import Texts
+from service.auth import tenant_of
 from service.errors import Failure
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.languages import language_name, two_letters
@@ -34,8 +36,8 @@ _REFUSED = (
     "translation_memory_ids",
 )
 """Options that ask for another translation, and that the models do not have."""
-_COUNT = "deepl_characters"
-"""Attribute of the application's state: characters that were translated since the start."""
+_COUNTS = "deepl_characters"
+"""Attribute of the application's state: characters that were translated since the start, by API key."""
 
 router = APIRouter()
 
@@ -72,9 +74,16 @@ async def translate(request: Request) -> Response:
         return {"translations": [_translation(each, pair.source) for each in found.results]}
 
     response = await json_response(request, content, found.items)
-    state = request.app.state
-    setattr(state, _COUNT, getattr(state, _COUNT, 0) + sum(map(len, fields.text)))
+    _counts(request)[tenant_of(request)] += sum(map(len, fields.text))
     return response
+
+
+def _counts(request: Request) -> Counter[str]:
+    state = request.app.state
+    if not hasattr(state, _COUNTS):
+        setattr(state, _COUNTS, Counter())
+    counts: Counter[str] = getattr(state, _COUNTS)
+    return counts
 
 
 def _translation(translation: Translation, source: str) -> dict[str, Any]:
@@ -100,8 +109,8 @@ async def languages(request: Request) -> Response:
 
 
 async def usage(request: Request) -> Response:
-    """Answer `GET /v2/usage`: the characters translated since the service started."""
-    count = getattr(request.app.state, _COUNT, 0)
+    """Answer `GET /v2/usage`: the characters translated with the request's key since the service started."""
+    count = _counts(request)[tenant_of(request)]
     return await json_response(request, lambda: {"character_count": count, "character_limit": _UNLIMITED})
 
 

@@ -8,7 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse
 
-from models import UnknownModelError, UnsuitableModelError
+from models import QueryError, UnknownModelError, UnsuitableModelError
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
 from models.tasks.text_generation import Generation, GenerationQuery, Generator
@@ -18,7 +18,7 @@ from service.api.requests import OneOrSeveralTexts, timeout_of
 from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel, full_names, names_of
 from service.errors import Failure
-from service.protocols.classifying import class_scores, classified
+from service.protocols.classifying import class_scores, classified, function_of
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.protocol import Protocol
 from service.protocols.translating import find_pair, translated
@@ -39,13 +39,13 @@ class Parameters(BaseModel):
 
 class ClassificationParameters(Parameters):
     top_k: Annotated[int, Field(ge=1)] | None = None
-    function_to_apply: Literal["softmax"] | None = None
+    function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
 
 
 class TranslationParameters(Parameters):
     src_lang: str | None = None
     tgt_lang: str | None = None
-    clean_up_tokenization_spaces: bool = False
+    clean_up_tokenization_spaces: Literal[False] = False
 
 
 class GenerationParameters(Parameters):
@@ -77,7 +77,7 @@ async def infer(request: Request) -> Response:
     served = _find(request)
     fields = await read_fields(request, InferenceFields)
     operation = next(each for each in served.model.offers if each in _TASKS)
-    found, shown = await _TASKS[operation](request, names_of(served.key)[1], fields)
+    found, shown = await _TASKS[operation](request, served, fields)
     return await json_response(request, lambda: [shown(each) for each in found.results], found.items)
 
 
@@ -102,19 +102,26 @@ def _find(request: Request) -> ServedModel:
 Shown = Callable[[Any], Any]
 
 
-async def _classify(request: Request, model: str, fields: InferenceFields) -> tuple[Answer[Any], Shown]:
+async def _classify(request: Request, served: ServedModel, fields: InferenceFields) -> tuple[Answer[Any], Shown]:
     parameters = fields.checked(ClassificationParameters)
+    applied, asked = function_of(served.model), parameters.function_to_apply
+    if asked not in (None, applied):
+        raise QueryError(
+            f"parameters.function_to_apply must be {applied!r}, not {asked!r}: it is part of this model, which gives "
+            "probabilities and no scores"
+        )
+    model = names_of(served.key)[1]
     return await classified(request, fields.texts(), model=model, top_k=parameters.top_k), class_scores
 
 
-async def _translate(request: Request, model: str, fields: InferenceFields) -> tuple[Answer[Any], Shown]:
+async def _translate(request: Request, served: ServedModel, fields: InferenceFields) -> tuple[Answer[Any], Shown]:
     parameters = fields.checked(TranslationParameters)
-    pair = find_pair(request, parameters.src_lang, parameters.tgt_lang, model=model)
+    pair = find_pair(request, parameters.src_lang, parameters.tgt_lang, model=names_of(served.key)[1])
     found = await translated(request, fields.texts(), pair)
     return found, lambda each: {"translation_text": each.translations[0].text}
 
 
-async def _generate(request: Request, model: str, fields: InferenceFields) -> tuple[Answer[Any], Shown]:
+async def _generate(request: Request, served: ServedModel, fields: InferenceFields) -> tuple[Answer[Any], Shown]:
     parameters = fields.checked(GenerationParameters)
     count = parameters.num_return_sequences
     options = SearchOptions(n_best=count)
@@ -133,7 +140,7 @@ async def _generate(request: Request, model: str, fields: InferenceFields) -> tu
         fields.texts(),
         query,
         _as_it_is,
-        model=model,
+        model=names_of(served.key)[1],
         timeout_ms=timeout_of(request),
         priority=request.headers.get("priority"),
     )
@@ -144,7 +151,7 @@ def _as_it_is(result: Generation) -> Generation:
     return result
 
 
-_TASKS: Mapping[str, Callable[[Request, str, InferenceFields], Awaitable[tuple[Answer[Any], Shown]]]] = {
+_TASKS: Mapping[str, Callable[[Request, ServedModel, InferenceFields], Awaitable[tuple[Answer[Any], Shown]]]] = {
     "classify": _classify,
     "translate": _translate,
     "generate": _generate,

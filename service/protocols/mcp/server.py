@@ -12,6 +12,7 @@ from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, Te
 from mcp.types import Tool as ListedTool
 from pydantic import ValidationError
 
+from service.engine.registry import Registry
 from service.errors import failure_of
 from service.protocols.mcp.tools import TOOLS
 from service.settings import Settings
@@ -47,7 +48,9 @@ def allowed_origins(hosts: list[str], settings: Settings) -> list[str]:
 
 
 async def _list(context: Any, params: Any) -> ListToolsResult:
-    del context, params
+    del params
+    registry: Registry = context.request.app.state.registry
+    offered = {name for each in registry.served.values() if each.model.reads == "text" for name in each.model.offers}
     only_reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     return ListToolsResult(
         tools=[
@@ -58,6 +61,7 @@ async def _list(context: Any, params: Any) -> ListToolsResult:
                 annotations=only_reads,
             )
             for name, tool in TOOLS.items()
+            if tool.operation in offered
         ]
     )
 

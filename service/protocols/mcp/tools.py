@@ -59,6 +59,8 @@ class NextWordArguments(Arguments):
 class Tool:
     """A tool: `run` takes the request and checked arguments, and returns a JSON object."""
 
+    operation: str
+    """What a served model must offer for texts; other tools are not listed."""
     description: str
     arguments: type[Arguments]
     run: Callable[[Request, Any], Awaitable[dict[str, Any]]]
@@ -122,10 +124,16 @@ async def _next_word(request: Request, arguments: NextWordArguments) -> dict[str
 
 
 TOOLS: Mapping[str, Tool] = {
-    "translate-text": Tool("Translate a text; says when the translation is doubtful.", TranslateArguments, _translate),
-    "get-source-languages": Tool("The languages that can be translated from.", NoArguments, _sources),
-    "get-target-languages": Tool("The languages that can be translated to.", TargetArguments, _targets),
-    "classify": Tool("Classes of a text and their probabilities, most probable first.", ClassifyArguments, _classify),
-    "score": Tool("How probable a sentence is: its log-probability (base e), word by word.", ScoreArguments, _score),
-    "next-word": Tool("The most probable next words of a sentence.", NextWordArguments, _next_word),
+    "translate-text": Tool(
+        "translate", "Translate a text; says when the translation is doubtful.", TranslateArguments, _translate
+    ),
+    "get-source-languages": Tool("translate", "The languages that can be translated from.", NoArguments, _sources),
+    "get-target-languages": Tool("translate", "The languages that can be translated to.", TargetArguments, _targets),
+    "classify": Tool(
+        "classify", "Classes of a text and their probabilities, most probable first.", ClassifyArguments, _classify
+    ),
+    "score": Tool(
+        "score", "How probable a sentence is: its log-probability (base e), word by word.", ScoreArguments, _score
+    ),
+    "next-word": Tool("next-word", "The most probable next words of a sentence.", NextWordArguments, _next_word),
 }

@@ -98,9 +98,9 @@ async def infer(request: Request) -> Response:
 
     def encoded() -> tuple[bytes, dict[str, str]]:
         body, json_length = encode_answer(head, tensors, call)
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", "Vary": "Accept-Encoding"}
         if json_length is not None:
-            headers = {"Content-Type": "application/octet-stream", _JSON_LENGTH: str(json_length)}
+            headers |= {"Content-Type": "application/octet-stream", _JSON_LENGTH: str(json_length)}
         if encoding is not None:
             body, headers["Content-Encoding"] = compressed(body, encoding), encoding
         return body, headers

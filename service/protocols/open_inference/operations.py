@@ -6,7 +6,7 @@ that are asked for decide which are computed.
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from models.decoding.beam_search import SearchOptions
 from models.tasks.text_classification import Classifier
 from service.api.endpoint import answer
 from service.engine.served_model import ServedModel, names_of
+from service.protocols.classifying import tells_out_of_scope
 from service.protocols.open_inference.tensors import Tensor
 
 __all__ = ["IMAGE_OPERATIONS", "OPERATIONS", "TOKEN_OPERATIONS", "Call", "Operation", "Spec"]
@@ -94,6 +95,13 @@ class Operation:
     run: Run
     classes: str | None = None
     """The output that the classification extension may ask for."""
+    told_by: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
+    """Outputs that not all models have, and whether a model has them."""
+
+    def of(self, model: Any) -> "Operation":
+        """Return the operation with the outputs that a model has."""
+        missing = {name for name, told in self.told_by.items() if not told(model)}
+        return replace(self, outputs=tuple(spec for spec in self.outputs if spec.name not in missing))
 
 
 def _numbers(name: str, datatype: str, kind: str, values: Sequence[Any]) -> Tensor:
@@ -122,6 +130,10 @@ async def _classify(call: Call) -> list[Tensor]:
         lambda model, text: model.query(text, top_k, truncate=truncate),
         items_per_input=lambda model: min(top_k or 1, len(model.labels)),
     )
+    return _classes(results)
+
+
+def _classes(results: Sequence[Any]) -> list[Tensor]:
     rows = [[(each.label, each.probability) for each in result.labels] for result in results]
     outside = [bool(result.out_of_scope) for result in results]
     return [*_ranked("label", "probability", rows), _numbers("out_of_scope", "BOOL", "?", outside)]
@@ -192,29 +204,33 @@ async def _classify_images(call: Call) -> list[Tensor]:
         items_per_input=lambda model: min(top_k or 1, len(model.labels)),
         reads="image",
     )
-    return _ranked("label", "probability", [[(each.label, each.probability) for each in one.labels] for one in results])
+    return _classes(results)
 
+
+_CLASSES = (
+    Spec("label", "BYTES", (-1, -1)),
+    Spec("probability", "FP32", (-1, -1)),
+    Spec("out_of_scope", "BOOL", (-1,)),
+)
 
 IMAGE_OPERATIONS: Mapping[str, Operation] = {
     "classify": Operation(
-        outputs=(Spec("label", "BYTES", (-1, -1)), Spec("probability", "FP32", (-1, -1))),
+        outputs=_CLASSES,
         parameters=frozenset({"top_k"}),
         run=_classify_images,
         classes="probability",
+        told_by={"out_of_scope": tells_out_of_scope},
     ),
 }
 """The operations of models that read images: PNG or JPEG files."""
 
 OPERATIONS: Mapping[str, Operation] = {
     "classify": Operation(
-        outputs=(
-            Spec("label", "BYTES", (-1, -1)),
-            Spec("probability", "FP32", (-1, -1)),
-            Spec("out_of_scope", "BOOL", (-1,)),
-        ),
+        outputs=_CLASSES,
         parameters=frozenset({"top_k", "truncate"}),
         run=_classify,
         classes="probability",
+        told_by={"out_of_scope": tells_out_of_scope},
     ),
     "next-word": Operation(
         outputs=(

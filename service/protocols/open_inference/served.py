@@ -96,7 +96,8 @@ class InferenceModel:
                     priority=priority,
                 )
             )
-            by_name = {tensor.name: tensor for tensor in tensors}
+            names = {spec.name for spec in operation.outputs}
+            by_name = {tensor.name: tensor for tensor in tensors if tensor.name in names}
             if classes and operation.classes:
                 by_name[operation.classes] = self._classification(by_name["label"], by_name[operation.classes])
             found = {**by_name, **found}
@@ -161,7 +162,7 @@ def inference_models(served: Iterable[ServedModel]) -> list[InferenceModel]:
     found: dict[tuple[str, int], InferenceModel] = {}
     for ending, reads, inputs, known in _FORMS:
         for each in models:
-            operations = {name: known[name] for name in each.model.offers if name in known}
+            operations = {name: known[name].of(each.model) for name in each.model.offers if name in known}
             if operations and each.model.reads == reads and (not ending or _reads_ids(each)):
                 model = InferenceModel(each.manifest.name + ending, each, inputs, operations)
                 found.setdefault((model.name, each.manifest.version), model)

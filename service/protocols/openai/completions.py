@@ -5,7 +5,7 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +15,18 @@ from starlette.responses import StreamingResponse
 from models import QueryError
 from models.tasks.language_model import LanguageModel
 from models.tasks.language_results import ScoreQuery
-from service.api.requests import deadline_of, find, note_timing, queries_of, reserve_results, timeout_of, urgency_of
+from service.api.requests import (
+    deadline_of,
+    find,
+    model_of,
+    note_parts,
+    note_timing,
+    note_work,
+    queries_of,
+    reserve_results,
+    timeout_of,
+    urgency_of,
+)
 from service.engine.batcher import Timing
 from service.engine.served_model import ServedModel
 from service.errors import failure_of
@@ -75,6 +86,8 @@ class _Job:
     async def grow(self) -> AsyncIterator[list[Continuation]]:
         """Add a token to each completion that has not ended, and yield them, until all have ended."""
         live = [each for each in self.continuations if each.finish_reason is None]
+        if live:
+            note_parts(self.request, self.served, "draw", [each.query() for each in live], self.fields.max_tokens)
         while live:
             drawn = await self.submit("draw", [each.query() for each in live])
             self.served.observer.generated(len(live))
@@ -125,7 +138,8 @@ async def _job(request: Request) -> _Job:
     fields.check()
     served = find(request, fields.model, "next-word", "text")
     deadline = deadline_of(request, timeout_of(request))
-    model: Any = served.model
+    model = model_of(request, served)
+    note_work(request, served, "score", fields.prompt)
     served.batcher.admit(len(fields.prompt) * fields.n, deadline)
 
     def query(prompt: Prompt) -> ScoreQuery:
@@ -183,7 +197,7 @@ def _without_end(query: ScoreQuery, end: int) -> ScoreQuery:
     """Return a query without a first sentence end, after which every text is read anyway."""
     if query.tokens[:1] != (end,):
         return query
-    return ScoreQuery(query.text, query.tokens[1:], query.words[1:], query.explain)
+    return replace(query, tokens=query.tokens[1:], words=query.words[1:])
 
 
 def _choice(job: _Job, found: Continuation) -> dict[str, Any]:
@@ -211,6 +225,8 @@ async def _events(
 ) -> AsyncIterator[bytes]:
     """Yield server-sent events: the prompts where they are asked for, pieces of the completions, the end."""
     lengths = [0] * len(job.continuations)
+    with_usage = job.fields.stream_options is not None and job.fields.stream_options.include_usage
+    head = {**head, "usage": None} if with_usage else head
 
     def event(each: Continuation, text: str, tokens: Sequence[LoggedToken], offset: int) -> bytes:
         logged = _logged(job, tokens, offset)
@@ -232,7 +248,7 @@ async def _events(
                     yield event(each, text, new, lengths[each.index])
                 lengths[each.index] += len(_text(new))
             live = await anext(growing, [])
-        if job.fields.stream_options is not None and job.fields.stream_options.include_usage:
+        if with_usage:
             yield _event({**head, "choices": [], "usage": job.usage()})
     except Exception as error:
         failure = failure_of(job.request, error)

@@ -7,7 +7,16 @@ from pydantic import BeforeValidator
 
 from models.tasks.language_model import LanguageModel
 from models.text.tokenization import END, UNKNOWN
-from service.api.requests import ModelName, Text, deadline_of, find, queries_of, reserve_results, timeout_of
+from service.api.requests import (
+    ModelName,
+    Text,
+    deadline_of,
+    find,
+    note_work,
+    queries_of,
+    reserve_results,
+    timeout_of,
+)
 from service.engine.registry import Registry
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.openai.fields import is_ids
@@ -42,6 +51,7 @@ async def tokenize(request: Request) -> Response:
     served = find(request, fields.model, "next-word", "text")
     model: Any = served.model
     deadline = deadline_of(request, timeout_of(request))
+    note_work(request, served, "score", [fields.prompt])
     found, _ = await queries_of(request, served, "score", model.token_ids, [fields.prompt], deadline)
     (ids,) = found
     await reserve_results(request, len(ids), deadline)

@@ -22,7 +22,7 @@ from service.protocols.protocol import Protocol
 __all__ = ["PROTOCOL"]
 
 _TYPES = {400: "Empty", 429: "Overloaded", 503: "Unhealthy"}
-_VALIDATION = (404, 405, 413, 415, 422)
+_VALIDATION = (404, 405, 408, 413, 414, 415, 422, 431)
 _STATUSES = {500: 424, 504: 424}
 
 router = APIRouter()

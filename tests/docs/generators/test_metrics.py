@@ -10,6 +10,5 @@ def test_every_metric_of_the_service_is_on_the_page():
     own = {name for name in families if name.startswith("softserve_") and not name.endswith("_created")}
     assert len(own) > 20
     assert [name for name in own if f"| `{name}` |" not in page and f"| `{name}_total` |" not in page] == []
-    assert (
-        "| `softserve_requests_total` | counter | `model`, `endpoint`, `status` | Requests that were answered |" in page
-    )
+    labels = "`model`, `endpoint`, `status`, `deadline`"
+    assert f"| `softserve_requests_total` | counter | {labels} | Requests that were answered; " in page

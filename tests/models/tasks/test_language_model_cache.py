@@ -92,3 +92,34 @@ def test_half_a_surrogate_pair_is_found_behind_what_is_known(caching, context):
     caching.result(query, caching.run_next_words([query]))
     with pytest.raises(QueryError, match="surrogate"):
         caching.next_words_query(context)
+
+
+# ---- salts ----
+
+
+def ask(model, context):
+    query = model.next_words_query(context, 3)
+    return query, model.result(query, model.run_next_words(query.parts()))
+
+
+def test_a_model_finds_what_was_asked_with_its_salt_only(caching):
+    one, other = caching.with_cache_salt("one"), caching.with_cache_salt("other")
+    first, result = ask(one, "we had a very")
+    assert first.known is None
+    for model in (other, caching):
+        assert model.next_words_query("we had a very", 3).known is None
+        assert model.next_words_query("we had a very good", 3).after is None
+    assert one.next_words_query("we had a very", 3).known is not None
+    assert one.next_words_query("we had a very good", 3).after is result.prefix
+
+
+def test_the_model_without_a_salt_is_not_changed(caching):
+    salted = caching.with_cache_salt("one")
+    ask(caching, "thank you very")
+    assert caching.next_words_query("thank you very", 3).known is not None
+    assert salted.next_words_query("thank you very", 3).known is None
+
+
+def test_models_without_a_cache_ignore_a_salt(model):
+    query, result = ask(model.with_cache_salt("one"), "we had a")
+    assert result.words == model.run_next_words([query])[0].words

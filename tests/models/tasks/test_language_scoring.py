@@ -146,3 +146,30 @@ def test_a_word_of_probability_0_has_no_rank():
 def test_a_bad_number_of_alternatives_is_refused(plain, explain):
     with pytest.raises(QueryError, match="explain must be between 0"):
         plain.score(["a"], explain=explain)
+
+
+def test_scored_prefixes_are_found_with_their_salt_only(cached, lookups):
+    for salt, found in (("one", False), ("one", True), ("other", False), ("", False), ("one", True)):
+        model = cached.with_cache_salt(salt)
+        lookups.clear()
+        model.score([LONG])
+        assert lookups == [found], salt
+
+
+def test_texts_of_one_batch_share_prefixes_only_with_the_same_salt(plain, monkeypatch):
+    """So that the time of a batch does not tell what others of it begin with."""
+    text = " ".join(LONG.split()[:20])
+    read = positions(monkeypatch, plain)
+
+    def positions_of(*salts):
+        read.clear()
+        queries = [
+            plain.with_cache_salt(salt).score_query(f"{text} {end}") for salt, end in zip(salts, "ab", strict=True)
+        ]
+        values = [[token.log_probability for token in each.tokens] for each in plain.run_score(queries)]
+        return sum(read), values
+
+    (same, together), (different, apart) = positions_of("one", "one"), positions_of("one", "other")
+    assert different == 2 * (20 + 1 + 1)
+    assert same < 0.7 * different
+    assert_close(together, apart)

@@ -118,7 +118,7 @@ def test_it_is_a_bounded_dictionary(puts, asked, asked_text):
         plain[tokens] = ((tokens, size), text)
         assert small.bytes <= 4000
         assert sum(small._lengths.values()) == len(small) == len(small._entries)
-        assert all(small._entries[key][2] == text for text, (key, _) in small._texts.items())
+        assert all(small._entries["", key][2] == text for (_, text), (key, _) in small._texts.items())
     texts = {text: tokens for tokens, (_, text) in plain.items() if text is not None}
     assert cache.get(packed(asked)) == plain.get(asked, (None,))[0]
     prefixes = [length for length in range(len(asked) - 1, 0, -1) if asked[:length] in plain]
@@ -147,3 +147,35 @@ def test_threads_share_it():
     for thread in threads:
         thread.join()
     assert cache.bytes <= cache.max_bytes
+
+
+def test_entries_are_found_with_their_salt_only():
+    cache = PrefixCache(100_000)
+    tokens = packed([1, 2, 3])
+    cache.put(tokens, "a", 10, "one two", salt="a")
+    for salt in ("", "b"):
+        assert cache.get(tokens, salt=salt) is None
+        assert cache.longest(packed([1, 2, 3, 4]), salt=salt) is None
+        assert cache.beginning("one two three", salt=salt) is None
+    assert cache.get(tokens, salt="a") == "a"
+    assert cache.longest(packed([1, 2, 3, 4]), salt="a") == (3, "a")
+    assert cache.beginning("one two three", salt="a") == (7, tokens, ())
+
+
+def test_an_entry_replaces_none_of_another_salt():
+    cache = PrefixCache(100_000)
+    tokens = packed([1, 2])
+    for salt in ("a", "b"):
+        cache.put(tokens, salt, 10, "one", salt=salt)
+    assert [cache.get(tokens, salt=salt) for salt in ("a", "b")] == ["a", "b"]
+    assert len(cache) == 2
+
+
+def test_all_salts_share_the_bytes():
+    cache = PrefixCache(5000)
+    for number in range(1000):
+        cache.put(packed([number]), number, 100, salt=str(number))
+        assert cache.bytes <= 5000
+    assert 0 < len(cache) < 6
+    assert len(cache._lengths) == len(cache)
+    assert cache.get(packed([999]), salt="999") == 999

@@ -58,7 +58,7 @@ def request_():
 
 def asked(default_ms):
     state = SimpleNamespace(settings=Settings(request_timeout_ms=default_ms))
-    return SimpleNamespace(app=SimpleNamespace(state=state))
+    return SimpleNamespace(app=SimpleNamespace(state=state), scope={"state": {}})
 
 
 @pytest.mark.parametrize(("given", "texts"), [("a", ["a"]), ("", [""]), (["a", ""], ["a", ""])])

@@ -12,12 +12,12 @@ from service.metrics import Metrics
 
 def collected(name, count):
     metrics = Metrics()
-    metrics.requests.labels("intents", "/v1/classify", "200").inc(count)
+    metrics.requests.labels("intents", "/v1/classify", "200", "").inc(count)
     return name, list(metrics.registry.collect())
 
 
 def line(name, count):
-    labels = f'{{endpoint="/v1/classify",model="intents",replica="{name}",status="200"}}'
+    labels = f'{{deadline="",endpoint="/v1/classify",model="intents",replica="{name}",status="200"}}'
     return f"softserve_requests_total{labels} {count}.0\n"
 
 

@@ -35,8 +35,9 @@ def test_the_deadline_holds_while_a_request_waits_for_a_thread(preparation):
         blocking = [asyncio.create_task(preparation.images(lambda _: opened.wait(10), ["a"], soon())) for _ in range(2)]
         await asyncio.sleep(0.05)
         started = time.monotonic()
-        with pytest.raises(DeadlineExceeded):
+        with pytest.raises(DeadlineExceeded) as late:
             await preparation.images(pytest.fail, ["b"], soon(0.1))
+        assert not late.value.preparing
         assert time.monotonic() - started < 1
         opened.set()
         await asyncio.gather(*blocking)
@@ -107,3 +108,15 @@ def test_a_panic_of_native_code_is_an_error(preparation, count):
 
     with pytest.raises(NativeError, match="the preparation of an input failed: PanicException: a"):
         asyncio.run(preparation.texts(query, ["a"] * count, soon()))
+
+
+def test_it_is_said_that_preparing_took_the_time(preparation):
+    opened = threading.Event()
+
+    async def run():
+        with pytest.raises(DeadlineExceeded) as late:
+            await preparation.images(lambda _: opened.wait(10), ["a"], soon(0.3))
+        opened.set()
+        assert late.value.preparing
+
+    asyncio.run(run())

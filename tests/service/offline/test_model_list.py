@@ -1,9 +1,11 @@
 """`softserve models`."""
 
+import json
 import shutil
 
 import pytest
 
+from service.cli import inspect
 from service.offline.model_list import models
 from service.offline.options import UsageError
 from service.settings import BUNDLED
@@ -33,3 +35,23 @@ def test_damage_is_found(tmp_path, capsys):
     assert models("verify", ("intents",), (tmp_path,)) == 1
     assert models("show", ("intents",), (tmp_path,)) == 1
     assert "weights.bin" in capsys.readouterr().out
+
+
+def test_what_a_bundle_says_does_not_control_the_terminal(tmp_path, capsys):
+    shutil.copytree(BUNDLED / "intents", tmp_path / "intents")
+    (version,) = (tmp_path / "intents").iterdir()
+    manifest = json.loads((version / "manifest.json").read_text())
+    manifest |= {"description": "harmless\x1b]0;title\x07\x1b[2J\nlicence MIT", "licence": "\x9b31mred"}
+    manifest["quality"][0]["dataset"] = "\u202edata"
+    (version / "manifest.json").write_text(json.dumps(manifest))
+    assert inspect(version) == 0
+    assert models("list", model_dirs=(tmp_path,)) == 0
+    assert models("show", ("intents",), (tmp_path,)) == 0
+    assert models("verify", ("intents",), (tmp_path,)) == 0
+    manifest["\x1b[1mfield"] = manifest["name"] = "\x1b[31m"
+    (version / "manifest.json").write_text(json.dumps(manifest))
+    assert inspect(version) == 1
+    assert models("verify", model_dirs=(tmp_path,)) == 1
+    shown = capsys.readouterr().out
+    assert not set(shown) & set("\x1b\x07\x9b\u202e")
+    assert "harmless\\x1b]0;title\\x07\\x1b[2J\\nlicence MIT" in shown

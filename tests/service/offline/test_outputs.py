@@ -54,3 +54,9 @@ def test_a_new_output_is_empty_and_an_old_one_kept(tmp_path):
     assert path.read_text() == "one\n"
     with pytest.raises(UsageError, match="--resume needs --output"), opened_output(FileOptions(resume=True)):
         pass
+
+
+def test_a_table_does_not_control_the_terminal():
+    shown = Shown(("a\x1b[2J\tb", "\x9b"), dict)
+    assert line_of(shown, "table") == "a\\x1b[2J\\tb  \\x9b"
+    assert line_of(shown, "tsv") == "a\x1b[2J\\tb\t\x9b"

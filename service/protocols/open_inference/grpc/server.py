@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import grpc
 from fastapi import FastAPI, Request
 from google.protobuf.json_format import ParseDict
+from google.protobuf.message import DecodeError
 
 from models import UnknownModelError
 from service.api import admin
@@ -32,6 +34,10 @@ __all__ = ["run"]
 logger = logging.getLogger("softserve")
 
 _SERVICE = "inference.GRPCInferenceService"
+_UNMATCHED = "unmatched"
+"""Endpoint under which calls of unknown methods are counted, as unknown paths are over HTTP."""
+_LOG_SECONDS = 1.0
+"""Least time between two lines about broken messages: a client without a key can send thousands a second."""
 _IDLE_MILLISECONDS = 300_000
 """Time after which a connection without calls is closed."""
 _CODES: Mapping[int, grpc.StatusCode] = {
@@ -64,7 +70,8 @@ async def run(app: FastAPI, settings: Settings) -> AsyncIterator[None]:
     }
     server = grpc.aio.server(options=tuple(options.items()), maximum_concurrent_rpcs=GRPC_CALLS)
     waits = _Waits(settings.body_timeout)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, _handlers(app, waits)),))
+    known = grpc.method_handlers_generic_handler(_SERVICE, _handlers(app, waits))
+    server.add_generic_rpc_handlers((known, _UnknownMethods(app)))
     port = server.add_insecure_port(f"{settings.host}:{settings.grpc_port}")
     await server.start()
     logger.info("gRPC (Open Inference) on %s:%d", settings.host, port)
@@ -104,44 +111,89 @@ class _Waits:
             each.reschedule(asyncio.get_running_loop().time())
 
 
+class _BrokenMessages:
+    """Logs messages that cannot be parsed: at most a line in `_LOG_SECONDS`, with how many there were."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._next, self._unreported = clock, -math.inf, 0
+
+    def note(self, method: str) -> None:
+        """Take note of one."""
+        self._unreported += 1
+        now = self._clock()
+        if now >= self._next:
+            logger.warning("gRPC messages that cannot be parsed: %d, the last one to %s", self._unreported, method)
+            self._next, self._unreported = now + _LOG_SECONDS, 0
+
+
 def _handlers(app: FastAPI, waits: _Waits) -> dict[str, grpc.RpcMethodHandler]:
     """Return the handler of each method.
 
     All take a stream of messages, so that a handler begins with its call: those of grpc that take one message begin
-    after it, and a call without a key or a message would stay open.
+    after it, and a call without a key or a message would stay open. Messages come as bytes, which the handler parses:
+    grpc would end the call of a broken one with the code UNKNOWN and a traceback in the log.
     """
-    found = {}
+    found, broken = {}, _BrokenMessages()
     for name, method in _METHODS.items():
-        request_type = getattr(messages, f"{name}Request")
         found[name] = grpc.stream_unary_rpc_method_handler(
-            _Unary(app, waits, name, method).respond,
-            request_type.FromString,
-            lambda message: message.SerializeToString(),
+            _Unary(app, waits, broken, name, method).respond,
+            response_serializer=lambda message: message.SerializeToString(),
         )
     found["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-        _Stream(app, waits, "ModelStreamInfer", _infer).stream,
-        messages.ModelInferRequest.FromString,
-        lambda message: message.SerializeToString(),
+        _Stream(app, waits, broken, "ModelStreamInfer", _infer).stream,
+        response_serializer=lambda message: message.SerializeToString(),
     )
     return found
+
+
+class _UnknownMethods:
+    """A generic handler that refuses calls of methods that do not exist, as grpc does by itself, and counts them."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        """Return the handler of any call that no other one takes."""
+        del handler_call_details
+        return grpc.stream_unary_rpc_method_handler(self._refuse)
+
+    async def _refuse(self, given: AsyncIterator[Any], context: Any) -> Any:
+        del given
+        self._app.state.metrics.count({}, _UNMATCHED, 501, 0.0)
+        return await _abort(context, Failure(501, f"there is no such method; the service is {_SERVICE}"))
 
 
 class _Call:
     """Runs the calls of one method: key, messages, resources, metrics."""
 
-    def __init__(self, app: FastAPI, waits: _Waits, name: str, method: Method) -> None:
-        self._app, self._waits, self._name, self._method = app, waits, name, method
+    def __init__(self, app: FastAPI, waits: _Waits, broken: _BrokenMessages, name: str, method: Method) -> None:
+        self._app, self._waits, self._broken, self._name, self._method = app, waits, broken, name, method
+        self._type = messages.ModelInferRequest if method is _infer else getattr(messages, f"{name}Request")
 
-    async def receive(self, given: AsyncIterator[Any], context: Any) -> Any:
-        """Return the next message of a call, None at its end; raises `_Refused`, at once where a key is missing."""
+    async def receive(self, given: AsyncIterator[Any], context: Any, *, needed: bool = False) -> Any:
+        """Return the next message of a call, None at its end unless one is needed.
+
+        Raises `_Refused`, at once where a key is missing.
+        """
         request = self._request(context)
         try:
             if not self._is_allowed(request):
                 raise _Refused(Failure(401, "a valid key is needed in the metadata: authorization, Bearer KEY"))
-            return await self._waits.message(given)
+            message = self._parsed(await self._waits.message(given))
+            if message is None and needed:  # also of a message that grpc has refused for its size
+                raise _Refused(Failure(400, "the call has no message"))
         except _Refused as error:
             self._count(request, error.failure.status, 0.0)
             raise
+        return message
+
+    def _parsed(self, content: bytes | None) -> Any:
+        """Return the message of the bytes that a client has sent; raises `_Refused` where they are none."""
+        try:
+            return None if content is None else self._type.FromString(content)
+        except DecodeError:
+            self._broken.note(self._name)
+            raise _Refused(Failure(400, f"the message is no {self._type.DESCRIPTOR.full_name}")) from None
 
     async def answer(self, message: Any, context: Any) -> Any:
         """Return the answer to a message; raises `_Refused`."""
@@ -180,10 +232,7 @@ class _Call:
         return guard.allows(request.scope) or self._name in _OPEN
 
     def _count(self, request: Request, status: int, seconds: float) -> None:
-        metrics, endpoint = self._app.state.metrics, request.scope["path"]
-        model = request.scope["state"].get("model", "")
-        metrics.requests.labels(model, endpoint, str(status)).inc()
-        metrics.request_duration.labels(model, endpoint).observe(seconds)
+        self._app.state.metrics.count(request.scope["state"], request.scope["path"], status, seconds)
 
 
 class _Refused(Exception):
@@ -198,9 +247,7 @@ class _Unary(_Call):
     async def respond(self, given: AsyncIterator[Any], context: Any) -> Any:
         """Answer a message, or abort the call."""
         try:
-            message = await self.receive(given, context)
-            if message is None:
-                raise _Refused(Failure(400, "the call has no message"))
+            message = await self.receive(given, context, needed=True)
             return await self.answer(message, context)
         except _Refused as error:
             failure = error.failure

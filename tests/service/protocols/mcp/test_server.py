@@ -70,7 +70,7 @@ def test_a_bug_is_logged_and_not_shown(client, monkeypatch, caplog):
     async def broken(request, arguments):
         raise ZeroDivisionError("secret")
 
-    tool = tools.Tool("it breaks", tools.NoArguments, broken)
+    tool = tools.Tool("classify", "it breaks", tools.NoArguments, broken)
     monkeypatch.setitem(tools.TOOLS, "break", tool)
     content = {**LIST, "method": "tools/call", "params": {"name": "break", "arguments": {}}}
     found = client.post("/mcp", json=content, headers=ACCEPT).json()["result"]

@@ -120,3 +120,10 @@ def test_paths_of_the_service_keep_their_errors(client):
     assert error(client.get("/v2/models/nothing"))[0] == 404
     assert error(client.get("/v2/nothing"))[0] == 404
     assert set(client.post("/v2/translate", json={}).json()) == {"message", "detail"}, "DeepL's"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity"])
+def test_answers_that_may_be_compressed_vary(client, encoding):
+    answer = client.post(INFER, json=text("buy milk"), headers={"Accept-Encoding": encoding})
+    assert answer.headers["vary"] == "Accept-Encoding"
+    assert answer.headers.get("content-encoding", "identity") == encoding

@@ -99,6 +99,7 @@ def test_a_stream_has_the_same_text(client):
     events = streamed(client, **fields, stream_options={"include_usage": True})
     assert events[-1]["choices"] == []
     assert events[-1]["usage"] == whole["usage"]
+    assert [event["usage"] for event in events[:-1]] == [None] * (len(events) - 1)
     for choice in whole["choices"]:
         own = [event["choices"][0] for event in events[:-1] if event["choices"][0]["index"] == choice["index"]]
         assert "".join(each["text"] for each in own) == choice["text"]
@@ -106,6 +107,10 @@ def test_a_stream_has_the_same_text(client):
         for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
             assert [value for each in own for value in each["logprobs"][name]] == choice["logprobs"][name]
     assert {event["id"] for event in events} == {events[0]["id"]}
+
+
+def test_a_stream_says_nothing_of_usage_where_nobody_asks_for_it(client):
+    assert all("usage" not in event for event in streamed(client, prompt="we had", max_tokens=2, seed=1))
 
 
 def test_a_stream_of_nothing_ends(client):

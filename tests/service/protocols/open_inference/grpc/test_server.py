@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from service.app import create_app
 from service.protocols.open_inference.grpc import open_inference_pb2 as messages
+from service.protocols.open_inference.grpc import server
 from service.settings import Settings
 
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
@@ -199,3 +200,93 @@ def test_the_port_needs_the_protocol_and_the_extra(monkeypatch):
     monkeypatch.setattr("service.settings.find_spec", lambda name: None)
     with pytest.raises(ValidationError, match=r"softserve\[grpc\]"):
         Settings(grpc_port=1)
+
+
+@pytest.fixture
+def send(served):
+    """Sends bytes as the message of a call, and returns code and details of the error."""
+    with grpc.insecure_channel(f"127.0.0.1:{served[1]}", [("grpc.max_send_message_length", -1)]) as channel:
+
+        def error_of(path, content):
+            with pytest.raises(grpc.RpcError) as found:
+                channel.unary_unary(path)(content, timeout=30)
+            return found.value.code(), found.value.details()
+
+        yield error_of
+
+
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+BROKEN = [
+    ("ModelInfer", b"\xff" * 8),  # no field
+    ("ModelInfer", messages.ModelInferRequest(model_name="intents").SerializeToString()[:-1]),  # cut off
+    ("ModelReady", b"\x0a\x02\xff\xfe"),  # a name that is not UTF-8
+]
+
+
+@pytest.mark.parametrize(("name", "content"), BROKEN)
+def test_broken_messages_are_invalid_and_counted_without_a_traceback(served, send, metric, caplog, name, content):
+    labels = {"endpoint": METHOD + name, "status": "400"}
+    before = metric(served[0], "softserve_requests_total", **labels)
+    assert send(METHOD + name, content) == (INVALID, f"the message is no inference.{name}Request")
+    assert metric(served[0], "softserve_requests_total", **labels) == before + 1
+    assert "Traceback" not in caplog.text
+    assert [each for each in caplog.records if each.name.startswith("grpc")] == []
+
+
+def test_a_broken_message_ends_its_stream_as_invalid(served):
+    with grpc.insecure_channel(f"127.0.0.1:{served[1]}") as channel:
+        stream = channel.stream_stream(METHOD + "ModelStreamInfer")(iter([b"\xff" * 8]), timeout=20)
+        assert end_of(stream) == (INVALID, "the message is no inference.ModelInferRequest")
+
+
+def test_broken_messages_are_logged_once_a_second(caplog):
+    now = [10.0]
+    broken = server._BrokenMessages(lambda: now[0])
+    for _ in range(1000):
+        broken.note("ModelInfer")
+    now[0] = 10.99
+    broken.note("ModelInfer")
+    now[0] = 11.0
+    broken.note("ModelReady")
+    assert [each.getMessage() for each in caplog.records] == [
+        "gRPC messages that cannot be parsed: 1, the last one to ModelInfer",
+        "gRPC messages that cannot be parsed: 1001, the last one to ModelReady",
+    ]
+
+
+@pytest.mark.parametrize("path", [METHOD + "SystemSharedMemoryStatus", "/other.Service/Nope"])
+def test_unknown_methods_are_unimplemented_and_counted(served, send, metric, path):
+    labels = {"endpoint": "unmatched", "status": "501"}
+    before = metric(served[0], "softserve_requests_total", **labels)
+    code, details = send(path, b"")
+    assert (code, "there is no such method" in details) == (grpc.StatusCode.UNIMPLEMENTED, True)
+    assert metric(served[0], "softserve_requests_total", **labels) == before + 1
+
+
+def test_messages_that_are_too_large_are_counted(served, send, metric, wait_until):
+    labels = {"endpoint": METHOD + "ModelInfer", "status": "400"}
+    before = metric(served[0], "softserve_requests_total", **labels)
+    assert send(METHOD + "ModelInfer", b"\x0a" + bytes(2 << 20))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+    wait_until(lambda: metric(served[0], "softserve_requests_total", **labels) == before + 1)
+
+
+def test_calls_without_a_message_are_counted(served, metric):
+    labels = {"endpoint": METHOD + "ModelInfer", "status": "400"}
+    before = metric(served[0], "softserve_requests_total", **labels)
+    with (
+        grpc.insecure_channel(f"127.0.0.1:{served[1]}") as channel,
+        pytest.raises(grpc.RpcError, match="the call has no message"),
+    ):
+        channel.stream_unary(METHOD + "ModelInfer")(iter(()), timeout=20)
+    assert metric(served[0], "softserve_requests_total", **labels) == before + 1
+
+
+def test_a_deadline_that_is_too_short_for_any_answer_is_a_label(served, call, metric):
+    labels = {"endpoint": METHOD + "ModelInfer", "status": "504"}
+    asked = texts(*["play some music by the beatles"] * 64)
+    asked.parameters["timeout"].int64_param = 1
+    with pytest.raises(grpc.RpcError) as found:
+        call("ModelInfer", asked)
+    assert found.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    name = "softserve_requests_total"
+    assert metric(served[0], name, deadline="short", **labels) == metric(served[0], name, **labels) == 1
