@@ -43,8 +43,8 @@ class TranslateResult(Result):
         bool,
         Field(
             description="The best translation is likely to be poor: another language or script, cut off, numbers, "
-            "signs, addresses, placeholders, markup or codes are not those of the source, or the model, if it has a threshold "
-            "of confidence, is not sure."
+            "signs, addresses, placeholders, markup or codes are not those of the source, or the model, if it has a "
+            "threshold of confidence, is not sure."
         ),
     ]
     detected_language: Annotated[
