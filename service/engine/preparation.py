@@ -8,14 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from service.engine.batcher import DeadlineExceeded
+from service.engine.computations import Computations
 from service.engine.priority import lower_thread_priority
 
 __all__ = ["Preparation"]
 
 QueryT = TypeVar("QueryT")
 
-_THREADS = 2
-"""Threads of each kind: a text of 1 MB takes some 70 MB while it is tokenized, an image of 16 megapixels some 100."""
+_AT_ONCE = 2
+"""Preparations of each kind: a text of 1 MB takes some 70 MB while it is tokenized, an image of 16 megapixels some
+100."""
+_MOST_THREADS = 64
+"""Threads of each kind, those included that do not return and were given up."""
 _INLINE_CHARACTERS, _INLINE_TEXTS = 20_000, 64
 """Requests of fewer are tokenized on the event loop: to pass them to a thread costs more."""
 
@@ -24,38 +28,68 @@ class Preparation:
     """Makes the queries of requests. One for all models, so that all of them together are bounded."""
 
     def __init__(self) -> None:
-        self._texts = ThreadPoolExecutor(_THREADS, "softserve-texts", initializer=lower_thread_priority)
-        self._images = ThreadPoolExecutor(_THREADS, "softserve-images", initializer=lower_thread_priority)
+        self._texts, self._images = _Threads("softserve-texts"), _Threads("softserve-images")
 
-    async def texts(self, query: Callable[[str], QueryT], texts: Sequence[str], deadline: float) -> list[QueryT]:
-        """Return the query of each text; raises the errors of `query`, and `DeadlineExceeded`."""
+    async def texts(
+        self,
+        query: Callable[[str], QueryT],
+        texts: Sequence[str],
+        deadline: float,
+        computations: Computations | None = None,
+    ) -> list[QueryT]:
+        """Return the query of each text; raises the errors of `query`, `DeadlineExceeded`, and those of `computations`.
+
+        `computations` are those of the model, which is given up where `query` does not return.
+        """
         if len(texts) <= _INLINE_TEXTS and sum(map(len, texts)) <= _INLINE_CHARACTERS:
             return _prepared(query, texts, deadline, threading.Event())
-        return await _run(self._texts, query, texts, deadline)
+        return await self._texts.run(query, texts, deadline, computations or Computations())
 
-    async def images(self, query: Callable[[str], QueryT], images: Sequence[str], deadline: float) -> list[QueryT]:
+    async def images(
+        self,
+        query: Callable[[str], QueryT],
+        images: Sequence[str],
+        deadline: float,
+        computations: Computations | None = None,
+    ) -> list[QueryT]:
         """Return the query of each image, as `texts` does; images are always decoded on a thread."""
-        return await _run(self._images, query, images, deadline)
+        return await self._images.run(query, images, deadline, computations or Computations())
 
     def close(self) -> None:
         """Start nothing more."""
-        for pool in (self._texts, self._images):
-            pool.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._texts, self._images):
+            threads.close()
 
 
-async def _run(
-    pool: ThreadPoolExecutor, query: Callable[[str], QueryT], inputs: Sequence[str], deadline: float
-) -> list[QueryT]:
-    """Prepare inputs on a thread. A request that is cancelled or expires ends before its next input."""
-    given_up = threading.Event()
-    try:
-        async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(pool, _prepared, query, inputs, deadline, given_up)
-    except TimeoutError:
-        raise DeadlineExceeded from None
-    finally:
-        given_up.set()
+class _Threads:
+    """Threads that prepare a bounded number of requests at a time; one that is given up makes room for another."""
+
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(_MOST_THREADS, name, initializer=lower_thread_priority)
+        self._free = asyncio.Semaphore(_AT_ONCE)
+
+    async def run(
+        self, query: Callable[[str], QueryT], inputs: Sequence[str], deadline: float, computations: Computations
+    ) -> list[QueryT]:
+        """Prepare inputs on a thread. A request that is cancelled or expires ends before its next input."""
+        given_up = threading.Event()
+        arguments = query, inputs, deadline, given_up
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                await self._free.acquire()
+                try:
+                    computations.require_working()
+                except BaseException:
+                    self._free.release()
+                    raise
+                return await computations.run(self._pool, _prepared, *arguments, on_end=self._free.release)
+        except TimeoutError:
+            raise DeadlineExceeded from None
+        finally:
+            given_up.set()
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _prepared(

@@ -277,10 +277,10 @@ class FakeWorker:
     """A process that does what the test says."""
 
     def __init__(self, supervisor, number):
-        self.index, self.ready, self.draining, self.over = number, False, False, False
+        self.index, self.ready, self.draining, self.over, self.stuck = number, False, False, False, False
         self.process = SimpleNamespace(pid=1000 + number, exitcode=-9)
 
-    def read_heartbeats(self):
+    def read_heartbeats(self, now):
         pass
 
     def drain(self, number):
@@ -296,7 +296,7 @@ def supervisor(monkeypatch, tmp_path):
     made = Supervisor(Settings(workers=2), [], tmp_path)
     made.full, made.now = False, 100.0
 
-    def worker(settings, sockets, number):
+    def worker(settings, sockets, number, now):
         if made.full:
             raise BlockingIOError("no more processes")
         return FakeWorker(made, number)
