@@ -93,10 +93,14 @@ class Computations:
         observer: ComputationObserver | None = None,
         *,
         model: str = "a model",
+        grace: float = _GRACE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`timeout` is in seconds; log lines name the `model`."""
-        self._model = model
+        """`timeout` is in seconds, and `grace` the time after it in which an interrupted computation returns.
+
+        Log lines name the `model`.
+        """
+        self._model, self._grace = model, grace
         self._timeout, self._observer = timeout, observer
         self._time = RunningTime(min(_LONGEST_PERIOD, timeout / 4), clock)
         self._running: set[_Computation] = set()
@@ -160,13 +164,12 @@ class Computations:
         for computation in [each for each in self._running if each.begun]:
             if computation.started is None:
                 computation.started = now
-                continue
             seconds = now - computation.started
             if seconds >= self._timeout and not computation.timed_out:
                 self._time_out(computation)
             elif not computation.awaited() and not computation.interruption.requested:
                 computation.interruption.interrupt()
-            if seconds >= self._timeout + _GRACE and not computation.stuck:
+            if seconds >= self._timeout + self._grace and not computation.stuck:
                 self._give_up(computation)
 
     def _time_out(self, computation: _Computation) -> None:
