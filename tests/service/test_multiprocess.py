@@ -1,6 +1,7 @@
 """Tests of `softserve serve --workers 2`: several processes that serve one port."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.error import HTTPError
 
 import pytest
 
@@ -208,11 +210,43 @@ def test_a_process_that_hangs_does_not_keep_the_others_from_ending(start, wait_u
     assert process.end() == 0
 
 
-def test_a_process_that_hangs_is_replaced(two, wait_until):
-    stopped = min(workers(two))
-    os.kill(stopped, signal.SIGSTOP)
-    wait_until(lambda: f"process {stopped} ended with status -9" in two.text, 60)
-    wait_until(lambda: two.loads() == 1, 120)
+def test_processes_that_are_paused_go_on_whether_the_supervisor_is_paused_too_or_not(start, wait_until):
+    process = start("--workers", "2", "--models", "next-word", "--heartbeat-timeout", "1.5", "--hang-timeout", "1.5")
+    wait_until(lambda: process.ready() and loaded(process) == 2, 120)
+    before = workers(process)
+    for paused in ([min(before)], [process.process.pid, *before], [*before]):
+        for pid in paused:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(4)
+        for pid in reversed(paused):
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(2)
+        assert process.post("thank you very") == "much"
+    assert workers(process) == before
+    assert f"process {min(before)} is stopped" in process.text
+    assert process.end() == 0
+
+
+def test_while_no_process_serves_requests_are_refused(start, copied_models, wait_until):
+    process = start("--workers", "2", "--model-dirs", copied_models)
+    wait_until(lambda: process.ready() and loaded(process) == 2, 120)
+    (tokenizer,) = copied_models.glob("*/*/tokenizer.json")
+    shutil.move(tokenizer, copied_models / "kept")
+    for pid in workers(process):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: "no process serves" in process.text)
+    wait_until(lambda: "ended with status 3" in process.text, 60)
+    for path in ("/readyz", "/livez"):
+        with pytest.raises(HTTPError, match="503") as refused:
+            process.get(path)
+        assert refused.value.headers["Retry-After"] == "1"
+        assert "no process serves" in json.load(refused.value)["detail"]
+    assert "the next one is started in" in process.text
+    assert process.process.poll() is None
+    shutil.move(copied_models / "kept", tokenizer)
+    wait_until(lambda: loaded(process) == 4, 180)
+    assert process.post("thank you very") == "much"
+    assert process.end() == 0
 
 
 FREEZE = """
@@ -254,6 +288,13 @@ def test_a_heartbeat_says_whether_the_process_serves(pipe):
     assert send_heartbeat(writing, False)
     assert send_heartbeat(writing, True)
     assert os.read(reading, 10) == b"ls"
+
+
+def test_a_heartbeat_says_that_a_computation_does_not_return(pipe):
+    reading, writing = pipe
+    assert send_heartbeat(writing, True, stuck=True)
+    assert send_heartbeat(writing, False, stuck=True)
+    assert os.read(reading, 10) == b"xl"
 
 
 def test_a_heartbeat_does_not_wait_for_room_in_the_pipe(pipe):
@@ -367,6 +408,51 @@ def test_processes_are_renewed_one_by_one(supervisor):
     assert len(numbers(supervisor)) == 2
     assert not set(before) & set(supervisor._workers)
     assert supervisor._outdated == []
+
+
+def test_a_stuck_process_is_drained_once_another_is_ready(supervisor):
+    serve_all(supervisor)
+    stuck, other = supervisor._workers
+    stuck.stuck = True
+    supervisor._check()
+    assert numbers(supervisor) == [0, 1, 2]
+    assert not stuck.draining, "its other models are served until the new process is ready"
+    for _ in range(4):
+        serve_all(supervisor)
+    assert stuck not in supervisor._workers
+    assert other in supervisor._workers
+    assert len(numbers(supervisor)) == 2
+    assert supervisor._replaced == 1
+
+
+def test_a_stuck_process_whose_successor_does_not_load_is_replaced_later(supervisor):
+    serve_all(supervisor)
+    stuck = supervisor._workers[0]
+    stuck.stuck = True
+    supervisor._check()
+    supervisor._workers[-1].over = True
+    for _ in range(5):
+        supervisor._check()
+    assert numbers(supervisor) == [0, 1], "not at once"
+    supervisor.now += 1.5
+    for _ in range(5):
+        serve_all(supervisor)
+    assert stuck not in supervisor._workers
+    assert len(numbers(supervisor)) == 2
+
+
+def test_a_process_that_is_no_longer_stuck_is_kept_where_its_successor_does_not_load(supervisor):
+    serve_all(supervisor)
+    before = list(supervisor._workers)
+    before[0].stuck = True
+    supervisor._check()
+    supervisor._workers[-1].over = True
+    supervisor._check()
+    before[0].stuck = False
+    supervisor.now += 31
+    for _ in range(3):
+        supervisor._check()
+    assert supervisor._workers == before
 
 
 def test_where_a_renewal_does_not_serve_those_before_it_go_on(supervisor):
