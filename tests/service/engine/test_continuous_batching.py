@@ -7,11 +7,9 @@ import time
 
 import pytest
 
-from models.backend.interruption import interruptible
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import SourceQuery
 from service.engine.batcher import DeadlineExceeded, Stopped
-from service.engine.computations import Computations, ComputationTimeout, ModelStuck
 from service.engine.continuous_batching import ContinuousBatcher
 from service.engine.queue import Limits, QueueFull
 
@@ -369,56 +367,5 @@ def test_the_observer_hears_of_what_joins_waits_and_comes_out():
         assert ran.inference >= 0.02 > waited.inference
         assert bench.recorder.tokens == [5, 5, 5]  # two hypotheses of two and one tokens, and their ends
         assert bench.recorder.queues[-1] == (0, 0)
-
-    with_bench(scenario)
-
-
-class Graph:
-    """Steps that are interrupted as those of a graph are; the first step of a sentence of 99 steps never ends."""
-
-    def __init__(self, kitchen):
-        self.kitchen, self.told = kitchen, threading.Event()
-
-    def take_step(self, decoding):
-        with interruptible(self.told.set):
-            if 99 in decoding.left.values():
-                self.kitchen.stepping.set()
-                assert self.told.wait(30)
-                raise ArithmeticError("terminate flag")
-
-
-def test_a_step_that_nobody_awaits_is_interrupted_and_the_next_sentence_is_decoded():
-    async def scenario(bench):
-        bench.kitchen.take_step = Graph(bench.kitchen).take_step
-        with pytest.raises(DeadlineExceeded):
-            await bench.submit(99, seconds=0.3)
-        assert await is_served(bench)
-
-    with_bench(scenario)
-
-
-def test_a_step_that_takes_too_long_is_interrupted():
-    async def scenario(bench):
-        bench.kitchen.take_step = Graph(bench.kitchen).take_step
-        with pytest.raises(ComputationTimeout):
-            await bench.submit(99)
-        assert await is_served(bench)
-
-    with_bench(scenario, computations=Computations(0.2))
-
-
-def test_a_step_that_does_not_return_fails_what_is_decoded_and_queued_until_it_does():
-    async def scenario(bench):
-        held = await bench.hold(5)
-        queued = bench.submit(3)
-        await asyncio.sleep(0.02)
-        bench.batcher.computations._give_up(*bench.batcher.computations._running)
-        for task in (held, queued, bench.submit(1)):
-            with pytest.raises(ModelStuck):
-                await task
-        bench.kitchen.gate.set()
-        while not bench.batcher.working:
-            await asyncio.sleep(0.01)
-        assert await is_served(bench)
 
     with_bench(scenario)
