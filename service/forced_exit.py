@@ -56,7 +56,8 @@ def _others() -> list[threading.Thread]:
 
 def _end(status: int) -> NoReturn:
     names = ", ".join(sorted(thread.name for thread in _others())) or "none"
-    logger.error("the process ends with status %d, without waiting for threads: %s", status, names)
+    level = logging.ERROR if status == EXIT_STUCK else logging.WARNING
+    logger.log(level, "the process ends with status %d, without waiting for threads: %s", status, names)
     logging.shutdown()
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
