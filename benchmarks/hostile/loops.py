@@ -12,7 +12,7 @@ __all__ = ["LOOPS", "PAUSED"]
 _UNKNOWN = 404
 """Status where no such bundle is served; `tests/fixtures/looping.py` makes it."""
 _DEADLINE = 1.0
-_PAUSE = 4.0
+_PAUSE = 9.0
 """Seconds; longer than the timeouts of the server that is paused."""
 
 

@@ -209,13 +209,13 @@ def test_a_process_that_hangs_does_not_keep_the_others_from_ending(start, wait_u
 
 
 def test_processes_that_are_paused_go_on_whether_the_supervisor_is_paused_too_or_not(start, wait_until):
-    process = start("--workers", "2", "--models", "next-word", "--heartbeat-timeout", "1.5", "--hang-timeout", "1.5")
+    process = start("--workers", "2", "--models", "next-word", "--heartbeat-timeout", "5", "--hang-timeout", "5")
     wait_until(lambda: process.ready() and loaded(process) == 2, 120)
     before = workers(process)
     for paused in ([min(before)], [process.process.pid, *before], [*before]):
         for pid in paused:
             os.kill(pid, signal.SIGSTOP)
-        time.sleep(4)
+        time.sleep(10)
         for pid in reversed(paused):
             os.kill(pid, signal.SIGCONT)
         time.sleep(2)
