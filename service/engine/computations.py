@@ -58,7 +58,7 @@ class _Computation:
     """A function call on a thread, and the future of its result in the event loop."""
 
     def __init__(
-        self, outcome: "asyncio.Future[Any]", awaited: Callable[[], bool], on_end: Callable[[], object]
+        self, outcome: "asyncio.Future[Any]", awaited: Callable[[], bool], on_end: Callable[[bool], object]
     ) -> None:
         self.outcome, self.awaited, self.on_end = outcome, awaited, on_end
         self.interruption = Interruption()
@@ -72,11 +72,11 @@ class _Computation:
         with self.interruption:
             return function(*arguments)
 
-    def end(self) -> None:
+    def end(self, *, returned: bool) -> None:
         """Call `on_end`, once."""
         if not self.ended:
             self.ended = True
-            self.on_end()
+            self.on_end(returned)
 
 
 class Computations:
@@ -119,12 +119,12 @@ class Computations:
         function: Callable[[*Arguments], Result],
         *arguments: *Arguments,
         awaited: Callable[[], bool] = lambda: True,
-        on_end: Callable[[], object] = lambda: None,
+        on_end: Callable[[bool], object] = bool,
     ) -> Result:
         """Return the result of a function, which is called on a thread of the pool.
 
-        `awaited` says whether anybody still awaits the result. `on_end` is called when the thread has returned or is
-        given up, which may be later than the end of this call where that is cancelled.
+        `awaited` says whether anybody still awaits the result. `on_end` is called with True when the thread has
+        returned, or with False when it is given up; which may be after the end of this call where that is cancelled.
 
         Raises the errors of the function, `Interrupted` where the result is not awaited, `ComputationTimeout` and
         `ModelStuck`.
@@ -189,13 +189,13 @@ class Computations:
         self._count_stuck(1)
         if not computation.outcome.done():
             computation.outcome.set_exception(ModelStuck())
-        computation.end()
+        computation.end(returned=False)
         self.on_stuck()
 
     def _returned(self, computation: _Computation, thread: "Future[Any]") -> None:
         """Take the thread's result over."""
         self._running.discard(computation)
-        computation.end()
+        computation.end(returned=True)
         if computation.stuck:
             logger.warning("the computation of %s that did not return has returned", self._model)
             self._count_stuck(-1)

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from service.engine.batcher import DeadlineExceeded
@@ -18,8 +19,6 @@ QueryT = TypeVar("QueryT")
 _AT_ONCE = 2
 """Preparations of each kind: a text of 1 MB takes some 70 MB while it is tokenized, an image of 16 megapixels some
 100."""
-_MOST_THREADS = 64
-"""Threads of each kind, those included that do not return and were given up."""
 _INLINE_CHARACTERS, _INLINE_TEXTS = 20_000, 64
 """Requests of fewer are tokenized on the event loop: to pass them to a thread costs more."""
 
@@ -62,11 +61,27 @@ class Preparation:
 
 
 class _Threads:
-    """Threads that prepare a bounded number of requests at a time; one that is given up makes room for another."""
+    """Threads that prepare a bounded number of requests at a time; one that is given up is replaced."""
 
     def __init__(self, name: str) -> None:
-        self._pool = ThreadPoolExecutor(_MOST_THREADS, name, initializer=lower_thread_priority)
-        self._free = asyncio.Semaphore(_AT_ONCE)
+        self._name = name
+        self._threads: set[ThreadPoolExecutor] = set()
+        self._free: asyncio.Queue[ThreadPoolExecutor] = asyncio.LifoQueue()  # the fewer are used, the less memory
+        for _ in range(_AT_ONCE):
+            self._add()
+
+    def _add(self) -> None:
+        thread = ThreadPoolExecutor(1, self._name, initializer=lower_thread_priority)
+        self._threads.add(thread)
+        self._free.put_nowait(thread)
+
+    def _release(self, thread: ThreadPoolExecutor, returned: bool) -> None:
+        if returned:
+            self._free.put_nowait(thread)
+            return
+        self._threads.discard(thread)
+        thread.shutdown(wait=False)
+        self._add()
 
     async def run(
         self, query: Callable[[str], QueryT], inputs: Sequence[str], deadline: float, computations: Computations
@@ -76,20 +91,19 @@ class _Threads:
         arguments = query, inputs, deadline, given_up
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                await self._free.acquire()
-                try:
-                    computations.require_working()
-                except BaseException:
-                    self._free.release()
-                    raise
-                return await computations.run(self._pool, _prepared, *arguments, on_end=self._free.release)
+                thread = await self._free.get()
+                release = partial(self._release, thread)
+                if computations.stuck:
+                    release(True)
+                return await computations.run(thread, _prepared, *arguments, on_end=release)
         except TimeoutError:
             raise DeadlineExceeded from None
         finally:
             given_up.set()
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for thread in self._threads:
+            thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _prepared(

@@ -146,3 +146,15 @@ def test_a_given_up_thread_makes_room_for_one_request_only(preparation):
 
     asyncio.run(run())
     assert max(most) <= 2
+
+
+def test_a_request_after_the_other_uses_the_same_thread(preparation):
+    """Each thread keeps memory of its own."""
+
+    async def run():
+        idents = set()
+        for _ in range(200):
+            idents.update(await preparation.images(lambda _: threading.get_ident(), ["a"], soon()))
+        return idents
+
+    assert len(asyncio.run(run())) == 1
