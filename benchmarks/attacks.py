@@ -20,6 +20,7 @@ from benchmarks.hostile.bodies import BODIES
 from benchmarks.hostile.connections import CONNECTIONS, SLOW
 from benchmarks.hostile.deadlines import DEADLINES
 from benchmarks.hostile.images import IMAGES
+from benchmarks.hostile.loops import LOOPS, PAUSED
 from benchmarks.hostile.protocols import PROTOCOLS
 from benchmarks.hostile.results import RESULTS
 from benchmarks.hostile.texts import TEXTS
@@ -50,6 +51,8 @@ FAMILIES: dict[str, Sequence[Attack]] = {
     "translations": TRANSLATIONS,
     "images": IMAGES,
     "protocols": PROTOCOLS,
+    "loops": LOOPS,
+    "pauses": [PAUSED],
 }
 
 
@@ -63,7 +66,8 @@ def main(
     """Print the table.
 
     Args:
-        model_dirs: Directories of bundles; without an image classifier the images are answered with 404.
+        model_dirs: Directories of bundles; without an image classifier the images are answered with 404, and without a
+            bundle of `tests/fixtures/looping.py` the loops.
         memory_mb: Limit of the server's memory.
         only: A regular expression that the names of attacks must match.
         families: Tables of attacks, all of them by default.

@@ -3,6 +3,7 @@
 Exit status: 0, 1 where something failed, 2 for wrong usage, 130 where it was interrupted.
 """
 
+import contextlib
 import importlib
 import io
 import os
@@ -96,8 +97,10 @@ def _message_of(error: Exception) -> str | None:
 
 
 def _end_interrupted() -> NoReturn:
-    print("softserve: interrupted; complete lines were written", file=sys.stderr)
-    sys.exit(130)
+    print("softserve: interrupted; complete lines were written", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    os._exit(130)  # without waiting for threads, which may compute for ever
 
 
 def _serve() -> Command:

@@ -22,6 +22,7 @@ from models import NativeError, QueryError, TextTooLongError, UnknownModelError,
 from service.engine.allowance import SHORT_DEADLINE, Allowance
 from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.budget import OverBudget
+from service.engine.computations import ComputationTimeout, ModelStuck
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
 from service.routes import allowed_methods, endpoint_of, nearest_paths, route_path, serving_path
@@ -267,6 +268,8 @@ _FAILURES: Mapping[type[Exception], Maker] = {
     NotReady: _failure(503, headers={"Retry-After": "1"}),
     Stopped: _failure(503, "the service is shutting down", {"Connection": "close"}),
     EngineFailed: _failure(503, "the model's engine has failed; it must be loaded again", {"Retry-After": "5"}),
+    ModelStuck: _failure(503, headers={"Retry-After": "5"}),
+    ComputationTimeout: _failure(503, headers={"Retry-After": "1"}),
     OverBudget: _failure(422),
     QueueFull: _queue_full,
     RequestValidationError: _invalid,

@@ -90,6 +90,10 @@ class Metrics:
         self.generated_tokens = counter("generated_tokens", "Tokens of finished sequences, ends included", by_model)
         self.rejected = counter("rejected", "Texts that were refused; without a model, bodies", (*by_model, "reason"))
         self.engine_failures = counter("engine_failures", "Engine tasks that ended with an error", by_model)
+        self.computation_timeouts = counter(
+            "computation_timeouts", "Batches, decoding steps and preparations that were interrupted", by_model
+        )
+        self.stuck_computations = gauge("stuck_computations", "Of these, those that do not return", by_model)
         self.prefix_hits = counter("prefix_cache_hits", "Contexts that continued from a cached prefix", by_model)
         self.prefix_misses = counter("prefix_cache_misses", "Contexts that were read from the start", by_model)
         self.load_duration = histogram(
@@ -104,7 +108,10 @@ class Metrics:
         self.model_info = gauge("model_info", "1 for each loaded model", _INFO, "livemax")
         self.models_expected = gauge("models_expected", "Models that are to be served", (), "livemax")
         self.models_ready = gauge(
-            "models_ready", "Models of these that are loaded and whose engine has not failed", (), "livemin"
+            "models_ready",
+            "Models of these that are loaded, and whose engine has not failed and is not stuck",
+            (),
+            "livemin",
         )
         self.loop_lag = histogram("event_loop_lag_seconds", "Delay of a timer of the event loop", (), _SECONDS)
         self._current: dict[tuple[str, str], ModelObserver] = {}
@@ -113,6 +120,7 @@ class Metrics:
             *(self.batch_items, self.batch_tokens, self.padding_ratio, self.generated_tokens),
             *(self.queue_items, self.queue_tokens, self.queue_limit_items, self.queue_limit_tokens),
             *(self.rejected, self.engine_failures, self.prefix_hits, self.prefix_misses),
+            *(self.computation_timeouts, self.stuck_computations),
         )
         if not self._several:
             ProcessCollector(registry=registry)
@@ -250,9 +258,9 @@ class ModelObserver:
         self._metrics = metrics
         self.info = tuple(info)
         self.key = key = info[0], info[1]
-        self.on_failure: Callable[[], object] = lambda: None
-        """Called when an engine task has died."""
-        self._waiting = (0, 0)
+        self.on_change: Callable[[], object] = lambda: None
+        """Called when an engine task has died, and when a computation is stuck or has returned after all."""
+        self._waiting, self._stuck, self._loaded = (0, 0), 0, True
         self._tokenize_duration = metrics.tokenize_duration.labels(*key)
         self._queue_duration = metrics.queue_duration.labels(*key)
         self._inference_duration = metrics.inference_duration.labels(*key)
@@ -262,6 +270,8 @@ class ModelObserver:
         self._queue_items = metrics.queue_items.labels(*key)
         self._queue_tokens = metrics.queue_tokens.labels(*key)
         self._failures = metrics.engine_failures.labels(*key)
+        self._timeouts = metrics.computation_timeouts.labels(*key)
+        self._stuck_computations = metrics.stuck_computations.labels(*key)
 
     def loaded(self, seconds: float) -> None:
         self._metrics.load_duration.labels(*self.key).observe(seconds)
@@ -270,6 +280,8 @@ class ModelObserver:
     def unloaded(self) -> None:
         """Remove the series of the model, except those that a model loaded in its place has taken over."""
         self.queued(0, 0)
+        self.stuck_computations(0)
+        self._loaded = False
         self._metrics.forget(self)
 
     def tokenized(self, seconds: float) -> None:
@@ -303,7 +315,18 @@ class ModelObserver:
     def failed(self) -> None:
         """Count an engine task that has died."""
         self._failures.inc()
-        self.on_failure()
+        self.on_change()
+
+    def computation_timed_out(self) -> None:
+        """Count a computation that is interrupted because it takes too long."""
+        self._timeouts.inc()
+
+    def stuck_computations(self, number: int) -> None:
+        """Report how many computations do not return."""
+        if self._loaded:
+            self._stuck_computations.inc(number - self._stuck)
+            self._stuck = number
+            self.on_change()
 
     def cost(self, operation: str, device: str, terms: Mapping[str, float]) -> None:
         """Report the measured cost of a batch, in seconds by term; of continuous decoding, of a step."""

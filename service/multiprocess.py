@@ -28,9 +28,12 @@ from uvicorn.config import STARTUP_FAILURE
 from models.backend.cpus import usable_cpus
 from service.app import create_app
 from service.engine.registry import Registry
+from service.forced_exit import ForcedExit
 from service.metrics import PROCESSES
+from service.running_time import RunningTime
 from service.server import Server, prepare
 from service.settings import Settings
+from service.unavailable import Unavailable
 
 __all__ = ["Supervisor", "send_heartbeat", "serve_multiprocess"]
 
@@ -43,8 +46,10 @@ _HEARTBEAT_INTERVAL = 1.0
 """Longest time in seconds between two heartbeats of a process."""
 _LOADING_HEARTBEAT_TIMEOUT = 60.0
 """Least seconds without a heartbeat after which a loading process is replaced: one call may block for whole seconds."""
-_LOADING, _SERVING = b"l", b"s"
-"""Heartbeats."""
+_LOADING, _SERVING, _STUCK = b"l", b"s", b"x"
+"""Heartbeats; the last one is that of a process that serves, and in which a computation does not return."""
+_NOTICED = 2.0
+"""Seconds without a heartbeat after which a process may be paused."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 """Seconds to wait after a process that ended before it served; doubled from try to try."""
 _GRACE = 5.0
@@ -71,12 +76,16 @@ def serve_multiprocess(settings: Settings) -> int:
 
 
 class _Worker:
-    """A process, as its supervisor sees it. The constructor raises `OSError` where the system has no room for it."""
+    """A process, as its supervisor sees it. The constructor raises `OSError` where the system has no room for it.
 
-    def __init__(self, settings: Settings, sockets: Sequence[socket.socket], index: int) -> None:
+    `now` is the time for which the supervisor has run: one that is paused, with its processes, has not waited for them.
+    """
+
+    def __init__(self, settings: Settings, sockets: Sequence[socket.socket], index: int, now: float) -> None:
         self.index = index
-        self.ready = self.draining = False
-        self._last_heartbeat = time.monotonic()
+        self.ready = self.draining = self.stuck = False
+        self._paused = False
+        self._now = self._last_heartbeat = now
         self._drain_timeout = settings.drain_delay + settings.shutdown_timeout + _GRACE
         self._heartbeat_timeout = settings.heartbeat_timeout
         self._pipe, theirs = _SPAWN.Pipe(duplex=False)
@@ -87,19 +96,26 @@ class _Worker:
         finally:
             theirs.close()
 
-    def read_heartbeats(self) -> None:
+    def read_heartbeats(self, now: float) -> None:
         """Take note of the heartbeats that the process has sent."""
+        self._now = now
         if self.draining:
             return
         with contextlib.suppress(BlockingIOError):  # there is none
             if heartbeats := os.read(self._pipe.fileno(), 1 << 16):
-                self.ready = self.ready or _SERVING in heartbeats
-                self._last_heartbeat = time.monotonic()
+                self.ready = self.ready or _SERVING in heartbeats or _STUCK in heartbeats
+                self.stuck = _STUCK in heartbeats[-1:]
+                self._last_heartbeat, self._paused = now, False
+        if now - self._last_heartbeat > min(_NOTICED, self._timeout / 2) and _is_stopped(self.process.pid):
+            self._last_heartbeat = now
+            if not self._paused:
+                logger.warning("process %d is stopped (SIGSTOP, or a debugger): it is not replaced", self.process.pid)
+            self._paused = True
 
     @property
     def over(self) -> bool:
         """Whether it ended, or sends no heartbeats."""
-        return not self.process.is_alive() or time.monotonic() - self._last_heartbeat > self._timeout
+        return not self.process.is_alive() or self._now - self._last_heartbeat > self._timeout
 
     @property
     def _timeout(self) -> float:
@@ -109,7 +125,7 @@ class _Worker:
 
     def drain(self, number: int) -> None:
         """Let the process finish its requests and end; told by SIGTERM, it accepts more for the drain delay."""
-        self.draining, self._last_heartbeat = True, time.monotonic()
+        self.draining, self._last_heartbeat = True, self._now
         if self.process.pid is not None and self.process.is_alive():
             os.kill(self.process.pid, number)
 
@@ -121,12 +137,21 @@ class _Worker:
         mark_process_dead(self.index)  # type: ignore[no-untyped-call]
 
 
+def _is_stopped(pid: int | None) -> bool:
+    """Return whether a process is stopped by a signal or a debugger (Linux; elsewhere False)."""
+    with contextlib.suppress(OSError):
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+        return state in ("T", "t")
+    return False
+
+
 class Supervisor:
     """Keeps processes serving until SIGTERM or SIGINT: one that ended or hangs is replaced, whatever the reason.
 
     A process takes no connection before its models are loaded, so that the others answer meanwhile. Where one ends
-    before any has got so far, all end, and `failed` is set; later ones are tried again and again. SIGHUP replaces all,
-    one after the other.
+    before any has got so far, all end, and `failed` is set; later ones are tried again and again, and while none serves
+    the supervisor answers 503. SIGHUP replaces all, one after the other; so is one in which a computation does not
+    return.
     """
 
     def __init__(self, settings: Settings, sockets: Sequence[socket.socket], directory: Path) -> None:
@@ -138,6 +163,10 @@ class Supervisor:
         self._fresh: _Worker | None = None
         self._signals: list[int] = []
         self._served, self._replaced = False, 0
+        self._time = RunningTime(_CHECK_INTERVAL)
+        self._unavailable = Unavailable(sockets)
+        self._noted: set[_Worker] = set()
+        """Stuck processes that are in the log."""
         self._pause, self._next_try = _SHORTEST_PAUSE, 0.0
 
     def run(self) -> None:
@@ -160,8 +189,9 @@ class Supervisor:
         return signal.SIGTERM in self._signals or signal.SIGINT in self._signals
 
     def _check(self) -> None:
+        now = self._time.advance()
         for worker in self._workers:
-            worker.read_heartbeats()
+            worker.read_heartbeats(now)
         if any(worker.ready for worker in self._workers):
             self._served = True
         for worker in [worker for worker in self._workers if worker.over]:
@@ -169,8 +199,23 @@ class Supervisor:
         if signal.SIGHUP in self._signals:
             self._signals.remove(signal.SIGHUP)
             self._outdated = [worker for worker in self._workers if not worker.draining]
+        self._replace_stuck()
         self._renew()
         self._fill_up()
+        serving = any(worker.ready and not worker.draining for worker in self._workers)
+        self._unavailable.poll(accept=self._served and not serving)
+
+    def _replace_stuck(self) -> None:
+        """Let the processes in which a computation does not return be replaced by ones that are ready."""
+        self._noted &= set(self._workers)
+        stuck = {worker for worker in self._workers if worker.stuck and not worker.draining}
+        for worker in stuck - self._noted:
+            logger.error("a computation does not return in process %d: it is replaced", worker.process.pid)
+            self._replaced += 1
+            self._write_processes()
+        self._noted |= stuck
+        if time.monotonic() >= self._next_try:
+            self._outdated += [worker for worker in stuck if worker not in self._outdated]
 
     def _reap(self, worker: _Worker) -> None:
         self._workers.remove(worker)
@@ -184,7 +229,10 @@ class Supervisor:
         if worker.ready:
             self._pause = _SHORTEST_PAUSE
         else:
+            logger.error("it ended before it served; the next one is started in %g seconds", self._pause)
             self._wait()
+        if self._served and not any(each.ready and not each.draining for each in self._workers):
+            logger.error("no process serves: requests are answered with 503 until one has loaded its models")
 
     def _renew(self) -> None:
         """Replace the processes that SIGHUP found, each by one that is ready."""
@@ -217,7 +265,7 @@ class Supervisor:
             return None
         index = min(set(range(len(self._workers) + 1)) - {worker.index for worker in self._workers})
         try:
-            worker = _Worker(self._settings, self._sockets, index)
+            worker = _Worker(self._settings, self._sockets, index, self._time.seconds)
         except OSError as error:
             logger.error("no process can be started: %s", error)
             self._wait()
@@ -243,6 +291,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         """Let all processes finish the requests that they accept, for the drain delay and no longer."""
+        self._unavailable.close()
         for listener in self._sockets:
             listener.close()
         for worker in self._workers:
@@ -250,6 +299,9 @@ class Supervisor:
                 worker.drain(signal.SIGTERM)
         while not all(worker.over for worker in self._workers):
             time.sleep(_CHECK_INTERVAL)
+            now = self._time.advance()
+            for worker in self._workers:
+                worker.read_heartbeats(now)
         for worker in self._workers:
             worker.reap()
 
@@ -261,7 +313,10 @@ def _work(settings: Settings, sockets: list[socket.socket], pipe: Connection, in
     threads = settings.threads or max(1, usable_cpus() // settings.workers)
     app = create_app(settings.model_copy(update={"threads": threads}), load_first=True)
     app.state.registry.on_failure = partial(_exit_at_failure, app.state.registry)
-    _WorkerServer(settings, app, pipe).run(sockets)
+    server = _WorkerServer(settings, app, pipe)
+    server.forced_exit = ForcedExit()
+    server.run(sockets)
+    server.forced_exit.leave(0)
 
 
 class _WorkerServer(Server):
@@ -280,16 +335,19 @@ class _WorkerServer(Server):
         finally:
             beating.cancel()
 
+    async def _stop_when_stuck(self, timeout: float) -> None:
+        """Do nothing: the supervisor lets another process get ready before it stops this one."""
+
     async def _send_heartbeats(self) -> None:
-        while send_heartbeat(self._pipe.fileno(), self.started):
+        while send_heartbeat(self._pipe.fileno(), self.started, stuck=bool(self._registry.stuck_models)):
             await asyncio.sleep(self._interval if self.started else min(_CHECK_INTERVAL, self._interval))
         os.kill(os.getpid(), signal.SIGTERM)  # there is no supervisor any more, which would end this process
 
 
-def send_heartbeat(descriptor: int, serving: bool) -> bool:
+def send_heartbeat(descriptor: int, serving: bool, *, stuck: bool = False) -> bool:
     """Write a heartbeat to a pipe that does not block; return whether the other end is still open."""
     try:
-        os.write(descriptor, _SERVING if serving else _LOADING)
+        os.write(descriptor, (_STUCK if stuck else _SERVING) if serving else _LOADING)
     except BlockingIOError:
         pass  # the pipe is full of heartbeats that the supervisor has yet to read
     except OSError:

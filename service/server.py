@@ -20,10 +20,12 @@ from service.app import create_app
 from service.connections import Connections
 from service.engine.registry import Registry
 from service.errors import ERROR_FORMS
+from service.forced_exit import EXIT_STUCK, ForcedExit
 from service.http_protocol import BoundedProtocol
 from service.memory import limit_heap
 from service.metrics import Metrics
 from service.middleware import DRAINING
+from service.running_time import RunningTime
 from service.settings import Settings
 from service.watchdog import exit_on_hang
 
@@ -52,6 +54,10 @@ class Server(uvicorn.Server):
         self._registry: Registry = app.state.registry
         self._drain_delay, self._drained_at = settings.drain_delay, 0.0
         self._hang_timeout, self._shutdown_timeout = settings.hang_timeout, settings.shutdown_timeout
+        self.forced_exit: ForcedExit | None = None
+        """Where this server is all that its process does: ends the process at the latest at the end of its time."""
+        self.gave_up = False
+        """Whether it stopped because a computation does not return."""
         self._connections = Connections(
             limit=settings.limit_connections,
             header_timeout=settings.header_timeout,
@@ -95,12 +101,28 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self._hang_timeout:
             self._tasks.append(asyncio.create_task(exit_on_hang(self._hang_timeout)))
+            self._tasks.append(asyncio.create_task(self._stop_when_stuck(self._hang_timeout)))
+
+    async def _stop_when_stuck(self, timeout: float) -> None:
+        """Stop where the same model has been stuck for so many seconds: only a new process can compute again."""
+        clock, since = RunningTime(min(1.0, timeout / 4)), dict[str, float]()
+        while True:
+            await asyncio.sleep(clock.period)
+            now = clock.advance()
+            since = {name: since.get(name, now) for name in self._registry.stuck_models}
+            if stuck := [name for name, begun in since.items() if now - begun >= timeout]:
+                logger.critical("a computation of %s does not return: the process stops", ", ".join(stuck))
+                self.gave_up = True
+                self.handle_exit(signal.SIGINT, None)
+                return
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop; after SIGTERM, go on accepting requests for the drain delay, in which the service is not ready."""
         if sig == signal.SIGTERM and not self.should_exit:
             self._registry.draining = True
             self._drained_at = time.monotonic() + self._drain_delay
+        if self.forced_exit is not None:
+            self.forced_exit.arm(max(0.0, self._drained_at - time.monotonic()) + _LINGER + self._shutdown_timeout)
         super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
@@ -151,14 +173,16 @@ def _allow_open_files(number: int) -> None:
 def serve(settings: Settings) -> int:
     """Run the service in this process; return 0 after an orderly stop, 1 where it could not start.
 
-    Raises what `create_app` does.
+    Where a computation does not return, the process ends with status `EXIT_STUCK`. Raises what `create_app` does.
     """
     prepare(settings)
     app = create_app(settings)
     server = Server(settings, app)
     app.state.registry.on_failure = lambda: setattr(server, "should_exit", True)
+    server.forced_exit = ForcedExit()
     try:
         server.run()
     except SystemExit:  # how uvicorn says that it could not listen, after it logged why
         return 1
-    return 1 if app.state.registry.failure or not server.started else 0
+    failed = app.state.registry.failure or not server.started
+    return server.forced_exit.leave(EXIT_STUCK if server.gave_up else 1 if failed else 0)

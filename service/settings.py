@@ -100,6 +100,11 @@ class Settings(BaseSettings):
     """Deadline of a request that names none in X-Request-Timeout-Ms."""
     max_request_timeout_ms: Annotated[int, Field(ge=1)] = 120_000
     """Longest deadline; a longer one of a request is shortened to it."""
+    computation_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Seconds after which a batch, a decoding step or the preparation of a request is interrupted. Where it does not
+    return even then, requests to its model are refused with 503, and /readyz answers 503, until it does. By default the
+    longest deadline (--max-request-timeout-ms), after which no request awaits it. A batch or step whose requests have
+    all expired or been cancelled is interrupted earlier."""
     api_keys: Path | None = None
     """File with an API key on each line, of which requests must carry one; without it no key is needed."""
     admin_keys: Path | None = None
@@ -122,7 +127,9 @@ class Settings(BaseSettings):
     """Seconds without a heartbeat of its event loop after which one of several processes is replaced."""
     hang_timeout: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Seconds without progress of the event loop after which the process exits, with the stacks of its threads on
-    standard error, so that a container engine restarts it: 60 in the images. 0 disables it."""
+    standard error, so that a container engine restarts it: 60 in the images. So does a single process in which a
+    computation has not returned for as long after it was given up. Time for which the process is paused does not count.
+    0 disables it."""
     drain_delay: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 0.0
     """Seconds after SIGTERM in which requests are still accepted while /readyz answers 503, so that load balancers stop
     sending requests before the port is closed. At least the time in which they notice: 5 in the images."""
@@ -152,6 +159,11 @@ class Settings(BaseSettings):
         if isinstance(value, str) and _SERVICE_LINK.fullmatch(value):
             return cls.model_fields[str(info.field_name)].default
         return value
+
+    @property
+    def longest_computation(self) -> float:
+        """Seconds after which a computation is interrupted."""
+        return self.computation_timeout or self.max_request_timeout_ms / 1000
 
     @property
     def max_body_values(self) -> int:

@@ -1,16 +1,26 @@
 """The memory that a session reads its inputs from: that of the process, or a device's own."""
 
+import contextlib
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import onnxruntime
 
 from models.backend import Array
+from models.backend.interruption import interruptible
 
-__all__ = ["DeviceMemory", "HostMemory", "Memory", "PinnedBuffers"]
+__all__ = ["DeviceMemory", "HostMemory", "Memory", "PinnedBuffers", "interruptible_run"]
+
+
+@contextlib.contextmanager
+def interruptible_run() -> Iterator[onnxruntime.RunOptions]:
+    """Provide the options of a run that ends before its next operator, also within a loop, where it is interrupted."""
+    options = onnxruntime.RunOptions()
+    with interruptible(lambda: setattr(options, "terminate", True)):
+        yield options
 
 
 class Memory(Protocol):
@@ -38,7 +48,8 @@ class HostMemory:
     shared = True
 
     def run(self, session: onnxruntime.InferenceSession, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Any:
-        return session.run(list(outputs), dict(inputs))  # a binding takes 0.07 ms longer
+        with interruptible_run() as options:
+            return session.run(list(outputs), dict(inputs), options)  # a binding takes 0.07 ms longer
 
     def place(self, array: Array) -> onnxruntime.OrtValue:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
@@ -66,7 +77,8 @@ class DeviceMemory:
             self.bind(binding, name, array)
         for name in outputs:
             binding.bind_output(name)
-        session.run_with_iobinding(binding)
+        with interruptible_run() as options:
+            session.run_with_iobinding(binding, options)
         return [value.numpy() for value in binding.get_outputs()]
 
     def place(self, array: Array) -> onnxruntime.OrtValue:

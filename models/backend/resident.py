@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime
 
 from models.backend import Array
-from models.backend.memory import Memory
+from models.backend.memory import Memory, interruptible_run
 
 __all__ = ["OnnxResident"]
 
@@ -84,13 +84,13 @@ class _Binding:
         # Shapes of outputs follow from those of inputs and the values of scalars.
         key = [(array.shape, array.item() if not array.ndim else None) for array in inputs.values()]
         if key == self._key:
-            self._session.run_with_iobinding(self._binding)
+            self._compute()
             return [buffer.copy() for buffer in self._outputs]
         self._binding.clear_binding_outputs()
         for name in outputs:
             self._binding.bind_output(name)
         self._bind_state()
-        self._session.run_with_iobinding(self._binding)
+        self._compute()
         self._outputs = [np.array(value.numpy()) for value in self._binding.get_outputs()[: len(outputs)]]
         self._binding.clear_binding_outputs()
         for name, buffer in zip(outputs, self._outputs, strict=True):
@@ -98,6 +98,10 @@ class _Binding:
         self._bind_state()
         self._key = key
         return [buffer.copy() for buffer in self._outputs]
+
+    def _compute(self) -> None:
+        with interruptible_run() as options:
+            self._session.run_with_iobinding(self._binding, options)
 
     def _bind_state(self) -> None:
         for name, value in self._state.items():

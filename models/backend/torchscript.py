@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from models.backend import Array, BackendName
+from models.backend.interruption import interruptible
 from models.bundle.manifest import Graph, Manifest
 from models.errors import BundleError, UnsupportedDeviceError
 
@@ -71,7 +72,8 @@ class TorchScriptBackend:
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         spec = self._graphs[graph]
         method = getattr(self._modules[spec.torchscript or ""], graph)
-        results = method(*(self._tensor(tensor.name, inputs) for tensor in spec.inputs))
+        with interruptible():  # before it begins; torch cannot end a run
+            results = method(*(self._tensor(tensor.name, inputs) for tensor in spec.inputs))
         by_name = {tensor.name: result for tensor, result in zip(spec.outputs, results, strict=True)}
         return [by_name[name].cpu().numpy() for name in outputs]
 

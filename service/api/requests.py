@@ -199,7 +199,8 @@ async def queries_of(
 ) -> tuple[list[QueryT], float]:
     """Return the query of each input, and the seconds that it took to tokenize the texts or decode the images.
 
-    Raises `QueryError`, `QueueFull` where there is no room for so many inputs, and `DeadlineExceeded`.
+    Raises `QueryError`, `QueueFull` where there is no room for so many inputs, `DeadlineExceeded`, and the errors of
+    `Computations.run`.
     """
     started = time.monotonic()
     preparation: Preparation = request.app.state.resources.preparation
@@ -208,7 +209,7 @@ async def queries_of(
         accepted = inputs[: request.app.state.settings.max_queue_items]  # more are refused, whatever they cost
         tokens = served.model.estimated_tokens(operation, accepted)
         with served.batcher.preparing(operation, len(inputs), deadline, tokens):
-            queries = await prepare(query, inputs, deadline)
+            queries = await prepare(query, inputs, deadline, served.batcher.computations)
     except DeadlineExceeded as error:
         allowance = _allowance(request)
         allowance.preparing = error.preparing

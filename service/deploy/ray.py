@@ -144,8 +144,12 @@ class Replica:
 
     def check_health(self) -> None:
         """Raise an error where a model answers nothing any more, after which Ray replaces the replica."""
-        if self._registry is not None and (failed := self._registry.failed_engines):
+        if self._registry is None:
+            return
+        if failed := self._registry.failed_engines:
             raise RuntimeError(f"the engine of {', '.join(failed)} has failed")
+        if stuck := self._registry.stuck_models:
+            raise RuntimeError(f"a computation of {', '.join(stuck)} does not return")
 
     def collect_metrics(self) -> tuple[str, list[Metric]]:
         """Return the name of this replica and its metrics; the replica that answers a scrape calls it on all."""

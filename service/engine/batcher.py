@@ -6,13 +6,14 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol, Self
 
 from models.tasks.model import Part
 from service.engine.allowance import MARGIN, SHORT_DEADLINE, too_short
+from service.engine.computations import Computations, ModelStuck
 from service.engine.drain import DrainRate
 from service.engine.priority import lower_thread_priority
 from service.engine.queue import DEFAULT_URGENCY, BatchQueue, Entry, Limits, QueueFull
@@ -28,6 +29,7 @@ __all__ = [
     "Tracer",
     "Waiting",
     "Work",
+    "awaited",
     "fail",
     "succeed",
 ]
@@ -127,9 +129,12 @@ class Batcher(abc.ABC):
         threads: int = 1,
         tracer: Tracer | None = None,
         expected: float = 0.0,
+        computations: Computations | None = None,
     ) -> None:
         """`expected` is the measured time of one unit of cost, in seconds; 0 where nothing was measured."""
         self.limits = limits
+        self.computations = computations or Computations()
+        self.computations.on_stuck = self._fail_stuck
         self._tracer = tracer
         self._queue: BatchQueue[Waiting] = BatchQueue(limits)
         self._observer = observer
@@ -144,6 +149,7 @@ class Batcher(abc.ABC):
         self._submitted: set[asyncio.Future[tuple[Any, Timing]]] = set()
         self._thread = ThreadPoolExecutor(threads, "softserve-model", initializer=lower_thread_priority)
         self._task: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
         self.failure: BaseException | None = None
         """The error that ended the engine task, after which nothing is computed any more."""
         self.admitted = self.refused = 0
@@ -154,8 +160,14 @@ class Batcher(abc.ABC):
         """Seconds that all that is queued and being computed is expected to take."""
         return self._drain.seconds(self._queue.cost + self._computing)
 
+    @property
+    def working(self) -> bool:
+        """Whether requests are computed: no engine task has died, and every computation returns."""
+        return self.failure is None and not self.computations.stuck
+
     def start(self) -> None:
         """Start the engine task on the running event loop."""
+        self._watch = asyncio.create_task(self.computations.watch())
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(self._ended)
 
@@ -166,9 +178,16 @@ class Batcher(abc.ABC):
         self.failure = asyncio.CancelledError() if task.cancelled() else task.exception() or RuntimeError("it returned")
         logger.critical("an engine task has died; its model answers nothing any more: %r", self.failure)
         self._observer.failed()
+        self._fail_submitted(EngineFailed())
+
+    def _fail_stuck(self) -> None:
+        """Fail everything that is pending where a computation does not return."""
+        self._fail_submitted(ModelStuck())
+
+    def _fail_submitted(self, error: Exception) -> None:
         for future in self._submitted:
             if not future.done():
-                future.set_exception(EngineFailed())
+                future.set_exception(error)
 
     async def stop(self) -> None:
         """Refuse new requests, and return when all queued ones are computed."""
@@ -176,7 +195,9 @@ class Batcher(abc.ABC):
         self._wake.set()
         if self._task is not None:
             await asyncio.wait([self._task])
-        self._thread.shutdown(wait=self.failure is None)
+        if self._watch is not None:
+            self._watch.cancel()
+        self._thread.shutdown(wait=self.working)
 
     async def submit(
         self, operation: str, parts: Sequence[Part], deadline: float, urgency: int = DEFAULT_URGENCY
@@ -187,8 +208,9 @@ class Batcher(abc.ABC):
         batch.
 
         Raises `QueueFull` at once where there is no room, `DeadlineExceeded` at the deadline, `Stopped`,
-        `EngineFailed`, and errors of the operation. A call that is cancelled or expires removes its parts from the
-        queue, and from a running decoding at its next step; a batch that holds them is finished for the others.
+        `EngineFailed`, `ModelStuck`, `ComputationTimeout` and errors of the operation. A call that is cancelled or
+        expires removes its parts from the queue, and from a running decoding at its next step; a batch that holds them
+        is finished for the others, and interrupted where there are none.
         """
         self.admit(len(parts), deadline, unloaded=self.unloaded_seconds(operation, self.work_of(parts)))
         entries = self._entries(operation, parts, deadline, urgency)
@@ -284,8 +306,9 @@ class Batcher(abc.ABC):
 
         `cost` is an estimate of their own, `unloaded` of the seconds that they take while nothing else is computed.
         `submit` calls this method too; a caller that calls it before it makes the queries saves that work. Raises
-        `Stopped` and `EngineFailed` where nothing is accepted any more.
+        `Stopped`, `EngineFailed` and `ModelStuck` where nothing is accepted.
         """
+        self.computations.require_working()
         if self.failure is not None:
             raise EngineFailed
         if self._stopping:
@@ -365,3 +388,8 @@ def succeed(entry: Entry[Waiting], result: object, timing: Timing) -> None:
     """Set the result of an entry whose result is still awaited."""
     if not entry.payload.future.done():
         entry.payload.future.set_result((result, timing))
+
+
+def awaited(entries: Iterable[Entry[Waiting]]) -> bool:
+    """Return whether any of the results of entries is still awaited."""
+    return not all(entry.payload.future.done() for entry in entries)

@@ -21,10 +21,12 @@ from service.engine.batcher import (
     Tracer,
     Waiting,
     Work,
+    awaited,
     fail,
     succeed,
 )
 from service.engine.budget import Budget
+from service.engine.computations import TOOK_TOO_LONG, Computations
 from service.engine.cost_model import CostModel, Sample
 from service.engine.queue import DEFAULT_URGENCY, Entry, Limits
 
@@ -97,6 +99,7 @@ class ContinuousBatcher(Batcher):
         cache: Budget | None = None,
         tracer: Tracer | None = None,
         costs: Sequence[CostModel] = (),
+        computations: Computations | None = None,
     ) -> None:
         """`starts` has a function for each decoding at once, on one device or several; all share one queue.
 
@@ -104,7 +107,9 @@ class ContinuousBatcher(Batcher):
         """
         limits = replace(limits, max_batch_tokens=min(limits.max_batch_tokens, _ENCODED_TOKENS))
         expected = costs[0].terms.seconds(_SHARED, _HALF) / _SHARED / len(starts) if costs else 0.0
-        super().__init__(limits, observer, threads=len(starts), tracer=tracer, expected=expected)
+        super().__init__(
+            limits, observer, threads=len(starts), tracer=tracer, expected=expected, computations=computations
+        )
         self._most = limits.max_batch_items
         self._cache = Budget(1 << 62, "bytes") if cache is None else cache
         self._workers = [_Worker(*pair) for pair in zip(starts, costs or [CostModel() for _ in starts], strict=True)]
@@ -163,13 +168,17 @@ class ContinuousBatcher(Batcher):
 
     async def _step(self, worker: _Worker, new: Sequence[_Running], gone: Sequence[_Running]) -> None:
         started = time.monotonic()
-        loop = asyncio.get_running_loop()
+        entries = [each.entry for each in worker.running]
         try:
             advance = native_errors("the model")(self._advance)
-            finished = await loop.run_in_executor(self._thread, advance, worker, new, gone)
+            finished = await self.computations.run(
+                self._thread, advance, worker, new, gone, awaited=lambda: awaited(entries)
+            )
         except Exception as error:  # the state of all decodings is unknown now
             self._abort(worker, error)
-            if len(self._workers) > 1:
+            if isinstance(error, TOOK_TOO_LONG):
+                self._drain.record(0, time.monotonic() - started)
+            elif len(self._workers) > 1:
                 await asyncio.sleep(PAUSE)
             return
         finally:
@@ -274,7 +283,7 @@ class ContinuousBatcher(Batcher):
             decoding = worker.decodings[new[0].entry.operation]
             searches = [(each, source.options, source.max_tokens) for each, source in zip(new, sources, strict=True)]
             decoding.add([source.tokens for source in sources], searches)
-        return [result for decoding in worker.decodings.values() for result in decoding.step()]
+        return [result for decoding in list(worker.decodings.values()) for result in decoding.step()]
 
     def _deliver(self, worker: _Worker, finished: Sequence[tuple[object, list[Hypothesis]]]) -> None:
         now = time.monotonic()

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from models.native import native_errors
 from models.tasks.model import BatchFunction
-from service.engine.batcher import PAUSE, Batcher, Observer, Timing, Tracer, Waiting, Work, fail, succeed
+from service.engine.batcher import PAUSE, Batcher, Observer, Timing, Tracer, Waiting, Work, awaited, fail, succeed
+from service.engine.computations import TOOK_TOO_LONG, Computations
 from service.engine.cost_model import UNMEASURED, CostModel, Sample
 from service.engine.queue import Entry, Limits
 
@@ -45,6 +46,7 @@ class DynamicBatcher(Batcher):
         costs: Sequence[Mapping[str, CostModel]] = (),
         parallel_batches: int = 1,
         tracer: Tracer | None = None,
+        computations: Computations | None = None,
     ) -> None:
         """`devices` holds the operations of each replica, which computes up to `parallel_batches` concurrently.
 
@@ -52,7 +54,7 @@ class DynamicBatcher(Batcher):
         admitted; without them a batch costs as in `limits`.
         """
         threads, expected = parallel_batches * len(devices), 1.0 if costs else 0.0
-        super().__init__(limits, observer, threads=threads, tracer=tracer, expected=expected)
+        super().__init__(limits, observer, threads=threads, tracer=tracer, expected=expected, computations=computations)
         self._replicas = [_Replica(*pair) for pair in zip(devices, costs or [{}] * len(devices), strict=True)]
         self._free: asyncio.Queue[_Replica] = asyncio.Queue()
         for replica in self._replicas * parallel_batches:
@@ -135,19 +137,22 @@ class DynamicBatcher(Batcher):
             return
 
     async def _compute(self, batch: Sequence[Entry[Waiting]], replica: _Replica) -> bool:
-        """Run one batch; return whether it succeeded. An error is set on the requests of this batch only."""
+        """Run one batch; return False where it failed. An error is set on the requests of this batch only."""
         self._report_queue()
         self._batches += 1
         number, started, parts = self._batches, time.monotonic(), [entry.payload.part for entry in batch]
         try:
             operation = native_errors("the model")(replica.operations[batch[0].operation])
-            outputs = await asyncio.get_running_loop().run_in_executor(self._thread, operation, parts)
+            outputs = await self.computations.run(self._thread, operation, parts, awaited=lambda: awaited(batch))
             if len(outputs) != len(batch):
                 raise ValueError(f"{batch[0].operation} returned {len(outputs)} results for {len(batch)} queries")
         except Exception as error:
             for entry in batch:
                 fail(entry, error)
-            return False
+            if not isinstance(error, TOOK_TOO_LONG):
+                return False  # the device may be broken
+            self._drain.record(0, (time.monotonic() - started) / len(self._running))
+            return True
         finally:
             self._queue.completed(time.monotonic(), batch)
         seconds = time.monotonic() - started

@@ -14,6 +14,7 @@ from models.reading import sha256_of
 from models.store import bundle_errors
 from models.tasks.model import Model
 from service.engine.batcher import Batcher
+from service.engine.computations import Computations
 from service.engine.continuous_batching import ContinuousBatcher
 from service.engine.cost_model import CostModel, Sample
 from service.engine.dynamic_batching import DynamicBatcher
@@ -109,7 +110,9 @@ class Loader:
             for model, each in zip(replicas, measured, strict=True)
         ]
         settings, limits = self._settings, _limits(self._settings)
-        tracer = BatchTracer(replicas[0].manifest.name) if settings.tracing else None
+        manifest = replicas[0].manifest
+        tracer = BatchTracer(manifest.name) if settings.tracing else None
+        computations = Computations(settings.longest_computation, observer, model=f"{manifest.name}:{manifest.version}")
         if replicas[0].continuous:
             pairs = [
                 (model.start_decoding, next(iter(each.values())))  # all operations take the same steps
@@ -118,9 +121,19 @@ class Loader:
             ]
             starts, steps = zip(*pairs, strict=True)
             cache = self._resources.decoding_cache
-            return ContinuousBatcher(starts, limits, observer, cache=cache, tracer=tracer, costs=steps)
+            return ContinuousBatcher(
+                starts, limits, observer, cache=cache, tracer=tracer, costs=steps, computations=computations
+            )
         operations, parallel = [model.operations for model in replicas], settings.parallel_batches
-        return DynamicBatcher(operations, limits, observer, costs=costs, parallel_batches=parallel, tracer=tracer)
+        return DynamicBatcher(
+            operations,
+            limits,
+            observer,
+            costs=costs,
+            parallel_batches=parallel,
+            tracer=tracer,
+            computations=computations,
+        )
 
     def _cost(self, samples: Sequence[Sample], observer: ModelObserver, operation: str, model: Model[Any]) -> CostModel:
         report = functools.partial(observer.cost, operation, model.backend.device)

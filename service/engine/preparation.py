@@ -6,18 +6,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from models.native import native_errors
 from service.engine.batcher import DeadlineExceeded
+from service.engine.computations import Computations
 from service.engine.priority import lower_thread_priority
 
 __all__ = ["Preparation"]
 
 QueryT = TypeVar("QueryT")
 
-_THREADS = 2
-"""Threads of each kind: a text of 1 MB takes some 70 MB while it is tokenized, an image of 16 megapixels some 100."""
+_AT_ONCE = 2
+"""Preparations of each kind: a text of 1 MB takes some 70 MB while it is tokenized, an image of 16 megapixels some
+100."""
 _WAITED = 0.1
 """A request whose deadline passes while it is prepared has waited for others where it waited longer than this fraction
 of its time."""
@@ -29,44 +32,84 @@ class Preparation:
     """Makes the queries of requests. One for all models, so that all of them together are bounded."""
 
     def __init__(self) -> None:
-        self._texts = ThreadPoolExecutor(_THREADS, "softserve-texts", initializer=lower_thread_priority)
-        self._images = ThreadPoolExecutor(_THREADS, "softserve-images", initializer=lower_thread_priority)
+        self._texts, self._images = _Threads("softserve-texts"), _Threads("softserve-images")
 
-    async def texts(self, query: Callable[[str], QueryT], texts: Sequence[str], deadline: float) -> list[QueryT]:
-        """Return the query of each text; raises the errors of `query`, and `DeadlineExceeded`."""
+    async def texts(
+        self,
+        query: Callable[[str], QueryT],
+        texts: Sequence[str],
+        deadline: float,
+        computations: Computations | None = None,
+    ) -> list[QueryT]:
+        """Return the query of each text; raises the errors of `query`, `DeadlineExceeded`, and those of `computations`.
+
+        `computations` are those of the model, which is given up where `query` does not return.
+        """
         if len(texts) <= _INLINE_TEXTS and sum(map(len, texts)) <= _INLINE_CHARACTERS:
             return _prepared(query, texts, deadline, threading.Event())
-        return await _run(self._texts, query, texts, deadline)
+        return await self._texts.run(query, texts, deadline, computations or Computations())
 
-    async def images(self, query: Callable[[str], QueryT], images: Sequence[str], deadline: float) -> list[QueryT]:
+    async def images(
+        self,
+        query: Callable[[str], QueryT],
+        images: Sequence[str],
+        deadline: float,
+        computations: Computations | None = None,
+    ) -> list[QueryT]:
         """Return the query of each image, as `texts` does; images are always decoded on a thread."""
-        return await _run(self._images, query, images, deadline)
+        return await self._images.run(query, images, deadline, computations or Computations())
 
     def close(self) -> None:
         """Start nothing more."""
-        for pool in (self._texts, self._images):
-            pool.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._texts, self._images):
+            threads.close()
 
 
-async def _run(
-    pool: ThreadPoolExecutor, query: Callable[[str], QueryT], inputs: Sequence[str], deadline: float
-) -> list[QueryT]:
-    """Prepare inputs on a thread. A request that is cancelled or expires ends before its next input."""
-    given_up, given = threading.Event(), time.monotonic()
-    begun = math.inf
+class _Threads:
+    """Threads that prepare a bounded number of requests at a time; one that is given up is replaced."""
 
-    def prepared() -> list[QueryT]:
-        nonlocal begun
-        begun = time.monotonic()
-        return _prepared(query, inputs, deadline, given_up)
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._threads: set[ThreadPoolExecutor] = set()
+        self._free: asyncio.Queue[ThreadPoolExecutor] = asyncio.LifoQueue()  # the fewer are used, the less memory
+        for _ in range(_AT_ONCE):
+            self._add()
 
-    try:
-        async with asyncio.timeout(max(0.0, deadline - given)):
-            return await asyncio.get_running_loop().run_in_executor(pool, prepared)
-    except (TimeoutError, DeadlineExceeded):
-        raise DeadlineExceeded(preparing=begun - given < _WAITED * (deadline - given)) from None
-    finally:
-        given_up.set()
+    def _add(self) -> None:
+        thread = ThreadPoolExecutor(1, self._name, initializer=lower_thread_priority)
+        self._threads.add(thread)
+        self._free.put_nowait(thread)
+
+    def _release(self, thread: ThreadPoolExecutor, returned: bool) -> None:
+        if returned:
+            self._free.put_nowait(thread)
+            return
+        self._threads.discard(thread)
+        thread.shutdown(wait=False)
+        self._add()
+
+    async def run(
+        self, query: Callable[[str], QueryT], inputs: Sequence[str], deadline: float, computations: Computations
+    ) -> list[QueryT]:
+        """Prepare inputs on a thread. A request that is cancelled or expires ends before its next input."""
+        given_up, given = threading.Event(), time.monotonic()
+        begun, arguments = math.inf, (query, inputs, deadline, given_up)
+        try:
+            async with asyncio.timeout(max(0.0, deadline - given)):
+                thread = await self._free.get()
+                release = partial(self._release, thread)
+                if computations.stuck:
+                    release(True)
+                begun = time.monotonic()
+                return await computations.run(thread, _prepared, *arguments, on_end=release)
+        except (TimeoutError, DeadlineExceeded):
+            raise DeadlineExceeded(preparing=begun - given < _WAITED * (deadline - given)) from None
+        finally:
+            given_up.set()
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _prepared(

@@ -89,7 +89,7 @@ class Registry:
 
     @property
     def ready(self) -> bool:
-        """Whether every configured model is loaded, no engine task has failed, and the service is not about to stop."""
+        """Whether every configured model is loaded and working, and the service is not about to stop."""
         return self.obstacle is None
 
     @property
@@ -99,6 +99,8 @@ class Registry:
             return "the service is shutting down"
         if self.failed_engines:
             return f"the engine has failed of {', '.join(self.failed_engines)}"
+        if self.stuck_models:
+            return f"a computation does not return of {', '.join(self.stuck_models)}"
         if self.loaded:
             return None
         if self.failure is not None:
@@ -113,6 +115,11 @@ class Registry:
     def failed_engines(self) -> list[str]:
         """Models whose engine task has died, by their full names."""
         return full_names(key for key, served in self._served.items() if served.batcher.failure is not None)
+
+    @property
+    def stuck_models(self) -> list[str]:
+        """Models of which a computation does not return, by their full names."""
+        return full_names(key for key, served in self._served.items() if served.batcher.computations.stuck)
 
     async def stop(self) -> None:
         """Let every model finish the requests that it accepted."""
@@ -184,7 +191,7 @@ class Registry:
         served = await self.loader.load(path)
         replaced = self._served.get(served.key)
         self._served[served.key] = served
-        served.observer.on_failure = self._report
+        served.observer.on_change = self._report
         self._dismissed.discard(served.key)
         served.observer.loaded(time.monotonic() - started)
         logger.info("loaded %s:%s in %.2f s", *served.key, time.monotonic() - started)
@@ -207,7 +214,7 @@ class Registry:
 
     def _report(self) -> None:
         """Set the gauges of expected models and of those that are ready."""
-        working = {key for key, served in self._served.items() if served.batcher.failure is None}
+        working = {key for key, served in self._served.items() if served.batcher.working}
         self._metrics.models_expected.set(len(self._expected))
         self._metrics.models_ready.set(len(self._expected & working))
 

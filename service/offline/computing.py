@@ -58,16 +58,19 @@ def _query(query: Callable[[str], Any], line: Line) -> Any:
 
 def prepare_ahead(query: Callable[[str], Any], windows: Iterator[Sequence[Line]]) -> Iterator[Prepared]:
     """Yield prepared windows of texts, each of which is read and prepared while the one before is computed."""
-    with ThreadPoolExecutor(1) as pool:
 
-        def following() -> Prepared | None:
-            lines = next(windows, None)
-            return None if lines is None else prepare(query, lines)
+    def following() -> Prepared | None:
+        lines = next(windows, None)
+        return None if lines is None else prepare(query, lines)
 
+    pool = ThreadPoolExecutor(1)
+    try:
         coming = pool.submit(following)
         while (found := coming.result()) is not None:
             coming = pool.submit(following)
             yield found
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # an interrupted command does not wait for native code
 
 
 def compute(model: Model[Any], operation: str, prepared: Prepared, threads: int) -> Iterator[Sequence[tuple[int, Any]]]:
@@ -86,7 +89,7 @@ def compute(model: Model[Any], operation: str, prepared: Prepared, threads: int)
         groups = _groups(model, order, lengths)
         yield from pool.map(lambda group: run(model, operation, [(place, queries[place]) for place in group]), groups)
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)  # as above
 
 
 def _groups(model: Model[Any], order: Sequence[int], lengths: dict[int, int]) -> Iterator[list[int]]:

@@ -180,6 +180,8 @@ def test_the_dashboard_answers_its_questions():
         "process_resident_memory_bytes",
         "softserve_event_loop_lag_seconds_bucket",
         "softserve_engine_failures_total",
+        "softserve_computation_timeouts_total",
+        "softserve_stuck_computations",
         "softserve_models_ready",
     ):
         assert name in asked

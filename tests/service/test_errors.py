@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from models import NativeError, QueryError, TextTooLongError, UnknownModelError
 from service.engine.batcher import DeadlineExceeded, Stopped
+from service.engine.computations import ComputationTimeout, ModelStuck
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
 from service.errors import Failure, install_error_handlers, problem_response
@@ -58,6 +59,12 @@ def test_a_problem_has_the_members_of_rfc_9457():
     ("error", "status", "detail"),
     [
         (UnknownModelError("x", ["a:1"]), 404, "unknown model 'x'; known models: a:1"),
+        (ModelStuck(), 503, "a computation of the model does not return, so that the model answers nothing"),
+        (
+            ComputationTimeout(2.5),
+            503,
+            "the model has computed for more than 2.5 seconds (--computation-timeout) and was interrupted",
+        ),
         (QueryError("bad top_k"), 422, "bad top_k"),
         (TextTooLongError(9, 8), 422, "the text has 9 tokens; the model's limit is 8"),
         (DeadlineExceeded(), 504, "the deadline passed before the request was computed"),

@@ -25,6 +25,8 @@ METRICS = [
     "batch_cost_seconds",
     "rejected",
     "engine_failures",
+    "computation_timeouts",
+    "stuck_computations",
     "generated_tokens",
     "prefix_cache_hits",
     "prefix_cache_misses",
@@ -203,6 +205,20 @@ def test_failures_are_counted_from_0(metrics, observer):
     assert value(metrics, "engine_failures_total", **labels) == 0
     observer.failed()
     assert value(metrics, "engine_failures_total", **labels) == 1
+
+
+def test_computations_that_take_too_long_or_do_not_return_are_counted(metrics, observer):
+    labels, told = {"model": "next-word", "version": "3"}, []
+    observer.on_change = lambda: told.append(value(metrics, "stuck_computations", **labels))
+    assert value(metrics, "computation_timeouts_total", **labels) == 0
+    observer.computation_timed_out()
+    assert value(metrics, "computation_timeouts_total", **labels) == 1
+    observer.stuck_computations(2)
+    observer.stuck_computations(1)
+    assert told == [2, 1]
+    observer.unloaded()
+    observer.stuck_computations(0)
+    assert "stuck_computations{" not in metrics.text().decode(), "what returns later makes no series"
 
 
 def test_all_series_of_an_unloaded_model_go_and_no_others(metrics):

@@ -1,6 +1,7 @@
 """Tests of `softserve serve --workers 2`: several processes that serve one port."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -10,12 +11,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
-from types import SimpleNamespace
+from urllib.error import HTTPError
 
 import pytest
 
-from service.multiprocess import Supervisor, send_heartbeat
-from service.settings import Settings
+from service.multiprocess import send_heartbeat
 from tests.service.process import Process, workers
 
 
@@ -208,11 +208,43 @@ def test_a_process_that_hangs_does_not_keep_the_others_from_ending(start, wait_u
     assert process.end() == 0
 
 
-def test_a_process_that_hangs_is_replaced(two, wait_until):
-    stopped = min(workers(two))
-    os.kill(stopped, signal.SIGSTOP)
-    wait_until(lambda: f"process {stopped} ended with status -9" in two.text, 60)
-    wait_until(lambda: two.loads() == 1, 120)
+def test_processes_that_are_paused_go_on_whether_the_supervisor_is_paused_too_or_not(start, wait_until):
+    process = start("--workers", "2", "--models", "next-word", "--heartbeat-timeout", "5", "--hang-timeout", "5")
+    wait_until(lambda: process.ready() and loaded(process) == 2, 120)
+    before = workers(process)
+    for paused in ([min(before)], [process.process.pid, *before], [*before]):
+        for pid in paused:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(10)
+        for pid in reversed(paused):
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(2)
+        assert process.post("thank you very") == "much"
+    assert workers(process) == before
+    assert f"process {min(before)} is stopped" in process.text
+    assert process.end() == 0
+
+
+def test_while_no_process_serves_requests_are_refused(start, copied_models, wait_until):
+    process = start("--workers", "2", "--model-dirs", copied_models)
+    wait_until(lambda: process.ready() and loaded(process) == 2, 120)
+    (tokenizer,) = copied_models.glob("*/*/tokenizer.json")
+    shutil.move(tokenizer, copied_models / "kept")
+    for pid in workers(process):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: "no process serves" in process.text)
+    wait_until(lambda: "ended with status 3" in process.text, 60)
+    for path in ("/readyz", "/livez"):
+        with pytest.raises(HTTPError, match="503") as refused:
+            process.get(path)
+        assert refused.value.headers["Retry-After"] == "1"
+        assert "no process serves" in json.load(refused.value)["detail"]
+    assert "the next one is started in" in process.text
+    assert process.process.poll() is None
+    shutil.move(copied_models / "kept", tokenizer)
+    wait_until(lambda: loaded(process) == 4, 180)
+    assert process.post("thank you very") == "much"
+    assert process.end() == 0
 
 
 FREEZE = """
@@ -256,6 +288,13 @@ def test_a_heartbeat_says_whether_the_process_serves(pipe):
     assert os.read(reading, 10) == b"ls"
 
 
+def test_a_heartbeat_says_that_a_computation_does_not_return(pipe):
+    reading, writing = pipe
+    assert send_heartbeat(writing, True, stuck=True)
+    assert send_heartbeat(writing, False, stuck=True)
+    assert os.read(reading, 10) == b"xl"
+
+
 def test_a_heartbeat_does_not_wait_for_room_in_the_pipe(pipe):
     reading, writing = pipe
     began = time.monotonic()
@@ -268,124 +307,3 @@ def test_a_heartbeat_finds_out_that_the_supervisor_is_gone(pipe):
     reading, writing = pipe
     os.close(reading)
     assert not send_heartbeat(writing, True)
-
-
-# ---- the supervisor by itself ----
-
-
-class FakeWorker:
-    """A process that does what the test says."""
-
-    def __init__(self, supervisor, number):
-        self.index, self.ready, self.draining, self.over = number, False, False, False
-        self.process = SimpleNamespace(pid=1000 + number, exitcode=-9)
-
-    def read_heartbeats(self):
-        pass
-
-    def drain(self, number):
-        self.draining = self.over = True
-
-    def reap(self):
-        pass
-
-
-@pytest.fixture
-def supervisor(monkeypatch, tmp_path):
-    """With fake processes, and a clock that stands still; `full` is whether the system has no room for any."""
-    made = Supervisor(Settings(workers=2), [], tmp_path)
-    made.full, made.now = False, 100.0
-
-    def worker(settings, sockets, number):
-        if made.full:
-            raise BlockingIOError("no more processes")
-        return FakeWorker(made, number)
-
-    monkeypatch.setattr("service.multiprocess._Worker", worker)
-    monkeypatch.setattr("service.multiprocess.time", SimpleNamespace(monotonic=lambda: made.now))
-    made._check()
-    return made
-
-
-def numbers(supervisor):
-    return [worker.index for worker in supervisor._workers]
-
-
-def serve_all(supervisor):
-    for worker in supervisor._workers:
-        worker.ready = True
-    supervisor._check()
-
-
-def test_a_number_is_used_again_once_its_process_is_gone(supervisor):
-    assert numbers(supervisor) == [0, 1]
-    serve_all(supervisor)
-    supervisor._workers[0].over = True
-    supervisor._check()
-    assert numbers(supervisor) == [1, 0]
-    assert not supervisor.failed
-
-
-def test_a_process_that_ends_before_any_serves_ends_all(supervisor):
-    supervisor._workers[0].over = True
-    supervisor._check()
-    assert supervisor.failed
-    assert numbers(supervisor) == [1], "and none is started any more"
-
-
-def test_where_there_is_no_room_for_processes_it_is_tried_again_less_and_less_often(supervisor):
-    serve_all(supervisor)
-    supervisor.full = True
-    supervisor._workers[0].over = True
-    supervisor._check()
-    assert numbers(supervisor) == [1]
-    supervisor.full = False
-    supervisor._check()
-    assert numbers(supervisor) == [1], "not at once"
-    supervisor.now += 1.5
-    supervisor._check()
-    assert numbers(supervisor) == [1, 0]
-    for _ in range(10):  # each ends before it serves
-        supervisor._workers[-1].over = True
-        supervisor._check()
-        supervisor.now += 31
-        supervisor._check()
-        assert len(numbers(supervisor)) == 2
-    assert supervisor._pause == 30.0
-
-
-def test_processes_are_renewed_one_by_one(supervisor):
-    serve_all(supervisor)
-    before = list(supervisor._workers)
-    supervisor._note_signal(signal.SIGHUP, None)
-    supervisor._check()
-    assert numbers(supervisor) == [0, 1, 2]
-    supervisor._check()
-    assert not any(worker.draining for worker in supervisor._workers), "the new one is not ready"
-    for _ in range(6):
-        serve_all(supervisor)
-    assert len(numbers(supervisor)) == 2
-    assert not set(before) & set(supervisor._workers)
-    assert supervisor._outdated == []
-
-
-def test_where_a_renewal_does_not_serve_those_before_it_go_on(supervisor):
-    serve_all(supervisor)
-    before = list(supervisor._workers)
-    supervisor._note_signal(signal.SIGHUP, None)
-    supervisor._check()
-    supervisor._workers[-1].over = True
-    for _ in range(3):
-        supervisor._check()
-        supervisor.now += 31
-    assert supervisor._workers == before
-
-
-def test_nothing_is_started_once_it_is_to_stop(supervisor):
-    serve_all(supervisor)
-    supervisor._note_signal(signal.SIGTERM, None)
-    supervisor._workers[0].over = True
-    supervisor._check()
-    assert numbers(supervisor) == [1]
-    supervisor._stop()
-    assert all(worker.draining for worker in supervisor._workers)

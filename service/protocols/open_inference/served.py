@@ -57,7 +57,7 @@ class InferenceModel:
     @property
     def ready(self) -> bool:
         """Whether requests to the model are answered."""
-        return self.served.batcher.failure is None
+        return self.served.batcher.working
 
     @property
     def outputs(self) -> list[Spec]:

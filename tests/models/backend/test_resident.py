@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from models.backend.interruption import Interrupted, Interruption
 from models.backend.memory import DeviceMemory
 from models.store import load_bundle
 
@@ -144,3 +145,17 @@ def test_runs_beside_others_take_another_session_with_the_same_state(babbler_bun
         np.testing.assert_array_equal(ours[0], candidates)
         np.testing.assert_allclose(ours[1], values, atol=1e-5)
     assert list(one._bindings) == [backend._concurrent_sessions["step"], backend._sessions["step"]]
+
+
+def test_it_is_interrupted_between_two_steps_on_both_backends_and_in_memory_of_any_kind(translator, arrays):
+    state, constants, steps = arrays
+    resident = translator.backend.resident("step", {name: array.copy() for name, array in state.items()}, constants)
+    interruption = Interruption()
+    with interruption:
+        resident.run(steps[0], OUTPUTS)
+        interruption.interrupt()
+        with pytest.raises(Interrupted):
+            resident.run(steps[1], OUTPUTS)
+        with pytest.raises(Interrupted):
+            translator.backend.run("step", {**steps[1], **state, **constants}, OUTPUTS)
+    assert len(resident.run(steps[1], OUTPUTS)) == 2

@@ -64,6 +64,11 @@ def test_a_replica_answers_at_its_path_and_reports_its_load():
         with pytest.raises(RuntimeError, match="intents"):
             replica.check_health()
         served.batcher.failure = None
+        served.batcher.computations._count_stuck(1)
+        with pytest.raises(RuntimeError, match="a computation of intents:2 does not return"):
+            replica.check_health()
+        served.batcher.computations._count_stuck(-1)
+        replica.check_health()
 
 
 def test_paths_begin_after_the_prefix_of_the_application():

@@ -5,6 +5,7 @@ import threading
 import time
 from dataclasses import dataclass
 
+from service.engine.computations import Computations
 from service.engine.dynamic_batching import DynamicBatcher
 from service.engine.queue import Limits
 
@@ -40,6 +41,7 @@ class Recorder:
 
     def __init__(self):
         self.queues, self.batches, self.rejections, self.failures = [], [], [], 0
+        self.timeouts = self.stuck = 0
 
     def queued(self, items, tokens):
         self.queues.append((items, tokens))
@@ -52,6 +54,12 @@ class Recorder:
 
     def failed(self):
         self.failures += 1
+
+    def computation_timed_out(self):
+        self.timeouts += 1
+
+    def stuck_computations(self, number):
+        self.stuck = number
 
     def rejected(self, reason, items):
         self.rejections.append((reason, items))
@@ -77,7 +85,8 @@ class Bench:
     def __init__(self, operations=None, costs=(), **changes):
         self.double, self.recorder = Double(), Recorder()
         table = {"double": self.double, "fail": fail, **(operations or {})}
-        self.batcher = DynamicBatcher([table], limits(**changes), self.recorder, costs=costs)
+        computations = Computations(observer=self.recorder)
+        self.batcher = DynamicBatcher([table], limits(**changes), self.recorder, costs=costs, computations=computations)
 
     def submit(self, *values, operation="double", seconds=60.0, length=1):
         queries = [Query(value, length) for value in values]

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
+from service.engine.computations import ModelStuck
 from service.engine.queue import QueueFull
 from tests.service.engine.doubling import Query, values, with_bench
 
@@ -85,6 +86,47 @@ def test_an_engine_task_that_dies_fails_all_that_is_pending(caplog):
 
     with_bench(scenario)
     assert "a bug in the policy" in caplog.text
+
+
+def stick(bench):
+    """Give up the batch that is being computed."""
+    for computation in bench.batcher.computations._running:
+        bench.batcher.computations._give_up(computation)
+
+
+def test_a_batch_that_does_not_return_fails_all_that_is_pending_until_it_does():
+    async def scenario(bench):
+        blocking = await bench.block()
+        waiting = bench.submit(1, 2)
+        await asyncio.sleep(0.02)
+        assert bench.batcher.working
+        stick(bench)
+        for task in (blocking, waiting, bench.submit(3)):
+            with pytest.raises(ModelStuck):
+                await task
+        with pytest.raises(ModelStuck), bench.batcher.preparing("double", 1, math.inf):
+            pass
+        assert not bench.batcher.working
+        assert bench.recorder.stuck == 1
+        bench.double.gate.set()
+        while not bench.batcher.working:
+            await asyncio.sleep(0.01)
+        assert await values(bench.submit(4)) == [8]
+
+    with_bench(scenario)
+
+
+def test_stopping_does_not_wait_for_a_batch_that_does_not_return():
+    async def scenario(bench):
+        blocking = await bench.block()
+        stick(bench)
+        with pytest.raises(ModelStuck):
+            await blocking
+        await bench.batcher.stop()
+        with pytest.raises(ModelStuck):
+            await bench.submit(1)
+
+    with_bench(scenario)
 
 
 def test_what_its_own_deadline_cannot_meet_is_refused_and_what_it_can_is_not():

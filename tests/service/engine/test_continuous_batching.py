@@ -102,7 +102,7 @@ class Recorder:
 class Bench:
     """A worker on a kitchen, with a recorder."""
 
-    def __init__(self, **changes):
+    def __init__(self, computations=None, **changes):
         values = {
             "max_batch_items": 4,
             "max_batch_tokens": 100,
@@ -114,7 +114,9 @@ class Bench:
             "max_queue_tokens": 100,
         }
         self.kitchen, self.recorder = Kitchen(), Recorder()
-        self.batcher = ContinuousBatcher([self.kitchen.start], Limits(**(values | changes)), self.recorder)
+        self.batcher = ContinuousBatcher(
+            [self.kitchen.start], Limits(**(values | changes)), self.recorder, computations=computations
+        )
 
     def submit(self, *steps, beam_size=1, seconds=60.0, length=2, max_tokens=7):
         """Submits sentences of equal lengths, their ends included."""

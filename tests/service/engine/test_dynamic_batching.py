@@ -8,6 +8,8 @@ import time
 import pytest
 
 from models import NativeError
+from models.backend.interruption import interruptible
+from service.engine.batcher import DeadlineExceeded
 from service.engine.dynamic_batching import DynamicBatcher
 from tests.service.engine.doubling import HANGS, Bench, fail, limits, values, with_bench
 
@@ -306,3 +308,59 @@ def test_a_panic_of_native_code_reaches_its_batch_only():
         assert await values(bench.submit(5)) == [10]
 
     with_bench(scenario, operations={"panicking": panicking})
+
+
+class Graph:
+    """An operation that computes the value 99 until it is interrupted."""
+
+    def __init__(self):
+        self.told = threading.Event()
+
+    def __call__(self, queries):
+        with interruptible(self.told.set):
+            if 99 in [query.value for query in queries]:
+                assert self.told.wait(30)
+                raise ArithmeticError("terminate flag")
+            return [-query.value for query in queries]
+
+
+def test_a_batch_that_nobody_awaits_is_interrupted_and_the_next_one_is_computed():
+    async def scenario(bench):
+        hurried = bench.submit(99, operation="negate", seconds=0.3)
+        cancelled = bench.submit(99, operation="negate")
+        await asyncio.sleep(0.05)
+        cancelled.cancel()
+        with pytest.raises(DeadlineExceeded):
+            await hurried
+        assert await values(bench.submit(1, operation="negate")) == [-1]
+
+    with_bench(scenario, operations={"negate": Graph()})
+
+
+def test_a_batch_that_one_request_awaits_is_finished_for_it():
+    async def scenario(bench):
+        blocked = await bench.block()
+        hurried, patient = bench.submit(1, seconds=0.3), bench.submit(2)
+        bench.double.gate.set()
+        await blocked
+        bench.double.gate.clear()
+        with pytest.raises(DeadlineExceeded):
+            await hurried
+        await asyncio.sleep(1.5)  # longer than the time between two checks
+        bench.double.gate.set()
+        assert await values(patient) == [4]
+
+    with_bench(scenario)
+
+
+def test_a_model_whose_batches_all_expire_learns_how_slow_it_is():
+    async def scenario(bench):
+        before = bench.batcher._drain.seconds(1)
+        with pytest.raises(DeadlineExceeded):
+            await bench.submit(99, operation="negate", seconds=0.3)
+        while bench.batcher.computations._running:
+            await asyncio.sleep(0.01)
+        await bench.submit(1, operation="negate")
+        assert bench.batcher._drain.seconds(1) > before
+
+    with_bench(scenario, operations={"negate": Graph()})

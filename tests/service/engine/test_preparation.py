@@ -8,6 +8,7 @@ import pytest
 
 from models import NativeError
 from service.engine.batcher import DeadlineExceeded
+from service.engine.computations import Computations, ModelStuck
 from service.engine.preparation import Preparation
 
 
@@ -120,3 +121,65 @@ def test_it_is_said_that_preparing_took_the_time(preparation):
         assert late.value.preparing
 
     asyncio.run(run())
+
+
+def test_an_input_that_is_never_prepared_makes_its_model_stuck_and_others_go_on(preparation):
+    opened = threading.Event()
+
+    async def run():
+        own, other = Computations(0.2, grace=0.2), Computations()
+        watching = asyncio.create_task(own.watch())
+        hanging = [preparation.images(lambda _: opened.wait(60), ["a"], soon(60), own) for _ in range(2)]
+        waiting = preparation.images(pytest.fail, ["a"], soon(60), own)
+        answers = await asyncio.gather(*hanging, waiting, return_exceptions=True)
+        assert [type(each) for each in answers] == [ModelStuck] * 3
+        assert await preparation.images(str.upper, ["b", "c"], soon(), other) == ["B", "C"]
+        opened.set()
+        while own.stuck:
+            await asyncio.sleep(0.01)
+        assert await preparation.images(str.upper, ["d"], soon(), own) == ["D"]
+        watching.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_given_up_thread_makes_room_for_one_request_only(preparation):
+    """Its slot is not released a second time when it returns."""
+    running, most, hung, opened = [], [], threading.Event(), threading.Event()
+
+    def query(text):
+        running.append(text)
+        most.append(len(running))
+        opened.wait(5)
+        running.pop()
+
+    async def run():
+        own = Computations()
+        stuck = asyncio.create_task(preparation.images(lambda _: hung.wait(60), ["a"], soon(60), own))
+        while not any(each.begun for each in own._running):
+            await asyncio.sleep(0.01)
+        own._give_up(*own._running)
+        with pytest.raises(ModelStuck):
+            await stuck
+        hung.set()
+        while own._running:
+            await asyncio.sleep(0.01)
+        tasks = [asyncio.create_task(preparation.images(query, ["a"], soon())) for _ in range(6)]
+        await asyncio.sleep(0.1)
+        opened.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(run())
+    assert max(most) <= 2
+
+
+def test_a_request_after_the_other_uses_the_same_thread(preparation):
+    """Each thread keeps memory of its own."""
+
+    async def run():
+        idents = set()
+        for _ in range(200):
+            idents.update(await preparation.images(lambda _: threading.get_ident(), ["a"], soon()))
+        return idents
+
+    assert len(asyncio.run(run())) == 1

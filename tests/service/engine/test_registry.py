@@ -11,6 +11,7 @@ from service.engine.batcher import Stopped
 from service.engine.registry import NotReady, Registry
 from service.metrics import Metrics
 from service.settings import Settings
+from tests.fixtures.bundled import NEXT_WORD_VERSION
 
 
 def with_registry(scenario, **settings):
@@ -289,3 +290,28 @@ def test_the_heap_is_trimmed_when_a_model_is_gone(quick, two_versions, monkeypat
 
     with_registry(scenario, model_dirs=(two_versions,))
     assert asked == [{}]
+
+
+def test_a_model_of_which_a_computation_does_not_return_is_not_ready_until_it_does(quick):
+    async def scenario(registry):
+        computations = registry.served["next-word", int(NEXT_WORD_VERSION)].batcher.computations
+        computations._count_stuck(1)
+        assert registry.obstacle == f"a computation does not return of next-word:{NEXT_WORD_VERSION}"
+        assert counts(registry) == (1, 0)
+        computations._count_stuck(-1)
+        assert registry.ready
+        assert counts(registry) == (1, 1)
+
+    with_registry(scenario)
+
+
+def test_a_model_that_is_stuck_can_be_loaded_again(quick, two_versions):
+    async def scenario(registry):
+        registry.served["next-word", 9].batcher.computations._count_stuck(1)
+        assert not registry.ready
+        await registry.add("next-word")
+        assert registry.ready
+        assert counts(registry) == (1, 1)
+        await until(lambda: not registry._draining)
+
+    with_registry(scenario, model_dirs=(two_versions,))

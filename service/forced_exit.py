@@ -1,0 +1,64 @@
+"""The end of a process in which native code does not return: it never waits for such threads for long."""
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from typing import NoReturn
+
+__all__ = ["EXIT_STUCK", "ForcedExit"]
+
+logger = logging.getLogger("softserve")
+
+EXIT_STUCK = 4
+"""Exit status of a process that ended without waiting for a computation that does not return."""
+_MARGIN = 2.5
+"""Seconds beyond the time to shut down, in which an orderly end is still possible."""
+_LOADING = "softserve-load"
+"""Beginning of the names of threads that load models, for which no end waits."""
+_RETURN = 1.0
+"""Seconds in which threads return once nothing is left to do."""
+
+
+class ForcedExit:
+    """Ends the process at the latest some seconds after the time to shut down, whatever its threads do."""
+
+    def __init__(self) -> None:
+        self._armed = False
+
+    def arm(self, seconds: float) -> None:
+        """End the process after so many seconds and a margin, unless it has ended before; the first call counts."""
+        if not self._armed:
+            self._armed = True
+            threading.Thread(target=self._wait, args=(seconds + _MARGIN,), name="softserve-exit", daemon=True).start()
+
+    def _wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+        _end(EXIT_STUCK)
+
+    def leave(self, status: int) -> int:
+        """End the process without threads that do not return; return the status where there are none."""
+        deadline = time.monotonic() + _RETURN
+        for thread in _others():
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if others := _others():
+            _end(status if all(thread.name.startswith(_LOADING) for thread in others) else EXIT_STUCK)
+        return status
+
+
+def _others() -> list[threading.Thread]:
+    """Return the threads that the interpreter would wait for at its end."""
+    kept = threading.current_thread(), threading.main_thread()
+    return [thread for thread in threading.enumerate() if not thread.daemon and thread not in kept]
+
+
+def _end(status: int) -> NoReturn:
+    names = ", ".join(sorted(thread.name for thread in _others())) or "none"
+    level = logging.ERROR if status == EXIT_STUCK else logging.WARNING
+    logger.log(level, "the process ends with status %d, without waiting for threads: %s", status, names)
+    logging.shutdown()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(status)

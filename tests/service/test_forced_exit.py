@@ -1,0 +1,53 @@
+"""A process ends although its threads do not return."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from service.forced_exit import EXIT_STUCK
+
+_PROCESS = """
+import logging, time
+from concurrent.futures import ThreadPoolExecutor
+from service.forced_exit import ForcedExit
+
+logging.basicConfig()
+forced = ForcedExit()
+pool = ThreadPoolExecutor(1, {name!r})
+pool.submit(time.sleep, {seconds})
+pool.shutdown(wait=False)
+{end}
+print("orderly", flush=True)
+"""
+
+
+def run(end, *, name="softserve-model", seconds=600):
+    code = _PROCESS.format(name=name, seconds=seconds, end=end)
+    began = time.monotonic()
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert time.monotonic() - began < 50
+    return ended
+
+
+def test_at_the_end_of_its_time_the_process_ends():
+    ended = run("forced.arm(0.5); time.sleep(600)")
+    assert ended.returncode == EXIT_STUCK == 4
+    assert "the process ends with status 4, without waiting for threads: softserve-model_0" in ended.stderr
+
+
+def test_where_nothing_is_left_to_do_the_process_does_not_wait_for_threads():
+    ended = run("import sys; sys.exit(forced.leave(0))")
+    assert ended.returncode == EXIT_STUCK
+    assert "softserve-model_0" in ended.stderr
+
+
+def test_a_load_is_not_waited_for_and_changes_no_status():
+    assert run("import sys; sys.exit(forced.leave(1))", name="softserve-load").returncode == 1
+
+
+@pytest.mark.parametrize("end", ["forced.leave(0)", "forced.arm(0); time.sleep(0.2); forced.leave(0)"])
+def test_threads_that_return_change_nothing(end):
+    ended = run(end, seconds=0.1)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "orderly\n", "")
