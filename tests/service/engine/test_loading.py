@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from models.store import ModelStore
 from service.engine.continuous_batching import ContinuousBatcher
 from service.engine.dynamic_batching import DynamicBatcher
 from service.engine.loading import Loader, key_of, signature_of
@@ -86,11 +85,11 @@ def test_a_signature_changes_with_the_files(copied_models):
 def test_the_setting_decides_about_operators_on_the_cpu(library, monkeypatch, allowed):
     given = []
 
-    def load(store, name, version, **options):
+    def load(bundle, **options):
         given.append(options["allow_cpu_fallback"])
         return library
 
-    monkeypatch.setattr(ModelStore, "load", load)
+    monkeypatch.setattr("service.engine.replicas.load_verified", load)
 
     async def run():
         settings = Settings(threads=1, models=("next-word",), allow_cpu_fallback=allowed)
