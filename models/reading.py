@@ -1,8 +1,10 @@
 """Reading bundle directories: the manifest, and whether the files are those that it lists."""
 
+import errno
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ConfigDict, ValidationError
@@ -10,10 +12,45 @@ from pydantic import ConfigDict, ValidationError
 from models.bundle.contract import TaskConfig
 from models.bundle.manifest import FORMAT_VERSION, MANIFEST, BundleManifest, Manifest, upgraded
 from models.errors import BundleError
+from models.files import NotAFile, TooLarge, read_regular, sha256_of_regular
 from models.registry import UnknownNameError
 from models.tasks.registry import TASKS
 
-__all__ = ["load_manifest", "parse_manifest", "read_manifest", "sha256_of", "validate"]
+__all__ = [
+    "MAX_GRAPH_BYTES",
+    "MAX_MANIFEST_BYTES",
+    "MAX_TEXT_BYTES",
+    "NO_ROOM",
+    "VerifiedBundle",
+    "load_manifest",
+    "parse_manifest",
+    "read_manifest",
+    "sha256_of",
+    "validate",
+    "verify",
+]
+
+MAX_MANIFEST_BYTES = 8 << 20
+"""Largest manifest; those of the bundled models have 12 KB at most."""
+MAX_TEXT_BYTES = 128 << 20
+"""Largest file that the section of a task names, such as a tokenizer or labels; large vocabularies have some 40 MB."""
+MAX_GRAPH_BYTES = (2 << 30) - 1
+"""Largest ONNX graph, which is a message of protocol buffers. Its weights are in other files, without such a limit."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a copy for which a file system has no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedBundle:
+    """A bundle whose files are those that its manifest lists."""
+
+    origin: Path
+    """Directory of the bundle, which errors name."""
+    path: Path
+    """Directory to read its files from: a copy of those that were checked, or that of the bundle."""
+    manifest: Manifest
+    digest: str
+    """sha256 of the manifest, which holds the checksum of every other file."""
 
 
 class _UncheckedConfig(TaskConfig):
@@ -23,36 +60,63 @@ class _UncheckedConfig(TaskConfig):
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Return the SHA-256 of a file in hexadecimal; raises `OSError`, also for what is no regular file."""
+    return sha256_of_regular(path)
 
 
 def validate(bundle: Path) -> list[str]:
     """Return everything that is wrong with a bundle directory; an empty list where nothing is."""
     try:
-        return list(_file_problems(bundle, read_manifest(bundle)))
+        load_manifest(bundle)
     except BundleError as error:
         return list(error.problems)
+    return []
 
 
 def load_manifest(bundle: Path) -> Manifest:
     """Read the manifest and check all files; raises a `BundleError` that names everything that is wrong."""
-    manifest = read_manifest(bundle)
-    problems = tuple(_file_problems(bundle, manifest))
-    if problems:
+    return verify(bundle).manifest
+
+
+def verify(bundle: Path, directory: Path | None = None, *, skip: Collection[str] = ()) -> VerifiedBundle:
+    """Check all files of a bundle; raises a `BundleError` that names everything that is wrong.
+
+    With a `directory`, the bytes that are checked are also copied there, except files to `skip`: nothing that happens
+    to the bundle later changes them. Raises `OSError` where the directory has no room for them.
+    """
+    data = _manifest_bytes(bundle)
+    manifest = _manifest_of(bundle, data)
+    copy = None
+    if directory is not None:
+        copy = directory / manifest.name / str(manifest.version)
+        copy.mkdir(parents=True)
+        (copy / MANIFEST).write_bytes(data)
+    copies = {} if copy is None else {name: copy / name for name in manifest.files if name not in skip}
+    if problems := tuple(_file_problems(bundle, manifest, copies)):
         raise BundleError(str(bundle), problems)
-    return manifest
+    return VerifiedBundle(bundle, copy or bundle, manifest, hashlib.sha256(data).hexdigest())
 
 
 def read_manifest(bundle: Path) -> Manifest:
     """Read the manifest alone, the files unchecked; raises `BundleError`."""
+    return _manifest_of(bundle, _manifest_bytes(bundle))
+
+
+def _manifest_bytes(bundle: Path) -> bytes:
+    try:
+        return read_regular(bundle / MANIFEST, MAX_MANIFEST_BYTES)
+    except FileNotFoundError:
+        problem = f"{MANIFEST} is missing"
+    except OSError as error:
+        problem = f"{MANIFEST} cannot be read: {error.strerror}"
+    raise BundleError(str(bundle), [problem])
+
+
+def _manifest_of(bundle: Path, data: bytes) -> Manifest:
     where = str(bundle)
     try:
-        content = json.loads((bundle / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BundleError(where, [f"{MANIFEST} is missing"]) from None
-    except (OSError, ValueError, RecursionError) as error:
+        content = json.loads(data.decode())
+    except (ValueError, RecursionError) as error:
         raise BundleError(where, [f"{MANIFEST} is not readable JSON: {error}"]) from error
     try:
         return parse_manifest(content)
@@ -82,23 +146,34 @@ def _location(location: tuple[str | int, ...]) -> str:
     return ".".join(map(str, location)) or MANIFEST
 
 
-def _file_problems(bundle: Path, manifest: Manifest) -> Iterator[str]:
+def _file_problems(bundle: Path, manifest: Manifest, copies: Mapping[str, Path]) -> Iterator[str]:
     if bundle.name != str(manifest.version):
         yield f"version {manifest.version} lies in a directory named {bundle.name!r}"
     if bundle.parent.name != manifest.name:
         yield f"model {manifest.name!r} lies in a directory named {bundle.parent.name!r}"
+    limits = _limits(manifest)
     for name, expected in manifest.files.items():
-        yield from _checksum_problems(bundle / name, expected)
+        yield from _checksum_problems(bundle / name, expected, limits.get(name), copies.get(name))
     yield from _unlisted(bundle, manifest)
 
 
-def _checksum_problems(path: Path, expected: str) -> Iterator[str]:
+def _limits(manifest: Manifest) -> dict[str, int]:
+    """Return the largest sizes of files, in bytes."""
+    graphs = {file for graph in manifest.graphs.values() for file in (graph.onnx, *graph.devices.values()) if file}
+    return dict.fromkeys(graphs, MAX_GRAPH_BYTES) | dict.fromkeys(manifest.config.files(), MAX_TEXT_BYTES)
+
+
+def _checksum_problems(path: Path, expected: str, max_bytes: int | None, copy: Path | None) -> Iterator[str]:
     try:
-        if not path.is_file():
-            yield f"{path.name} is missing"
-        elif sha256_of(path) != expected:
+        if sha256_of_regular(path, max_bytes, copy) != expected:
             yield f"{path.name} does not match its checksum"
+    except FileNotFoundError:
+        yield f"{path.name} is missing"
+    except (NotAFile, TooLarge) as error:
+        yield f"{path.name} cannot be used: {error.strerror}"
     except OSError as error:
+        if error.errno in NO_ROOM:
+            raise
         yield f"{path.name} cannot be read: {error.strerror}"
 
 

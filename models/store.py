@@ -1,6 +1,8 @@
 """Find and load bundles."""
 
 import contextlib
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
@@ -8,23 +10,37 @@ from typing import Any, Literal, TypedDict, Unpack
 from models.backend import Backend, BackendName
 from models.bundle.manifest import MANIFEST, Manifest
 from models.errors import BundleError, UnknownModelError, UnsupportedDeviceError
-from models.reading import load_manifest, read_manifest
+from models.private_copy import verified
+from models.reading import VerifiedBundle, read_manifest
 from models.tasks.registry import TASKS
 
-__all__ = ["BUNDLED", "ModelStore", "bundle_errors", "load_bundle"]
+__all__ = ["BUNDLED", "NO_MANIFEST", "ModelStore", "bundle_errors", "load_bundle", "load_verified"]
 
 BUNDLED = Path(__file__).parent / "bundled"
 """The models that ship with the project."""
 
 
-class LoadOptions(TypedDict, total=False):
-    """The options of `load_bundle`."""
+NO_MANIFEST = f"it has no {MANIFEST}"
+"""The problem of a directory of a version that holds no bundle, or not yet."""
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+"""Names that models may have: other entries, such as `lost+found`, need not be readable."""
 
-    backend: BackendName
+
+class BackendOptions(TypedDict, total=False):
+    """Where and how graphs are computed."""
+
     device: str
     threads: int | None
     parallel: int
     allow_cpu_fallback: bool
+    graphs: Literal["cpu", "cuda"] | None
+
+
+class LoadOptions(BackendOptions, total=False):
+    """The options of `load_bundle`."""
+
+    backend: BackendName
+    map_weights: bool
 
 
 class ModelStore:
@@ -74,27 +90,74 @@ class ModelStore:
         """Load a model after checking all its files; the options are those of `load_bundle`."""
         return load_bundle(self.path(name, version), **options)
 
+    def problems(self) -> dict[Path, str]:
+        """Return what is wrong with entries of the directories that hold no bundle although they look as if they did.
+
+        They are as on disk now: a directory that cannot be read, a version that is no directory or has no manifest.
+        Models may be missing for them, or older versions be taken.
+        """
+        return self._scan()[1]
+
     def _bundles(self) -> dict[tuple[str, int], Path]:
+        return self._scan()[0]
+
+    def _scan(self) -> tuple[dict[tuple[str, int], Path], dict[Path, str]]:
+        """Return the bundles that there are, and the problems of other entries."""
         found: dict[tuple[str, int], Path] = {}
+        problems: dict[Path, str] = {}
         for directory in self._directories:
-            for manifest in directory.glob(f"*/*/{MANIFEST}"):
-                version = _version_number(manifest.parent.name)
-                if version > 0:
-                    found.setdefault((manifest.parent.parent.name, version), manifest.parent)
-        return found
+            if not os.path.exists(directory):  # raises nothing where a parent may not be read
+                problems[directory] = "it does not exist"
+            for name in _entries(directory, problems):
+                noted = problems if _NAME.fullmatch(name) else {}
+                for entry in _entries(directory / name, noted):
+                    path, version = directory / name / entry, _version_number(entry)
+                    if version > 0 and _has_manifest(path, noted):
+                        found.setdefault((name, version), path)
+        return found, problems
+
+
+def _entries(directory: Path, problems: dict[Path, str]) -> list[str]:
+    """Return the names in a directory; none, and a problem, where it cannot be read."""
+    try:
+        return sorted(os.listdir(directory))
+    except NotADirectoryError:
+        if not directory.suffix:  # others, such as readme.txt, stand for no model
+            problems[directory] = "it is no directory"
+    except OSError as error:
+        _note(directory, error, problems)
+    return []
+
+
+def _has_manifest(bundle: Path, problems: dict[Path, str]) -> bool:
+    try:
+        os.stat(bundle / MANIFEST)
+    except NotADirectoryError:
+        problems[bundle] = "it is no directory"
+    except OSError as error:
+        _note(bundle, error, problems)
+    else:
+        return True
+    return False
+
+
+def _note(path: Path, error: OSError, problems: dict[Path, str]) -> None:
+    """Add the problem of an entry, unless it has just been deleted."""
+    if not isinstance(error, FileNotFoundError):
+        problems[path] = f"it cannot be read: {error.strerror}"
+    elif path.is_dir():
+        problems[path] = NO_MANIFEST
+    elif path.is_symlink():
+        problems[path] = "it is a link to nothing"
 
 
 def load_bundle(
-    path: Path,
-    *,
-    backend: BackendName = "onnx",
-    device: str = "cpu",
-    threads: int | None = None,
-    parallel: int = 1,
-    allow_cpu_fallback: bool = False,
-    graphs: Literal["cpu", "cuda"] | None = None,
+    path: Path, *, backend: BackendName = "onnx", map_weights: bool = False, **options: Unpack[BackendOptions]
 ) -> Any:
     """Load the bundle in a directory; return a model of the class that its task registers.
+
+    Its files are checked, copied to a temporary directory and loaded from there, so that a file that changes later
+    changes nothing. `map_weights` maps those of the bundle itself.
 
     `parallel` is how many batches or decodings will be computed concurrently. `allow_cpu_fallback` accepts that a GPU
     has no kernel for some operators of an ONNX graph, which the CPU then computes. `graphs` chooses the ONNX graphs for
@@ -103,13 +166,20 @@ def load_bundle(
     Raises `BundleError` naming everything that is wrong with it, `UnsupportedDeviceError` for a backend or device that
     is not available here.
     """
-    with bundle_errors(path, "it does not load"):
-        manifest = load_manifest(path)
-        model_type = TASKS[manifest.task]
-        onnx_options = {"parallel": parallel, "allow_cpu_fallback": allow_cpu_fallback, "graphs": graphs}
-        return model_type.from_bundle(
-            path, manifest, _backend(backend, path, manifest, device=device, threads=threads, **onnx_options)
-        )
+    with bundle_errors(path, "it does not load"), verified(path, backend=backend, map_weights=map_weights) as bundle:
+        return load_verified(bundle, backend=backend, **options)
+
+
+def load_verified(bundle: VerifiedBundle, *, backend: BackendName = "onnx", **options: Unpack[BackendOptions]) -> Any:
+    """Load a bundle whose files have been checked, as `load_bundle` does."""
+    path, manifest = bundle.path, bundle.manifest
+    try:
+        with bundle_errors(path, "it does not load"):
+            model_type = TASKS[manifest.task]
+            return model_type.from_bundle(path, manifest, _backend(backend, path, manifest, **options))
+    except BundleError as error:  # which names the copy
+        problems = [problem.replace(str(path), str(bundle.origin)) for problem in error.problems]
+        raise BundleError(str(bundle.origin), problems) from error
 
 
 @contextlib.contextmanager
@@ -127,19 +197,18 @@ def bundle_errors(bundle: Path, failure: str) -> Iterator[None]:
         raise BundleError(str(bundle), [f"{failure}: {type(error).__name__}: {error}"]) from error
 
 
-def _backend(
-    name: BackendName, path: Path, manifest: Manifest, *, device: str, threads: int | None, **onnx_options: Any
-) -> Backend:
+def _backend(name: BackendName, path: Path, manifest: Manifest, **options: Unpack[BackendOptions]) -> Backend:
     if name == "onnx":
         from models.backend.onnx import OnnxBackend
 
-        return OnnxBackend(path, manifest, device=device, threads=threads, **onnx_options)
+        return OnnxBackend(path, manifest, **options)
     if name != "torchscript":
         raise UnsupportedDeviceError(f"unknown backend {name!r}; known backends: onnx, torchscript")
     try:
         from models.backend.torchscript import TorchScriptBackend
     except ModuleNotFoundError as error:
         raise UnsupportedDeviceError("the torchscript backend needs torch: install softserve[torchscript]") from error
+    device, threads = options.get("device", "cpu"), options.get("threads")
     return TorchScriptBackend(path, manifest, device=device, threads=threads)
 
 

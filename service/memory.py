@@ -1,15 +1,17 @@
-"""Returning freed memory to the operating system.
+"""Memory of the process: how much there is, and returning what was freed to the operating system.
 
-Nothing here has an effect where glibc is not the C library.
+Memory is returned where glibc is the C library, and measured on Linux; elsewhere nothing is, and no limit is known.
 """
 
 import asyncio
 import contextlib
 import ctypes
 import math
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
 
-__all__ = ["HeapTrimmer", "limit_heap", "trim_heap"]
+__all__ = ["HeapTrimmer", "available_memory", "limit_heap", "private_memory", "trim_heap"]
 
 _M_MMAP_THRESHOLD = -3
 """The parameter of glibc's `mallopt` from whose bytes on a block is mapped on its own and unmapped when it is freed."""
@@ -39,6 +41,54 @@ def trim_heap() -> None:
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def private_memory(pid: int, root: Path = Path("/")) -> int:
+    """Return the bytes of memory that a process has taken, without files that it maps; 0 where it is not known."""
+    return sum(_fields(root / "proc" / str(pid) / "status", ("RssAnon:", "RssShmem:")).values()) << 10
+
+
+def available_memory(root: Path = Path("/")) -> float:
+    """Return the bytes that may be taken before the machine or a control group runs out; infinity where no limit is.
+
+    The cache of files, which the kernel gives up for them, counts as available. `root` is where `/proc` and `/sys` are.
+    """
+    free = _fields(root / "proc" / "meminfo", ("MemAvailable:",)).get("MemAvailable:")
+    return min([math.inf if free is None else free << 10, *_left_in_groups(root)])
+
+
+def _left_in_groups(root: Path) -> Iterator[float]:
+    """Yield what each control group of the process has left, and its parents: version 2, or memory of version 1."""
+    groups = root / "sys" / "fs" / "cgroup"
+    with contextlib.suppress(OSError):
+        for line in (root / "proc" / "self" / "cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            own = PurePosixPath(path.lstrip("/"))
+            for group in (own, *own.parents):
+                if not controllers:
+                    yield _left(groups / group, "memory.max", "memory.current", "")
+                elif "memory" in controllers.split(","):
+                    names = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"
+                    yield _left(groups / "memory" / group, *names)
+
+
+def _left(group: Path, limit: str, usage: str, prefix: str) -> float:
+    try:
+        left = int((group / limit).read_text()) - int((group / usage).read_text())
+    except (OSError, ValueError):  # no such group, or no limit: "max"
+        return math.inf
+    return left + sum(_fields(group / "memory.stat", (f"{prefix}inactive_file", f"{prefix}active_file")).values())
+
+
+def _fields(file: Path, names: tuple[str, ...]) -> dict[str, int]:
+    """Return the numbers of lines that begin with one of the names."""
+    found: dict[str, int] = {}
+    with contextlib.suppress(OSError):
+        for line in file.read_text(encoding="ascii", errors="replace").splitlines():
+            name, *values = line.split()[:2] or [""]
+            if name in names and values:
+                found[name] = int(values[0])
+    return found
 
 
 class HeapTrimmer:

@@ -23,7 +23,7 @@ from models import Manifest
 from models.backend import Backend
 from service.engine.allowance import SHORT_DEADLINE
 
-__all__ = ["CONTENT_TYPE_LATEST", "PROCESSES", "Metrics", "ModelObserver"]
+__all__ = ["CONTENT_TYPE_LATEST", "LOAD_FAILURES", "PROCESSES", "Metrics", "ModelObserver"]
 
 PROCESSES = "processes.json"
 """File that lists the processes, in the directory of prometheus-client's files."""
@@ -33,6 +33,9 @@ _SECONDS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.2
 _COUNTS = tuple(float(2**power) for power in range(15))
 _RATIOS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _OverProcesses = Literal["livesum", "livemax", "livemin"]
+
+LOAD_FAILURES = ("invalid", "timeout", "memory", "crash")
+"""Reasons why a model did not load."""
 
 _INFO = ("model", "version", "task", "backend", "device")
 """Labels of `softserve_model_info`, of which all series of a model have the first two."""
@@ -112,6 +115,15 @@ class Metrics:
             "Models of these that are loaded, and whose engine has not failed and is not stuck",
             (),
             "livemin",
+        )
+        self.load_failures = counter("model_load_failures", "Models that did not load", ("reason",))
+        for reason in LOAD_FAILURES:
+            self.load_failures.labels(reason)
+        self.bundle_problems = gauge(
+            "bundle_problems",
+            "Entries of the model directories that do not load or cannot be read",
+            (),
+            "livemax",
         )
         self.loop_lag = histogram("event_loop_lag_seconds", "Delay of a timer of the event loop", (), _SECONDS)
         self._current: dict[tuple[str, str], ModelObserver] = {}

@@ -44,6 +44,15 @@ class Settings(BaseSettings):
     """Names to serve, "name" (newest version) or "name:version"; every model's newest version without it."""
     watch_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Seconds between two checks of the model directories for new, changed or removed models; 0 disables them."""
+    map_weights: bool = False
+    """Map weights from the files of the model directories instead of copies in the temporary directory (TMPDIR). Saves
+    room there. A file that is then changed in place changes answers, and one that is shortened ends the process."""
+    load_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 300.0
+    """Seconds in which a model must be loaded and warmed up. Raise it where a device compiles graphs, as TensorRT
+    does."""
+    load_memory_mb: Annotated[int, Field(ge=1)] | None = None
+    """Megabytes of memory that loading and warming up one model may take, mapped files not counted. Without it 2048 and
+    eight times the size of its files, at most 80 % of what is available."""
     backend: Literal["onnx", "torchscript"] = "onnx"
     """torchscript also needs --allow-torchscript."""
     allow_torchscript: bool = False

@@ -50,7 +50,7 @@ async def load(name: Name, request: Request) -> Loaded:
     registry: Registry = request.app.state.registry
     try:
         served = await registry.add(name)
-    except (BundleError, UnsupportedDeviceError) as error:
+    except (BundleError, UnsupportedDeviceError, TimeoutError) as error:
         raise HTTPException(409, f"{name} does not load: {error}") from error
     return Loaded(name=served.manifest.name, version=served.manifest.version, digest=served.digest)
 

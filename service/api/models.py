@@ -1,7 +1,9 @@
 """`GET /v1/models`: the served models."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
+from pathlib import Path as PathlibPath
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Request
@@ -16,6 +18,9 @@ from service.errors import PROBLEM_RESPONSES
 __all__ = ["Name", "openai_models", "router"]
 
 router = APIRouter(prefix="/v1", tags=["native"])
+
+_MAX_PROBLEMS, _MAX_PROBLEM = 100, 1000
+"""Problems that are listed at most, and characters of each."""
 
 Name = Annotated[str, Path(description="Name of a model, or `name:version`.", examples=["next-word", "next-word:2"])]
 """The name of a model in a path, with or without its version."""
@@ -108,6 +113,17 @@ class ModelVersions(OpenaiModel):
     """The served versions, oldest first."""
 
 
+class BundleProblem(BaseModel):
+    """An entry of the model directories that is not served, since it did not load or cannot be read."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    bundle: str
+    """The entry: name and version, as `name/version`, or a name."""
+    problem: str
+    """What is wrong with it."""
+
+
 class ModelList(BaseModel):
     """All served models; `object` and `data` are for OpenAI's clients."""
 
@@ -115,6 +131,9 @@ class ModelList(BaseModel):
 
     models: list[ModelInfo]
     """The served models."""
+    problems: list[BundleProblem]
+    """Entries of the model directories that did not load the last time, or cannot be read. A version that was served
+    before goes on being served."""
     object: Literal["list"] = "list"
     """Kind of the object."""
     data: list[OpenaiModel]
@@ -126,7 +145,11 @@ async def list_models(request: Request) -> ModelList:
     """Return every served model."""
     registry: Registry = request.app.state.registry
     models = [_model_info(served) for _, served in sorted(registry.served.items())]
-    return ModelList(models=models, data=openai_models(registry.served))
+    problems = [
+        BundleProblem(bundle=_entry_of(path, registry.directories), problem=problem[:_MAX_PROBLEM])
+        for path, problem in itertools.islice(registry.problems.items(), _MAX_PROBLEMS)
+    ]
+    return ModelList(models=models, problems=problems, data=openai_models(registry.served))
 
 
 @router.get("/models/{name}", responses={404: PROBLEM_RESPONSES[404]})
@@ -148,6 +171,11 @@ def openai_models(served: Mapping[Key, ServedModel]) -> list[OpenaiModel]:
         OpenaiModel(id=key[0] if newest[key[0]] == key[1] else names_of(key)[1], created=_created(served[key]))
         for key in sorted(served)
     ]
+
+
+def _entry_of(path: PathlibPath, directories: Sequence[PathlibPath]) -> str:
+    """Return an entry of a model directory, relative to that; of a whole directory its name."""
+    return next((str(path.relative_to(each)) for each in directories if each in path.parents), path.name)
 
 
 def _created(served: ServedModel) -> int:

@@ -1,28 +1,34 @@
 """Loading bundles on every device, and warming them up, so that no request has a cold start."""
 
 import asyncio
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple
 
 from models import ModelStore
 from models.bundle.manifest import MANIFEST
-from models.reading import sha256_of
+from models.private_copy import private_directory, verified_copy
+from models.reading import VerifiedBundle, read_manifest, sha256_of, verify
 from models.store import bundle_errors
 from models.tasks.model import Model
 from service.engine.batcher import Batcher
 from service.engine.computations import Computations
 from service.engine.continuous_batching import ContinuousBatcher
 from service.engine.cost_model import CostModel, Sample
+from service.engine.daemon_executor import DaemonExecutor
 from service.engine.dynamic_batching import DynamicBatcher
 from service.engine.priority import lower_thread_priority
 from service.engine.queue import Limits
+from service.engine.replicas import Measured, ReplicaOptions, load_replicas
 from service.engine.resources import Resources
 from service.engine.served_model import Key, ServedModel
-from service.engine.warm_up import warm_up
+from service.engine.trial import LoadTimeoutError, MemoryLimitError, try_bundle
+from service.memory import available_memory, private_memory
 from service.metrics import Metrics, ModelObserver
 from service.settings import Settings
 from service.tracing import BatchTracer
@@ -35,10 +41,15 @@ Result = TypeVar("Result")
 Signature = frozenset[tuple[str, int, int]]
 """Names, sizes and modification times of a bundle's files."""
 
-Measured = Mapping[str, Sequence[Sample]]
-"""Batches of the warm-up, by operation."""
-
 _MEGABYTE = 1 << 20
+_LOAD_MEMORY, _LOAD_MEMORY_SHARE = 2 << 30, 8
+"""Bytes that loading a bundle may take by default, and how many times the size of its files in addition."""
+_AVAILABLE_SHARE = 0.8
+"""The part of the available memory that loading may take at most, by default."""
+_KILL_SECONDS = 10.0
+"""Seconds in which a process that is killed ends, unless it waits for a disk."""
+_INTERVAL = 0.02
+"""Seconds between two checks of the memory."""
 
 
 class Loader:
@@ -50,15 +61,35 @@ class Loader:
         self.signatures: dict[Path, Signature] = {}
         """Files of each bundle when it was last loaded, successfully or not."""
         self._settings, self._metrics, self._resources = settings, metrics, resources
-        self._thread = ThreadPoolExecutor(1, "softserve-load", initializer=lower_thread_priority)
+        self._options = ReplicaOptions(
+            devices=tuple(settings.device.split(",")),
+            backend=settings.backend,
+            threads=settings.threads,
+            parallel_batches=settings.parallel_batches,
+            max_batch_items=settings.max_batch_items,
+            allow_cpu_fallback=settings.allow_cpu_fallback,
+            map_weights=settings.map_weights,
+        )
+        self._stopped = threading.Event()
+        self._thread = _new_thread()
 
     def configured(self) -> list[Path]:
         """Return the bundles that the settings select, as they are on disk now; raises `UnknownModelError`."""
         return list(dict.fromkeys(map(self.store.path, self._settings.models or self.store.versions())))
 
-    async def load(self, path: Path) -> ServedModel:
-        """Load a bundle on every device, warm it up and start its batcher; any failure is a `BundleError`."""
-        replicas, measured, digest = await self.run(self._load_and_warm_up, path)
+    async def load(self, path: Path, *, trial: bool = False) -> ServedModel:
+        """Load a bundle on every device, warm it up and start its batcher; any failure is a `BundleError`.
+
+        With a `trial`, a process of its own loads it first. Otherwise, if it takes too long or too much memory, the
+        error is raised while this process still loads it: end the process then.
+        """
+        loading = asyncio.ensure_future(self._load(path, trial))
+        try:
+            if not trial:
+                await self._watch_memory(path, loading)
+            replicas, measured, digest = await loading
+        finally:
+            loading.cancel()
         model, settings = replicas[0], self._settings
         observer = self._metrics.for_model(model.manifest, [replica.backend for replica in replicas])
         observer.limited(settings.max_queue_items, settings.max_queue_tokens)
@@ -69,37 +100,79 @@ class Loader:
         return ServedModel(model, batcher, observer, digest)
 
     async def run(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        """Call a function that reads files on the loader's thread, since a disk may take seconds to answer."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+        """Call a function that reads files on the loader's thread, since a disk may take seconds to answer.
+
+        Raises `TimeoutError` after `--load-timeout`; the function is then left alone on its thread.
+        """
+        return await self._call(self._settings.load_timeout, function, *arguments)
+
+    async def _call(self, seconds: float, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+        except TimeoutError:
+            self._thread.shutdown()
+            self._thread = _new_thread()
+            raise TimeoutError(f"no answer within {seconds:g} s (--load-timeout)") from None
 
     def close(self) -> None:
-        """Start no more work."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Start no more work, and end a trial."""
+        self._stopped.set()
+        self._thread.shutdown(cancel_futures=True)
 
-    def _load_and_warm_up(self, path: Path) -> tuple[list[Model[Any]], list[Measured], str]:
+    async def _load(self, path: Path, trial: bool) -> tuple[list[Model[Any]], list[Measured], str]:
         """Return the model on each device, the times of its warm-up there, and the digest of its manifest."""
-        settings = self._settings
-        with bundle_errors(path, "it cannot be read"):
-            self.signatures[path] = signature_of(path)  # before files are read: a change from now on is noticed
-            digest = sha256_of(path / MANIFEST)
-        replicas = [self._load_on(device, path) for device in settings.device.split(",")]
-        with bundle_errors(path, "its warm-up failed"):  # a graph that loads may fail when it runs
-            sizes = {"max_batch_items": settings.max_batch_items, "parallel_batches": settings.parallel_batches}
-            measured = [warm_up(model, **sizes) for model in replicas]
-        return replicas, measured, digest
+        try:
+            with bundle_errors(path, "it cannot be read"):
+                # Before its files are read: a change from now on is noticed.
+                self.signatures[path] = await self.run(signature_of, path)
+            async with self._directory() as directory:
+                copy = await self._tried(path, directory) if trial else None
+                with bundle_errors(path, "it cannot be read"):
+                    bundle = await self.run(self._verified, path, directory, copy)
+                replicas, measured = await self.run(load_replicas, bundle, self._options)
+                return replicas, measured, bundle.digest
+        except TimeoutError as error:
+            raise LoadTimeoutError(str(path), [str(error)]) from error
 
-    def _load_on(self, device: str, path: Path) -> Model[Any]:
-        settings = self._settings
-        model: Model[Any] = self.store.load(
-            path.parent.name,
-            int(path.name),
-            backend=settings.backend,
-            device=device,
-            threads=settings.threads,
-            parallel=settings.parallel_batches,
-            allow_cpu_fallback=settings.allow_cpu_fallback,
-        )
-        return model
+    @contextlib.asynccontextmanager
+    async def _directory(self) -> AsyncIterator[Path | None]:
+        """Provide a private directory, where weights are not to be mapped."""
+        with contextlib.ExitStack() as stack:
+            private = contextlib.nullcontext() if self._options.map_weights else private_directory()
+            yield await self.run(stack.enter_context, private)
+
+    async def _tried(self, path: Path, directory: Path | None) -> Path:
+        """Return the directory of the files that a process of its own has checked and loaded."""
+        seconds, max_bytes = self._settings.load_timeout, await self.run(self._max_bytes, path)
+        call = functools.partial(try_bundle, seconds=seconds, max_bytes=max_bytes, stopped=self._stopped)
+        return await self._call(seconds + _KILL_SECONDS, call, path, directory, self._options)
+
+    def _verified(self, path: Path, directory: Path | None, copy: Path | None) -> VerifiedBundle:
+        """Return a bundle whose files are checked; a trial has already copied them, unless there was no room."""
+        if copy is not None and directory is not None and copy.is_relative_to(directory):
+            return VerifiedBundle(path, copy, read_manifest(copy), sha256_of(copy / MANIFEST))
+        if self._options.map_weights:
+            return verify(path)
+        return verified_copy(path, directory if copy is None else None, backend=self._options.backend)
+
+    async def _watch_memory(self, path: Path, loading: "asyncio.Future[Any]") -> None:
+        """Return when a bundle is loaded by this process; raise where that takes too much memory."""
+        before, max_bytes = private_memory(os.getpid()), await self.run(self._max_bytes, path)
+        while not loading.done():
+            if private_memory(os.getpid()) - before > max_bytes:
+                raise MemoryLimitError.over(path, max_bytes)
+            await asyncio.wait([loading], timeout=_INTERVAL)
+
+    def _max_bytes(self, path: Path) -> int:
+        """Return the memory that loading a bundle may take."""
+        megabytes = self._settings.load_memory_mb
+        if megabytes is not None:
+            return megabytes * _MEGABYTE
+        with contextlib.suppress(OSError):
+            size = sum(file.stat().st_size for file in path.iterdir())
+            return int(min(_LOAD_MEMORY + _LOAD_MEMORY_SHARE * size, _AVAILABLE_SHARE * available_memory()))
+        return _LOAD_MEMORY
 
     def _batcher(
         self, replicas: Sequence[Model[Any]], measured: Sequence[Measured], observer: ModelObserver
@@ -140,6 +213,10 @@ class Loader:
         return CostModel(samples, batch_cost=self._settings.batch_cost, report=report)
 
 
+def _new_thread() -> DaemonExecutor:
+    return DaemonExecutor(1, "softserve-load", initializer=lower_thread_priority)
+
+
 def _limits(settings: Settings) -> Limits:
     return Limits(
         max_batch_items=settings.max_batch_items,
@@ -154,8 +231,19 @@ def _limits(settings: Settings) -> Limits:
 
 
 def signature_of(bundle: Path) -> Signature:
-    """Return the names, sizes and modification times of a bundle's files."""
-    return frozenset((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in bundle.iterdir())
+    """Return the names, sizes and modification times of a bundle's files; what cannot be read has none."""
+    try:
+        return frozenset(map(_size_and_time, bundle.iterdir()))
+    except OSError:
+        return frozenset()
+
+
+def _size_and_time(file: Path) -> tuple[str, int, int]:
+    try:
+        found = file.stat()
+    except OSError:  # a link to nothing
+        return file.name, -1, -1
+    return file.name, found.st_size, found.st_mtime_ns
 
 
 def key_of(bundle: Path) -> Key:

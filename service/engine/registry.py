@@ -4,18 +4,19 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from models import UnknownModelError, UnsuitableModelError
+from models import BundleError, UnknownModelError, UnsuitableModelError
 from service.engine.loading import Loader, key_of
 from service.engine.resources import Resources
 from service.engine.served_model import Key, ServedModel, full_names, names_of
+from service.engine.trial import reason_of
 from service.memory import HeapTrimmer
 from service.metrics import Metrics
 from service.settings import Settings
 
-__all__ = ["NotReady", "Registry"]
+__all__ = ["NotReady", "Registry", "log_failure"]
 
 logger = logging.getLogger("softserve")
 
@@ -40,6 +41,7 @@ class Registry:
         """Select the configured models; raises `UnknownModelError`, `FileNotFoundError` for a missing directory, and
         for one without models that could not get any later."""
         self.loader = loader or Loader(settings, metrics, resources or Resources(settings))
+        self.directories = settings.model_dirs
         self._metrics = metrics
         self._paths = self.loader.configured()
         if not self._paths and not settings.watch_seconds and settings.admin_keys is None:
@@ -64,6 +66,8 @@ class Registry:
         """Whether the service is about to stop: it still answers, and load balancers must send nothing more."""
         self.failure: Exception | None = None
         """The error that kept a configured model from loading."""
+        self._failures: dict[Path, Exception] = {}
+        self._entry_problems: dict[Path, str] = {}
         self.on_failure: Callable[[], object] = lambda: None
         """Called when a configured model failed to load."""
 
@@ -79,8 +83,10 @@ class Registry:
         gc.collect()
         gc.freeze()  # modules live as long as the process: to traverse them in a collection takes 0.1 s
         try:
-            for path in self._paths:
-                await self.serve(path)
+            self.note_problems(await self.loader.run(self.loader.store.problems))
+            async with self.changing:
+                for path in self._paths:
+                    await self.serve(path)
         except Exception as error:
             self.failure = error
             self.on_failure()
@@ -161,7 +167,14 @@ class Registry:
         which the old one still serves.
         """
         async with self.changing:
-            served = await self.serve(await self.loader.run(self.loader.store.path, name))
+            self.note_problems(await self.loader.run(self.loader.store.problems))
+            self.forget_failures(await self.loader.run(self.loader.store.paths))
+            path = await self.loader.run(self.loader.store.path, name)
+            try:
+                served = await self.serve(path, trial=True)
+            except Exception as error:
+                log_failure(path, error)
+                raise
             self.pinned.add(served.key)
             self._expected.add(served.key)
             self._report()
@@ -185,10 +198,20 @@ class Registry:
             self._report()
             return removed
 
-    async def serve(self, path: Path) -> ServedModel:
-        """Load the bundle in a directory and serve it, in place of the same version where that is served."""
+    async def serve(self, path: Path, *, trial: bool = False) -> ServedModel:
+        """Load the bundle in a directory and serve it, in place of the same version where that is served.
+
+        With a `trial`, a process of its own loads it first.
+        """
         started = time.monotonic()
-        served = await self.loader.load(path)
+        try:
+            served = await self.loader.load(path, trial=trial)
+        except Exception as error:
+            self._failures[path] = error
+            self._metrics.load_failures.labels(reason_of(error)).inc()
+            self._report()
+            raise
+        self._failures.pop(path, None)
         replaced = self._served.get(served.key)
         self._served[served.key] = served
         served.observer.on_change = self._report
@@ -199,6 +222,25 @@ class Registry:
         if replaced is not None:
             self._drain(replaced)
         return served
+
+    @property
+    def problems(self) -> Mapping[Path, str]:
+        """Bundles that failed to load the last time, and entries of the model directories that hold none, with why."""
+        failures = {path: _problem_of(error) for path, error in self._failures.items()}
+        return dict(sorted((self._entry_problems | failures).items()))
+
+    def note_problems(self, found: Mapping[Path, str]) -> None:
+        """Take note of entries of the model directories that hold no bundle, with a warning for new ones."""
+        for path, problem in found.items():
+            if self._entry_problems.get(path) != problem:
+                logger.warning("%s is skipped: %s", path, problem)
+        self._entry_problems = dict(found)
+        self._report()
+
+    def forget_failures(self, bundles: Collection[Path]) -> None:
+        """Forget the failures of all but these bundles, the others being no longer there or wanted."""
+        self._failures = {path: error for path, error in self._failures.items() if path in bundles}
+        self._report()
 
     def retain(self, wanted: set[Key], pinned: set[Key]) -> None:
         """Unload all other models. The newest version of a model stays until its successor has loaded."""
@@ -217,6 +259,7 @@ class Registry:
         working = {key for key, served in self._served.items() if served.batcher.working}
         self._metrics.models_expected.set(len(self._expected))
         self._metrics.models_ready.set(len(self._expected & working))
+        self._metrics.bundle_problems.set(len(self._failures.keys() | self._entry_problems.keys()))
 
     def _note_late_models(self) -> None:
         """Become ready once a model is loaded where the directories held none at the start: a volume may be late."""
@@ -235,3 +278,13 @@ class Registry:
         task = asyncio.create_task(drain())
         self._draining.add(task)
         task.add_done_callback(self._draining.discard)
+
+
+def log_failure(path: Path, error: BaseException) -> None:
+    """Log in one line that a bundle does not load."""
+    logger.error("%s does not load: %s", path, _problem_of(error))
+
+
+def _problem_of(error: BaseException) -> str:
+    problems = "; ".join(error.problems) if isinstance(error, BundleError) else str(error)
+    return " ".join(problems.split())

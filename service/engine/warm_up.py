@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from models.tasks.model import Model
 from service.engine.cost_model import Sample
+from service.engine.daemon_executor import DaemonExecutor
 from service.engine.priority import lower_thread_priority
 
 __all__ = ["warm_up"]
@@ -29,7 +29,7 @@ def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -
     model.self_test()
     concurrent = 2 if (model.backend.parallel if model.continuous else parallel_batches) > 1 else 0
     counts = sorted({1, min(_COUNT, max_batch_items), *(() if model.continuous else (max_batch_items,))})
-    with ThreadPoolExecutor(2, initializer=lower_thread_priority) as pool:
+    with DaemonExecutor(2, "softserve-warm-up", initializer=lower_thread_priority) as pool:
         measured: dict[str, Sequence[Sample]] = {}
         for operation in model.offers if model.continuous else model.operations:
             samples: list[Sample] = []

@@ -2,14 +2,28 @@
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
+from models.store import NO_MANIFEST
 from service.engine.loading import Loader, Signature, key_of, signature_of
-from service.engine.registry import Registry
+from service.engine.registry import Registry, log_failure
 
 __all__ = ["DirectoryWatcher"]
 
 logger = logging.getLogger("softserve")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The bundles in the model directories."""
+
+    wanted: dict[Path, Signature]
+    """Those to be served."""
+    pinned: dict[Path, Signature]
+    """Those that an administrator loaded."""
+    hidden: set[Path]
+    """Those of served models that cannot be read at present."""
 
 
 class DirectoryWatcher:
@@ -18,7 +32,8 @@ class DirectoryWatcher:
     Bundles that are new or have changed are loaded, and then those unloaded that are not to be served any more. One
     that does not load, perhaps because it is still being copied, is tried again when its files have changed. Models
     that an administrator loaded stay until an administrator unloads them or their files are deleted. Where no bundle at
-    all is found, all served models stay: a disk is more often lost than emptied.
+    all is found, all served models stay: a disk is more often lost than emptied. So does a model whose directory cannot
+    be read any more, in place of an older version.
     """
 
     def __init__(self, registry: Registry, loader: Loader) -> None:
@@ -40,23 +55,34 @@ class DirectoryWatcher:
 
     async def _update(self) -> None:
         signatures = self._loader.signatures
-        wanted, pinned = await self._loader.run(self._scan)
-        for path, signature in (wanted | pinned).items():
+        self._registry.note_problems(await self._loader.run(self._loader.store.problems))
+        found = await self._loader.run(self._scan)
+        self._registry.forget_failures(found.wanted.keys() | found.pinned.keys())
+        for path, signature in (found.wanted | found.pinned).items():
             if signature == signatures.get(path):
                 continue
             try:
-                await self._registry.serve(path)
+                await self._registry.serve(path, trial=True)
             except Exception as error:
-                logger.error("%s does not load: %s", path, error)
-        self._registry.retain({key_of(path) for path in wanted}, {key_of(path) for path in pinned})
-        for path in signatures.keys() - wanted.keys() - pinned.keys():
+                log_failure(path, error)
+        wanted, pinned, hidden = (set(map(key_of, each)) for each in (found.wanted, found.pinned, found.hidden))
+        self._registry.retain(wanted | hidden, pinned | hidden & self._registry.pinned)
+        for path in signatures.keys() - found.wanted.keys() - found.pinned.keys() - found.hidden:
             del signatures[path]
 
-    def _scan(self) -> tuple[dict[Path, Signature], dict[Path, Signature]]:
-        """Return the bundles to be served, and those of pinned models, as they are on disk now."""
-        wanted = {path: signature_of(path) for path in self._loader.configured()}
+    def _scan(self) -> "_Found":
+        """Return the bundles as they are on disk now; raises `FileNotFoundError` where there are none."""
+        store, served = self._loader.store, self._registry.served
+        unreadable = {path for path, problem in store.problems().items() if problem != NO_MANIFEST}
+        loaded = [path for path in list(self._loader.signatures) if key_of(path) in served]
+        hidden = {path for path in loaded if not unreadable.isdisjoint([path, *path.parents])}
+        newest = dict(sorted(map(key_of, hidden)))
+        wanted = {
+            path: signature_of(path)
+            for path in self._loader.configured()
+            if path in loaded or key_of(path)[1] > newest.get(path.parent.name, 0)
+        }
         if not wanted:
             raise FileNotFoundError("they hold no bundle")
-        paths = self._loader.store.paths()
-        pinned = {path: signature_of(path) for path in paths if key_of(path) in self._registry.pinned}
-        return wanted, pinned
+        pinned = {path: signature_of(path) for path in store.paths() if key_of(path) in self._registry.pinned}
+        return _Found(wanted, pinned, hidden)

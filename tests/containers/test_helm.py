@@ -268,8 +268,8 @@ def test_pods_may_no_more_than_the_containers_of_compose():
         "capabilities": {"drop": ["ALL"]},
     }
     compose = COMPOSE["services"]["softserve"]
-    (size,) = re.findall(r"size=(\d+)m", compose["tmpfs"][0])
-    assert {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": f"{size}Mi"}} in pod(objects)["volumes"]
+    (size,) = re.findall(r"size=\${MEMORY:-(\d+)g}", compose["tmpfs"][0])  # as large as the memory, which it counts as
+    assert {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": f"{size}Gi"}} in pod(objects)["volumes"]
     assert pod(objects)["enableServiceLinks"] is False
     assert pod(objects)["automountServiceAccountToken"] is False
     assert objects["ServiceAccount"]["automountServiceAccountToken"] is False

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.containers
 
 RESTRICTED = [
     *("--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=65532", "--memory=1g"),
-    *(f"--tmpfs={each}" for each in COMPOSE["services"]["softserve"]["tmpfs"]),
+    *(f"--tmpfs={each}".replace("${MEMORY:-1g}", "1g") for each in COMPOSE["services"]["softserve"]["tmpfs"]),
 ]
 
 

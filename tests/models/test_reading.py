@@ -146,7 +146,7 @@ def test_a_directory_in_place_of_the_manifest(bundle):
     (bundle / "manifest.json").unlink()
     (bundle / "manifest.json").mkdir()
     (problem,) = problems_of(bundle)
-    assert "manifest.json is not readable" in problem
+    assert problem == "manifest.json cannot be read: it is a directory, not a file"
 
 
 # ---- the directory against the manifest ----
@@ -171,7 +171,7 @@ def test_missing_file(bundle):
 def test_a_directory_in_place_of_a_file(bundle):
     (bundle / "weights.bin").unlink()
     (bundle / "weights.bin").mkdir()
-    assert validate(bundle) == ["weights.bin is missing"]
+    assert validate(bundle) == ["weights.bin cannot be used: it is a directory, not a file"]
 
 
 def test_a_file_that_is_not_listed(bundle, content):
@@ -220,10 +220,10 @@ def test_a_link_that_is_not_listed(bundle, tmp_path):
 
 
 def test_a_file_that_cannot_be_read_is_named(bundle, monkeypatch):
-    def refuse(path):
+    def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("models.reading.sha256_of", refuse)
+    monkeypatch.setattr("models.reading.sha256_of_regular", refuse)
     assert "weights.bin cannot be read: Permission denied" in validate(bundle)
 
 

@@ -1,6 +1,8 @@
 import contextlib
+import errno
 import hashlib
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -132,6 +134,81 @@ def test_a_file_is_no_directory(tmp_path):
 
 def test_directories_may_be_text(put):
     assert ModelStore(str(put("a/1"))).versions() == {"a": [1]}
+
+
+# ---- entries that hold no bundle ----
+
+
+def test_entries_that_look_like_bundles_and_are_none_are_named(put, tmp_path):
+    root = put("a/1", "b/1")
+    (root / "a/2").mkdir()
+    (root / "a/3").touch()
+    (root / "a/4").symlink_to(tmp_path / "nothing")
+    (root / "a/5").symlink_to("5")
+    (root / "c").symlink_to(tmp_path / "nothing")
+    (root / "d").touch()
+    (root / "b/1/manifest.json").unlink()
+    (root / "b/1/manifest.json").symlink_to(tmp_path / "nothing")
+    store = ModelStore(root)
+    assert store.versions() == {"a": [1]}
+    loop = os.strerror(errno.ELOOP)
+    assert store.problems() == {
+        root / "a/2": "it has no manifest.json",
+        root / "a/3": "it is no directory",
+        root / "a/4": "it is a link to nothing",
+        root / "a/5": f"it cannot be read: {loop}",
+        root / "b/1": "it has no manifest.json",
+        root / "c": "it is a link to nothing",
+        root / "d": "it is no directory",
+    }
+
+
+def test_entries_that_stand_for_no_model_are_no_problem(put, tmp_path):
+    root = put("a/1", "a/v2", "a/draft")
+    (root / "readme.txt").touch()
+    (root / "LICENSE").touch()
+    (root / ".git").symlink_to(tmp_path / "nothing")
+    (root / "a/notes").symlink_to(tmp_path / "nothing")
+    assert ModelStore(root).problems() == {}
+
+
+def test_a_link_to_a_bundle_is_a_bundle(put, tmp_path):
+    root, elsewhere = put("a/1"), put("x/2", root="elsewhere")
+    (root / "a/2").symlink_to(elsewhere / "x/2")
+    (root / "b").symlink_to(elsewhere / "x")
+    store = ModelStore(root)
+    assert (store.versions(), store.problems()) == ({"a": [1, 2], "b": [2]}, {})
+
+
+@pytest.mark.parametrize("entry", ["", "a", "a/2"])
+def test_an_entry_that_may_not_be_read_is_named(put, monkeypatch, entry):
+    root = put("a/1", "a/2", "lost+found/1")
+    store, denied = ModelStore(root), [str(root / entry), str(root / "lost+found")]
+    refuse_to_read(monkeypatch, denied)
+    assert store.problems() == {root / entry: "it cannot be read: Permission denied"}
+    assert store.versions() == ({"a": [1]} if entry == "a/2" else {})
+
+
+def refuse_to_read(monkeypatch, directories):
+    """Tests may run as root, who may read everything."""
+
+    def refusing(function):
+        def refuse(path, **options):
+            if str(path).removesuffix("/manifest.json") in directories:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return function(path, **options)
+
+        return refuse
+
+    monkeypatch.setattr("models.store.os.listdir", refusing(os.listdir))
+    monkeypatch.setattr("models.store.os.stat", refusing(os.stat))
+
+
+def test_a_model_directory_that_disappears_is_named(put):
+    root = put("a/1")
+    store = ModelStore(root)
+    shutil.rmtree(root)
+    assert (store.versions(), store.problems()) == ({}, {root: "it does not exist"})
 
 
 # ---- loading ----

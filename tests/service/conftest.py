@@ -74,7 +74,7 @@ class Gate:
         def load(*_: object, **__: object) -> LanguageModel:
             return LanguageModel(library.manifest, library._tokenizer, library.backend)
 
-        monkeypatch.setattr(ModelStore, "load", load)
+        monkeypatch.setattr("service.engine.replicas.load_verified", load)
         monkeypatch.setattr(LanguageModel, "operations", property(self.operations))
 
     def reset(self) -> None:

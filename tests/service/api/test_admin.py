@@ -126,12 +126,12 @@ def no_memory(bundle, monkeypatch):
     def fail(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("service.engine.loading.warm_up", fail)
+    monkeypatch.setattr("service.engine.replicas.warm_up", fail)
     return "its warm-up failed: MemoryError"
 
 
 def no_disk(bundle, monkeypatch):
-    def fail(path):
+    def fail(*_, **__):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("service.engine.loading.sha256_of", fail)

@@ -4,7 +4,6 @@ import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from models import ModelStore
 from service.app import create_app
 from service.settings import Settings
 
@@ -22,7 +21,7 @@ def loading(library, monkeypatch):
         assert go_on.wait(20)
         return library
 
-    monkeypatch.setattr(ModelStore, "load", load)
+    monkeypatch.setattr("service.engine.replicas.load_verified", load)
     with TestClient(create_app(Settings(threads=1, models=("next-word",)))) as client:
         yield client, go_on
         go_on.set()

@@ -33,7 +33,7 @@ def test_models_are_listed_with_what_they_are(client, library):
         "created": day.replace(tzinfo=UTC).timestamp(),
         "owned_by": "softserve",
     }
-    assert listed == {"models": [expected], "object": "list", "data": [openai]}
+    assert listed == {"models": [expected], "problems": [], "object": "list", "data": [openai]}
     for name in (manifest.name, f"{manifest.name}:{manifest.version}"):
         assert client.get(f"/v1/models/{name}").json() == {**openai, "id": name, "models": [expected]}
 

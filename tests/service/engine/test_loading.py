@@ -1,16 +1,24 @@
 """A loader makes served models of bundles."""
 
 import asyncio
+import math
+import os
+import threading
 
 import pytest
 
-from models.store import ModelStore
+from benchmarks.hostile.bundles import HOSTILE_BUNDLES, make_bundle
+from models import BundleError
+from service.engine import loading
 from service.engine.continuous_batching import ContinuousBatcher
 from service.engine.dynamic_batching import DynamicBatcher
 from service.engine.loading import Loader, key_of, signature_of
 from service.engine.resources import Resources
+from service.engine.trial import LoadTimeoutError, MemoryLimitError
+from service.memory import private_memory
 from service.metrics import Metrics
 from service.settings import Settings
+from tests.fixtures.bundled import NEXT_WORD
 
 
 @pytest.mark.parametrize(("name", "kind"), [("next-word", DynamicBatcher), ("de-en", ContinuousBatcher)])
@@ -86,11 +94,11 @@ def test_a_signature_changes_with_the_files(copied_models):
 def test_the_setting_decides_about_operators_on_the_cpu(library, monkeypatch, allowed):
     given = []
 
-    def load(store, name, version, **options):
+    def load(bundle, **options):
         given.append(options["allow_cpu_fallback"])
         return library
 
-    monkeypatch.setattr(ModelStore, "load", load)
+    monkeypatch.setattr("service.engine.replicas.load_verified", load)
 
     async def run():
         settings = Settings(threads=1, models=("next-word",), allow_cpu_fallback=allowed)
@@ -102,3 +110,100 @@ def test_the_setting_decides_about_operators_on_the_cpu(library, monkeypatch, al
 
     asyncio.run(run())
     assert given == [allowed]
+
+
+# ---- limits ----
+
+
+def load(path, action=None, *, trial=False, **settings):
+    """Loads a bundle, and another one afterwards; returns the error of the first."""
+
+    async def run():
+        given = Settings(threads=1, parallel_batches=1, **settings)
+        loader = Loader(given, Metrics(), Resources(given))
+        with pytest.raises(BundleError) as caught:
+            await loader.load(path, trial=trial)
+        if action is not None:
+            action()
+        await (await loader.load(NEXT_WORD)).drain()
+        loader.close()
+        return caught.value
+
+    return asyncio.run(run())
+
+
+def test_a_load_that_hangs_is_abandoned_and_later_ones_go_on(monkeypatch):
+    released, original = threading.Event(), loading.load_replicas
+    monkeypatch.setattr(loading, "load_replicas", lambda *_: released.wait(60))
+
+    def recover():
+        monkeypatch.setattr(loading, "load_replicas", original)
+
+    error = load(NEXT_WORD, recover, load_timeout=8)
+    released.set()
+    assert isinstance(error, LoadTimeoutError)
+    assert error.problems == ("no answer within 8 s (--load-timeout)",)
+
+
+def test_a_load_of_this_process_that_takes_too_much_memory_is_an_error(monkeypatch):
+    released, taken, original = threading.Event(), [], loading.load_replicas
+
+    def grow(*_):
+        taken.append(b"x" * (150 << 20))
+        released.wait(60)
+
+    monkeypatch.setattr(loading, "load_replicas", grow)
+
+    def recover():
+        released.set()
+        taken.clear()
+        monkeypatch.setattr(loading, "load_replicas", original)
+
+    error = load(NEXT_WORD, recover, load_memory_mb=100)
+    assert isinstance(error, MemoryLimitError)
+    assert error.problems == ("to load it takes more than 100 MB of memory (--load-memory-mb)",)
+
+
+def test_a_trial_protects_the_process(tmp_path):
+    bundle = make_bundle(tmp_path, HOSTILE_BUNDLES["a graph with a constant of 3 GB"][0])
+    before = private_memory(os.getpid())
+    assert isinstance(load(bundle, trial=True, load_memory_mb=500), MemoryLimitError)
+    assert private_memory(os.getpid()) - before < 300 << 20
+
+
+def test_what_a_trial_has_checked_is_what_is_loaded(copied_models, monkeypatch):
+    """Whatever happens to the bundle in between."""
+    (bundle,) = copied_models.glob("*/*")
+    original = loading.try_bundle
+
+    def tried(path, *arguments, **options):
+        found = original(path, *arguments, **options)
+        (path / "weights.bin").write_bytes(b"other")
+        return found
+
+    monkeypatch.setattr(loading, "try_bundle", tried)
+
+    async def run():
+        settings = Settings(threads=1, parallel_batches=1, model_dirs=(copied_models,))
+        loader = Loader(settings, Metrics(), Resources(settings))
+        served = await loader.load(bundle, trial=True)
+        assert served.model.next_words(["thank you very"], 1)[0].words[0].word == "much"
+        await served.drain()
+        loader.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("available", "expected"), [(math.inf, (2 << 30) + 8 * 3000), (1 << 30, int(0.8 * (1 << 30)))])
+def test_the_memory_of_a_load_is_bounded_by_its_files_and_what_is_available(tmp_path, monkeypatch, available, expected):
+    (tmp_path / "weights.bin").write_bytes(bytes(3000))
+    monkeypatch.setattr(loading, "available_memory", lambda: available)
+    loader = Loader(Settings(), Metrics(), Resources(Settings()))
+    assert loader._max_bytes(tmp_path) == expected
+    assert Loader(Settings(load_memory_mb=5), Metrics(), Resources(Settings()))._max_bytes(tmp_path) == 5 << 20
+
+
+def test_a_signature_does_without_what_cannot_be_read(tmp_path):
+    (tmp_path / "link").symlink_to("nothing")
+    assert signature_of(tmp_path) == {("link", -1, -1)}
+    assert signature_of(tmp_path / "nothing") == frozenset()

@@ -6,7 +6,8 @@ import time
 import pytest
 from onnxruntime import InferenceSession
 
-from models import BundleError, ModelStore, UnknownModelError
+from models import BundleError, UnknownModelError
+from models.private_copy import verified_copy
 from service.engine.batcher import Stopped
 from service.engine.registry import NotReady, Registry
 from service.metrics import Metrics
@@ -33,11 +34,14 @@ def with_registry(scenario, **settings):
 def quick(library, monkeypatch):
     """Bundles load in no time: whatever the version, it is the library's model."""
 
-    def load(store, name, version, **_):
-        manifest = store.manifest(name, version)
-        return type(library)(manifest, library._tokenizer, library.backend)
+    def load(bundle, **_):
+        return type(library)(bundle.manifest, library._tokenizer, library.backend)
 
-    monkeypatch.setattr(ModelStore, "load", load)
+    def trial(bundle, directory, options, **_):
+        return verified_copy(bundle, directory).path
+
+    monkeypatch.setattr("service.engine.replicas.load_verified", load)
+    monkeypatch.setattr("service.engine.loading.try_bundle", trial)
 
 
 def test_nothing_is_served_before_it_is_loaded():

@@ -1,12 +1,15 @@
 """Tests of watching model directories: bundles that appear, change and disappear."""
 
 import asyncio
+import errno
 import json
+import os
 import shutil
 import threading
 
 from models import ModelStore
 from service.engine import loading, watching
+from service.engine.trial import LoadTimeoutError
 from service.engine.watching import DirectoryWatcher
 from tests.service.engine.test_registry import counts, quick, until, with_registry
 
@@ -158,3 +161,97 @@ def copy_as(models, source, version):
 def rewrite(models, directory, **changes):
     path = models / "next-word" / str(directory) / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+# ---- entries that cannot be read, and bundles that do not load ----
+
+
+def hide(directory):
+    """Running as root, a test cannot lose permissions; a link to itself cannot be read by anybody."""
+    directory.rename(directory.with_name("moved"))
+    directory.symlink_to(directory.name)
+
+
+def show(directory):
+    directory.unlink()
+    directory.with_name("moved").rename(directory)
+
+
+def test_a_served_model_that_cannot_be_read_stays_in_place_of_an_older_one(quick, two_versions, caplog):
+    async def scenario(registry, looked):
+        (served,) = registry.served.values()
+        hide(two_versions / "next-word" / "9")
+        await looked()
+        assert list(registry.served.values()) == [served]
+        assert registry.problems == {two_versions / "next-word" / "9": f"it cannot be read: {os.strerror(errno.ELOOP)}"}
+        assert registry._metrics.bundle_problems._value.get() == 1
+        show(two_versions / "next-word" / "9")
+        await looked()
+        assert list(registry.served.values()) == [served]
+        assert (registry.problems, registry._metrics.bundle_problems._value.get()) == ({}, 0)
+
+    watched(scenario, model_dirs=(two_versions,))
+    assert caplog.text.count("9 is skipped: it cannot be read") == 1
+
+
+def test_a_newer_version_that_cannot_be_read_is_named(quick, two_versions, caplog):
+    async def scenario(registry, looked):
+        (two_versions / "next-word" / "10").symlink_to("nothing")
+        (two_versions / "next-word" / "11").touch()
+        await looked()
+        assert served_versions(registry) == [9]
+        assert [(path.name, problem) for path, problem in registry.problems.items()] == [
+            ("10", "it is a link to nothing"),
+            ("11", "it is no directory"),
+        ]
+
+    watched(scenario, model_dirs=(two_versions,))
+    assert "10 is skipped: it is a link to nothing" in caplog.text
+
+
+def test_a_fifo_as_manifest_stops_no_later_load(quick, two_versions, caplog):
+    async def scenario(registry, looked):
+        (two_versions / "evil" / "1").mkdir(parents=True)
+        os.mkfifo(two_versions / "evil" / "1" / "manifest.json")
+        await looked()
+        copy_as(two_versions, 8, 10)
+        await until(lambda: served_versions(registry) == [10])
+        (problem,) = registry.problems.values()
+        assert problem == "manifest.json cannot be read: it is a FIFO, not a file"
+        assert registry._metrics.load_failures.labels("invalid")._value.get() == 1
+        shutil.rmtree(two_versions / "evil")
+        await looked()
+        assert registry.problems == {}
+
+    watched(scenario, model_dirs=(two_versions,), models=())
+    assert caplog.text.count("does not load") == 1
+
+
+def test_a_link_to_nothing_in_a_bundle_stops_no_later_load(quick, two_versions):
+    async def scenario(registry, looked):
+        copy_as(two_versions, 8, 10)
+        (two_versions / "next-word" / "10" / "weights.bin").unlink()
+        (two_versions / "next-word" / "10" / "weights.bin").symlink_to("nothing")
+        await looked()
+        copy_as(two_versions, 8, 11)
+        await until(lambda: served_versions(registry) == [11])
+
+    watched(scenario, model_dirs=(two_versions,))
+
+
+def test_a_failed_trial_is_counted_and_logged_in_one_line(quick, two_versions, monkeypatch, caplog):
+    def fail(path, *_, **__):
+        raise LoadTimeoutError(str(path), ["it\ndid not load"])
+
+    monkeypatch.setattr(loading, "try_bundle", fail)
+
+    async def scenario(registry, looked):
+        copy_as(two_versions, 8, 10)
+        await looked()
+        assert served_versions(registry) == [9]
+        assert registry._metrics.load_failures.labels("timeout")._value.get() == 1
+        assert counts(registry) == (1, 0)
+
+    watched(scenario, model_dirs=(two_versions,))
+    (record,) = [each for each in caplog.records if "does not load" in each.getMessage()]
+    assert record.getMessage() == f"{two_versions / 'next-word' / '10'} does not load: it did not load"

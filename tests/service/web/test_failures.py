@@ -5,7 +5,7 @@ import threading
 import pytest
 from playwright.sync_api import expect
 
-from models import ModelStore
+from models.store import load_verified
 from tests.fixtures.optional_tools import needs
 
 pytestmark = needs("chromium")
@@ -70,13 +70,13 @@ def test_an_overloaded_server_is_said_and_asked_again(playground, gated, gate, w
 
 
 def test_a_server_that_loads_is_waited_for(playground, running, library, monkeypatch, wait_until):
-    loaded, original = threading.Event(), ModelStore.load
+    loaded, original = threading.Event(), load_verified
 
     def load(*arguments, **options):
         assert loaded.wait(60)
         return original(*arguments, **options)
 
-    monkeypatch.setattr(ModelStore, "load", load)
+    monkeypatch.setattr("service.engine.replicas.load_verified", load)
     server = running(ready=False, models=("next-word",))
     opened = playground("#next-word", address=server.address, noise=True)
     status = opened.page.get_by_role("status")

@@ -1,0 +1,116 @@
+"""Private copies of bundles, which models are loaded from.
+
+Sessions of onnxruntime map the files of their weights. Where such a file is shortened, the process that reads it ends
+by SIGBUS; where it is written over, its answers change. So the bytes that match the checksums are copied to a directory
+that no other program writes to. Its files are deleted once the model is loaded, which mappings survive.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from models.backend import BackendName
+from models.bundle.manifest import Manifest
+from models.reading import NO_ROOM, VerifiedBundle, read_manifest, verify
+
+__all__ = ["private_directory", "verified", "verified_copy"]
+
+logger = logging.getLogger("softserve")
+
+_PREFIX = "softserve-bundle-"
+_SETTLED = 60.0
+"""Seconds after which a directory that no process has locked was left by one that was killed."""
+
+
+@contextlib.contextmanager
+def verified(bundle: Path, *, backend: BackendName = "onnx", map_weights: bool = False) -> Iterator[VerifiedBundle]:
+    """Provide a bundle whose files match their checksums; raises `BundleError`.
+
+    With `map_weights`, it is that in its own directory, whose files must not change as long as the model is used.
+    """
+    if map_weights:
+        yield verify(bundle)
+        return
+    with private_directory() as directory:
+        yield verified_copy(bundle, directory, backend=backend)
+
+
+def verified_copy(bundle: Path, directory: Path | None, *, backend: BackendName = "onnx") -> VerifiedBundle:
+    """Copy a bundle to a private directory, and check the copy; raises `BundleError`.
+
+    Where the directory has no room, the bundle in its own directory is returned, with a warning.
+    """
+    if directory is not None:
+        manifest = read_manifest(bundle)
+        skip = _unused(manifest, backend)
+        needed = _size(bundle, manifest.files.keys() - skip)
+        try:
+            if needed <= shutil.disk_usage(directory).free:
+                return verify(bundle, directory, skip=skip)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            for each in directory.iterdir():
+                shutil.rmtree(each, ignore_errors=True)
+    logger.warning(
+        "%s: %s has no room for a private copy: its files are used where they are, and must not be changed in place",
+        bundle,
+        "the temporary directory" if directory is None else directory.parent,
+    )
+    return verify(bundle)
+
+
+@contextlib.contextmanager
+def private_directory() -> Iterator[Path | None]:
+    """Provide a new directory that only this user can enter, and delete it afterwards; None where there is no place.
+
+    It is below TMPDIR. Directories that killed processes have left there are deleted first.
+    """
+    try:
+        parent = Path(tempfile.gettempdir())
+        _delete_abandoned(parent)
+        directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    except OSError:
+        yield None
+        return
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        os.close(lock)
+
+
+def _delete_abandoned(parent: Path) -> None:
+    """Delete directories whose processes have ended: the system has released their locks."""
+    for directory in parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                found = os.fstat(descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _SETTLED:
+                    shutil.rmtree(directory, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _unused(manifest: Manifest, backend: BackendName) -> set[str]:
+    """Return the files that a backend does not read, which may be as large as the weights."""
+    return {graph.torchscript for graph in manifest.graphs.values() if graph.torchscript and backend == "onnx"}
+
+
+def _size(bundle: Path, names: set[str]) -> int:
+    """Return the bytes of files; those that cannot be read have none."""
+    total = 0
+    for name in names:
+        with contextlib.suppress(OSError):
+            total += (bundle / name).stat().st_size
+    return total

@@ -1,0 +1,50 @@
+"""The copies of a model, one for each device, loaded and warmed up."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from models.backend import BackendName
+from models.reading import VerifiedBundle
+from models.store import bundle_errors, load_verified
+from models.tasks.model import Model
+from service.engine.cost_model import Sample
+from service.engine.warm_up import warm_up
+
+__all__ = ["Measured", "ReplicaOptions", "load_replicas"]
+
+Measured = Mapping[str, Sequence[Sample]]
+"""Batches of the warm-up, by operation."""
+
+
+class ReplicaOptions(BaseModel):
+    """The settings of the service that replicas depend on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    devices: tuple[str, ...]
+    backend: BackendName
+    threads: int | None
+    parallel_batches: int
+    max_batch_items: int
+    allow_cpu_fallback: bool
+    map_weights: bool
+
+
+def load_replicas(bundle: VerifiedBundle, options: ReplicaOptions) -> tuple[list[Model[Any]], list[Measured]]:
+    """Return the model on each device, and the times of its warm-up there; any failure is a `BundleError`."""
+    replicas: list[Model[Any]] = [
+        load_verified(
+            bundle,
+            backend=options.backend,
+            device=device,
+            threads=options.threads,
+            parallel=options.parallel_batches,
+            allow_cpu_fallback=options.allow_cpu_fallback,
+        )
+        for device in options.devices
+    ]
+    with bundle_errors(bundle.origin, "its warm-up failed"):  # a graph that loads may fail when it runs
+        sizes = {"max_batch_items": options.max_batch_items, "parallel_batches": options.parallel_batches}
+        return replicas, [warm_up(model, **sizes) for model in replicas]
