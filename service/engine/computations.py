@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from models.backend.interruption import Interrupted, Interruption
@@ -133,19 +134,16 @@ class Computations:
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Result] = loop.create_future()
         computation = _Computation(outcome, awaited, on_end)
-
-        def returned(done: "Future[Result]") -> None:
-            with contextlib.suppress(RuntimeError):  # the event loop is closed
-                loop.call_soon_threadsafe(self._returned, computation, done)
-
         thread = pool.submit(computation.call, function, arguments)
         self._running.add(computation)
-        thread.add_done_callback(returned)
+        thread.add_done_callback(partial(self._hand_over, loop, computation))
         try:
             return await outcome
         except asyncio.CancelledError:
             thread.cancel()  # where it has not begun
             raise
+        finally:
+            del outcome, computation, thread  # an error would refer to itself, and to all of its stack
 
     def require_working(self) -> None:
         """Raise `ModelStuck` where a computation does not return."""
@@ -192,6 +190,11 @@ class Computations:
         computation.end(returned=False)
         self.on_stuck()
 
+    def _hand_over(self, loop: asyncio.AbstractEventLoop, computation: _Computation, thread: "Future[Any]") -> None:
+        """Pass what a thread has returned to the event loop. Called on the thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            loop.call_soon_threadsafe(self._returned, computation, thread)
+
     def _returned(self, computation: _Computation, thread: "Future[Any]") -> None:
         """Take the thread's result over."""
         self._running.discard(computation)
@@ -200,6 +203,7 @@ class Computations:
             logger.warning("the computation of %s that did not return has returned", self._model)
             self._count_stuck(-1)
         outcome = computation.outcome
+        del computation.outcome  # as in `run`
         error = None if thread.cancelled() else thread.exception()
         if outcome.done():
             return

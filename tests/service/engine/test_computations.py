@@ -1,7 +1,10 @@
 """Tests of computations that take too long, and of those that do not return, with a clock that the tests move."""
 
 import asyncio
+import contextlib
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -108,6 +111,31 @@ def test_a_result_is_handed_over_and_so_is_an_error():
             await bench.computations.run(bench.pool, lambda: 1 // 0)
 
     with_bench(scenario, Run(obeys=True))
+
+
+def test_an_error_does_not_keep_what_its_computation_has_allocated():
+    """An error refers to the frames of its traceback: in a cycle, an image would stay until the next collection."""
+    kept = []
+
+    class Image:
+        pass
+
+    def decode(_):
+        image = Image()
+        kept.append(weakref.ref(image))
+        raise ValueError("it is cut")
+
+    async def scenario(bench):
+        with contextlib.suppress(ValueError):
+            await bench.computations.run(bench.pool, decode, "image")
+        await asyncio.sleep(0)
+        assert kept[0]() is None
+
+    gc.disable()
+    try:
+        with_bench(scenario)
+    finally:
+        gc.enable()
 
 
 def test_what_takes_too_long_is_interrupted_and_the_next_one_computes(caplog):
