@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import resource
 import signal
 import socket
@@ -149,4 +150,9 @@ def serve(settings: Settings) -> int:
         server.run()
     except SystemExit:  # how uvicorn says that it could not listen, after it logged why
         return 1
-    return 1 if app.state.registry.failure or not server.started else 0
+    status = 1 if app.state.registry.failure or not server.started else 0
+    if app.state.registry.loader.busy:
+        # Libraries that compute on another thread crash when the interpreter ends.
+        logging.shutdown()
+        os._exit(status)
+    return status

@@ -33,3 +33,13 @@ def test_damage_is_found(tmp_path, capsys):
     assert models("verify", ("intents",), (tmp_path,)) == 1
     assert models("show", ("intents",), (tmp_path,)) == 1
     assert "weights.bin" in capsys.readouterr().out
+
+
+def test_entries_that_hold_no_bundle_are_named(tmp_path, capsys):
+    shutil.copytree(BUNDLED / "intents", tmp_path / "intents")
+    (tmp_path / "intents" / "9").symlink_to("nothing")
+    for action, status in (("list", 0), ("verify", 1), ("show", 0)):
+        assert models(action, model_dirs=(tmp_path,)) == status
+        assert capsys.readouterr().err == f"skipped: {tmp_path / 'intents' / '9'}: it is a link to nothing\n"
+    assert models("verify", ("intents",), (tmp_path,)) == 0
+    assert capsys.readouterr().err == ""
