@@ -31,7 +31,7 @@ Command = Callable[..., int]
 
 def inspect(bundle: Annotated[Path, tyro.conf.Positional]) -> int:
     """Check a bundle directory against its manifest and print its contents; exit status 1 where anything is wrong."""
-    if (bundle / MANIFEST).is_file():
+    if os.path.lexists(bundle / MANIFEST):
         return print_bundle(bundle.resolve())
     wrong = f"{bundle} has no {MANIFEST}" if bundle.is_dir() else f"{bundle} does not exist"
     print(escaped(f"wrong: {wrong}; {_bundles_near(bundle)}"))

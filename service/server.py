@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import resource
 import signal
 import socket
@@ -185,4 +186,9 @@ def serve(settings: Settings) -> int:
     except SystemExit:  # how uvicorn says that it could not listen, after it logged why
         return 1
     failed = app.state.registry.failure or not server.started
-    return server.forced_exit.leave(EXIT_STUCK if server.gave_up else 1 if failed else 0)
+    status = server.forced_exit.leave(EXIT_STUCK if server.gave_up else 1 if failed else 0)
+    if app.state.registry.loader.busy:
+        # Libraries that compute on another thread crash when the interpreter ends.
+        logging.shutdown()
+        os._exit(status)
+    return status

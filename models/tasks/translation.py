@@ -362,7 +362,11 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         return [SourceQuery(tokens, 5, SearchOptions(), min(length + 10, self._max_target))] * count
 
     def self_test(self) -> None:
-        self.translate(["a"], truncate=True)
+        self.translate(["a"], truncate=True)  # which may have nothing to translate
+        (ids,) = self._tokenize(["a"], head)
+        tokens = (*self.config.languages.prefix(None), *(ids or [self.config.special_tokens.unknown]))
+        (found,) = self.decoder.search([SourceQuery(tokens, 5, SearchOptions(), min(12, self._max_target))])
+        self._target_tokenizer.decode_batch([each.tokens for each in found])
 
     def result(self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]]) -> Translation:
         """Join the hypotheses of the sentences: the i-th translation has the i-th best of each.

@@ -25,6 +25,8 @@ class DaemonExecutor(Executor):
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._threads = threads
         self._closed = False
+        self.active: set[Future[Any]] = set()
+        """Calls that have begun and not returned."""
         for number in range(threads):
             threading.Thread(target=self._work, args=(initializer,), name=f"{name}_{number}", daemon=True).start()
 
@@ -51,10 +53,13 @@ class DaemonExecutor(Executor):
             future, function = call
             if not future.set_running_or_notify_cancel():
                 continue
+            self.active.add(future)
             try:
                 result = function()
             except BaseException as error:  # a panic of a library that is written in Rust is no Exception
+                self.active.discard(future)
                 future.set_exception(error)
             else:
+                self.active.discard(future)
                 future.set_result(result)
             del call, future, function  # until the next call, a thread would keep what the last one has returned

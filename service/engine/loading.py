@@ -72,6 +72,7 @@ class Loader:
         )
         self._stopped = threading.Event()
         self._thread = _new_thread()
+        self._abandoned: list[DaemonExecutor] = []
 
     def configured(self) -> list[Path]:
         """Return the bundles that the settings select, as they are on disk now; raises `UnknownModelError`."""
@@ -112,8 +113,14 @@ class Loader:
                 return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
         except TimeoutError:
             self._thread.shutdown()
+            self._abandoned.append(self._thread)
             self._thread = _new_thread()
             raise TimeoutError(f"no answer within {seconds:g} s (--load-timeout)") from None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a thread still loads, perhaps for ever."""
+        return any(each.active for each in (self._thread, *self._abandoned))
 
     def close(self) -> None:
         """Start no more work, and end a trial."""

@@ -1,5 +1,6 @@
 """`softserve models`: which models there are, what they are, and whether their files are whole."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,7 +23,8 @@ def models(
 ) -> int:
     """List the models in directories, show one, or verify the checksums of their files.
 
-    Exit status 1 where a bundle is damaged.
+    Entries of the directories that cannot be read or hold no bundle are named on standard error. Exit status 1 where a
+    bundle is damaged, and for verify without names where there is such an entry.
 
     Args:
         action: list prints a line for each; show all of a bundle's facts; verify reads every file.
@@ -30,6 +32,9 @@ def models(
         model_dirs: Directories of bundles, as in `softserve serve`.
     """
     store = ModelStore(*model_dirs)
+    skipped = {} if names else store.problems()
+    for path, problem in skipped.items():
+        print(f"skipped: {path}: {problem}", file=sys.stderr)
     if action == "list":
         if names:
             raise UsageError("list takes no names; show and verify do")
@@ -38,7 +43,7 @@ def models(
     paths = [store.path(name) for name in names] or sorted(store.paths())
     if action == "show":
         return max((print_bundle(path) for path in paths), default=0)
-    return max((_verify(path) for path in paths), default=0)
+    return max([int(bool(skipped)), *map(_verify, paths)])
 
 
 def _print_list(store: ModelStore) -> None:

@@ -1,6 +1,8 @@
 import asyncio
 import ctypes
 import itertools
+import math
+import os
 import sys
 import threading
 import time
@@ -123,3 +125,79 @@ def test_freed_memory_returns_to_the_system():
 
     freed, _ = asyncio.run(run())
     assert freed > 50_000_000
+
+
+# ---- how much there is ----
+
+KB, MB = 1 << 10, 1 << 20
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Writes files of a machine; returns its root."""
+
+    def make(files):
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        return tmp_path
+
+    return make
+
+
+MEMINFO = {"proc/meminfo": "MemTotal:       24684308 kB\nMemAvailable:   1000000 kB\n"}
+V2, V1 = {"proc/self/cgroup": "0::/a/b\n"}, {"proc/self/cgroup": "5:cpu:/\n9:memory:/a\n"}
+
+
+def group(path, limit, used, inactive=0, active=0):
+    return {
+        f"sys/fs/cgroup/{path}memory.max": f"{limit}\n",
+        f"sys/fs/cgroup/{path}memory.current": f"{used}\n",
+        f"sys/fs/cgroup/{path}memory.stat": f"anon 7\ninactive_file {inactive}\nactive_file {active}\n",
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, math.inf),
+        (MEMINFO, 1000000 * KB),
+        ({**MEMINFO, **V2}, 1000000 * KB),
+        ({**MEMINFO, **V2, **group("a/b/", "max", 5)}, 1000000 * KB),
+        ({**MEMINFO, **V2, **group("a/b/", 500 * MB, 200 * MB)}, 300 * MB),
+        ({**MEMINFO, **V2, **group("a/b/", 500 * MB, 480 * MB, 100 * MB, 50 * MB)}, 170 * MB),
+        ({**MEMINFO, **V2, **group("a/b/", 500 * MB, 200 * MB), **group("a/", 400 * MB, 390 * MB)}, 10 * MB),
+        ({**V2, **group("", 400 * MB, 100 * MB)}, 300 * MB),
+    ],
+)
+def test_what_is_available_is_the_least_of_machine_and_groups(machine, files, expected):
+    assert memory.available_memory(machine(files)) == expected
+
+
+def test_groups_of_version_1_have_limits_too(machine):
+    root = machine(
+        {
+            **MEMINFO,
+            **V1,
+            "sys/fs/cgroup/memory/a/memory.limit_in_bytes": str(300 * MB),
+            "sys/fs/cgroup/memory/a/memory.usage_in_bytes": str(250 * MB),
+            "sys/fs/cgroup/memory/a/memory.stat": f"total_inactive_file {30 * MB}\ninactive_file 1\n",
+        }
+    )
+    assert memory.available_memory(root) == 80 * MB
+
+
+def test_memory_of_a_process_does_not_count_the_files_that_it_maps(machine):
+    status = "Name:\tx\nVmRSS:\t 900 kB\nRssAnon:\t 500 kB\nRssFile:\t 300 kB\nRssShmem:\t 100 kB\n"
+    root = machine({"proc/7/status": status})
+    assert memory.private_memory(7, root) == 600 * KB
+    assert memory.private_memory(8, root) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_memory_of_this_process_grows_with_what_it_takes():
+    before = memory.private_memory(os.getpid())
+    taken = bytearray(b"x") * (64 * MB)
+    assert memory.private_memory(os.getpid()) - before > 60 * MB
+    del taken
+    assert 0 < memory.available_memory() < math.inf

@@ -34,6 +34,8 @@ METRICS = [
     "model_load_duration_seconds",
     "models_expected",
     "models_ready",
+    "model_load_failures",
+    "bundle_problems",
     "event_loop_lag_seconds",
     "workers_replaced",
 ]
@@ -157,6 +159,13 @@ def test_labels_have_few_values(metrics):
     collectors = [value for value in vars(metrics).values() if isinstance(value, MetricWrapperBase)]
     assert len(collectors) == len(METRICS) - 1  # nothing counts the processes of one
     assert {label for collector in collectors for label in collector._labelnames} <= LABELS
+
+
+def test_each_reason_of_a_failed_load_is_there_from_the_start(metrics):
+    """An increase is only seen of a series that was there before."""
+    (family,) = metrics.load_failures.collect()
+    totals = {each.labels["reason"]: each.value for each in family.samples if each.name.endswith("_total")}
+    assert totals == {"invalid": 0, "timeout": 0, "memory": 0, "crash": 0}
 
 
 # ---- versions, and models that are unloaded ----

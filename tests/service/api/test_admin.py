@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import threading
 import time
@@ -275,3 +276,33 @@ def test_an_unreadable_directory_leaves_what_is_served(start, copied_models, wai
     copied_models.with_name("elsewhere").rename(copied_models)
     copy_version(copied_models, 2)
     wait_until(lambda: versions(client) == [("next-word", 2)])
+
+
+# ---- what does not load ----
+
+
+def test_a_failed_load_is_listed_until_it_loads(start, copied_models, detail_of, metric, caplog):
+    client = start()
+    second = copy_version(copied_models, 2)
+    (second / "weights.bin").rename(second / "moved")
+    os.mkfifo(second / "weights.bin")
+    problems = "weights.bin cannot be used: it is a FIFO, not a file; moved has no checksum in files"
+    assert problems in detail_of(admin(client, "next-word/load"), 409)
+    assert client.get("/v1/models").json()["problems"] == [{"bundle": "next-word/2", "problem": problems}]
+    assert metric(client, "softserve_model_load_failures_total", reason="invalid") == 1
+    assert metric(client, "softserve_bundle_problems") == 1
+    assert f"{second} does not load: {problems}" in caplog.text
+    (second / "moved").replace(second / "weights.bin")
+    assert admin(client, "next-word/load").status_code == 200
+    assert client.get("/v1/models").json()["problems"] == []
+    assert metric(client, "softserve_bundle_problems") == 0
+
+
+def test_a_failure_is_forgotten_with_its_files(start, copied_models):
+    client = start()
+    second = copy_version(copied_models, 2)
+    (second / "weights.bin").unlink()
+    assert admin(client, "next-word/load").status_code == 409
+    shutil.rmtree(second)
+    assert admin(client, "next-word/load").status_code == 200
+    assert client.get("/v1/models").json()["problems"] == []

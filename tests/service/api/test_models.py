@@ -3,6 +3,7 @@ from hashlib import sha256
 
 import pytest
 
+from models import BundleError
 from service.settings import BUNDLED
 
 
@@ -52,3 +53,17 @@ def test_facts_of_other_tasks_appear(client, monkeypatch):
     assert found["dimensions"] == 384
     assert found["limits"] == {"max_tokens": 7, "max_output_tokens": None, "max_pixels": None, "max_seconds": 2.5}
     assert found["vocab_size"] is None
+
+
+def test_what_does_not_load_or_cannot_be_read_is_listed(client, monkeypatch):
+    registry = client.app.state.registry
+    (directory,) = registry.directories
+    error = BundleError("x", ["weights.bin is missing", "y" * 2000])
+    monkeypatch.setattr(registry, "_failures", {directory / "next-word" / "7": error})
+    entries = {directory: "it cannot be read", directory / "b": "it is no directory"}
+    monkeypatch.setattr(registry, "_entry_problems", entries)
+    assert client.get("/v1/models").json()["problems"] == [
+        {"bundle": "bundled", "problem": "it cannot be read"},
+        {"bundle": "b", "problem": "it is no directory"},
+        {"bundle": "next-word/7", "problem": ("weights.bin is missing; " + "y" * 2000)[:1000]},
+    ]

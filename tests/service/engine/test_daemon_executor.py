@@ -58,6 +58,7 @@ def test_shutting_down_waits_for_no_call_and_cancels_the_others():
     assert entered.wait(20)
     executor.shutdown(cancel_futures=True)
     assert waiting.cancelled()
+    assert executor.active == {running}
     with pytest.raises(RuntimeError):
         executor.submit(int)
     released.set()

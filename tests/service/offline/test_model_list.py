@@ -55,3 +55,13 @@ def test_what_a_bundle_says_does_not_control_the_terminal(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert not set(shown) & set("\x1b\x07\x9b\u202e")
     assert "harmless\\x1b]0;title\\x07\\x1b[2J\\nlicence MIT" in shown
+
+
+def test_entries_that_hold_no_bundle_are_named(tmp_path, capsys):
+    shutil.copytree(BUNDLED / "intents", tmp_path / "intents")
+    (tmp_path / "intents" / "9").symlink_to("nothing")
+    for action, status in (("list", 0), ("verify", 1), ("show", 0)):
+        assert models(action, model_dirs=(tmp_path,)) == status
+        assert capsys.readouterr().err == f"skipped: {tmp_path / 'intents' / '9'}: it is a link to nothing\n"
+    assert models("verify", ("intents",), (tmp_path,)) == 0
+    assert capsys.readouterr().err == ""
