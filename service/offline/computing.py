@@ -10,6 +10,7 @@ from models import QueryError
 from models.batching import split
 from models.decoding.sequence_to_sequence import Decoder
 from models.tasks.model import Model
+from service.offline.options import COMPUTING
 
 __all__ = ["FIRST_WINDOW", "WINDOW", "Prepared", "compute", "prepare", "prepare_ahead"]
 
@@ -54,7 +55,7 @@ def prepare_ahead(query: Callable[[str], Any], windows: Iterator[Sequence[str]])
         texts = next(windows, None)
         return None if texts is None else prepare(query, texts)
 
-    pool = ThreadPoolExecutor(1)
+    pool = ThreadPoolExecutor(1, COMPUTING)
     try:
         coming = pool.submit(following)
         while (found := coming.result()) is not None:
@@ -75,7 +76,7 @@ def compute(model: Model[Any], operation: str, prepared: Prepared, threads: int)
     lengths = {place: sum(part.length for part in each.parts()) for place, each in queries.items()}
     order = sorted(queries, key=lambda place: -lengths[place])
     run = _decoded if model.continuous else _batched
-    pool = ThreadPoolExecutor(threads)
+    pool = ThreadPoolExecutor(threads, COMPUTING)
     try:
         groups = _groups(model, order, lengths)
         yield from pool.map(lambda group: run(model, operation, [(place, queries[place]) for place in group]), groups)
