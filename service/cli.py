@@ -9,6 +9,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -22,7 +23,7 @@ from models.bundle.manifest import MANIFEST
 from models.escaping import escaped
 from models.store import BUNDLED
 from service.offline.model_list import models, print_bundle
-from service.offline.options import UsageError
+from service.offline.options import COMPUTING, UsageError
 
 __all__ = ["main"]
 
@@ -98,9 +99,11 @@ def _message_of(error: Exception) -> str | None:
 
 def _end_interrupted() -> NoReturn:
     print("softserve: interrupted; complete lines were written", file=sys.stderr, flush=True)
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-    os._exit(130)  # without waiting for threads, which may compute for ever
+    if any(thread.name.startswith(COMPUTING) for thread in threading.enumerate()):  # which may take for ever
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(130)
+    sys.exit(130)
 
 
 def _serve() -> Command:

@@ -16,8 +16,8 @@ EXIT_STUCK = 4
 """Exit status of a process that ended without waiting for a computation that does not return."""
 _MARGIN = 2.5
 """Seconds beyond the time to shut down, in which an orderly end is still possible."""
-_LOADING = "softserve-load"
-"""Beginning of the names of threads that load models, for which no end waits."""
+_COMPUTING = ("softserve-model", "softserve-texts", "softserve-images")
+"""Beginnings of the names of threads that compute requests. Others, which load models, change no status."""
 _RETURN = 1.0
 """Seconds in which threads return once nothing is left to do."""
 
@@ -44,7 +44,7 @@ class ForcedExit:
         for thread in _others():
             thread.join(max(0.0, deadline - time.monotonic()))
         if others := _others():
-            _end(status if all(thread.name.startswith(_LOADING) for thread in others) else EXIT_STUCK)
+            _end(EXIT_STUCK if any(thread.name.startswith(_COMPUTING) for thread in others) else status)
         return status
 
 

@@ -12,6 +12,7 @@ from models.decoding.sequence_to_sequence import Decoder
 from models.native import native_errors
 from models.tasks.model import Model
 from service.offline.lines import Line
+from service.offline.options import COMPUTING
 
 __all__ = ["FIRST_WINDOW", "WINDOW", "Prepared", "compute", "prepare", "prepare_ahead"]
 
@@ -63,7 +64,7 @@ def prepare_ahead(query: Callable[[str], Any], windows: Iterator[Sequence[Line]]
         lines = next(windows, None)
         return None if lines is None else prepare(query, lines)
 
-    pool = ThreadPoolExecutor(1)
+    pool = ThreadPoolExecutor(1, COMPUTING)
     try:
         coming = pool.submit(following)
         while (found := coming.result()) is not None:
@@ -84,7 +85,7 @@ def compute(model: Model[Any], operation: str, prepared: Prepared, threads: int)
     lengths = {place: sum(part.length for part in each.parts()) for place, each in queries.items()}
     order = sorted(queries, key=lambda place: -lengths[place])
     run = _decoded if model.continuous else _batched
-    pool = ThreadPoolExecutor(threads)
+    pool = ThreadPoolExecutor(threads, COMPUTING)
     try:
         groups = _groups(model, order, lengths)
         yield from pool.map(lambda group: run(model, operation, [(place, queries[place]) for place in group]), groups)

@@ -8,7 +8,10 @@ import tyro
 
 from models.store import BUNDLED
 
-__all__ = ["FileOptions", "ModelOptions", "UsageError"]
+__all__ = ["COMPUTING", "FileOptions", "ModelOptions", "UsageError"]
+
+COMPUTING = "softserve-compute"
+"""Beginning of the names of threads that compute, for which an interrupted command does not wait."""
 
 OutputFormat = Literal["auto", "table", "tsv", "jsonl"]
 
