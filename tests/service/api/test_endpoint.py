@@ -60,6 +60,8 @@ class Found(BaseModel):
 
 
 class Batcher:
+    computations = None
+
     def __init__(self):
         self.calls = []
 

@@ -45,7 +45,9 @@ def served():
         yield
 
     model = SimpleNamespace(estimated_tokens=lambda operation, inputs: 1)
-    return SimpleNamespace(observer=Recorder(), batcher=SimpleNamespace(preparing=preparing), model=model)
+    return SimpleNamespace(
+        observer=Recorder(), batcher=SimpleNamespace(preparing=preparing, computations=None), model=model
+    )
 
 
 @pytest.fixture

@@ -75,13 +75,13 @@ def test_a_system_that_refuses_is_left_alone(monkeypatch, call):
 def test_models_load_on_a_thread_of_their_own(monkeypatch):
     """Threads of `asyncio.to_thread` also decode and tokenize requests, and keep their priority."""
     found = {}
-    load = Loader._load_and_warm_up
+    load = Loader._verified
 
-    def record(loader, path):
+    def record(loader, *paths):
         found["loading"] = (threading.current_thread().name, niceness())
-        return load(loader, path)
+        return load(loader, *paths)
 
-    monkeypatch.setattr(Loader, "_load_and_warm_up", record)
+    monkeypatch.setattr(Loader, "_verified", record)
 
     async def run():
         registry = Registry(Settings(threads=1, models=("next-word",)), Metrics())
