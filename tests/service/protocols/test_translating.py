@@ -64,17 +64,18 @@ def test_more_sentences_than_the_queue_holds_are_refused(many_languages_bundle, 
 
 def test_languages_of_admitted_texts_are_detected_away_from_the_event_loop(client, monkeypatch):
     threads = []
+    listed = client.get("/languages").json()[0]
+    source, target = listed["code"], listed["targets"][0]
 
     def detected_languages(text):
         threads.append(threading.current_thread().name.rpartition("_")[0])
-        return [("de" if text == TEXT else "en", 0.9)]
+        return [(source if text == TEXT else target, 0.9)]
 
     monkeypatch.setattr(libretranslate, "detected_languages", detected_languages)
-    target = client.get("/languages").json()[0]["targets"][0]
     fields = {"source": "auto", "target": target}
     assert client.post("/translate", json={"q": [TEXT] * 2000, **fields}).status_code == 413
     assert len(threads) == 1  # that of the first text chooses the model
     threads.clear()
     found = client.post("/translate", json={"q": [TEXT, *["a"] * 79], **fields}).json()
-    assert [each["language"] for each in found["detectedLanguage"]] == ["de", *["en"] * 79]
+    assert [each["language"] for each in found["detectedLanguage"]] == [source, *[target] * 79]
     assert threads[1:] == ["softserve-texts"] * 80
