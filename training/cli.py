@@ -7,7 +7,6 @@ import logging
 import sys
 from importlib import metadata
 
-from models.escaping import escaped
 from training.interruption import Interrupted, raise_on_signals, received
 
 __all__ = ["main"]
@@ -21,8 +20,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     sys.path.insert(0, "")  # a recipe's kernel may be in a module of the current directory
     try:
-        result = _run()
-        sys.exit(escaped(result, lines=True) if isinstance(result, str) else result)
+        sys.exit(_run())
     except KeyboardInterrupt as error:
         _end(str(error) or "interrupted", error.number if isinstance(error, Interrupted) else 2)
     except Exception as error:
@@ -41,12 +39,14 @@ def _run() -> int | str:
         return f"softserve-train: {missing_module(error)}"
     except ImportError as error:
         return f"softserve-train: {error}"
+    from models.escaping import escaped  # not above: another package may hide `models`, which is said then
+
     try:
         return commands.run_command(__doc__ or "")
     except ModuleNotFoundError as error:
         return f"softserve-train: {missing_module(error)}"
     except commands.ERRORS as error:
-        return f"softserve-train: {error}"
+        return f"softserve-train: {escaped(str(error), lines=True)}"
 
 
 def missing_module(error: ModuleNotFoundError) -> str:

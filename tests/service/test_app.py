@@ -65,7 +65,7 @@ def test_a_directory_without_models_is_not_ready_until_one_is_copied(
             assert "no model is loaded yet" in response.text
         answer = client.post("/v1/next-word", json={"context": "a"})
         assert detail_of(answer, 503) == "no model is loaded yet"
-        assert client.get("/v1/models").json() == {"models": [], "object": "list", "data": []}
+        assert client.get("/v1/models").json() == {"models": [], "problems": [], "object": "list", "data": []}
         shutil.copytree(copied_models / "next-word", settings.model_dirs[0] / "next-word")
         wait_until(lambda: client.get("/readyz").status_code == 200)
         assert client.get("/v2/health/ready").status_code == 200

@@ -159,7 +159,7 @@ def test_one_text(babbling, translator):
     response = translate(babbling, text="der Hund")
     assert (response.json()["model"], response.json()["version"]) == ("babbler", 1)
     (answer,) = results(response)
-    assert set(answer) == {"text", "translations"}  # a model without a threshold of confidence
+    assert set(answer) == {"text", "translations", "low_confidence"}
     assert set(answer["translations"][0]) == {"text", "score"}
     assert_same([answer], translator.translate(["der Hund"]))
 
