@@ -43,6 +43,8 @@ __all__ = [
 
 _TOKENIZED_TOGETHER = 64
 """Sentences in one call of the tokenizer, whose encodings take some 400 bytes a token meanwhile."""
+_LOOKED_AT = 8000
+"""Characters of a sentence whose literals are looked at."""
 _CHARACTERS_PER_ITEM = 8
 """Characters that are copied which count as one token of a result."""
 
@@ -337,7 +339,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         Raises `TextTooLongError` also where the text has more than `max_sentences`, before any is tokenized.
         """
         options, prefix = checked_options(beam_size, options), self.config.languages.prefix(target_language)
-        segments = self._segmenter.segments(checked_text(text), join_lines=join_lines)
+        most = math.inf if max_sentences is None else max_sentences
+        segments = self._segmenter.segments(checked_text(text), join_lines=join_lines, max_cores=most)
         if max_sentences is not None and len(segments.cores) > max_sentences:
             raise TextTooLongError(len(segments.cores), max_sentences, "sentences")
         tokens: list[list[int]] = []
@@ -346,7 +349,9 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             tokens += self._tokenize(together, head if truncate else None)
         segments = segments.without({index for index, ids in enumerate(tokens) if not ids})
         sentences = [
-            Sentence((*prefix, *ids), Literals.of(core), self._segmenter.foreign_letters(core))
+            Sentence(
+                (*prefix, *ids), Literals.of(core[:_LOOKED_AT]), self._segmenter.foreign_letters(core[:_LOOKED_AT])
+            )
             for core, ids in zip(segments.cores, filter(None, tokens), strict=True)
         ]
         language = self._detector.other_language(text)
@@ -354,7 +359,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
 
     def _tokenize(self, sentences: Sequence[str], keep: Keep | None) -> list[list[int]]:
         """Return the ids of each sentence, which may be none."""
-        read = [self._limit.characters(self._segmenter.normalized(each), keep) for each in sentences]
+        read = [self._segmenter.normalized(self._limit.characters(each, keep)) for each in sentences]
         return [list(self._limit.tokens(ids, keep)) for ids in self._tokenizer.encode_batch(read)]
 
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[SourceQuery]:

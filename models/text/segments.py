@@ -4,6 +4,7 @@ Line breaks, tabs, indentation, list bullets, quotation marks of e-mails, time s
 markup and emojis around a sentence, and whatever has no letters of the language are copied.
 """
 
+import math
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
@@ -15,7 +16,10 @@ from models.text.sentences import sentences_of
 
 __all__ = ["Segmenter", "Segments", "printable"]
 
-_LINE_BREAK = re.compile("(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
+_LINE_BREAK = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_BLOCK = 4000
+"""Characters that a regular expression looks at in one call, which does not release the interpreter lock. Markup and
+addresses around a longer sentence are not looked for."""
 _BOUNDARY = re.compile(rf"(\s{{2,}}|[\t\x1f]|{MARKUP}|\{{\\[^{{}}]{{0,200}}\}})")
 """What may separate cells: white space, markup, and the styles of subtitles, such as `{\\an8}`."""
 _JOINERS = "\u200c\u200d"
@@ -116,17 +120,26 @@ class Segmenter:
         self._language, self._script = language, Script(language)
         self._keep_word_breaks = language in _WORD_BREAKS
 
-    def segments(self, text: str, *, join_lines: bool = False) -> Segments:
-        """Return the segments of a text; with `join_lines` a sentence may go on in the next line."""
+    def segments(self, text: str, *, join_lines: bool = False, max_cores: float = math.inf) -> Segments:
+        """Return the segments of a text; with `join_lines` a sentence may go on in the next line.
+
+        Cutting ends with the first line after which there are more than `max_cores`.
+        """
         found = _Collected()
         lines = [(text, "")] if join_lines else _lines(text)
         numbered = sum(_NUMBERED_START.match(line) is not None for line, _ in lines) > 1
         for line, line_break in lines:
-            if ("-->" in line and _CUE.fullmatch(line)) or line.startswith("WEBVTT"):
+            if (
+                ("-->" in line and _CUE.fullmatch(line))
+                or line.startswith("WEBVTT")
+                or (len(line) == 1 and line < _FIRST_OF_WORDS)
+            ):
                 found.copy(line)
             elif line:
                 self._add_line(found, line, numbered=numbered, join_lines=join_lines)
             found.copy(line_break)
+            if len(found.cores) > max_cores:
+                break
         return found.segments()
 
     def normalized(self, core: str) -> str:
@@ -145,7 +158,8 @@ class Segmenter:
 
     def has_letters(self, text: str) -> bool:
         """Return whether there is a letter of any script but those of literals."""
-        return any(map(str.isalpha, without_literals(text)))
+        blocks = (text[first : first + _BLOCK] for first in range(0, len(text), _BLOCK))
+        return any(any(map(str.isalpha, without_literals(block))) for block in blocks)
 
     def foreign_letters(self, core: str) -> frozenset[str]:
         """Return the letters of a core that are of another script."""
@@ -157,7 +171,7 @@ class Segmenter:
         start = _line_start(line, numbered=numbered)
         found.copy(line[:start])
         for piece in _cells(line[start:], join_lines=join_lines):
-            if _BOUNDARY.fullmatch(piece):
+            if len(piece) <= _BLOCK and _BOUNDARY.fullmatch(piece):
                 found.copy(piece)
                 continue
             for sentence in sentences_of(piece, self._language):
@@ -175,23 +189,33 @@ class Segmenter:
         found.copy(sentence[end:])
 
     def _is_translated(self, core: str) -> bool:
-        rest = without_literals(core)
-        return self._script.has_letters(rest) and not self._script.is_one_letter(rest)
+        if len(core) <= _BLOCK:
+            rest = without_literals(core)
+            return self._script.has_letters(rest) and not self._script.is_one_letter(rest)
+        blocks = (core[first : first + _BLOCK] for first in range(0, len(core), _BLOCK))
+        return any(self._script.has_letters(without_literals(block)) for block in blocks)
 
 
 def _lines(text: str) -> list[tuple[str, str]]:
     """Return the lines of a text and the break after each; the rest of a hyphenated word comes before the break."""
-    pieces = [*_LINE_BREAK.split(text), ""]
-    lines = list(zip(pieces[::2], pieces[1::2], strict=True))
+    lines = [_parted(line) for line in text.splitlines(keepends=True)]
+    if not lines or lines[-1][1]:
+        lines.append(("", ""))
     for index in range(len(lines) - 1):
         line, line_break = lines[index]
-        if line_break not in ("\f", "\v") and _HYPHENATED.search(line):
+        if line_break not in ("\f", "\v") and _HYPHENATED.search(line[-20:]):
             following, next_break = lines[index + 1]
             word = _FIRST_WORD.match(following)
             if word and _continues_word(word[2]):
                 lines[index] = (line.rstrip(" \u200b")[:-1] + word[2], line_break)
                 lines[index + 1] = (word[1] + following[word.end() :], next_break)
     return lines
+
+
+def _parted(line: str) -> tuple[str, str]:
+    """Return a line and its break."""
+    found = _LINE_BREAK.search(line, max(0, len(line) - 2))
+    return (line, "") if found is None else (line[: found.start()], found[0])
 
 
 def _continues_word(word: str) -> bool:
@@ -205,7 +229,7 @@ def _unhyphenated(found: re.Match[str]) -> str:
 
 def _line_start(line: str, *, numbered: bool) -> int:
     """Return where the text of a line begins: after indentation, quotation, bullets and time stamps."""
-    found = (_NUMBERED_START.match(line) if numbered else None) or _START.match(line)
+    found = (_NUMBERED_START.match(line) if numbered else None) or _START.match(line, 0, _BLOCK)
     return found.end() if found else 0
 
 
@@ -214,19 +238,19 @@ def _cells(line: str, *, join_lines: bool) -> Iterator[str]:
 
     Cells are separated by tabs, by markup, and by two spaces and more before anything but a letter in lower case.
     """
-    cell = ""
-    pieces = _BOUNDARY.split(line)
-    for index, piece in enumerate(pieces):
-        following = pieces[index + 1][:1] if index % 2 else ""
-        if index % 2 == 0 or (piece.isspace() and not _separates(piece, following, join_lines=join_lines)):
-            cell += piece
-            continue
-        if cell:
-            yield cell
-        yield piece
-        cell = ""
-    if cell:
-        yield cell
+    begun = 0
+    for first in range(0, len(line), _BLOCK):
+        for found in _BOUNDARY.finditer(line, first, first + _BLOCK):
+            start, end = found.span()
+            following = line[end : end + 1]
+            if found[0].isspace() and not _separates(found[0], following, join_lines=join_lines):
+                continue
+            if begun < start:
+                yield line[begun:start]
+            yield found[0]
+            begun = end
+    if begun < len(line):
+        yield line[begun:]
 
 
 def _separates(gap: str, following: str, *, join_lines: bool) -> bool:
@@ -237,7 +261,7 @@ def _separates(gap: str, following: str, *, join_lines: bool) -> bool:
 def _core(sentence: str) -> tuple[int, int]:
     """Return start and end of a sentence without white space, emojis, URLs, addresses and placeholders around it."""
     start, end = _edges(sentence, 0, len(sentence))
-    spans = verbatim_spans(sentence)
+    spans = verbatim_spans(sentence) if len(sentence) <= _BLOCK else []
     while spans and _CLOSING.fullmatch(sentence, spans[-1][1], end) and spans[-1][0] >= start:
         end = spans.pop()[0]
         while start < end and sentence[end - 1] in _OPENING:
@@ -274,6 +298,8 @@ def _plain_letter(character: str) -> str:
     return unicodedata.normalize("NFKC", character) if form.startswith(_FORMS) else character
 
 
+_FIRST_OF_WORDS = "\u02b0"
+"""Below it a single character is no word."""
 _FORMS = ("<compat>", "<font>", "<wide>", "<narrow>", "<initial>", "<medial>", "<final>", "<isolated>")
 
 
