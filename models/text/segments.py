@@ -16,6 +16,8 @@ from models.text.sentences import sentences_of
 
 __all__ = ["Segmenter", "Segments", "printable"]
 
+_START_SIZE = 400
+"""Characters of a line in which indentation and bullets are looked for."""
 _LINE_BREAK = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _BLOCK = 4000
 """Characters that a regular expression looks at in one call, which does not release the interpreter lock. Markup and
@@ -127,13 +129,9 @@ class Segmenter:
         """
         found = _Collected()
         lines = [(text, "")] if join_lines else _lines(text)
-        numbered = sum(_NUMBERED_START.match(line) is not None for line, _ in lines) > 1
+        numbered = sum(_NUMBERED_START.match(line, 0, _START_SIZE) is not None for line, _ in lines) > 1
         for line, line_break in lines:
-            if (
-                ("-->" in line and _CUE.fullmatch(line))
-                or line.startswith("WEBVTT")
-                or (len(line) == 1 and line < _FIRST_OF_WORDS)
-            ):
+            if _is_copied(line):
                 found.copy(line)
             elif line:
                 self._add_line(found, line, numbered=numbered, join_lines=join_lines)
@@ -227,9 +225,16 @@ def _unhyphenated(found: re.Match[str]) -> str:
     return found[2] if _continues_word(found[2]) else found[0]
 
 
+def _is_copied(line: str) -> bool:
+    """Return whether a line is a letter, or of the times or the header of subtitles."""
+    if len(line) == 1:
+        return line < _FIRST_OF_WORDS
+    return line.startswith("WEBVTT") or ("-->" in line[:_START_SIZE] and _CUE.fullmatch(line) is not None)
+
+
 def _line_start(line: str, *, numbered: bool) -> int:
     """Return where the text of a line begins: after indentation, quotation, bullets and time stamps."""
-    found = (_NUMBERED_START.match(line) if numbered else None) or _START.match(line, 0, _BLOCK)
+    found = (_NUMBERED_START.match(line, 0, _START_SIZE) if numbered else None) or _START.match(line, 0, _START_SIZE)
     return found.end() if found else 0
 
 

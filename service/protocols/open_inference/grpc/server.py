@@ -160,9 +160,8 @@ class _UnknownMethods:
     async def _refuse(self, given: AsyncIterator[Any], context: Any) -> Any:
         del given
         self._app.state.metrics.count({}, _UNMATCHED, 501, 0.0)
-        return await _abort(
-            context, Failure(501, f"method not found: there is no such method; the service is {_SERVICE}")
-        )
+        detail = f"method not found: there is no such method; the service is {_SERVICE}"
+        return await _abort(context, Failure(501, detail))
 
 
 class _Call:
