@@ -34,9 +34,9 @@ class Faults:
 
     exceptions: dict[str, str] = field(default_factory=dict)
     replaced: list[str] = field(default_factory=list)
-    """With a U+FFFD that was not there."""
+    """Characters whose output has a U+FFFD that the text does not have."""
     lines: list[str] = field(default_factory=list)
-    """With other line breaks than the text."""
+    """Characters whose output has other line breaks than the text."""
 
     def __len__(self) -> int:
         return len(self.exceptions) + len(self.replaced) + len(self.lines)

@@ -31,7 +31,7 @@ class TooLarge(OSError):
 
 
 def open_regular(path: Path, max_bytes: int | None = None) -> BinaryIO:
-    """Open a regular file, or what a symbolic link leads to if that is one.
+    """Open a regular file, or the target of a symbolic link if that is one.
 
     Raises `NotAFile`, `TooLarge` for more than `max_bytes`, and other errors of the operating system.
     """

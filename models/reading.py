@@ -60,7 +60,7 @@ class _UncheckedConfig(TaskConfig):
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal; raises `OSError`, also for what is no regular file."""
+    """Return the SHA-256 of a file in hexadecimal; raises `OSError`, also for anything but a regular file."""
     return sha256_of_regular(path)
 
 

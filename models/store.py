@@ -91,7 +91,7 @@ class ModelStore:
         return load_bundle(self.path(name, version), **options)
 
     def problems(self) -> dict[Path, str]:
-        """Return what is wrong with entries of the directories that hold no bundle although they look as if they did.
+        """Return the faults of entries of the directories that hold no bundle although they look as if they did.
 
         They are as on disk now: a directory that cannot be read, a version that is no directory or has no manifest.
         Models may be missing for them, or older versions be taken.

@@ -123,7 +123,7 @@ def form_of(forms: Mapping[str, ErrorForm], path: str) -> ErrorForm | None:
 
 
 ALLOWANCE = "allowance"
-"""Key of a request's state: the time that it has, and what is computed for it."""
+"""Key of a request's state: the time that it has, and the computation."""
 ERROR_FORMS = "error_forms"
 """Attribute of an application's state: the form of each prefix of paths, longer prefixes before shorter ones."""
 

@@ -214,7 +214,7 @@ class BoundedProtocol(TimedProtocol):
             return
         self._in_head = self._in_body = False  # the part of a request that comes next
         super().on_message_complete()
-        self.url = b""  # what comes next may be no request
+        self.url = b""  # the next bytes may be no request
 
     def _check_waiting(self) -> None:
         if sum(self._waiting) > MAX_WAITING_BYTES:

@@ -1,4 +1,4 @@
-"""Memory of the process: how much there is, and returning what was freed to the operating system.
+"""Memory of the process: how much there is, and returning freed memory to the operating system.
 
 Memory is returned where glibc is the C library, and measured on Linux; elsewhere nothing is, and no limit is known.
 """

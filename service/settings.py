@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     does."""
     load_memory_mb: Annotated[int, Field(ge=1)] | None = None
     """Megabytes of memory that loading and warming up one model may take, mapped files not counted. Without it 2048 and
-    eight times the size of its files, at most 80 % of what is available."""
+    eight times the size of its files, at most 80 % of the available memory."""
     backend: Literal["onnx", "torchscript"] = "onnx"
     """torchscript also needs --allow-torchscript."""
     allow_torchscript: bool = False

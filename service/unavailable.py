@@ -32,7 +32,7 @@ class Unavailable:
         """When each connection was accepted, oldest first."""
 
     def poll(self, *, accept: bool) -> None:
-        """Accept connections, if told to, and answer what has arrived on those accepted before."""
+        """Accept connections, if told to, and answer the requests on those accepted before."""
         now = self._clock()
         for listener in self._listeners if accept else ():
             for _ in range(_MOST):
@@ -56,7 +56,7 @@ class Unavailable:
 
 
 def _answered(connection: socket.socket) -> bool:
-    """Read what has arrived and answer it; return whether the client keeps the connection open.
+    """Read a request and answer it; return whether the client keeps the connection open.
 
     Only the client closes: it would lose the answer where the rest of its request arrived at a closed socket.
     """

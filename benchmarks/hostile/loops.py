@@ -62,4 +62,4 @@ LOOPS: tuple[Attack, ...] = (
     ),
 )
 PAUSED = Attack(name=f"a pause of {_PAUSE:g} s", run=_pause, statuses={200}, max_stall=None)
-"""For a server whose timeout of hangs is shorter."""
+"""The pause is longer than the hang timeout of the server under attack."""

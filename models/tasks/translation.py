@@ -211,7 +211,7 @@ class TranslationQuery:
 
     text: str
     segments: Segments
-    """The text's sentences and what is copied."""
+    """The text's sentences and the copied pieces between them."""
     sentences: tuple[Sentence, ...]
     """The sentences, tokenized."""
     beam_size: int

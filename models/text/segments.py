@@ -66,12 +66,12 @@ _EDGE = re.compile(rf"[\s{_INVISIBLE}{_JOINERS}\ufe00-\ufe0f]")
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """A text cut into what is translated and what is copied."""
+    """A text cut into sentences, which are translated, and copied pieces."""
 
     copied: tuple[str, ...]
     """What stands before, between and after the cores: one more than these."""
     cores: tuple[str, ...]
-    """What is translated: sentences without the white space around them, or parts of them."""
+    """The translated pieces: sentences without the white space around them, or parts of them."""
     foreign: bool = False
     """Whether letters of another script are copied."""
 
@@ -81,7 +81,7 @@ class Segments:
         return "".join([self.copied[0], *following])
 
     def without(self, indices: Collection[int]) -> "Segments":
-        """Return the segments with some of the cores among what is copied."""
+        """Return the segments with some of the cores copied."""
         if not indices:
             return self
         found = _Collected(foreign=self.foreign)
@@ -141,7 +141,7 @@ class Segmenter:
         return found.segments()
 
     def normalized(self, core: str) -> str:
-        """Return what a model reads of a core: no soft hyphens, zero-width characters, or typographic forms of letters.
+        """Return the text of a core as a model reads it: no soft hyphens, zero-width or typographic letters.
 
         White space is a single space, and a word that is hyphenated at the end of a line is whole.
         """

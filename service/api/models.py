@@ -121,7 +121,7 @@ class BundleProblem(BaseModel):
     bundle: str
     """The entry: name and version, as `name/version`, or a name."""
     problem: str
-    """What is wrong with it."""
+    """The fault, in a sentence."""
 
 
 class ModelList(BaseModel):

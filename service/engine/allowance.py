@@ -1,4 +1,4 @@
-"""The time that a request has, compared with what an answer takes while nothing else is computed.
+"""The time that a request has, compared with the time of an answer while nothing else is computed.
 
 A deadline that is shorter than that is a client's choice which no capacity helps against: it is told apart from an
 overload, so that it is no service error, raises no alert and adds no instance.

@@ -83,7 +83,7 @@ class _Computation:
 class Computations:
     """Runs the computations of one model, and checks them every `period` seconds.
 
-    A computation that takes longer than `timeout` is interrupted, and so is one whose results nobody awaits any more.
+    A computation that takes longer than `timeout` is interrupted, and so is one whose caller is gone.
     One that has not returned a few seconds after the timeout is stuck: its requests fail with `ModelStuck`, and nothing
     more is computed until it returns. Times are those in which the process runs. Use it from one event loop.
     """
@@ -124,7 +124,7 @@ class Computations:
     ) -> Result:
         """Return the result of a function, which is called on a thread of the pool.
 
-        `awaited` says whether anybody still awaits the result. `on_end` is called with True when the thread has
+        `awaited` says whether a caller still awaits the result. `on_end` is called with True when the thread has
         returned, or with False when it is given up; which may be after the end of this call where that is cancelled.
 
         Raises the errors of the function, `Interrupted` where the result is not awaited, `ComputationTimeout` and
@@ -191,7 +191,7 @@ class Computations:
         self.on_stuck()
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop, computation: _Computation, thread: "Future[Any]") -> None:
-        """Pass what a thread has returned to the event loop. Called on the thread."""
+        """Pass the result of a thread to the event loop. Called on the thread."""
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(self._returned, computation, thread)
 

@@ -201,7 +201,7 @@ class Registry:
     async def serve(self, path: Path, *, trial: bool = False) -> ServedModel:
         """Load the bundle in a directory and serve it, in place of the same version where that is served.
 
-        With a `trial`, a process of its own loads it first.
+        With a `trial`, another process loads the bundle first.
         """
         started = time.monotonic()
         try:

@@ -41,7 +41,7 @@ class Trial(BaseModel):
 
 
 class Outcome(BaseModel):
-    """What came of it: the directory of the files that were loaded, or what is wrong."""
+    """The result: the directory of the files that were loaded, or an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

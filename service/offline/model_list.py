@@ -56,7 +56,7 @@ def _print_list(store: ModelStore) -> None:
 
 
 def _print_line(line: str) -> None:
-    """Print a line; what a bundle says must not control the terminal."""
+    """Print a line; texts of a bundle must not control the terminal."""
     print(escaped(line))
 
 

@@ -26,7 +26,7 @@ class Shown:
 def line_of(shown: Shown, form: str) -> str:
     """Return a result as a line without its end; tabs and line ends within it are escaped.
 
-    In a table, which is for terminals, all control characters are.
+    In a table, which is for terminals, all control characters are escaped.
     """
     if form == "jsonl":
         record = shown.record()

@@ -60,7 +60,7 @@ class Tool:
     """A tool: `run` takes the request and checked arguments, and returns a JSON object."""
 
     operation: str
-    """What a served model must offer for texts; other tools are not listed."""
+    """The operation that a served model must offer for texts; other tools are not listed."""
     description: str
     arguments: type[Arguments]
     run: Callable[[Request, Any], Awaitable[dict[str, Any]]]

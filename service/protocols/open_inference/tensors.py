@@ -150,7 +150,7 @@ def _malformed(detail: str) -> HTTPException:
 def parse_request(content: bytes, json_length: str | None, max_values: int) -> InferRequest:
     """Parse a body, of which the first `json_length` bytes are JSON, with at most about `max_values` values.
 
-    Without `json_length` all of it is JSON. Raises `HTTPException`: 413 for more values, 400 for what is wrong.
+    Without `json_length` all of it is JSON. Raises `HTTPException`: 413 for more values, 400 for wrong ones.
     """
     head, rest = _divided(content, json_length)
     try:

@@ -1,4 +1,4 @@
-"""Tests of what a translation keeps."""
+"""Tests of literals, which a translation keeps."""
 
 import time
 

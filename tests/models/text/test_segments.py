@@ -1,4 +1,4 @@
-"""Tests of what is translated of a text, and what is copied."""
+"""Tests of the translated and the copied pieces of a text."""
 
 import time
 

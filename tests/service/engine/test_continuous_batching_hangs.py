@@ -1,4 +1,4 @@
-"""Decoding steps that nobody awaits, that take too long, or that do not return."""
+"""Decoding steps whose requests are gone, that take too long, or that do not return."""
 
 import asyncio
 import threading

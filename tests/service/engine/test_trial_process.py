@@ -1,4 +1,4 @@
-"""The process that tries a bundle: what it reads, answers, and when it ends."""
+"""The process that tries a bundle: its input, its answers and its end."""
 
 import json
 import subprocess

@@ -167,7 +167,7 @@ def rewrite(models, directory, **changes):
 
 
 def hide(directory):
-    """Running as root, a test cannot lose permissions; a link to itself cannot be read by anybody."""
+    """Running as root, a test cannot lose permissions; no user can read a link to itself."""
     directory.rename(directory.with_name("moved"))
     directory.symlink_to(directory.name)
 

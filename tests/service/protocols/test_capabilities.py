@@ -1,4 +1,4 @@
-"""What a model cannot do is neither said nor accepted, in any protocol: rules, thresholds, functions, tools."""
+"""Abilities that a model lacks are neither said nor accepted, in any protocol: rules, thresholds, functions, tools."""
 
 import json
 import shutil

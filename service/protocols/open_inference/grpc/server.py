@@ -35,7 +35,7 @@ logger = logging.getLogger("softserve")
 
 _SERVICE = "inference.GRPCInferenceService"
 _UNMATCHED = "unmatched"
-"""Endpoint under which calls of unknown methods are counted, as unknown paths are over HTTP."""
+"""Endpoint under which calls of unknown methods are counted, as those of unknown paths of HTTP are."""
 _LOG_SECONDS = 1.0
 """Least time between two lines about broken messages: a client without a key can send thousands a second."""
 _IDLE_MILLISECONDS = 300_000
