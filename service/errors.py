@@ -31,6 +31,7 @@ from service.validation import named_sentence, shown_name
 __all__ = [
     "ALLOWANCE",
     "ERROR_FORMS",
+    "FAILED_STATUS",
     "MAX_ERRORS",
     "PROBLEM_RESPONSES",
     "ClientDisconnected",
@@ -114,6 +115,8 @@ def error_response(scope: Scope, failure: Failure) -> Response:
     failure = Failure(failure.status, _shortened(failure.detail, _MAX_DETAIL), failure.headers)
     forms: Mapping[str, ErrorForm] = getattr(scope["app"].state, ERROR_FORMS, {}) if "app" in scope else {}
     form = form_of(forms, route_path(scope))
+    if failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        scope["state"][FAILED_STATUS] = failure.status
     return form(failure) if form is not None else problem_response(scope["state"]["request_id"], failure)
 
 
@@ -124,6 +127,11 @@ def form_of(forms: Mapping[str, ErrorForm], path: str) -> ErrorForm | None:
 
 ALLOWANCE = "allowance"
 """Key of a request's state: the time that it has, and the computation."""
+FAILED_STATUS = "failed_status"
+"""Key of a request's state: the status that it is counted under where the answer has another one.
+
+An answer that has begun has 200, and some protocols answer a fault of the service with a status below 500.
+"""
 ERROR_FORMS = "error_forms"
 """Attribute of an application's state: the form of each prefix of paths, longer prefixes before shorter ones."""
 

@@ -11,17 +11,14 @@ from collections.abc import Mapping
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.access_log import AccessLog
-from service.errors import ClientDisconnected, Failure, error_response
+from service.errors import FAILED_STATUS, ClientDisconnected, Failure, error_response
 from service.metrics import Metrics
 from service.routes import endpoint_of
 
-__all__ = ["DRAINING", "FAILED_STATUS", "RequestMiddleware"]
+__all__ = ["DRAINING", "RequestMiddleware"]
 
 DRAINING = "draining"
 """Key of a request's state (ASGI lifespan) that is set where the server is about to stop."""
-
-FAILED_STATUS = "failed_status"
-"""Key of a request's state: the status that it is counted under where it fails after its answer has begun."""
 
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _BODY_TIMEOUT = 30.0

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from models.escaping import escaped
 from service.bench.load import Outcome
 from service.bench.scrape import Difference, Distribution
 
@@ -99,7 +100,10 @@ def _summary(key: str, found: Distribution) -> dict[str, Any]:
 def print_report(console: Console, result: Mapping[str, Any]) -> None:
     """Print a report: the workload, the client's measurements, the server's metrics."""
     for part in _parts(result):
-        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+        if isinstance(part, str):  # with words of the server
+            console.print(escaped(part, lines=True), highlight=False, markup=False, soft_wrap=True)
+        else:
+            console.print(part)
 
 
 def _parts(result: Mapping[str, Any]) -> Iterator[str | Text | Table]:

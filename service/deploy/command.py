@@ -15,6 +15,7 @@ import tyro
 from pydantic import ValidationError
 
 from models import ModelError
+from models.escaping import escaped
 from service.offline.options import UsageError
 
 __all__ = ["environment", "ray"]
@@ -143,7 +144,7 @@ def _up(schema: Any, address: str | None, timeout: float) -> int:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+    return escaped(str(error).strip().partition("\n")[0])
 
 
 def _ready(read: Callable[[], Any], names: set[str], timeout: float, ended: threading.Event) -> bool:
@@ -156,7 +157,7 @@ def _ready(read: Callable[[], Any], names: set[str], timeout: float, ended: thre
             if shown.get(name) != each.status:
                 shown[name] = each.status
                 state = str(each.status.value).lower().replace("_", " ")
-                print(f"{name}: {state} {each.message}".rstrip(), file=sys.stderr)
+                print(escaped(f"{name}: {state} {each.message}".rstrip(), lines=True), file=sys.stderr)
         states = [each.status.value for each in found.values()]
         if any(state in _FAILED for state in states):
             return False

@@ -96,10 +96,12 @@ def test_the_native_endpoints_answer_with_a_problem(client, detail_of, logged, p
         ("/tokenize", {"model": "next-word", "prompt": PANICS}, 500, lambda answer: answer["error"]["message"]),
     ],
 )
-def test_other_protocols_answer_in_their_own_form(client, logged, path, body, status, message):
+def test_other_protocols_answer_in_their_own_form(client, logged, metric, path, body, status, message):
+    counted = metric(client, "softserve_requests_total", status="500")
     response = client.post(path, json=body)
     assert (response.status_code, message(response.json())) == (status, FAILURE)
     assert len(logged()) == 1
+    assert metric(client, "softserve_requests_total", status="500") == counted + 1  # also where the answer has 424
 
 
 def test_grpc(models, wait_until, logged, metric):

@@ -29,8 +29,7 @@ from service.api.requests import (
 )
 from service.engine.batcher import Timing
 from service.engine.served_model import ServedModel
-from service.errors import failure_of
-from service.middleware import FAILED_STATUS
+from service.errors import FAILED_STATUS, failure_of
 from service.protocols.fields import json_response, read_fields
 from service.protocols.openai.continuation import Continuation, LoggedToken, log_probabilities, logged_prompt
 from service.protocols.openai.failures import failure_content

@@ -42,7 +42,7 @@ def outcome():
         retry_after=Counter({"1": 4, "none": 1}),
         statuses=Counter({200: 100, 429: 5, 422: 3}),
         failures=Counter({"connection refused": 2}),
-        details={422: "text [/b]: too long"},
+        details={422: "text [/b] \x1b[2J: too long"},
         in_time=90,
         after=10,
         late=[0.0001] * 110,
@@ -122,7 +122,7 @@ def test_the_tables_say_it(outcome, difference):
     assert row(text, "refused (429)") == ["5", ""]
     assert row(text, "status 422") == ["3", ""]
     assert row(text, "connection refused") == ["2", ""]
-    assert "status 422: text [/b]: too long" in text
+    assert r"status 422: text [/b] \x1b[2J: too long" in text  # a server cannot clear the screen
     assert "10 responses came after the measured time" in text
     assert "Retry-After of refused requests, in seconds: 1 (4 x), none (1 x)" in text
     assert row(text, "queue time per text, ms") == ["3", "20002", "3.75", ">10000"]
