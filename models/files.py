@@ -3,6 +3,7 @@
 The author of a bundle chooses what its entries are: a FIFO would block its reader for ever, and `/dev/zero` never ends.
 """
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["NotAFile", "TooLarge", "open_regular", "read_regular", "sha256_of_regular"]
+__all__ = ["NotAFile", "NotWritten", "TooLarge", "open_regular", "read_regular", "sha256_of_regular", "writing"]
 
 _BLOCK = 1 << 20
 _KINDS = {
@@ -28,6 +29,19 @@ class NotAFile(OSError):
 
 class TooLarge(OSError):
     """A file that is larger than allowed."""
+
+
+class NotWritten(OSError):
+    """A copy that could not be written."""
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """Make errors of the operating system those of the copy: `NotWritten`."""
+    try:
+        yield
+    except OSError as error:
+        raise NotWritten(error.errno, error.strerror) from error
 
 
 def open_regular(path: Path, max_bytes: int | None = None) -> BinaryIO:
@@ -55,7 +69,7 @@ def read_regular(path: Path, max_bytes: int) -> bytes:
 def sha256_of_regular(path: Path, max_bytes: int | None = None, copy_to: Path | None = None) -> str:
     """Return the SHA-256 of a file in hexadecimal, and write the very bytes that it is of to a new file.
 
-    Raises what `open_regular` does, and errors of writing.
+    Raises what `open_regular` does, and `NotWritten`.
     """
     digest = hashlib.sha256()
     with open_regular(path, max_bytes) as file:
@@ -63,10 +77,13 @@ def sha256_of_regular(path: Path, max_bytes: int | None = None, copy_to: Path | 
             for block in _blocks(file):
                 digest.update(block)
         else:
-            with copy_to.open("xb", buffering=0) as copy:
+            with writing():
+                copy = copy_to.open("xb", buffering=0)
+            with copy:
                 for block in _blocks(file):
                     digest.update(block)
-                    _write(copy, block)
+                    with writing():
+                        _write(copy, block)
     return digest.hexdigest()
 
 

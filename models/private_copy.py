@@ -6,8 +6,10 @@ that no other program writes to. Its files are deleted once the model is loaded,
 """
 
 import contextlib
+import errno
 import fcntl
 import logging
+import math
 import os
 import shutil
 import tempfile
@@ -17,15 +19,19 @@ from pathlib import Path
 
 from models.backend import BackendName
 from models.bundle.manifest import Manifest
-from models.reading import NO_ROOM, VerifiedBundle, read_manifest, verify
+from models.files import NotWritten, writing
+from models.reading import VerifiedBundle, read_manifest, verify
 
 __all__ = ["private_directory", "verified", "verified_copy"]
 
 logger = logging.getLogger("softserve")
 
 _PREFIX = "softserve-bundle-"
-_SETTLED = 60.0
-"""Seconds after which a directory that no process has locked was left by one that was killed."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a file system that is full."""
+_SETTLED = 5.0
+"""Seconds after which a directory that no process has locked was left by one that was killed: a new one is locked at
+once."""
 
 
 @contextlib.contextmanager
@@ -41,29 +47,36 @@ def verified(bundle: Path, *, backend: BackendName = "onnx", map_weights: bool =
         yield verified_copy(bundle, directory, backend=backend)
 
 
-def verified_copy(bundle: Path, directory: Path | None, *, backend: BackendName = "onnx") -> VerifiedBundle:
+def verified_copy(
+    bundle: Path, directory: Path | None, *, backend: BackendName = "onnx", max_bytes: float = math.inf
+) -> VerifiedBundle:
     """Copy a bundle to a private directory, and check the copy; raises `BundleError`.
 
-    Where the directory has no room, the bundle in its own directory is returned, with a warning.
+    Where the directory has no room, or less than `max_bytes` are allowed, or it cannot be written, the bundle in its
+    own directory is returned, with a warning.
     """
+    place, reason = "the temporary directory", "has no room for a private copy"
     if directory is not None:
+        place = str(directory.parent)
         manifest = read_manifest(bundle)
         skip = _unused(manifest, backend)
-        needed = _size(bundle, manifest.files.keys() - skip)
         try:
-            if needed <= shutil.disk_usage(directory).free:
+            if _size(bundle, manifest.files.keys() - skip) <= min(max_bytes, _free(directory)):
                 return verify(bundle, directory, skip=skip)
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
+        except NotWritten as error:
+            if error.errno not in _NO_ROOM:
+                reason = f"takes no private copy ({error.strerror})"
             for each in directory.iterdir():
                 shutil.rmtree(each, ignore_errors=True)
     logger.warning(
-        "%s: %s has no room for a private copy: its files are used where they are, and must not be changed in place",
-        bundle,
-        "the temporary directory" if directory is None else directory.parent,
+        "%s: %s %s: its files are used where they are, and must not be changed in place", bundle, place, reason
     )
     return verify(bundle)
+
+
+def _free(directory: Path) -> int:
+    with writing():
+        return shutil.disk_usage(directory).free
 
 
 @contextlib.contextmanager
@@ -72,20 +85,25 @@ def private_directory() -> Iterator[Path | None]:
 
     It is below TMPDIR. Directories that killed processes have left there are deleted first.
     """
-    try:
-        parent = Path(tempfile.gettempdir())
-        _delete_abandoned(parent)
-        directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    except OSError:
-        yield None
-        return
-    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        try:
+            directory = _locked_directory(stack)
+        except OSError:
+            stack.close()
+            directory = None
         yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        os.close(lock)
+
+
+def _locked_directory(stack: contextlib.ExitStack) -> Path:
+    """Return a new directory, which the stack deletes; raises `OSError`, also where it cannot be locked."""
+    parent = Path(tempfile.gettempdir())
+    _delete_abandoned(parent)
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    stack.callback(shutil.rmtree, directory, ignore_errors=True)
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    stack.callback(os.close, lock)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return directory
 
 
 def _delete_abandoned(parent: Path) -> None:

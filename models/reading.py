@@ -1,6 +1,5 @@
 """Reading bundle directories: the manifest, and whether the files are those that it lists."""
 
-import errno
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
@@ -12,7 +11,7 @@ from pydantic import ConfigDict, ValidationError
 from models.bundle.contract import TaskConfig
 from models.bundle.manifest import FORMAT_VERSION, MANIFEST, BundleManifest, Manifest, upgraded
 from models.errors import BundleError
-from models.files import NotAFile, TooLarge, read_regular, sha256_of_regular
+from models.files import NotAFile, NotWritten, TooLarge, read_regular, sha256_of_regular, writing
 from models.registry import UnknownNameError
 from models.tasks.registry import TASKS
 
@@ -20,7 +19,6 @@ __all__ = [
     "MAX_GRAPH_BYTES",
     "MAX_MANIFEST_BYTES",
     "MAX_TEXT_BYTES",
-    "NO_ROOM",
     "VerifiedBundle",
     "load_manifest",
     "parse_manifest",
@@ -36,8 +34,6 @@ MAX_TEXT_BYTES = 128 << 20
 """Largest file that the section of a task names, such as a tokenizer or labels; large vocabularies have some 40 MB."""
 MAX_GRAPH_BYTES = (2 << 30) - 1
 """Largest ONNX graph, which is a message of protocol buffers. Its weights are in other files, without such a limit."""
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a copy for which a file system has no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +78,16 @@ def verify(bundle: Path, directory: Path | None = None, *, skip: Collection[str]
     """Check all files of a bundle; raises a `BundleError` that names everything that is wrong.
 
     With a `directory`, the bytes that are checked are also copied there, except files to `skip`: nothing that happens
-    to the bundle later changes them. Raises `OSError` where the directory has no room for them.
+    to the bundle later changes them. Raises `NotWritten` where that fails.
     """
     data = _manifest_bytes(bundle)
     manifest = _manifest_of(bundle, data)
     copy = None
     if directory is not None:
         copy = directory / manifest.name / str(manifest.version)
-        copy.mkdir(parents=True)
-        (copy / MANIFEST).write_bytes(data)
+        with writing():
+            copy.mkdir(parents=True)
+            (copy / MANIFEST).write_bytes(data)
     copies = {} if copy is None else {name: copy / name for name in manifest.files if name not in skip}
     if problems := tuple(_file_problems(bundle, manifest, copies)):
         raise BundleError(str(bundle), problems)
@@ -171,9 +168,9 @@ def _checksum_problems(path: Path, expected: str, max_bytes: int | None, copy: P
         yield f"{path.name} is missing"
     except (NotAFile, TooLarge) as error:
         yield f"{path.name} cannot be used: {error.strerror}"
+    except NotWritten:
+        raise
     except OSError as error:
-        if error.errno in NO_ROOM:
-            raise
         yield f"{path.name} cannot be read: {error.strerror}"
 
 

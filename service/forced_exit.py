@@ -8,6 +8,8 @@ import threading
 import time
 from typing import NoReturn
 
+from service.native_timer import exit_after
+
 __all__ = ["EXIT_STUCK", "ForcedExit"]
 
 logger = logging.getLogger("softserve")
@@ -20,6 +22,10 @@ _COMPUTING = ("softserve-model", "softserve-texts", "softserve-images")
 """Beginnings of the names of threads that compute requests. Others, which load models, change no status."""
 _RETURN = 1.0
 """Seconds in which threads return once nothing is left to do."""
+_LOG = 1.0
+"""Seconds in which the last line of the log is written: its reader may hang."""
+_LAST = 2.0
+"""Seconds after which the operating system ends the process that has not ended by itself."""
 
 
 class ForcedExit:
@@ -29,9 +35,14 @@ class ForcedExit:
         self._armed = False
 
     def arm(self, seconds: float) -> None:
-        """End the process after so many seconds and a margin, unless it has ended before; the first call counts."""
+        """End the process after so many seconds and a margin, unless it has ended before; the first call counts.
+
+        Where native code keeps the interpreter's lock, so that no thread of Python runs, a timer of the operating
+        system ends the process some seconds later, with the status `native_timer.EXIT_STATUS_AFTER`.
+        """
         if not self._armed:
             self._armed = True
+            exit_after(seconds + _MARGIN + _LOG + _LAST)
             threading.Thread(target=self._wait, args=(seconds + _MARGIN,), name="softserve-exit", daemon=True).start()
 
     def _wait(self, seconds: float) -> None:
@@ -57,8 +68,14 @@ def _others() -> list[threading.Thread]:
 def _end(status: int) -> NoReturn:
     names = ", ".join(sorted(thread.name for thread in _others())) or "none"
     level = logging.ERROR if status == EXIT_STUCK else logging.WARNING
-    logger.log(level, "the process ends with status %d, without waiting for threads: %s", status, names)
-    logging.shutdown()
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
+
+    def write() -> None:
+        logger.log(level, "the process ends with status %d, without waiting for threads: %s", status, names)
+        logging.shutdown()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+
+    writing = threading.Thread(target=write, name="softserve-exit", daemon=True)
+    writing.start()
+    writing.join(_LOG)
     os._exit(status)

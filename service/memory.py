@@ -7,16 +7,19 @@ import asyncio
 import contextlib
 import ctypes
 import math
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
-__all__ = ["HeapTrimmer", "available_memory", "limit_heap", "private_memory", "trim_heap"]
+__all__ = ["HeapTrimmer", "available_memory", "copy_room", "limit_heap", "private_memory", "trim_heap"]
 
 _M_MMAP_THRESHOLD = -3
 """The parameter of glibc's `mallopt` from whose bytes on a block is mapped on its own and unmapped when it is freed."""
 _M_ARENA_MAX = -8
 """The parameter of glibc's `mallopt` that limits arenas."""
+_IN_MEMORY = ("tmpfs", "ramfs")
+_COPY_SHARE = 0.25
 _MAPPED_BYTES = 4 << 20
 _ARENAS = 2
 
@@ -44,7 +47,10 @@ def trim_heap() -> None:
 
 
 def private_memory(pid: int, root: Path = Path("/")) -> int:
-    """Return the bytes of memory that a process has taken, without files that it maps; 0 where it is not known."""
+    """Return the bytes of memory that a process has taken; 0 where it is not known.
+
+    Files that it maps count where they are in memory themselves (tmpfs), and do not where they are on a disk.
+    """
     return sum(_fields(root / "proc" / str(pid) / "status", ("RssAnon:", "RssShmem:")).values()) << 10
 
 
@@ -55,6 +61,22 @@ def available_memory(root: Path = Path("/")) -> float:
     """
     free = _fields(root / "proc" / "meminfo", ("MemAvailable:",)).get("MemAvailable:")
     return min([math.inf if free is None else free << 10, *_left_in_groups(root)])
+
+
+def copy_room(directory: Path, root: Path = Path("/")) -> float:
+    """Return the bytes that a copy of a file may take in a directory, apart from the room that its file system has.
+
+    Where that is memory (tmpfs), a copy cannot be given up for something else, as files in the cache can: then it is a
+    quarter of the memory that is available.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        device = directory.stat().st_dev
+        number = f"{os.major(device)}:{os.minor(device)}"
+        for line in (root / "proc" / "self" / "mountinfo").read_text(errors="replace").splitlines():
+            fields = line.split()
+            if fields[2] == number and fields[fields.index("-") + 1] in _IN_MEMORY:
+                return _COPY_SHARE * available_memory(root)
+    return math.inf
 
 
 def _left_in_groups(root: Path) -> Iterator[float]:

@@ -200,8 +200,8 @@ class Supervisor:
             self._signals.remove(signal.SIGHUP)
             self._outdated = [worker for worker in self._workers if not worker.draining]
         self._replace_stuck()
-        self._renew()
         self._fill_up()
+        self._renew()
         serving = any(worker.ready and not worker.draining for worker in self._workers)
         self._unavailable.poll(accept=self._served and not serving)
 
@@ -239,7 +239,8 @@ class Supervisor:
         self._outdated = [worker for worker in self._outdated if worker in self._workers]
         fresh = self._fresh
         if fresh is None:
-            self._fresh = self._start() if self._outdated else None
+            if self._outdated and time.monotonic() >= self._next_try:
+                self._fresh = self._start()
         elif fresh not in self._workers:
             logger.error("a new process did not get ready: those before it go on")
             self._fresh, self._outdated = None, []

@@ -51,7 +51,8 @@ class Settings(BaseSettings):
     """Seconds in which a model must be loaded and warmed up. Raise it where a device compiles graphs, as TensorRT
     does."""
     load_memory_mb: Annotated[int, Field(ge=1)] | None = None
-    """Megabytes of memory that loading and warming up one model may take, mapped files not counted. Without it 2048 and
+    """Megabytes of memory that loading and warming up one model may take; files that are mapped from a disk do not
+    count. Without it 2048 and
     eight times the size of its files, at most 80 % of the available memory."""
     backend: Literal["onnx", "torchscript"] = "onnx"
     """torchscript also needs --allow-torchscript."""

@@ -1,9 +1,9 @@
 """End a process whose event loop hangs, so that a supervisor or container engine starts it again."""
 
 import asyncio
+import contextlib
 import faulthandler
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -65,7 +65,20 @@ def _watch(detector: HangDetector, timeout: float, over: threading.Event) -> Non
     while not over.wait(detector.period):
         native.restart()
         if detector.hangs():
-            print(f"Timeout ({timedelta(seconds=timeout)})! The event loop does not run.", file=sys.stderr, flush=True)
-            faulthandler.dump_traceback(all_threads=True)
+            _report(f"Timeout ({timedelta(seconds=timeout)})! The event loop does not run.\n")
             os._exit(1)
     native.stop()
+
+
+def _report(line: str) -> None:
+    """Write a line and the stacks of all threads to standard error, as far as its reader takes them at once.
+
+    Neither waits for the reader, nor for the locks of Python's stream, which a thread may hold that waits for it.
+    """
+    error_output = 2
+    with contextlib.suppress(OSError):
+        os.set_blocking(error_output, False)
+        os.write(error_output, line.encode())
+        faulthandler.dump_traceback(error_output, all_threads=True)
+    with contextlib.suppress(OSError):
+        os.set_blocking(error_output, True)  # a terminal is shared with the shell

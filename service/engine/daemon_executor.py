@@ -54,6 +54,7 @@ class DaemonExecutor(Executor):
             if not future.set_running_or_notify_cancel():
                 continue
             self.active.add(future)
+            result: Any = None
             try:
                 result = function()
             except BaseException as error:  # a panic of a library that is written in Rust is no Exception
@@ -62,4 +63,4 @@ class DaemonExecutor(Executor):
             else:
                 self.active.discard(future)
                 future.set_result(result)
-            del call, future, function  # until the next call, a thread would keep what the last one has returned
+            del call, future, function, result  # which the thread would keep until its next call

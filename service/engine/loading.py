@@ -28,7 +28,7 @@ from service.engine.replicas import Measured, ReplicaOptions, load_replicas
 from service.engine.resources import Resources
 from service.engine.served_model import Key, ServedModel
 from service.engine.trial import LoadTimeoutError, MemoryLimitError, try_bundle
-from service.memory import available_memory, private_memory
+from service.memory import available_memory, copy_room, private_memory
 from service.metrics import Metrics, ModelObserver
 from service.settings import Settings
 from service.tracing import BatchTracer
@@ -48,6 +48,8 @@ _AVAILABLE_SHARE = 0.8
 """The part of the available memory that loading may take at most, by default."""
 _KILL_SECONDS = 10.0
 """Seconds in which a process that is killed ends, unless it waits for a disk."""
+_DELETE_SECONDS = 2.0
+"""Seconds for which a load waits until the copies of its files are deleted."""
 _INTERVAL = 0.02
 """Seconds between two checks of the memory."""
 
@@ -91,6 +93,7 @@ class Loader:
             replicas, measured, digest = await loading
         finally:
             loading.cancel()
+            await asyncio.wait([loading], timeout=_DELETE_SECONDS)
         model, settings = replicas[0], self._settings
         observer = self._metrics.for_model(model.manifest, [replica.backend for replica in replicas])
         observer.limited(settings.max_queue_items, settings.max_queue_tokens)
@@ -109,13 +112,12 @@ class Loader:
 
     async def _call(self, seconds: float, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         try:
-            async with asyncio.timeout(seconds):
-                return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+            return await _on(self._thread, seconds, function, *arguments)
         except TimeoutError:
             self._thread.shutdown()
             self._abandoned.append(self._thread)
             self._thread = _new_thread()
-            raise TimeoutError(f"no answer within {seconds:g} s (--load-timeout)") from None
+            raise
 
     @property
     def busy(self) -> bool:
@@ -145,9 +147,16 @@ class Loader:
     @contextlib.asynccontextmanager
     async def _directory(self) -> AsyncIterator[Path | None]:
         """Provide a private directory, where weights are not to be mapped."""
-        with contextlib.ExitStack() as stack:
-            private = contextlib.nullcontext() if self._options.map_weights else private_directory()
-            yield await self.run(stack.enter_context, private)
+        if self._options.map_weights:
+            yield None
+            return
+        thread, stack = DaemonExecutor(1, "softserve-copy"), contextlib.ExitStack()
+        try:
+            yield await _on(thread, self._settings.load_timeout, stack.enter_context, private_directory())
+        finally:
+            deleted = asyncio.wrap_future(thread.submit(stack.close))  # after a directory that is made too late, too
+            thread.shutdown()
+            await asyncio.wait([deleted], timeout=_DELETE_SECONDS)
 
     async def _tried(self, path: Path, directory: Path | None) -> Path:
         """Return the directory of the files that a process of its own has checked and loaded."""
@@ -161,7 +170,9 @@ class Loader:
             return VerifiedBundle(path, copy, read_manifest(copy), sha256_of(copy / MANIFEST))
         if self._options.map_weights:
             return verify(path)
-        return verified_copy(path, directory if copy is None else None, backend=self._options.backend)
+        if directory is None or copy is not None:
+            return verified_copy(path, None, backend=self._options.backend)
+        return verified_copy(path, directory, backend=self._options.backend, max_bytes=copy_room(directory))
 
     async def _watch_memory(self, path: Path, loading: "asyncio.Future[Any]") -> None:
         """Return when a bundle is loaded by this process; raise where that takes too much memory."""
@@ -218,6 +229,17 @@ class Loader:
     def _cost(self, samples: Sequence[Sample], observer: ModelObserver, operation: str, model: Model[Any]) -> CostModel:
         report = functools.partial(observer.cost, operation, model.backend.device)
         return CostModel(samples, batch_cost=self._settings.batch_cost, report=report)
+
+
+async def _on(
+    thread: DaemonExecutor, seconds: float, function: Callable[[*Arguments], Result], *arguments: *Arguments
+) -> Result:
+    """Call a function on a thread; raises `TimeoutError`, and leaves it alone then."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await asyncio.get_running_loop().run_in_executor(thread, function, *arguments)
+    except TimeoutError:
+        raise TimeoutError(f"no answer within {seconds:g} s (--load-timeout)") from None
 
 
 def _new_thread() -> DaemonExecutor:

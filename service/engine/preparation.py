@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from models.backend.interruption import interruptible
 from models.native import native_errors
 from service.engine.batcher import DeadlineExceeded
 from service.engine.computations import Computations
@@ -119,6 +120,6 @@ def _prepared(
     for each in inputs:
         if given_up.is_set() or time.monotonic() > deadline:
             raise DeadlineExceeded
-        with native_errors("the preparation of an input"):
+        with interruptible(), native_errors("the preparation of an input"):
             queries.append(query(each))
     return queries

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from models.errors import BundleError, UnsupportedDeviceError
+from models.store import bundle_errors
 from models.tasks.registry import TASKS
 from service.engine.replicas import ReplicaOptions
 from service.engine.trial_process import Outcome, Trial
@@ -69,14 +70,15 @@ def try_bundle(
     modules = {value.__module__ for value in TASKS.values()} - {"__main__"}
     trial = Trial(bundle=bundle.absolute(), directory=directory, modules=tuple(sorted(modules)), options=options)
     path = os.pathsep.join(filter(None, sys.path))  # where this process finds modules, and nowhere else
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "service.engine.trial_process"],
-        env={**os.environ, "PYTHONPATH": path},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-    )
+    with bundle_errors(bundle, "no process can be started to try it"):
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "service.engine.trial_process"],
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+        )
     assert process.stdin is not None
     assert process.stdout is not None
     with process.stdin, process.stdout:

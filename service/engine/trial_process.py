@@ -21,6 +21,7 @@ from models.reading import verify
 from models.store import bundle_errors
 from service.engine.priority import lower_thread_priority
 from service.engine.replicas import ReplicaOptions, load_replicas
+from service.memory import copy_room
 
 __all__ = ["Outcome", "Trial", "main", "run"]
 
@@ -57,7 +58,8 @@ def run(trial: Trial) -> Outcome:
             if trial.options.map_weights:
                 bundle = verify(trial.bundle)
             else:
-                bundle = verified_copy(trial.bundle, trial.directory, backend=trial.options.backend)
+                room = copy_room(trial.directory) if trial.directory else 0
+                bundle = verified_copy(trial.bundle, trial.directory, backend=trial.options.backend, max_bytes=room)
         load_replicas(bundle, trial.options)
     except UnsupportedDeviceError as error:
         return Outcome(error="device", problems=_shortened([str(error)]))

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from models.files import NotAFile, TooLarge, open_regular, read_regular, sha256_of_regular
+from models.files import NotAFile, NotWritten, TooLarge, open_regular, read_regular, sha256_of_regular
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
@@ -35,7 +35,7 @@ def test_the_copy_has_the_bytes_that_were_hashed(tmp_path):
 
 def test_an_existing_file_is_not_written_over(tmp_path):
     (tmp_path / "abc").write_bytes(b"abc")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(NotWritten):
         sha256_of_regular(tmp_path / "abc", copy_to=tmp_path / "abc")
     assert (tmp_path / "abc").read_bytes() == b"abc"
 

@@ -146,13 +146,36 @@ def test_without_a_temporary_directory_the_files_are_used_where_they_are(bundle,
     assert "the temporary directory has no room" in caplog.text
 
 
-def test_other_errors_of_the_disk_are_raised(bundle, temporary, monkeypatch):
-    def broken(path):
+@pytest.mark.parametrize("function", ["shutil.disk_usage", "models.files._write"])
+def test_a_temporary_directory_on_a_broken_disk_says_nothing_against_the_bundle(
+    bundle, temporary, monkeypatch, caplog, function
+):
+    def broken(*_):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("shutil.disk_usage", broken)
-    with private_directory() as directory, pytest.raises(OSError, match="Input/output error"):
-        verified_copy(bundle, directory)
+    monkeypatch.setattr(function, broken)
+    with private_directory() as directory:
+        assert verified_copy(bundle, directory).path == bundle
+        assert list(directory.iterdir()) == []
+    assert f"{temporary} takes no private copy (Input/output error)" in caplog.text
+
+
+def test_a_directory_that_cannot_be_locked_is_not_used(temporary, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    with private_directory() as directory:
+        assert directory is None
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_copy_takes_no_more_than_it_may(bundle, temporary, caplog):
+    size = sum(path.stat().st_size for path in bundle.iterdir())
+    with private_directory() as directory:
+        assert verified_copy(bundle, directory, max_bytes=size // 2).path == bundle
+        assert verified_copy(bundle, directory, max_bytes=size).path.is_relative_to(directory)
+    assert len(caplog.records) == 1
 
 
 # ---- directories of killed processes ----

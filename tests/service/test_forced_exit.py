@@ -7,6 +7,7 @@ import time
 import pytest
 
 from service.forced_exit import EXIT_STUCK
+from service.native_timer import EXIT_STATUS_AFTER
 
 _PROCESS = """
 import logging, time
@@ -52,3 +53,24 @@ def test_a_load_is_not_waited_for_and_changes_no_status(name):
 def test_threads_that_return_change_nothing(end):
     ended = run(end, seconds=0.1)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "orderly\n", "")
+
+
+_FULL = """
+import os, threading
+reader, writer = os.pipe()
+os.dup2(writer, 2)
+threading.Thread(target=lambda: os.write(2, bytes(1 << 20)), daemon=True).start()
+threading.Thread(target=lambda: logging.error("x" * (1 << 20)), daemon=True).start()
+"""
+"""Standard error whose reader takes nothing; a thread waits for it with the lock of the log."""
+
+
+def test_the_end_does_not_wait_for_the_reader_of_the_log():
+    ended = run(f"{_FULL}forced.arm(0); time.sleep(600)")
+    assert ended.returncode == EXIT_STUCK
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the timer of the operating system is that of Linux")
+def test_native_code_that_keeps_the_lock_of_the_interpreter_does_not_keep_the_process():
+    ended = run("import re; forced.arm(0); re.match('(a+)+$', 'a' * 60 + 'b')")
+    assert ended.returncode == EXIT_STATUS_AFTER

@@ -187,6 +187,18 @@ def test_groups_of_version_1_have_limits_too(machine):
     assert memory.available_memory(root) == 80 * MB
 
 
+@pytest.mark.parametrize(("kind", "expected"), [("tmpfs", 20 * MB), ("ext4", math.inf)])
+def test_a_copy_in_memory_may_take_a_part_of_it(machine, tmp_path, kind, expected):
+    device = tmp_path.stat().st_dev
+    mounts = (
+        "21 1 0:19 / /sys rw - sysfs sysfs rw\n"
+        f"30 1 {os.major(device)}:{os.minor(device)} / /tmp rw,nosuid shared:3 - {kind} none rw\n"
+    )
+    root = machine({"proc/meminfo": f"MemAvailable: {80 * KB} kB\n", "proc/self/mountinfo": mounts})
+    assert memory.copy_room(tmp_path, root) == expected
+    assert memory.copy_room(tmp_path / "nowhere", root) == math.inf
+
+
 def test_memory_of_a_process_does_not_count_the_files_that_it_maps(machine):
     status = "Name:\tx\nVmRSS:\t 900 kB\nRssAnon:\t 500 kB\nRssFile:\t 300 kB\nRssShmem:\t 100 kB\n"
     root = machine({"proc/7/status": status})

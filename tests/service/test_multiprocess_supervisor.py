@@ -136,6 +136,20 @@ def test_a_stuck_process_whose_successor_does_not_load_is_replaced_later(supervi
     assert len(numbers(supervisor)) == 2
 
 
+def test_without_room_for_a_successor_processes_that_ended_come_first(supervisor):
+    serve_all(supervisor)
+    stuck, other = supervisor._workers
+    supervisor.full, stuck.stuck, other.over = True, True, True
+    for _ in range(10):
+        supervisor._check()
+    assert supervisor._pause == 2.0, "one attempt"
+    supervisor.full = False
+    supervisor.now += 1.5
+    supervisor._check()
+    assert [worker is stuck for worker in supervisor._workers] == [True, False, False]
+    assert supervisor._fresh is supervisor._workers[-1], "the other has replaced the one that ended"
+
+
 def test_a_process_that_is_no_longer_stuck_is_kept_where_its_successor_does_not_load(supervisor):
     serve_all(supervisor)
     before = list(supervisor._workers)

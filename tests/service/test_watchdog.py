@@ -52,6 +52,19 @@ def test_a_hang_ends_the_process_with_the_stacks_of_its_threads():
     assert time.monotonic() - began < 40
 
 
+_FULL = """import os, sys
+    os.dup2(os.pipe()[1], 2)
+    print("x" * (1 << 20), file=sys.stderr)"""
+"""The event loop waits for a reader of standard error that takes nothing."""
+
+
+def test_a_log_that_is_not_read_does_not_keep_the_process():
+    ended = subprocess.run(
+        [sys.executable, "-c", _HANG.format(hang=_FULL)], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (1, "served\n")
+
+
 _DEADLOCK = """libc = ctypes.PyDLL(None)  # whose functions keep the lock of the interpreter
     mutex = ctypes.create_string_buffer(64)
     libc.pthread_mutex_lock(mutex)

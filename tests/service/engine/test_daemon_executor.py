@@ -4,6 +4,8 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
+import weakref
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -43,6 +45,20 @@ def test_errors_are_those_of_the_result_and_the_thread_goes_on(error):
     with DaemonExecutor(1, "x") as executor:
         assert executor.submit(fail).exception(20) is error
         assert executor.submit(len, "abc").result(20) == 3
+
+
+def test_a_thread_keeps_no_result():
+    class Large:
+        pass
+
+    with DaemonExecutor(1, "x") as executor:
+        future = executor.submit(Large)
+        result = weakref.ref(future.result(20))
+        del future
+        until = time.monotonic() + 20
+        while result() is not None and time.monotonic() < until:
+            time.sleep(0.01)
+        assert result() is None
 
 
 def test_shutting_down_waits_for_no_call_and_cancels_the_others():

@@ -1,8 +1,10 @@
 """A loader makes served models of bundles."""
 
 import asyncio
+import contextlib
 import math
 import os
+import shutil
 import threading
 
 import pytest
@@ -143,6 +145,34 @@ def test_a_load_that_hangs_is_abandoned_and_later_ones_go_on(monkeypatch):
     released.set()
     assert isinstance(error, LoadTimeoutError)
     assert error.problems == ("no answer within 8 s (--load-timeout)",)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_copies_are_deleted_on_a_thread_before_a_load_ends(monkeypatch, tmp_path, fails):
+    threads, original = [], shutil.rmtree
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def deleted(path, **options):
+        threads.append(threading.current_thread().name)
+        original(path, **options)
+
+    def fail(*_):
+        raise BundleError("some", ["it is broken"])
+
+    monkeypatch.setattr("shutil.rmtree", deleted)
+    if fails:
+        monkeypatch.setattr(loading, "load_replicas", fail)
+
+    async def run():
+        settings = Settings(threads=1, parallel_batches=1)
+        loader = Loader(settings, Metrics(), Resources(settings))
+        with pytest.raises(BundleError) if fails else contextlib.nullcontext():
+            await (await loader.load(NEXT_WORD)).drain()
+        assert list(tmp_path.iterdir()) == []
+        loader.close()
+
+    asyncio.run(run())
+    assert set(threads) == {"softserve-copy_0"}
 
 
 def test_a_load_of_this_process_that_takes_too_much_memory_is_an_error(monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 from models import NativeError
 from service.engine.batcher import DeadlineExceeded
-from service.engine.computations import Computations, ModelStuck
+from service.engine.computations import Computations, ComputationTimeout, ModelStuck
 from service.engine.preparation import Preparation
 
 
@@ -183,3 +183,16 @@ def test_a_request_after_the_other_uses_the_same_thread(preparation):
         return idents
 
     assert len(asyncio.run(run())) == 1
+
+
+def test_many_short_inputs_that_take_too_long_together_are_interrupted_and_the_model_goes_on(preparation):
+    async def run():
+        own = Computations(0.3, grace=2)
+        watching = asyncio.create_task(own.watch())
+        with pytest.raises(ComputationTimeout):
+            await preparation.images(lambda _: time.sleep(0.02), ["a"] * 1000, soon(60), own)
+        assert not own.stuck
+        assert await preparation.images(str.upper, ["b"], soon(), own) == ["B"]
+        watching.cancel()
+
+    asyncio.run(run())

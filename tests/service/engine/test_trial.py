@@ -76,6 +76,15 @@ def test_an_unavailable_device_is_named():
         attempt(NEXT_WORD, devices=("cuda",))
 
 
+def test_without_room_for_a_process_nothing_is_tried(monkeypatch):
+    def fail(*_, **options):
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr("subprocess.Popen", fail)
+    with pytest.raises(BundleError, match="no process can be started to try it: BlockingIOError"):
+        attempt(NEXT_WORD)
+
+
 def test_a_trial_ends_with_the_service(tmp_path):
     stopped = threading.Event()
     stopped.set()
