@@ -116,6 +116,10 @@ def _serve() -> Command:
 
         Every flag has an environment twin: --max-queue-items is SOFTSERVE_MAX_QUEUE_ITEMS. Flags win.
         """
+        from service.preloading import preload
+
+        if settings.workers == 1:
+            preload(settings)  # while the server is imported
         from service import multiprocess, server
 
         return server.serve(settings) if settings.workers == 1 else multiprocess.serve_multiprocess(settings)

@@ -102,6 +102,10 @@ class Model(abc.ABC, Generic[ConfigT]):
     def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
         """Load what the bundle holds besides its graphs; raises `BundleError`."""
 
+    @classmethod
+    def load_shared(cls) -> None:
+        """Load what all models of the class share, ahead of the first model and concurrently with other work."""
+
     @property
     def operations(self) -> Mapping[str, BatchFunction]:
         """The batch function of each operation; empty for models that decode continuously."""

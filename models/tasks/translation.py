@@ -22,7 +22,7 @@ from models.errors import BundleError, QueryError, TextTooLongError
 from models.tasks.registry import register
 from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
 from models.text.config import check_tokenizer
-from models.text.language import LanguageDetector
+from models.text.language import LanguageDetector, load_identifier
 from models.text.limits import Keep, TextLimit, checked_text, head, several
 from models.text.literals import Literals
 from models.text.segments import Segmenter, Segments, printable
@@ -291,6 +291,10 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             raise BundleError(str(path), [str(error)]) from error
         check_tokenizer(path, config.tokenizer, tokenizers[0], source, config.special_tokens)
         return cls(manifest, tokenizers[0], backend, *tokenizers[1:])
+
+    @classmethod
+    def load_shared(cls) -> None:
+        load_identifier()
 
     def translate(
         self,

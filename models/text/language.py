@@ -3,6 +3,7 @@
 import functools
 import lzma
 import struct
+import threading
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from py3langid.langid import MODEL_DIR, MODEL_FILE, LanguageIdentifier
 
 from models.text.literals import without_literals
 
-__all__ = ["UNDETERMINED", "LanguageDetector", "detected_languages"]
+__all__ = ["UNDETERMINED", "LanguageDetector", "detected_languages", "load_identifier"]
 
 UNDETERMINED = "und"
 """Code of a language that was not determined (ISO 639-2)."""
@@ -80,9 +81,22 @@ def _read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
     return arrays
 
 
-@functools.cache
+_LOADING = threading.Lock()
+
+
 def _identifier() -> LanguageIdentifier:
     """Return the identifier of all models: a naive Bayes classifier of byte n-grams that takes 45 MB."""
+    with _LOADING:  # others wait for the thread that loads it
+        return _read_identifier()
+
+
+def load_identifier() -> None:
+    """Load what detection needs, which takes a second."""
+    _identifier()
+
+
+@functools.cache
+def _read_identifier() -> LanguageIdentifier:
     arrays = _read_arrays(MODEL_DIR / MODEL_FILE)
     return LanguageIdentifier(
         arrays["ptc"],
