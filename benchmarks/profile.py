@@ -158,7 +158,7 @@ def _computation(
     operation = operation or model.offers[0]
     if not model.continuous:
         queries: Sequence[Any] = model.warm_up_queries(operation, batch, length)
-        return lambda: model.operations[operation](queries)
+        return lambda: model.batch_functions[operation](queries)
     options = SearchOptions(stop="full")
     if texts is None:
         made = model.warm_up_queries(operation, batch * parallel, length)

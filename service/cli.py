@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from models import ModelError
 from models.bundle.manifest import MANIFEST
 from models.escaping import escaped
+from models.operations.operation import AnyOperation
 from models.store import BUNDLED
 from service.offline.model_list import models, print_bundle
 from service.offline.options import COMPUTING, UsageError
@@ -135,12 +136,8 @@ def _imported(module: str, name: str) -> Callable[[], Command]:
     return load
 
 
-_COMMANDS: Mapping[str, Callable[[], Command]] = {
+_OWN: Mapping[str, Callable[[], Command]] = {
     "serve": _serve,
-    "next-word": _imported("service.offline.command", "next_word"),
-    "score": _imported("service.offline.command", "score"),
-    "translate": _imported("service.offline.command", "translate"),
-    "classify": _imported("service.offline.command", "classify"),
     "models": lambda: models,
     "inspect": lambda: inspect,
     "bench": _imported("service.bench.command", "bench"),
@@ -149,12 +146,23 @@ _COMMANDS: Mapping[str, Callable[[], Command]] = {
 """Loads the function of each command. To import the server takes longer than many a command without one."""
 
 
+def _commands() -> Mapping[str, Callable[[], Command]]:
+    """Return what loads the function of each command, those of operations among them."""
+    from service.offline.command import command_of, text_operations
+
+    def of(operation: AnyOperation) -> Callable[[], Command]:
+        return lambda: command_of(operation)
+
+    return {name: of(each) for name, each in text_operations().items()} | dict(_OWN)
+
+
 def _run(arguments: list[str]) -> int:
     name = arguments[0].replace("_", "-") if arguments else ""
-    if name in _COMMANDS:
-        return int(tyro.cli(_COMMANDS[name](), prog=f"softserve {name}", args=arguments[1:]))
+    commands = _OWN if name in _OWN else _commands()
+    if name in commands:
+        return int(tyro.cli(commands[name](), prog=f"softserve {name}", args=arguments[1:]))
     app = tyro.extras.SubcommandApp()
-    for name, load in _COMMANDS.items():
+    for name, load in commands.items():
         app.command(name=name)(load())
     return int(app.cli(prog="softserve", description=__doc__, args=arguments))
 

@@ -144,17 +144,9 @@ def test_exported_names_exist(path):
     assert [name for name in names if not hasattr(module, name)] == []
 
 
-TASK_DIRECTORIES = (
-    "models/tasks/",
-    "service/api/v1/",
-    "service/protocols/open_inference/operations.py",
-    "service/protocols/openai/",
-    "service/protocols/mcp/tools.py",
-    "service/offline/operations.py",
-)
-"""Directories whose files describe one task each, tables of operations, and a protocol for one task."""
-NEUTRAL = [path for path in MODULES if not path.as_posix().startswith(TASK_DIRECTORIES)]
-"""Modules that know no task. Directories of other packages can be added here."""
+OF_TASKS = {Path(*task.__module__.split(".")).with_suffix(".py") for task in TASKS.values()}
+"""The modules that register a task: no other one knows it."""
+NEUTRAL = [path for path in MODULES if path not in OF_TASKS]
 
 
 def task_names():

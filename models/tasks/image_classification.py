@@ -14,8 +14,19 @@ import numpy as np
 from models.backend import Array, Backend
 from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import BundleManifest
+from models.errors import QueryError
 from models.image.decoding import decoded
-from models.tasks.labels import ClassesConfig, Label, Ranking, checked_top_k, read_labels
+from models.operations.classification import ClassifyImageParams, ClassifyResult
+from models.operations.operation import Operation
+from models.tasks.labels import (
+    CLASSES_OUTPUTS,
+    ClassesConfig,
+    Label,
+    Ranking,
+    checked_top_k,
+    classes_cells,
+    read_labels,
+)
 from models.tasks.model import BatchFunction, Model, TopKQuery
 from models.tasks.registry import register
 
@@ -81,15 +92,41 @@ class ImageQuery(TopKQuery):
     """All images cost the same."""
 
 
+def _bytes(image: str | bytes) -> bytes:
+    try:
+        return image if isinstance(image, bytes) else base64.b64decode(image, validate=True)
+    except ValueError:
+        raise QueryError("the image is not base64") from None
+
+
+CLASSIFY_IMAGE = Operation["ImageClassifier", str | bytes, ClassifyImageParams, ImageClassification](
+    name="classify",
+    summary="Return the most probable classes of each text or image.",
+    about="Texts or images to classify.",
+    query=lambda model, image, params, _: model.query(_bytes(image), params.top_k),
+    params=ClassifyImageParams,
+    record=ClassifyResult,
+    input="image",
+    describes_input="PNG or JPEG files in base64, instead of texts.",
+    reads="image",
+    result_items=lambda model, params: min(params.top_k, len(model.labels)),
+    omits_null=True,
+    cells=classes_cells,
+    outputs=CLASSES_OUTPUTS,
+    classes="probability",
+)
+
+
 @register("image-classification")
 class ImageClassifier(Model[ImageClassifierConfig]):
     """A loaded bundle that classifies images. Safe to call from several threads.
 
-    `classify` does a whole job; a server makes queries of files (`query`) and computes them in batches (`operations`).
+    `classify` does a whole job; a server makes queries of files (`query`) and computes them in batches
+    (`batch_functions`).
     """
 
     config_type = ImageClassifierConfig
-    offers = ("classify",)
+    operations = (CLASSIFY_IMAGE,)
     reads = "image"
     warm_up_lengths = (1,)
 
@@ -97,9 +134,14 @@ class ImageClassifier(Model[ImageClassifierConfig]):
         self, manifest: BundleManifest[ImageClassifierConfig], labels: Sequence[str], backend: Backend
     ) -> None:
         super().__init__(manifest, backend)
-        self.labels = tuple(labels)
+        self.labels: tuple[str, ...] = tuple(labels)
         self._ranking = Ranking.of(labels, self.config)
         self._size, self._max_pixels = self.config.network.image_size, self.config.limits.max_pixels
+
+    @property
+    def tells_out_of_scope(self) -> bool:
+        """Whether there is a rule for inputs of no class."""
+        return self._ranking.rule is not None
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
@@ -119,7 +161,7 @@ class ImageClassifier(Model[ImageClassifierConfig]):
         return ImageQuery(decoded(image, self._size, self._max_pixels), top_k)
 
     @property
-    def operations(self) -> Mapping[str, BatchFunction]:
+    def batch_functions(self) -> Mapping[str, BatchFunction]:
         return {"classify": self.run}
 
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[ImageQuery]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Protocol, Self
 
 import numpy as np
 from pydantic import Field
@@ -15,8 +15,19 @@ from pydantic import Field
 from models.backend import Array
 from models.bundle.contract import Contract, FileName, TaskConfig
 from models.errors import BundleError, QueryError
+from models.operations.operation import Output
 
-__all__ = ["Classes", "ClassesConfig", "Label", "OutOfScope", "Ranking", "checked_top_k", "read_labels"]
+__all__ = [
+    "CLASSES_OUTPUTS",
+    "Classes",
+    "ClassesConfig",
+    "Label",
+    "OutOfScope",
+    "Ranking",
+    "checked_top_k",
+    "classes_cells",
+    "read_labels",
+]
 
 
 class OutOfScope(Contract):
@@ -88,6 +99,51 @@ class Label:
     def probability(self) -> float:
         """Return the probability of the class."""
         return math.exp(self.log_probability)
+
+
+class Classified(Protocol):
+    """The classes of an input, most probable first."""
+
+    @property
+    def labels(self) -> Sequence[Label]: ...
+
+    @property
+    def out_of_scope(self) -> bool | None: ...
+
+
+class ClassifierLike(Protocol):
+    """A model of any input."""
+
+    @property
+    def labels(self) -> Sequence[str]: ...
+
+    @property
+    def tells_out_of_scope(self) -> bool: ...
+
+
+CLASSES_OUTPUTS: tuple[Output[ClassifierLike, Classified], ...] = (
+    Output(name="label", kind="text", several=True, values=lambda _, found: [each.label for each in found.labels]),
+    Output(
+        name="probability",
+        kind="number",
+        several=True,
+        values=lambda _, found: [each.probability for each in found.labels],
+    ),
+    Output(
+        name="out_of_scope",
+        kind="flag",
+        values=lambda _, found: bool(found.out_of_scope),
+        told_by=lambda model: model.tells_out_of_scope,
+    ),
+)
+"""What a classifier tells of an input."""
+
+
+def classes_cells(found: Classified) -> tuple[object, ...]:
+    """Return the cells of a table: the best class, its probability, and whether the input is out of scope."""
+    best = found.labels[0] if found.labels else None
+    outside = "out of scope" if found.out_of_scope else ""
+    return ("", "", outside) if best is None else (best.label, best.probability, outside)
 
 
 def checked_top_k(top_k: int, labels: Sequence[str]) -> int:

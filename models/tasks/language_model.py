@@ -19,6 +19,8 @@ from models.backend import Array, Backend
 from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import BundleManifest
 from models.errors import QueryError
+from models.operations.language import ExplainedScore, NextWordParams, NextWordResult, ScoreParams, ScoreResult
+from models.operations.operation import Operation, Output, Params, TokenForm
 from models.tasks.language_results import (
     Component,
     NextWord,
@@ -66,16 +68,88 @@ class LanguageModelConfig(TextConfig):
     network: LstmNetwork
 
 
+def _next_word_record(result: NextWords, params: NextWordParams) -> NextWordResult:
+    record = NextWordResult.of(result)
+    if not params.explain or len(result.components) == 1:
+        record.components = None
+    return record
+
+
+def _score_record(result: SentenceScore, params: ScoreParams) -> ScoreResult:
+    return ExplainedScore.of(result) if params.explain else ScoreResult.of(result)
+
+
+NEXT_WORD = Operation["LanguageModel", str, NextWordParams, NextWords](
+    name="next-word",
+    summary="Return the most probable next words after each context.",
+    about="Contexts to continue.",
+    query=lambda model, context, params, _: model.next_words_query(context, params.top_k, truncate=params.truncate),
+    params=NextWordParams,
+    record=NextWordResult,
+    recorded=_next_word_record,
+    input="context",
+    describes_input="A text to continue, or a list of texts.",
+    result_items=lambda model, params: min(params.top_k, model.vocab_size),
+    omits_null=True,
+    command_defaults={"top_k": 5},
+    cells=lambda result: (", ".join(f"{each.word} {each.probability:.3f}" for each in result.words), result.context),
+    outputs=(
+        Output(name="word", kind="text", several=True, values=lambda _, found: [each.word for each in found.words]),
+        Output(
+            name="probability",
+            kind="number",
+            several=True,
+            values=lambda _, found: [each.probability for each in found.words],
+        ),
+        Output(name="entropy", kind="number", values=lambda _, found: found.entropy),
+    ),
+    examples=({"context": "we had a very", "top_k": 5}, {"context": ["we had a", "I am"], "explain": True}),
+)
+SCORE = Operation["LanguageModel", str, ScoreParams, SentenceScore](
+    name="score",
+    summary="Return the log-probability and perplexity of each text, word by word.",
+    about="Sentences to score.",
+    query=lambda model, text, params, _: model.score_query(text, explain=params.alternatives, truncate=params.truncate),
+    params=ScoreParams,
+    record=ScoreResult,
+    recorded=_score_record,
+    records=(ScoreResult, ExplainedScore),
+    describes_input="A sentence, or a list of sentences.",
+    computed_by=lambda params: "explain" if params.explain else "score",
+    cells=lambda result: (result.log_probability, result.perplexity, result.text),
+    outputs=(
+        Output(name="log_probability", kind="number", values=lambda _, result: result.log_probability),
+        Output(name="perplexity", kind="number", values=lambda _, result: result.perplexity),
+    ),
+    tokens=TokenForm["LanguageModel", Params, SentenceScore](
+        query=lambda model, ids, _: model.score_token_query(ids),
+        params=Params,
+        outputs=(
+            Output(
+                name="log_probabilities",
+                kind="number",
+                several=True,
+                values=lambda _, result: [each.log_probability for each in result.tokens],
+            ),
+        ),
+    ),
+    examples=(
+        {"text": ["books can be outdated", "he goed home"]},
+        {"text": "we had a very good time", "explain": True, "top_k": 3},
+    ),
+)
+
+
 @register("language-model")
 class LanguageModel(Model[LanguageModelConfig]):
     """A loaded language-model bundle. Safe to call from several threads.
 
     `next_words` and `score` do a whole job; a server makes queries of texts (`next_words_query`, `score_query`) and
-    computes them in batches (`operations`).
+    computes them in batches (`batch_functions`).
     """
 
     config_type = LanguageModelConfig
-    offers = ("next-word", "score")
+    operations = (NEXT_WORD, SCORE)
 
     def __init__(
         self, manifest: BundleManifest[LanguageModelConfig], tokenizer: WordTokenizer, backend: Backend
@@ -87,7 +161,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         self._end, self._unknown = self.config.special_tokens.end, self.config.special_tokens.unknown
         outputs = manifest.graphs["next_words"].outputs
         self._has_unknown = any(each.name == "unknown_log_probability" for each in outputs)
-        self.vocab_size = self.config.vocab_size
+        self.vocab_size: int = self.config.vocab_size
         self._kernels = tuple(kernel.name for kernel in manifest.softmax.kernels)
         network = self.config.network
         self._scorer = Scorer(backend, network.num_layers, network.hidden_size, self.vocab_size)
@@ -100,7 +174,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         return cls(manifest, load_tokenizer(WordTokenizer, path, manifest.config), backend)
 
     @property
-    def operations(self) -> Mapping[str, BatchFunction]:
+    def batch_functions(self) -> Mapping[str, BatchFunction]:
         return {
             "next-word": self.run_next_words,
             "score": self.run_score,

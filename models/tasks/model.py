@@ -2,14 +2,17 @@
 
 import abc
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from models.backend import Backend
 from models.bundle.contract import TaskConfig
 from models.bundle.manifest import BundleManifest
 from models.decoding.continuous import Decoding
+from models.operations.operation import AnyOperation
+from models.operations.query import Part, Query
 
 __all__ = ["BatchFunction", "Model", "Part", "Query", "SinglePart", "TopKQuery"]
 
@@ -17,33 +20,6 @@ _CHARACTERS_PER_TOKEN = 4
 """Characters of a token, for estimates."""
 
 ConfigT = TypeVar("ConfigT", bound=TaskConfig, covariant=True)
-
-
-class Part(Protocol):
-    """One entry of a batch, or one sequence of a decoding."""
-
-    @property
-    def length(self) -> int:
-        """Number of tokens that the model reads."""
-        ...
-
-    @property
-    def result_items(self) -> int:
-        """Largest number of words, labels or tokens of its result."""
-        ...
-
-
-class Query(Protocol):
-    """A checked input: a tokenized text, or a decoded image."""
-
-    @property
-    def result_items(self) -> int:
-        """Largest number of words, labels or tokens of the result, all parts together."""
-        ...
-
-    def parts(self) -> Sequence[Part]:
-        """Return the parts to compute; none where the result is known already."""
-        ...
 
 
 class SinglePart:
@@ -75,20 +51,30 @@ BatchFunction = Callable[[Sequence[Any]], Sequence[Any]]
 class Model(abc.ABC, Generic[ConfigT]):
     """A loaded bundle. Safe to call from several threads.
 
-    A model computes either batches, by its `operations`, or sequences by continuous decoding, by `start_decoding`. A
-    caller makes queries, has their parts computed and turns the outputs into results by `result`.
+    A model computes either batches, by its `batch_functions`, or sequences by continuous decoding, by `start_decoding`.
+    A caller makes queries, has their parts computed and turns the outputs into results by `result`.
     """
 
     config_type: ClassVar[type[TaskConfig]]
     """The section of the manifest."""
-    offers: ClassVar[tuple[str, ...]]
-    """Operations that clients can ask for, such as `classify`; endpoints find models by them."""
+    operations: ClassVar[tuple[AnyOperation, ...]] = ()
+    """What can be asked of the model: endpoints, protocols and commands are made of them."""
+    offers: ClassVar[tuple[str, ...]] = ()
+    """The names of the operations, such as `classify`; a class that lists none may name what its own endpoints ask."""
     reads: ClassVar[Literal["text", "image"]] = "text"
     """Kind of input."""
     warm_up_lengths: ClassVar[tuple[int, ...]] = (1, 8, 32, 128)
     """Lengths of queries, in tokens, that cover the shapes a model is used with."""
     continuous: ClassVar[bool] = False
     """Whether the model implements `start_decoding`, so that one computation at a time serves all requests."""
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        if isinstance(functions := cls.__dict__.get("operations"), property):  # its former name
+            warnings.warn(f"{cls.__name__}.operations is batch_functions now", DeprecationWarning, stacklevel=2)
+            cls.batch_functions, cls.operations = functions, ()  # type: ignore[method-assign, assignment]
+        if cls.operations:
+            cls.offers = tuple(each.name for each in cls.operations)
 
     def __init__(self, manifest: BundleManifest[ConfigT], backend: Backend) -> None:
         self.manifest = manifest
@@ -107,9 +93,13 @@ class Model(abc.ABC, Generic[ConfigT]):
         """Load what all models of the class share, ahead of the first model and concurrently with other work."""
 
     @property
-    def operations(self) -> Mapping[str, BatchFunction]:
-        """The batch function of each operation; empty for models that decode continuously."""
+    def batch_functions(self) -> Mapping[str, BatchFunction]:
+        """What computes batches, by name; empty for models that decode continuously."""
         return {}
+
+    def compute(self, function: str, parts: Sequence[Any]) -> Sequence[Any]:
+        """Return the outputs of parts, computed by a batch function, or by decoding where the model decodes."""
+        return self.batch_functions[function](parts)
 
     def start_decoding(self, beam_size: int) -> Decoding:
         """Return an empty decoding for sequences of one beam size."""

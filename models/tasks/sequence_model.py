@@ -1,5 +1,6 @@
 """The common part of tasks whose models read a text and generate others by beam search."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -63,6 +64,9 @@ class SequenceModel(Model[ConfigT], Generic[ConfigT, TokenizerT]):
     @classmethod
     def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
         return cls(manifest, load_tokenizer(cls.tokenizer_type, path, manifest.config), backend)
+
+    def compute(self, function: str, parts: Sequence[Any]) -> Sequence[Any]:
+        return self.decoder.search(parts)
 
     def start_decoding(self, beam_size: int) -> Decoding:
         return self.decoder.start(beam_size)

@@ -4,6 +4,7 @@ Shapes: `B` texts, `T` tokens, `k` classes asked for.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,17 @@ from models.batching import split
 from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import BundleManifest
 from models.errors import QueryError
-from models.tasks.labels import ClassesConfig, Label, Ranking, checked_top_k, read_labels
+from models.operations.classification import ClassifyImageParams, ClassifyParams, ClassifyResult
+from models.operations.operation import Operation, Output, TokenForm
+from models.tasks.labels import (
+    CLASSES_OUTPUTS,
+    ClassesConfig,
+    Label,
+    Ranking,
+    checked_top_k,
+    classes_cells,
+    read_labels,
+)
 from models.tasks.model import BatchFunction, Model, TopKQuery
 from models.tasks.registry import register
 from models.text.config import TextConfig, load_tokenizer
@@ -109,15 +120,55 @@ class ClassifyQuery(TopKQuery):
         return len(self.tokens)
 
 
+CLASSIFY = Operation["Classifier", str, ClassifyParams, Classification](
+    name="classify",
+    summary="Return the most probable classes of each text or image.",
+    about="Texts or images to classify.",
+    query=lambda model, text, params, _: model.query(text, params.top_k, truncate=params.truncate),
+    params=ClassifyParams,
+    record=ClassifyResult,
+    result_items=lambda model, params: min(params.top_k, len(model.labels)),
+    omits_null=True,
+    cells=lambda result: (*classes_cells(result), result.text),
+    outputs=CLASSES_OUTPUTS,
+    classes="probability",
+    tokens=TokenForm["Classifier", ClassifyImageParams, Classification](
+        query=lambda model, ids, params: model.token_query(ids, params.top_k),
+        params=ClassifyImageParams,
+        outputs=(
+            Output(
+                name="log_probabilities",
+                kind="number",
+                several=True,
+                fill=-math.inf,
+                values=lambda model, result: [each.log_probability for each in result.labels],
+            ),
+            Output(
+                name="classes",
+                kind="integer",
+                several=True,
+                fill=-1,
+                values=lambda model, result: [model.number_of[each.label] for each in result.labels],
+            ),
+        ),
+    ),
+    examples=(
+        {"text": "book a table for two", "top_k": 3},
+        {"text": ["play some music", "what is the weather"], "truncate": True},
+    ),
+)
+
+
 @register("text-classification")
 class Classifier(Model[ClassifierConfig]):
     """A loaded bundle that classifies texts. Safe to call from several threads.
 
-    `classify` does a whole job; a server makes queries of texts (`query`) and computes them in batches (`operations`).
+    `classify` does a whole job; a server makes queries of texts (`query`) and computes them in batches
+    (`batch_functions`).
     """
 
     config_type = ClassifierConfig
-    offers = ("classify",)
+    operations = (CLASSIFY,)
 
     def __init__(
         self,
@@ -127,11 +178,17 @@ class Classifier(Model[ClassifierConfig]):
         backend: Backend,
     ) -> None:
         super().__init__(manifest, backend)
-        self.labels = tuple(labels)
+        self.labels: tuple[str, ...] = tuple(labels)
+        self.number_of: Mapping[str, int] = {label: number for number, label in enumerate(self.labels)}
         self._ranking = Ranking.of(labels, self.config)
         self._tokenizer = tokenizer
         self._limit = TextLimit(self.config.limits.max_tokens, added_tokens=2)
         self.longest_input = self._limit.max_tokens
+
+    @property
+    def tells_out_of_scope(self) -> bool:
+        """Whether there is a rule for inputs of no class."""
+        return self._ranking.rule is not None
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
@@ -161,7 +218,7 @@ class Classifier(Model[ClassifierConfig]):
         return ClassifyQuery("", self._limit.ids(ids, self.config.vocab_size), checked_top_k(top_k, self.labels))
 
     @property
-    def operations(self) -> Mapping[str, BatchFunction]:
+    def batch_functions(self) -> Mapping[str, BatchFunction]:
         return {"classify": self.run}
 
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[ClassifyQuery]:

@@ -12,6 +12,8 @@ from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceQuery, checked_options
 from models.errors import QueryError
+from models.operations.generation import GenerateParams, GenerateResult
+from models.operations.operation import Operation, Output
 from models.tasks.model import SinglePart
 from models.tasks.registry import register
 from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
@@ -86,6 +88,30 @@ class GenerationQuery(SourceQuery, SinglePart):
     text: str = ""
 
 
+GENERATE = Operation["Generator", str, GenerateParams, Generation](
+    name="generate",
+    summary="Generate a text from each text, independently of the others and of other requests.",
+    about="Texts from which to generate others, such as summaries or questions, as the model was trained to.",
+    query=lambda model, text, params, _: model.query(
+        text,
+        params.beam_size,
+        options=params.options(),
+        max_output_tokens=params.max_output_tokens,
+        truncate=params.truncate,
+    ),
+    params=GenerateParams,
+    record=GenerateResult,
+    path="generate-text",
+    title="Generate",
+    cells=lambda result: (result.outputs[0].text,),
+    outputs=(
+        Output(name="output", kind="text", values=lambda _, result: result.outputs[0].text),
+        Output(name="score", kind="number", values=lambda _, result: result.outputs[0].score),
+    ),
+    examples=({"text": "The meeting is moved to Friday at ten.", "beam_size": 4, "max_output_tokens": 20},),
+)
+
+
 @register("text-generation")
 class Generator(SequenceModel[GenerationConfig, EncoderTokenizer]):
     """A loaded bundle that generates texts. Safe to call from several threads.
@@ -97,7 +123,7 @@ class Generator(SequenceModel[GenerationConfig, EncoderTokenizer]):
     config_type = GenerationConfig
     tokenizer_type = EncoderTokenizer
     step_vectors = 2  # of a token, and of a mask token if the model was trained with masked targets
-    offers = ("generate",)
+    operations = (GENERATE,)
 
     def __init__(
         self, manifest: BundleManifest[GenerationConfig], tokenizer: EncoderTokenizer, backend: Backend

@@ -19,6 +19,8 @@ from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceQuery, checked_options
 from models.errors import BundleError, QueryError, TextTooLongError
+from models.operations.operation import Operation, Output
+from models.operations.translation import TranslateParams, TranslateResult
 from models.tasks.registry import register
 from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
 from models.text.config import check_tokenizer
@@ -245,6 +247,34 @@ class TranslationQuery:
         ]
 
 
+TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
+    name="translate",
+    summary="Translate each text. Its sentences are translated independently of each other and of other requests.",
+    about="Texts to translate, sentence by sentence, within lines. What has nothing to translate is copied.",
+    query=lambda model, text, params, most_sentences: model.query(
+        text,
+        params.beam_size,
+        options=params.options(),
+        truncate=params.truncate,
+        max_sentences=most_sentences,
+        target_language=params.target_language,
+    ),
+    params=TranslateParams,
+    record=TranslateResult,
+    omits_null=True,
+    cells=lambda result: (result.translations[0].text,),
+    outputs=(
+        Output(name="translation", kind="text", values=lambda _, result: result.translations[0].text),
+        Output(name="score", kind="number", values=lambda _, result: result.translations[0].score),
+        Output(name="low_confidence", kind="flag", values=lambda _, result: result.low_confidence),
+    ),
+    examples=(
+        {"text": "Guten Morgen!"},
+        {"text": ["Wo ist der Bahnhof?", "Ich habe Hunger."], "beam_size": 4, "n_best": 2},
+    ),
+)
+
+
 @register("translation")
 class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePieceTokenizer]):
     """A loaded translation bundle. Safe to call from several threads.
@@ -255,7 +285,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
 
     config_type = TranslationConfig
     tokenizer_type = SubwordTokenizer
-    offers = ("translate",)
+    operations = (TRANSLATE,)
 
     def __init__(
         self,

@@ -4,12 +4,13 @@ import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict
 from starlette.types import Receive, Scope, Send
 
+from models.operations.operation import Record
 from service.engine.resources import Resources
 from service.engine.served_model import ServedModel
 
@@ -21,16 +22,8 @@ _CHUNK = 1 << 16
 """Bytes that are handed to the connection at a time."""
 
 
-class Result(BaseModel):
-    """A part of a response, made from the attributes of the same names that a model's result has."""
-
-    model_config = ConfigDict(from_attributes=True, use_attribute_docstrings=True)
-
-    @classmethod
-    def of(cls, result: object) -> Self:
-        """Return the part of the response for a model's result."""
-        return cls.model_validate(result)
-
+Result = Record
+"""A part of a response."""
 
 ResultT = TypeVar("ResultT", bound=Result)
 

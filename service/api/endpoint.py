@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
+from models.operations.operation import AnyOperation, Params, Record
 from models.registry import Registry
 from service.api.answer import Answer
 from service.api.requests import (
@@ -20,15 +21,67 @@ from service.api.requests import (
     urgency_of,
 )
 
-__all__ = ["ENDPOINTS", "answer", "register"]
+__all__ = ["ENDPOINTS", "answer", "register", "results_of", "run_operation"]
 
 ENDPOINTS: Registry[Any] = Registry("service.api.v1", "endpoints", group="softserve.service.tasks")
-"""The `APIRouter` of each kind of task: those of `service.api.v1`, and entry points of other distributions."""
+"""Routers: that of the operations of all tasks, and entry points of other distributions."""
 
 PartT = TypeVar("PartT")
 
 register = ENDPOINTS.register
 """Register a router: `register("text-embedding")(router)`."""
+
+
+async def run_operation(
+    request: Request,
+    operation: AnyOperation,
+    inputs: Sequence[Any],
+    params: Params,
+    *,
+    model: str | None,
+    timeout_ms: int | None,
+    priority: str | None,
+) -> Answer[Record]:
+    """Return the records of an operation's results; raises the errors of `answer`."""
+    return await results_of(
+        request,
+        operation,
+        inputs,
+        params,
+        model=model,
+        timeout_ms=timeout_ms,
+        priority=priority,
+        result=lambda result: operation.record_of(result, params),
+    )
+
+
+async def results_of(
+    request: Request,
+    operation: AnyOperation,
+    inputs: Sequence[Any],
+    params: Params,
+    *,
+    model: str | None,
+    timeout_ms: int | None,
+    priority: str | None,
+    result: Callable[[Any], PartT] = lambda result: result,
+) -> Answer[PartT]:
+    """Return an operation's results, or what `result` makes of them; raises the errors of `answer`."""
+    items, computed_by = operation.result_items, operation.computed_by
+    most_parts: int = request.app.state.settings.max_queue_items
+    return await answer(
+        request,
+        operation.name,
+        inputs,
+        lambda model, each: operation.query(model, each, params, most_parts),
+        result,
+        model=model,
+        timeout_ms=timeout_ms,
+        priority=priority,
+        reads=operation.reads,
+        items_per_input=None if items is None else lambda model: items(model, params),
+        batches=None if computed_by is None else computed_by(params),
+    )
 
 
 async def answer(

@@ -11,7 +11,6 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Header, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -24,8 +23,8 @@ from pydantic import (
 )
 
 from models import QueryError
+from models.operations.operation import Text, Truncate
 from models.tasks.model import Part
-from models.text.limits import checked_text
 from service.auth import tenant_of
 from service.engine.allowance import SHORT_DEADLINE, Allowance
 from service.engine.batcher import DeadlineExceeded, Timing, Work
@@ -91,7 +90,6 @@ def types_of(values: Iterable[object]) -> set[type]:
     return set(map(type, values))
 
 
-Text = Annotated[str, AfterValidator(checked_text)]
 Texts = Annotated[
     list[Text],
     _FailFast(),
@@ -118,7 +116,6 @@ ModelName = Annotated[
     Text | None,
     Field(description='Such as "next-word" or "next-word:2"; optional where one model serves the task.'),
 ]
-Truncate = Annotated[bool, Field(description="Cut a text that is too long instead of refusing it.")]
 TIMEOUT_HEADER = "X-Request-Timeout-Ms"
 _TIMEOUT_NAME = TIMEOUT_HEADER.lower().encode()
 Timeout = Annotated[int, Field(ge=1)]

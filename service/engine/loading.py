@@ -215,7 +215,7 @@ class Loader:
             return ContinuousBatcher(
                 starts, limits, observer, cache=cache, tracer=tracer, costs=steps, computations=computations
             )
-        operations, parallel = [model.operations for model in replicas], settings.parallel_batches
+        operations, parallel = [model.batch_functions for model in replicas], settings.parallel_batches
         return DynamicBatcher(
             operations,
             limits,

@@ -31,7 +31,7 @@ def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -
     counts = sorted({1, min(_COUNT, max_batch_items), *(() if model.continuous else (max_batch_items,))})
     with DaemonExecutor(2, "softserve-warm-up", initializer=lower_thread_priority) as pool:
         measured: dict[str, Sequence[Sample]] = {}
-        for operation in model.offers if model.continuous else model.operations:
+        for operation in model.offers if model.continuous else model.batch_functions:
             samples: list[Sample] = []
             for length in model.warm_up_lengths:
                 for count in counts:
@@ -67,7 +67,7 @@ def _compute(model: Model[Any], operation: str, count: int, length: int) -> list
     if model.continuous:
         return _decode(model, queries)
     started = time.perf_counter()
-    model.operations[operation](queries)
+    model.batch_functions[operation](queries)
     return [Sample(count, max(query.length for query in queries), time.perf_counter() - started)]
 
 

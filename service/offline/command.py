@@ -1,34 +1,120 @@
-"""The commands `softserve next-word`, `score`, `translate` and `classify`, which need no server."""
+"""The commands that need no server: one for each operation on texts that a task lists."""
 
+import inspect
 import os
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from service.offline import operations
-from service.offline.operations import Operation
+from models.operations.operation import AnyOperation
+from models.tasks.registry import TASKS
+from service.offline.asked import Asked
 from service.offline.options import FileOptions, ModelOptions, UsageError
 from service.offline.running import run_file, run_texts
 
-__all__ = ["classify", "next_word", "score", "translate"]
+__all__ = ["command_of", "text_operations"]
 
-File = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[FILE]")]
-Texts = Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT...")]
-_MODEL, _FILES = ModelOptions(), FileOptions()
+File = Annotated[
+    Path | None,
+    tyro.conf.Positional,
+    tyro.conf.arg(
+        metavar="[FILE]",
+        help="""\
+A file with a text on each line, by default standard input.""",
+    ),
+]
+Texts = Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT...", help="Texts instead of a file.")]
+FileInstead = Annotated[
+    Path | None,
+    tyro.conf.arg(
+        metavar="FILE",
+        help="""\
+A file with a text on each line instead; - is standard input.""",
+    ),
+]
 _Model = Annotated[ModelOptions, tyro.conf.OmitArgPrefixes]
 _Files = Annotated[FileOptions, tyro.conf.OmitArgPrefixes]
+_OF_FILES = frozenset({"truncate"})
+"""Parameters that are options of every command."""
 
 
-def _run(
-    operation: Operation, file: Path | None, texts: tuple[str, ...], model: ModelOptions, files: FileOptions
-) -> int:
-    if not texts:
-        return run_file(operation, None if file == Path("-") else file, model, files)
-    if file is not None or files.output is not None:
-        raise UsageError("give texts on the command line, or files")
-    return run_texts(operation, [_argument(text) for text in texts], model, files.format)
+def text_operations() -> Mapping[str, AnyOperation]:
+    """Return the operations on texts that tasks list, by name."""
+    found = [each for task in TASKS.values() for each in task.operations if each.reads == "text"]
+    return {each.name: each for each in found}
+
+
+def command_of(operation: AnyOperation) -> Callable[..., int]:
+    """Return the function of an operation's command, whose parameters are the command's arguments.
+
+    An operation on whole texts reads files first; another one, such as on the beginning of a sentence, arguments.
+    """
+    whole = operation.input == "text"
+
+    def command(model: ModelOptions, files: FileOptions, **arguments: Any) -> int:
+        file = arguments.pop("file")
+        texts: tuple[str, ...] = arguments.pop("text" if whole else operation.input)
+        if not texts and file is None and not whole:
+            raise UsageError(f"give a text: softserve {operation.name} {_example(operation)}, or --file")
+        if "truncate" in operation.params.model_fields:
+            arguments["truncate"] = files.truncate
+        asked = Asked.of(operation, arguments)
+        if not texts:
+            return run_file(asked, None if file == Path("-") else file, model, files)
+        if file is not None or files.output is not None:
+            raise UsageError("give texts on the command line, or files")
+        return run_texts(asked, [_argument(text) for text in texts], model, files.format)
+
+    parameters = _inputs(operation) | _options(operation)
+    parameters |= {"model": (_Model, ModelOptions()), "files": (_Files, FileOptions())}
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    command.__name__, command.__doc__ = operation.name.replace("-", "_"), _described(operation)
+    command.__annotations__ = {name: annotation for name, (annotation, _) in parameters.items()} | {"return": int}
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, kind, default=given, annotation=form) for name, (form, given) in parameters.items()]
+    )
+    return command
+
+
+def _inputs(operation: AnyOperation) -> dict[str, tuple[Any, Any]]:
+    if operation.input == "text":
+        return {"file": (File, None), "text": (Texts, ())}
+    metavar = f"[{operation.input.upper()}...]"
+    about = tyro.conf.arg(metavar=metavar, help=operation.describes_input)
+    return {
+        operation.input: (Annotated[tuple[str, ...], tyro.conf.Positional, about], ()),
+        "file": (FileInstead, None),
+    }
+
+
+def _options(operation: AnyOperation) -> dict[str, tuple[Any, Any]]:
+    """Return the annotation and the default of each parameter."""
+    fields = operation.params.model_fields
+    return {
+        name: (
+            Annotated[field.annotation, tyro.conf.arg(help=field.description)],
+            operation.command_defaults.get(name, field.default),
+        )
+        for name, field in fields.items()
+        if name not in _OF_FILES
+    }
+
+
+def _described(operation: AnyOperation) -> str:
+    name, example = operation.name, _example(operation)
+    if operation.input != "text":
+        return f"{operation.summary}\n\nsoftserve {name} {example}"
+    return (
+        f"{operation.summary}\n\nsoftserve {name} texts.txt --output results.jsonl; softserve {name} --text {example}"
+    )
+
+
+def _example(operation: AnyOperation) -> str:
+    given = next((each[operation.input] for each in operation.examples), operation.input)
+    return f'"{given if isinstance(given, str) else given[0]}"'  # type: ignore[index]
 
 
 def _argument(text: str) -> str:
@@ -37,73 +123,3 @@ def _argument(text: str) -> str:
         return os.fsencode(text).decode() if re.search("[\udc80-\udcff]", text) else text
     except UnicodeDecodeError:
         return text
-
-
-def next_word(
-    context: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[CONTEXT...]")] = (),
-    file: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
-    top_k: int = 5,
-    model: _Model = _MODEL,
-    files: _Files = _FILES,
-) -> int:
-    """Print the most probable next words of texts.
-
-    softserve next-word "we had a very"
-
-    Args:
-        context: The beginning of a sentence, or several.
-        file: A file with a text on each line instead; - is standard input.
-        top_k: Words to print.
-    """
-    if not context and file is None:
-        raise UsageError('give a text: softserve next-word "we had a very", or --file')
-    return _run(operations.next_word(top_k, truncate=files.truncate), file, context, model, files)
-
-
-def score(file: File = None, text: Texts = (), model: _Model = _MODEL, files: _Files = _FILES) -> int:
-    """Score the sentences of a file: log-probability (base e) and perplexity of each.
-
-    softserve score sentences.txt; softserve score --text "books can be outdated" "he goed home"
-
-    Args:
-        file: A file with a sentence on each line, by default standard input.
-        text: Sentences instead of a file.
-    """
-    return _run(operations.score(truncate=files.truncate), file, text, model, files)
-
-
-def translate(
-    file: File = None,
-    text: Texts = (),
-    beam_size: int = 5,
-    target_language: str | None = None,
-    model: _Model = _MODEL,
-    files: _Files = _FILES,
-) -> int:
-    """Translate the lines of a file.
-
-    softserve translate german.txt --output english.txt; softserve translate --text "Guten Morgen!"
-
-    Args:
-        file: A file with a text on each line, by default standard input.
-        text: Texts instead of a file.
-        beam_size: Hypotheses that are searched; 1 is greedy search, which is faster.
-        target_language: One of the model's target languages, by default its first.
-    """
-    operation = operations.translate(beam_size, target_language, truncate=files.truncate)
-    return _run(operation, file, text, model, files)
-
-
-def classify(
-    file: File = None, text: Texts = (), top_k: int = 5, model: _Model = _MODEL, files: _Files = _FILES
-) -> int:
-    """Classify the texts of a file.
-
-    softserve classify mails.jsonl --field body --output classes.jsonl; softserve classify --text "play some music"
-
-    Args:
-        file: A file with a text on each line, by default standard input.
-        text: Texts instead of a file.
-        top_k: Classes in the JSON of a text; a table and tab-separated values have the best one.
-    """
-    return _run(operations.classify(top_k, truncate=files.truncate), file, text, model, files)

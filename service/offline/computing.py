@@ -8,7 +8,6 @@ from typing import Any
 
 from models import ModelError, NativeError, QueryError
 from models.batching import split
-from models.decoding.sequence_to_sequence import Decoder
 from models.native import native_errors
 from models.tasks.model import Model
 from service.offline.lines import Line
@@ -74,7 +73,7 @@ def prepare_ahead(query: Callable[[str], Any], windows: Iterator[Sequence[Line]]
         pool.shutdown(wait=False, cancel_futures=True)  # an interrupted command does not wait for native code
 
 
-def compute(model: Model[Any], operation: str, prepared: Prepared, threads: int) -> Iterator[Sequence[tuple[int, Any]]]:
+def compute(model: Model[Any], function: str, prepared: Prepared, threads: int) -> Iterator[Sequence[tuple[int, Any]]]:
     """Yield results as they are computed, each with the place of its text; that of a refused text is its `ModelError`.
 
     `threads` parts are computed at once; a continuous decoder of the model must be loaded for as many.
@@ -84,11 +83,11 @@ def compute(model: Model[Any], operation: str, prepared: Prepared, threads: int)
         yield prepared.refused
     lengths = {place: sum(part.length for part in each.parts()) for place, each in queries.items()}
     order = sorted(queries, key=lambda place: -lengths[place])
-    run = _decoded if model.continuous else _batched
     pool = ThreadPoolExecutor(threads, COMPUTING)
     try:
         groups = _groups(model, order, lengths)
-        yield from pool.map(lambda group: run(model, operation, [(place, queries[place]) for place in group]), groups)
+        pairs = ([(place, queries[place]) for place in group] for group in groups)
+        yield from pool.map(lambda some: _computed(model, function, some), pairs)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # as above
 
@@ -107,15 +106,9 @@ def _groups(model: Model[Any], order: Sequence[int], lengths: dict[int, int]) ->
         start = end
 
 
-def _batched(model: Model[Any], operation: str, queries: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
+def _computed(model: Model[Any], function: str, queries: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
     parts = [part for _, query in queries for part in query.parts()]
-    return _results(model, queries, model.operations[operation](parts) if parts else [])
-
-
-def _decoded(model: Model[Any], operation: str, queries: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
-    del operation  # a decoder has one
-    decoder: Decoder = model.decoder  # type: ignore[attr-defined]
-    return _results(model, queries, decoder.search([part for _, query in queries for part in query.parts()]))
+    return _results(model, queries, model.compute(function, parts) if parts else [])
 
 
 def _results(model: Model[Any], queries: Sequence[tuple[int, Any]], outputs: Sequence[Any]) -> list[tuple[int, Any]]:

@@ -1,4 +1,4 @@
-"""Runs an operation on the lines of a file: windows of lines in, results in their order out."""
+"""Runs what is asked on the lines of a file: windows of lines in, results in their order out."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,10 +11,10 @@ from models import ModelError, ModelStore, UnsuitableModelError
 from models.backend.cpus import usable_cpus
 from models.escaping import escaped
 from models.tasks.model import Model
+from service.offline.asked import Asked
 from service.offline.computing import FIRST_WINDOW, WINDOW, Prepared, compute, prepare, prepare_ahead
 from service.offline.inputs import line_count, read_texts
 from service.offline.lines import Line
-from service.offline.operations import Operation
 from service.offline.options import FileOptions, ModelOptions, UsageError
 from service.offline.outputs import Shown, line_of, opened_output, standard_output
 from service.offline.progress import Progress
@@ -25,17 +25,17 @@ _MOST_ERRORS = 20
 """Errors that are shown, each a line."""
 
 
-def run_texts(operation: Operation, texts: Sequence[str], options: ModelOptions, form: str) -> int:
+def run_texts(asked: Asked, texts: Sequence[str], options: ModelOptions, form: str) -> int:
     """Print the results of a few texts; return the exit status."""
     output, form = standard_output(form)
-    model, threads = _loaded(operation, options)
-    writer = _Writer(model, operation, threads, output, form, Progress(len(texts)))
+    model, threads = _loaded(asked, options)
+    writer = _Writer(model, asked, threads, output, form, Progress(len(texts)))
     lines = [Line(number, text) for number, text in enumerate(texts, 1)]
-    writer.write(prepare(partial(operation.query, model), lines))
+    writer.write(prepare(partial(asked.query, model), lines))
     return writer.finish()
 
 
-def run_file(operation: Operation, file: Path | None, options: ModelOptions, files: FileOptions) -> int:
+def run_file(asked: Asked, file: Path | None, options: ModelOptions, files: FileOptions) -> int:
     """Write a line for each line of a file, or of standard input; return the exit status.
 
     Raises `UsageError`, `OSError`, and the errors of loading.
@@ -49,9 +49,9 @@ def run_file(operation: Operation, file: Path | None, options: ModelOptions, fil
         skipped = sum(1 for _ in islice(lines, done))
         if skipped < done:
             raise UsageError(f"{files.output} has {done} lines, more than the {skipped} of {file or 'standard input'}")
-        model, threads = _loaded(operation, options)
-        writer = _Writer(model, operation, threads, output, form, Progress(line_count(file, files), done))
-        query = partial(operation.query, model)
+        model, threads = _loaded(asked, options)
+        writer = _Writer(model, asked, threads, output, form, Progress(line_count(file, files), done))
+        query = partial(asked.query, model)
         prepared: Iterator[Prepared]
         if file is None or not file.is_file():  # whose next lines may come much later
             prepared = (prepare(query, window) for window in _windows(lines))
@@ -73,9 +73,9 @@ class _Writer:
     """Computes the results of prepared texts and writes them; counts texts without a result and shows their errors."""
 
     def __init__(
-        self, model: Model[Any], operation: Operation, threads: int, output: TextIO, form: str, progress: Progress
+        self, model: Model[Any], asked: Asked, threads: int, output: TextIO, form: str, progress: Progress
     ) -> None:
-        self._model, self._operation, self._threads = model, operation, threads
+        self._model, self._asked, self._threads = model, asked, threads
         self._output, self._form, self._progress = output, form, progress
         self._texts = self._failed = 0
 
@@ -84,12 +84,12 @@ class _Writer:
         lines: dict[int, str] = {}
         written = 0
         self._texts += len(prepared.lines)
-        for group in compute(self._model, self._operation.name, prepared, self._threads):
+        for group in compute(self._model, self._asked.function, prepared, self._threads):
             for place, result in group:
                 if isinstance(result, ModelError):
                     shown = self._failure(prepared.lines[place], result)
                 else:
-                    shown = self._operation.shown(result)
+                    shown = self._asked.shown(result)
                 lines[place] = line_of(shown, self._form)
             while written in lines:
                 self._output.write(lines.pop(written) + "\n")
@@ -117,12 +117,12 @@ class _Writer:
         return Shown(("",), lambda: {**text, "line": line.number, "error": str(error)})
 
 
-def _loaded(operation: Operation, options: ModelOptions) -> tuple[Model[Any], int]:
+def _loaded(asked: Asked, options: ModelOptions) -> tuple[Model[Any], int]:
     """Load the model, and return with it the number of parts that are computed at once."""
     store = ModelStore(*options.model_dirs)
-    name = options.model or _only_model(store, operation.name)
-    if operation.name not in (offers := store.offers(name)):
-        raise UnsuitableModelError(operation.name, _offering(store, operation.name), name, offers)
+    name = options.model or _only_model(store, asked.name)
+    if asked.name not in (offers := store.offers(name)):
+        raise UnsuitableModelError(asked.name, _offering(store, asked.name), name, offers)
     cpus = options.threads or usable_cpus()
     at_once = cpus if options.device == "cpu" else 1
     model: Model[Any] = store.load(name, device=options.device, threads=cpus, parallel=at_once)

@@ -56,7 +56,7 @@ class RemainderModel(Model[RemainderConfig]):
         return cls(manifest, backend)
 
     @property
-    def operations(self) -> Mapping[str, BatchFunction]:
+    def batch_functions(self) -> Mapping[str, BatchFunction]:
         return {"divide": self.remainders}
 
     def warm_up_queries(self, operation: str, count: int, length: int) -> Sequence[Part]:

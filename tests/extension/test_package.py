@@ -13,12 +13,15 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import yaml
 
 from benchmarks.server import free_port
+from service.protocols.open_inference.grpc.open_inference_pb2 import ModelInferRequest, ModelInferResponse
 from tests.fixtures.classification import ERRANDS_RECIPE, errand
 
 ROOT = Path(__file__).parents[2]
@@ -27,8 +30,6 @@ ENTRY_POINTS = """\
 text-embedding = softserve_embedding.model:EmbeddingModel
 [softserve.training.tasks]
 text-embedding = softserve_embedding.training:EmbeddingTask
-[softserve.service.tasks]
-text-embedding = softserve_embedding.service:router
 """
 RECIPE = {
     **ERRANDS_RECIPE,
@@ -123,7 +124,8 @@ def server(installed: dict[str, str], bundles: Path, tmp_path_factory: pytest.Te
     site = Path(installed["PYTHONPATH"].split(os.pathsep)[0])
     (site / "softserve_embedding" / "kernels.py").unlink()
     port = free_port()
-    serve = ["service.cli", "serve", "--port", port, "--model-dirs", bundles, "--threads", 1]
+    protocols = ["--protocols", "native,oip,mcp", "--grpc-port", GRPC_PORT]
+    serve = ["service.cli", "serve", "--port", port, "--model-dirs", bundles, "--threads", 1, *protocols]
     process = subprocess.Popen([sys.executable, "-m", *map(str, serve)], env=without, stdout=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}"
     try:
@@ -138,6 +140,9 @@ def server(installed: dict[str, str], bundles: Path, tmp_path_factory: pytest.Te
     finally:
         process.terminate()
         process.wait(30)
+
+
+GRPC_PORT = free_port()
 
 
 def post(address: str, path: str, body: object) -> dict[str, object]:
@@ -175,6 +180,50 @@ def test_it_is_served_with_readiness_and_metrics(server: str) -> None:
     )
     with urllib.request.urlopen(f"{server}/openapi.json", timeout=5) as response:
         assert "/v1/embed" in json.load(response)["paths"]
+
+
+def test_protocols_with_tensors_have_its_vectors(server: str) -> None:
+    (native,) = post(server, "/v1/embed", {"text": "please walk now"})["results"]
+    body = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["please walk now"]}]}
+    (output,) = post(server, "/v2/models/errand-vectors/infer", body)["outputs"]
+    assert (output["name"], output["datatype"], output["shape"]) == ("embedding", "FP32", [1, 32])
+    assert output["data"] == pytest.approx(native["embedding"], abs=1e-6)
+
+    request = ModelInferRequest(model_name="errand-vectors")
+    given = request.inputs.add(name="text", datatype="BYTES", shape=[1])
+    given.contents.bytes_contents.append(b"please walk now")
+    with grpc.insecure_channel(f"127.0.0.1:{GRPC_PORT}") as channel:
+        infer = channel.unary_unary(
+            "/inference.GRPCInferenceService/ModelInfer",
+            request_serializer=ModelInferRequest.SerializeToString,
+            response_deserializer=ModelInferResponse.FromString,
+        )
+        found = infer(request, timeout=30)
+    assert [each.name for each in found.outputs] == ["embedding"]
+    content = found.raw_output_contents[0] if found.raw_output_contents else None
+    values = np.frombuffer(content, "f4") if content else found.outputs[0].contents.fp32_contents
+    assert list(values) == pytest.approx(native["embedding"], abs=1e-6)
+
+
+def test_language_models_have_it_as_a_tool(server: str) -> None:
+    def call(method: str, **params: object) -> dict[str, Any]:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        request = urllib.request.Request(f"{server}/mcp", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=30) as response:
+            found: dict[str, Any] = json.load(response)["result"]
+        return found
+
+    (tool,) = call("tools/list")["tools"]
+    assert (tool["name"], tool["description"]) == ("embed", "Return a unit vector for each text.")
+    found = call("tools/call", name="embed", arguments={"text": "please walk now"})
+    assert len(found["structuredContent"]["embedding"]) == 32
+
+
+def test_it_has_a_command(installed: dict[str, str], bundles: Path) -> None:
+    arguments = ["embed", "--text", "please walk now", "--model-dirs", bundles, "--format", "jsonl"]
+    assert len(json.loads(command(installed, "service.cli", *arguments))["embedding"]) == 32
+    assert "Return a unit vector for each text." in command(installed, "service.cli", "embed", "--help")
 
 
 def test_its_own_bad_requests_are_refused_like_others(server: str) -> None:

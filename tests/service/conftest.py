@@ -75,7 +75,7 @@ class Gate:
             return LanguageModel(library.manifest, library._tokenizer, library.backend)
 
         monkeypatch.setattr("service.engine.replicas.load_verified", load)
-        monkeypatch.setattr(LanguageModel, "operations", property(self.operations))
+        monkeypatch.setattr(LanguageModel, "batch_functions", property(self.operations))
 
     def reset(self) -> None:
         """Forget the warm-up."""

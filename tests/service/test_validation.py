@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core.core_schema import ErrorType
 
-from service.api.v1.classification import ClassifyRequest
-from service.api.v1.language_model import NextWordRequest, ScoreRequest
-from service.api.v1.text_generation import GenerateRequest
-from service.api.v1.translation import TranslateRequest
+from service.api.v1.operations import REQUESTS
 from service.app import create_app
 from service.protocols import deepl, huggingface, libretranslate, tei
 from service.protocols.mcp.tools import TOOLS
@@ -39,11 +36,11 @@ WRONG = [None, True, 0, -1, 1.5, 2**70, 1e400, "x", "", "\ud800", "9" * 5000, []
 TEXT = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a"]}
 LANGUAGES = {"source": "de", "target": "en"}
 BODIES = [
-    ("/v1/classify", {"text": "a"}, ClassifyRequest.model_fields),
-    ("/v1/next-word", {"context": "a"}, NextWordRequest.model_fields),
-    ("/v1/score", {"text": "a"}, ScoreRequest.model_fields),
-    ("/v1/translate", {"text": "a", "beam_size": 1}, TranslateRequest.model_fields),
-    ("/v1/generate-text", {"text": "a"}, GenerateRequest.model_fields),
+    ("/v1/classify", {"text": "a"}, REQUESTS["/v1/classify"].model_fields),
+    ("/v1/next-word", {"context": "a"}, REQUESTS["/v1/next-word"].model_fields),
+    ("/v1/score", {"text": "a"}, REQUESTS["/v1/score"].model_fields),
+    ("/v1/translate", {"text": "a", "beam_size": 1}, REQUESTS["/v1/translate"].model_fields),
+    ("/v1/generate-text", {"text": "a"}, REQUESTS["/v1/generate-text"].model_fields),
     ("/v1/completions", {"prompt": "a", "max_tokens": 1}, CompletionFields.model_fields),
     ("/tokenize", {"prompt": "a"}, tokens.TokenizeFields.model_fields),
     ("/detokenize", {"tokens": [2]}, tokens.DetokenizeFields.model_fields),

@@ -1,1 +1,1 @@
-"""The endpoints that run models, one file for each kind of task."""
+"""The endpoints that run models: one for each operation of the tasks."""

@@ -1,17 +1,19 @@
 """The tools that language models can call: their arguments, and how they are answered."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from service.api.endpoint import answer
-from service.api.requests import ModelName, Text, timeout_of
-from service.api.v1.classification import ClassifyResult
-from service.api.v1.language_model import NextWordResult, ScoreResult
-from service.api.v1.translation import TranslateResult
+from models import QueryError
+from models.operations.operation import AnyOperation, Params, Text
+from models.operations.translation import TranslateResult
+from models.tasks.registry import TASKS
+from service.api.answer import Answer
+from service.api.endpoint import results_of
+from service.api.requests import ModelName, timeout_of
 from service.protocols.languages import two_letters
 from service.protocols.translating import find_pair, language_pairs, translated
 
@@ -38,21 +40,8 @@ class TargetArguments(Arguments):
     source_language: Annotated[str | None, Field(description="ISO 639 code; without it, all targets.")] = None
 
 
-class ClassifyArguments(Arguments):
-    text: Annotated[Text, Field(description="The text to classify.")]
-    top_k: Annotated[int, Field(ge=1, le=1000, description="Classes to return.")] = 5
-    model: ModelName = None
-
-
-class ScoreArguments(Arguments):
-    text: Annotated[Text, Field(description="A sentence.")]
-    model: ModelName = None
-
-
-class NextWordArguments(Arguments):
-    context: Annotated[Text, Field(description="The beginning of a sentence.")]
-    top_k: Annotated[int, Field(ge=1, le=1000, description="Words to return.")] = 10
-    model: ModelName = None
+_TRANSLATE = "translate"
+_MOST_ITEMS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +53,6 @@ class Tool:
     description: str
     arguments: type[Arguments]
     run: Callable[[Request, Any], Awaitable[dict[str, Any]]]
-
-
-async def _one(request: Request, operation: str, text: str, query: Callable[[Any, Any], Any], model: str | None) -> Any:
-    """Return the result for one text."""
-    found = await answer(
-        request,
-        operation,
-        [text],
-        query,
-        lambda result: result,
-        model=model,
-        timeout_ms=timeout_of(request),
-        priority=request.headers.get("priority"),
-    )
-    return next(iter(found.results))
 
 
 async def _translate(request: Request, arguments: TranslateArguments) -> dict[str, Any]:
@@ -102,38 +76,59 @@ async def _targets(request: Request, arguments: TargetArguments) -> dict[str, An
     return {"languages": sorted(found)}
 
 
-async def _classify(request: Request, arguments: ClassifyArguments) -> dict[str, Any]:
-    def query(model: Any, text: str) -> Any:
-        return model.query(text, min(arguments.top_k, len(model.labels)))
+def _tool(operation: AnyOperation) -> Tool:
+    """Return the tool of an operation: one input, its parameters, and the name of a model."""
+    fields: dict[str, Any] = {
+        operation.input: (Text, Field(description=operation.describes_input)),
+        **{name: (field.annotation, field) for name, field in operation.params.model_fields.items()},
+        "model": (ModelName, None),
+    }
+    bounded = replace(operation, result_items=_bounded(operation))
 
-    found = await _one(request, "classify", arguments.text, query, arguments.model)
-    return ClassifyResult.of(found).model_dump(mode="json", exclude_none=True)
+    async def run(request: Request, arguments: Any) -> dict[str, Any]:
+        params = operation.params.model_construct(
+            **{name: getattr(arguments, name) for name in operation.params.model_fields}
+        )
+        found: Answer[Any] = await results_of(
+            request,
+            bounded,
+            [getattr(arguments, operation.input)],
+            params,
+            model=arguments.model,
+            timeout_ms=timeout_of(request),
+            priority=request.headers.get("priority"),
+        )
+        return operation.content_of(next(iter(found.results)), params)
+
+    arguments = create_model(f"{operation.schema_name}Arguments", __base__=Arguments, **fields)
+    return Tool(operation.name, operation.summary, arguments, run)
 
 
-async def _score(request: Request, arguments: ScoreArguments) -> dict[str, Any]:
-    found = await _one(request, "score", arguments.text, lambda model, text: model.score_query(text), arguments.model)
-    return ScoreResult.of(found).model_dump(mode="json")
+def _bounded(operation: AnyOperation) -> Callable[[Any, Params], int] | None:
+    """Return an operation's number of items, which refuses more than a language model should read."""
+    items = operation.result_items
+
+    def bounded(model: Any, params: Params) -> int:
+        found = 0 if items is None else items(model, params)
+        if found > _MOST_ITEMS:
+            raise QueryError(f"a tool returns at most {_MOST_ITEMS} items, not {found}")
+        return found
+
+    return None if items is None else bounded
 
 
-async def _next_word(request: Request, arguments: NextWordArguments) -> dict[str, Any]:
-    def query(model: Any, text: str) -> Any:
-        return model.next_words_query(text, min(arguments.top_k, model.vocab_size))
-
-    found = await _one(request, "next-word", arguments.context, query, arguments.model)
-    return NextWordResult.of(found).model_dump(mode="json", exclude={"components"})
+def tools() -> Mapping[str, Tool]:
+    """Return the tools by name: those of languages, and one for each other operation on texts that a task lists."""
+    found = [each for task in TASKS.values() for each in task.operations if each.reads == "text"]
+    return _OF_LANGUAGES | {each.name: _tool(each) for each in found if each.name != _TRANSLATE}
 
 
-TOOLS: Mapping[str, Tool] = {
+_OF_LANGUAGES: dict[str, Tool] = {
     "translate-text": Tool(
         "translate", "Translate a text; says when the translation is doubtful.", TranslateArguments, _translate
     ),
     "get-source-languages": Tool("translate", "The languages that can be translated from.", NoArguments, _sources),
     "get-target-languages": Tool("translate", "The languages that can be translated to.", TargetArguments, _targets),
-    "classify": Tool(
-        "classify", "Classes of a text and their probabilities, most probable first.", ClassifyArguments, _classify
-    ),
-    "score": Tool(
-        "score", "How probable a sentence is: its log-probability (base e), word by word.", ScoreArguments, _score
-    ),
-    "next-word": Tool("next-word", "The most probable next words of a sentence.", NextWordArguments, _next_word),
 }
+
+TOOLS: Mapping[str, Tool] = tools()

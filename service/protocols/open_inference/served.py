@@ -1,6 +1,6 @@
 """The models of Open Inference: their names, their tensors, and how a request to one is run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,12 @@ from service.auth import require_administrator
 from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel
 from service.protocols.open_inference.operations import (
-    IMAGE_OPERATIONS,
-    OPERATIONS,
-    TOKEN_OPERATIONS,
     Call,
-    Operation,
     Spec,
+    TensorOperation,
+    of_images,
+    of_texts,
+    of_tokens,
 )
 from service.protocols.open_inference.tensors import InferRequest, RequestedOutput, Tensor
 
@@ -29,12 +29,12 @@ _TOKENS = ".tokens"
 _TEXT = (Spec("text", "BYTES", (-1,)),)
 _IDS = (Spec("input_ids", "INT64", (-1, -1)), Spec("lengths", "INT64", (-1,)))
 _IMAGE = (Spec("image", "BYTES", (-1,)),)
-_FORMS: Sequence[tuple[str, str, Sequence[Spec], Mapping[str, Operation]]] = (
-    ("", "text", _TEXT, OPERATIONS),
-    ("", "image", _IMAGE, IMAGE_OPERATIONS),
-    (_TOKENS, "text", _IDS, TOKEN_OPERATIONS),
+_FORMS: Sequence[tuple[str, Sequence[Spec], Callable[[Any], Mapping[str, TensorOperation]]]] = (
+    ("", _TEXT, of_texts),
+    ("", _IMAGE, of_images),
+    (_TOKENS, _IDS, of_tokens),
 )
-"""The forms in which clients see a model: ending of its name, kind of input, inputs, operations."""
+"""The forms in which clients see a model: ending of its name, inputs, operations."""
 _OPTIONAL = frozenset({"lengths"})
 _IGNORED = frozenset({"timeout", "priority", "binary_data_output"})
 """Parameters of every request."""
@@ -48,7 +48,7 @@ class InferenceModel:
     name: str
     served: ServedModel
     inputs: Sequence[Spec]
-    operations: Mapping[str, Operation]
+    operations: Mapping[str, TensorOperation]
 
     @property
     def version(self) -> str:
@@ -115,11 +115,11 @@ class InferenceModel:
         if self.inputs is not _IDS and sum(size > 1 for size in next(iter(inputs.values())).shape) > 1:
             raise HTTPException(400, f"input {self.inputs[0].name!r} must have one dimension")
 
-    def _chosen(self, outputs: Sequence[RequestedOutput]) -> list[Operation]:
+    def _chosen(self, outputs: Sequence[RequestedOutput]) -> list[TensorOperation]:
         """Return the operations that have the outputs, as few as possible."""
         if not outputs:
             return [next(iter(self.operations.values()))]
-        chosen: dict[str, Operation] = {}
+        chosen: dict[str, TensorOperation] = {}
         for output in outputs:
             having = {
                 name: operation
@@ -160,17 +160,12 @@ def inference_models(served: Iterable[ServedModel]) -> list[InferenceModel]:
     """Return the models that clients see."""
     models = list(served)
     found: dict[tuple[str, int], InferenceModel] = {}
-    for ending, reads, inputs, known in _FORMS:
+    for ending, inputs, form in _FORMS:
         for each in models:
-            operations = {name: known[name].of(each.model) for name in each.model.offers if name in known}
-            if operations and each.model.reads == reads and (not ending or _reads_ids(each)):
+            if operations := form(each.model):
                 model = InferenceModel(each.manifest.name + ending, each, inputs, operations)
                 found.setdefault((model.name, each.manifest.version), model)
     return [found[key] for key in sorted(found)]
-
-
-def _reads_ids(served: ServedModel) -> bool:
-    return any(hasattr(served.model, name) for name in ("token_query", "score_token_query"))
 
 
 async def check_administrator(request: Request) -> None:

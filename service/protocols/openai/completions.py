@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from fastapi import Request, Response
@@ -71,9 +71,7 @@ class _Job:
 
     @property
     def model(self) -> LanguageModel:
-        model = self.served.model
-        assert isinstance(model, LanguageModel)
-        return model
+        return cast(LanguageModel, self.served.model)  # only these offer what is asked for
 
     async def submit(self, operation: str, queries: Sequence[Any]) -> list[Any]:
         """Return the outputs of an operation; raises the errors of `Batcher.submit`."""

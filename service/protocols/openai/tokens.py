@@ -1,6 +1,6 @@
 """`/tokenize`, `/detokenize` and `/tokenizer_info`, by which clients work with token ids (as vLLM has them)."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import Request, Response
 from pydantic import BeforeValidator
@@ -77,8 +77,7 @@ async def tokenizer_info(request: Request) -> Response:
     """Answer `GET /tokenizer_info`; the parameter `model` names one of several language models."""
     registry: Registry = request.app.state.registry
     served = registry.find(request.query_params.get("model"), "next-word")
-    model = served.model
-    assert isinstance(model, LanguageModel)
+    model = cast(LanguageModel, served.model)
     content = {
         "tokenizer_class": "WordLevel",
         "model_max_length": model.longest_input,

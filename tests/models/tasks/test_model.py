@@ -13,13 +13,13 @@ def test_a_query_of_one_part_is_its_part():
 @pytest.mark.parametrize("name", ["next-word", "de-en", "intents"])
 def test_warm_up_queries_have_the_lengths_asked_for(store, name):
     model = store.load(name, threads=1)
-    for operation in model.operations or model.offers:
+    for operation in model.batch_functions or model.offers:
         for length in model.warm_up_lengths:
             queries = model.warm_up_queries(operation, 3, length)
             assert len(queries) == 3
             assert all(abs(query.length - length) <= 2 for query in queries)
-            if model.operations:
-                assert len(model.operations[operation](queries)) == 3
+            if model.batch_functions:
+                assert len(model.batch_functions[operation](queries)) == 3
 
 
 def test_tokens_are_estimated_from_characters(store):

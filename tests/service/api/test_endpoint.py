@@ -214,7 +214,7 @@ def installed(monkeypatch):
 
 def test_the_endpoints_of_this_project_are_registered_by_their_tasks():
     assert ENDPOINTS.group == "softserve.service.tasks"
-    assert ENDPOINTS.names() == ["classification", "language-model", "text-generation", "translation"]
+    assert ENDPOINTS.names() == ["operations"]
 
 
 def test_an_entry_point_adds_an_endpoint(installed, served, monkeypatch):

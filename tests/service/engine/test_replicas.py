@@ -14,7 +14,7 @@ def test_each_device_has_a_model_and_the_times_of_its_batches():
     assert [model.manifest.name for model in models] == ["next-word", "next-word"]
     assert models[0] is not models[1]
     for samples in measured:
-        assert set(samples) == set(models[0].operations)
+        assert set(samples) == set(models[0].batch_functions)
         assert {each.items for each in samples["next-word"]} == {1, 4}
 
 

@@ -41,7 +41,7 @@ class BatchModel:
         return [Query(operation, length)] * count
 
     @property
-    def operations(self):
+    def batch_functions(self):
         def run(queries):
             self.calls.append((*queries[0], len(queries)))
             time.sleep(self.seconds)
@@ -56,7 +56,7 @@ class ColdModel(BatchModel):
     offers = ("embed",)
 
     @property
-    def operations(self):
+    def batch_functions(self):
         def run(queries):
             shape = (*queries[0], len(queries))
             if shape not in self.calls:
@@ -71,7 +71,7 @@ class ContinuousModel(BatchModel):
     offers = ("write",)
 
     @property
-    def operations(self):
+    def batch_functions(self):
         raise AssertionError("it has no batches")
 
     def warm_up_queries(self, operation, count, length):

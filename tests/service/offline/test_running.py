@@ -5,7 +5,10 @@ import json
 import pytest
 
 from models import UnknownModelError
-from service.offline import operations, running
+from models.tasks.language_model import SCORE
+from models.tasks.text_classification import CLASSIFY
+from service.offline import running
+from service.offline.asked import Asked
 from service.offline.options import FileOptions, ModelOptions, UsageError
 from service.offline.running import run_file, run_texts
 
@@ -21,7 +24,7 @@ def test_lines_are_in_order(tmp_path):
     texts = [f"{'the ' * (number % 7)}book {number}" for number in range(50)]
     (tmp_path / "in.txt").write_text("\n".join(texts))
     files = FileOptions(output=tmp_path / "out.jsonl")
-    assert run_file(operations.score(truncate=False), tmp_path / "in.txt", ONE, files) == 0
+    assert run_file(Asked.of(SCORE, {}), tmp_path / "in.txt", ONE, files) == 0
     found = [json.loads(line) for line in files.output.read_text().splitlines()]
     assert [each["text"] for each in found] == texts
 
@@ -29,7 +32,7 @@ def test_lines_are_in_order(tmp_path):
 def test_a_line_that_fails_is_empty_and_named(tmp_path, capsys):
     (tmp_path / "in.txt").write_text("a\n" * 20 + "b " * 5000 + "\nc\n")
     files = FileOptions(output=tmp_path / "out.tsv")
-    assert run_file(operations.score(truncate=False), tmp_path / "in.txt", ONE, files) == 1
+    assert run_file(Asked.of(SCORE, {}), tmp_path / "in.txt", ONE, files) == 1
     lines = files.output.read_text().splitlines()
     assert [bool(line) for line in lines] == [*[True] * 20, False, True]
     errors = capsys.readouterr().err
@@ -50,7 +53,7 @@ LINES = [
 
 def test_any_line_that_cannot_be_read_is_an_error_and_the_others_have_results(tmp_path, capsys):
     (tmp_path / "in.jsonl").write_bytes(b"\n".join(LINES))
-    score = operations.score(truncate=False)
+    score = Asked.of(SCORE, {})
     output = tmp_path / "out.jsonl"
     assert run_file(score, tmp_path / "in.jsonl", ONE, FileOptions(output=output)) == 1
     found = [json.loads(line) for line in output.read_text().splitlines()]
@@ -68,7 +71,7 @@ def test_any_line_that_cannot_be_read_is_an_error_and_the_others_have_results(tm
 def test_a_line_of_output_is_a_record_of_csv(tmp_path, capsys):
     (tmp_path / "in.csv").write_bytes(b'label,text\na,"he said ""hi""\nto me"\n\nb,one,two\n"c",last\n')
     output = tmp_path / "out.jsonl"
-    score = operations.score(truncate=False)
+    score = Asked.of(SCORE, {})
     assert run_file(score, tmp_path / "in.csv", ONE, FileOptions(output=output)) == 1
     found = [json.loads(line) for line in output.read_text().splitlines()]
     assert [each.get("text") for each in found] == ['he said "hi"\nto me', None, "last"]
@@ -84,7 +87,7 @@ def test_a_line_of_output_is_a_record_of_csv(tmp_path, capsys):
 
 def test_only_the_first_errors_are_shown(tmp_path, capsys):
     (tmp_path / "in.jsonl").write_text("{\n" * 50)
-    assert run_file(operations.score(truncate=False), tmp_path / "in.jsonl", ONE, FileOptions()) == 1
+    assert run_file(Asked.of(SCORE, {}), tmp_path / "in.jsonl", ONE, FileOptions()) == 1
     printed = capsys.readouterr().err.splitlines()
     assert [line.split(": ")[1] for line in printed[:20]] == [f"line {number}" for number in range(1, 21)]
     assert printed[20:] == [
@@ -97,7 +100,7 @@ def test_an_input_that_cannot_be_read_at_all_leaves_no_output(tmp_path):
     (tmp_path / "in.csv").write_text("a,b\n1,2\n")
     output = tmp_path / "out.tsv"
     with pytest.raises(UsageError, match="no column 'text'"):
-        run_file(operations.score(truncate=False), tmp_path / "in.csv", ONE, FileOptions(output=output))
+        run_file(Asked.of(SCORE, {}), tmp_path / "in.csv", ONE, FileOptions(output=output))
     assert not output.exists()
 
 
@@ -105,7 +108,7 @@ def test_a_run_goes_on_where_it_was(tmp_path):
     texts = [f"book {number}" for number in range(40)]
     (tmp_path / "in.txt").write_text("\n".join(texts) + "\n")
     output = tmp_path / "out.tsv"
-    score = operations.score(truncate=False)
+    score = Asked.of(SCORE, {})
     run_file(score, tmp_path / "in.txt", ONE, FileOptions(output=output))
     whole = output.read_text()
     for length in (0, 10, len(whole) // 2, len(whole)):
@@ -118,13 +121,13 @@ def test_a_run_goes_on_where_it_was(tmp_path):
 
 
 def test_a_model_is_found_by_what_it_offers(tmp_path, capsys):
-    assert run_texts(operations.classify(1, truncate=False), ["play some music"], ONE, "tsv") == 0
+    assert run_texts(Asked.of(CLASSIFY, {"top_k": 1}), ["play some music"], ONE, "tsv") == 0
     assert capsys.readouterr().out.startswith("play_music\t")
     with pytest.raises(
         UnknownModelError, match="'intents' is for classify, not for score; models for score: next-word"
     ):
-        run_texts(operations.score(truncate=False), ["a"], ModelOptions(model="intents"), "tsv")
+        run_texts(Asked.of(SCORE, {}), ["a"], ModelOptions(model="intents"), "tsv")
     with pytest.raises(UnknownModelError, match="there is no model for score"):
-        run_texts(operations.score(truncate=False), ["a"], ModelOptions(model_dirs=(tmp_path,)), "tsv")
+        run_texts(Asked.of(SCORE, {}), ["a"], ModelOptions(model_dirs=(tmp_path,)), "tsv")
     with pytest.raises(UsageError, match="is no file"):
-        run_file(operations.score(truncate=False), tmp_path / "none.txt", ONE, FileOptions())
+        run_file(Asked.of(SCORE, {}), tmp_path / "none.txt", ONE, FileOptions())

@@ -8,13 +8,14 @@ from typing import Any, Self
 from models.backend import Array, Backend
 from models.bundle.contract import PositiveInt
 from models.bundle.manifest import BundleManifest
+from models.operations.operation import Operation, Record, TruncateParams
 from models.tasks.model import BatchFunction, Model, SinglePart
 from models.text.config import TextConfig, load_tokenizer
 from models.text.limits import TextLimit, ends
 from models.text.padding import padded
 from models.text.tokenization import EncoderTokenizer
 
-__all__ = ["EmbeddingConfig", "EmbeddingModel", "EmbeddingQuery"]
+__all__ = ["EMBED", "EmbedResult", "EmbeddingConfig", "EmbeddingModel", "EmbeddingQuery"]
 
 
 class EmbeddingConfig(TextConfig):
@@ -39,11 +40,30 @@ class EmbeddingQuery(SinglePart):
         return len(self.tokens)
 
 
+class EmbedResult(Record):
+    """The vector of one text."""
+
+    embedding: list[float]
+    """Its coordinates; their squares sum to 1."""
+
+
+EMBED = Operation["EmbeddingModel", str, TruncateParams, Array](
+    name="embed",
+    summary="Return a unit vector for each text.",
+    about="Texts to embed.",
+    query=lambda model, text, params, _: model.query(text, truncate=params.truncate),
+    params=TruncateParams,
+    record=EmbedResult,
+    recorded=lambda vector, _: EmbedResult(embedding=vector.tolist()),
+    examples=({"text": "please walk now"},),
+)
+
+
 class EmbeddingModel(Model[EmbeddingConfig]):
     """A loaded bundle."""
 
     config_type = EmbeddingConfig
-    offers = ("embed",)
+    operations = (EMBED,)
 
     def __init__(
         self, manifest: BundleManifest[EmbeddingConfig], tokenizer: EncoderTokenizer, backend: Backend
@@ -67,7 +87,7 @@ class EmbeddingModel(Model[EmbeddingConfig]):
         return EmbeddingQuery(tuple(self._tokenizer.framed(tokens)), self.config.dimensions)
 
     @property
-    def operations(self) -> Mapping[str, BatchFunction]:
+    def batch_functions(self) -> Mapping[str, BatchFunction]:
         return {"embed": self.run}
 
     def warm_up_queries(self, operation: str, count: int, length: int) -> list[EmbeddingQuery]:

@@ -6,9 +6,9 @@ import math
 import pytest
 from fastapi.testclient import TestClient
 
+from models.operations.language import ScoreResult
 from models.store import load_bundle
 from models.tasks.language_results import SentenceScore, TokenScore
-from service.api.v1.language_model import ScoreResult
 from service.app import create_app
 from service.settings import Settings
 

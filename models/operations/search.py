@@ -1,4 +1,4 @@
-"""Request fields of models that generate texts: how their outputs are searched."""
+"""Parameters and records of models that write texts: how their outputs are searched."""
 
 from typing import Annotated
 
@@ -6,20 +6,17 @@ from pydantic import Field
 
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
-from service.api.answer import Result
-from service.api.requests import Body, ModelName, Texts, Truncate
+from models.operations.operation import Record, TruncateParams
 
-__all__ = ["ScoredText", "SearchBody"]
-
+__all__ = ["ScoredText", "SearchParams"]
 
 _SEARCH_OPTIONS = ("n_best", "length_penalty", "temperature", "seed", "sparse")
-"""Fields of a request that are options of the search under the same name."""
+"""Parameters that are options of the search under the same name."""
 
 
-class SearchBody(Body):
-    """Texts, and how to search the outputs for them."""
+class SearchParams(TruncateParams):
+    """How to search the outputs for a text."""
 
-    text: Annotated[Texts, Field(description="A text or a list of texts.")]
     beam_size: Annotated[int, Field(ge=1, le=MAX_BEAM_SIZE, description="1 is greedy search.")] = 5
     n_best: Annotated[int, Field(ge=1, le=MAX_BEAM_SIZE, description="Outputs to return.")] = 1
     length_penalty: Annotated[
@@ -30,15 +27,13 @@ class SearchBody(Body):
     ] = None
     seed: Annotated[int, Field(ge=0, lt=2**63, description="Seed of the samples.")] = 0
     sparse: Annotated[bool, Field(description="Keep only the beam_size best words of each step, renormalized.")] = False
-    truncate: Truncate = False
-    model: ModelName = None
 
     def options(self) -> SearchOptions:
         """Return the options of the search."""
         return SearchOptions(**{name: getattr(self, name) for name in _SEARCH_OPTIONS})
 
 
-class ScoredText(Result):
+class ScoredText(Record):
     """An output and its score: log-probability / length^length_penalty, summed over sentences."""
 
     text: str

@@ -1,55 +1,45 @@
-"""`POST /v1/next-word` and `POST /v1/score`."""
+"""Next words and scores of sentences: parameters and records."""
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Request
 from pydantic import BeforeValidator, Field
 
-from models.tasks.language_model import LanguageModel
-from models.tasks.language_results import NextWords, NextWordsQuery, ScoreQuery
-from service.api.answer import Answer, Result, Results
-from service.api.endpoint import answer, register
-from service.api.requests import Body, Deadline, ModelName, Priority, Texts, Truncate, examples
-from service.api.route import ModelRoute
-from service.errors import PROBLEM_RESPONSES
+from models.operations.operation import Record, TruncateParams
 
-__all__ = ["router"]
+__all__ = [
+    "ComponentWeight",
+    "ExplainedScore",
+    "ExplainedToken",
+    "NextWordParams",
+    "NextWordResult",
+    "ScoreParams",
+    "ScoreResult",
+    "Token",
+    "Word",
+]
 
-router = APIRouter(prefix="/v1", tags=["native"], route_class=ModelRoute)
-register("language-model")(router)
 
+class NextWordParams(TruncateParams):
+    """What can be chosen of the next words."""
 
-class NextWordRequest(Body):
-    """Contexts to continue."""
-
-    model_config = examples(
-        {"context": "we had a very", "top_k": 5}, {"context": ["we had a", "I am"], "explain": True}
-    )
-
-    context: Annotated[Texts, Field(description="A text to continue, or a list of texts.")]
     top_k: Annotated[int, Field(ge=1, description="Words to return, at most the vocabulary's size.")] = 10
     explain: Annotated[bool, Field(description="Return the weight of each mixture component.")] = False
-    truncate: Truncate = False
-    model: ModelName = None
 
 
-class ScoreRequest(Body):
-    """Sentences to score."""
+class ScoreParams(TruncateParams):
+    """What can be chosen of a score."""
 
-    model_config = examples(
-        {"text": ["books can be outdated", "he goed home"]},
-        {"text": "we had a very good time", "explain": True, "top_k": 3},
-    )
-
-    text: Annotated[Texts, Field(description="A sentence, or a list of sentences.")]
     explain: Annotated[
         bool, Field(description="Return each token's rank, the entropy before it, and the most probable words instead.")
     ] = False
     top_k: Annotated[int, Field(ge=1, le=100, description="Words to return instead of each token, with explain.")] = 5
-    truncate: Truncate = False
-    model: ModelName = None
+
+    @property
+    def alternatives(self) -> int:
+        """Words to return instead of each token."""
+        return self.top_k if self.explain else 0
 
 
 def _finite(value: float) -> float | None:
@@ -60,7 +50,7 @@ Finite = Annotated[float | None, BeforeValidator(_finite)]
 """A number, or `null` where it is infinite: JSON has no infinity."""
 
 
-class Word(Result):
+class Word(Record):
     """A word of the vocabulary, or the end of the sentence, which is spelled `</s>`."""
 
     word: str
@@ -73,7 +63,7 @@ class Word(Result):
     """Whether it is the end of the sentence."""
 
 
-class ComponentWeight(Result):
+class ComponentWeight(Record):
     """Weight of one mixture component in this context."""
 
     kernel: str
@@ -82,7 +72,7 @@ class ComponentWeight(Result):
     """Its weight, 0 to 1; the weights of all components sum to 1."""
 
 
-class NextWordResult(Result):
+class NextWordResult(Record):
     """The next words after one context, most probable first; entropy of the whole distribution in nats.
 
     Words of probability 0 are left out, so that a sparse-softmax may return fewer words than asked for.
@@ -102,11 +92,7 @@ class NextWordResult(Result):
     """Weights of a mixture's components, with `explain`."""
 
 
-class NextWordResponse(Results[NextWordResult]):
-    """One result per context, in order."""
-
-
-class Token(Result):
+class Token(Record):
     """One word of a scored text; the last is the sentence end."""
 
     word: str
@@ -127,7 +113,7 @@ class ExplainedToken(Token):
     """The most probable words at this position."""
 
 
-class ScoreResult(Result):
+class ScoreResult(Record):
     """Log-probability (base e) of a text and its end, and the perplexity per token.
 
     Most sentences end with punctuation: compare texts that end alike.
@@ -151,59 +137,3 @@ class ExplainedScore(ScoreResult):
 
     tokens: Sequence[ExplainedToken]
     """The words of the text and the sentence end, in order."""
-
-
-class ScoreResponse(Results[ScoreResult | ExplainedScore]):
-    """One result per text, in order."""
-
-
-@router.post(
-    "/next-word", response_model=NextWordResponse, response_model_exclude_none=True, responses=PROBLEM_RESPONSES
-)
-async def next_word(
-    body: NextWordRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
-) -> Answer[Any]:
-    """Return the most probable next words after each context."""
-
-    def query(model: LanguageModel, context: str) -> NextWordsQuery:
-        return model.next_words_query(context, body.top_k, truncate=body.truncate)
-
-    def result(found: NextWords) -> NextWordResult:
-        response = NextWordResult.of(found)
-        if not body.explain or len(found.components) == 1:
-            response.components = None
-        return response
-
-    return await answer(
-        request,
-        "next-word",
-        body.context,
-        query,
-        result,
-        model=body.model,
-        timeout_ms=timeout_ms,
-        priority=priority,
-        items_per_input=lambda model: min(body.top_k, model.vocab_size),
-    )
-
-
-@router.post("/score", response_model=ScoreResponse, responses=PROBLEM_RESPONSES)
-async def score(
-    body: ScoreRequest, request: Request, timeout_ms: Deadline = None, priority: Priority = None
-) -> Answer[Any]:
-    """Return the log-probability and perplexity of each text, word by word."""
-
-    def query(model: LanguageModel, text: str) -> ScoreQuery:
-        return model.score_query(text, explain=body.top_k if body.explain else 0, truncate=body.truncate)
-
-    return await answer(
-        request,
-        "score",
-        body.text,
-        query,
-        ExplainedScore.of if body.explain else ScoreResult.of,
-        model=body.model,
-        timeout_ms=timeout_ms,
-        priority=priority,
-        batches="explain" if body.explain else None,
-    )

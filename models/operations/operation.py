@@ -1,0 +1,212 @@
+"""Operations: what callers may choose, how a model makes a query of an input, and what is told of a result.
+
+A model class lists its operations. HTTP endpoints, protocols and commands are made of that table alone, so that an
+operation of another package has all of them.
+"""
+
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from models.operations.query import Query
+from models.text.limits import checked_text
+
+__all__ = [
+    "AnyOperation",
+    "Operation",
+    "Output",
+    "OutputKind",
+    "Params",
+    "Record",
+    "Scalar",
+    "Text",
+    "TokenForm",
+    "Truncate",
+    "TruncateParams",
+]
+
+Text = Annotated[str, AfterValidator(checked_text)]
+"""A text without half of a surrogate pair."""
+Truncate = Annotated[bool, Field(description="Cut a text that is too long instead of refusing it.")]
+
+Scalar = str | float | int | bool | None
+OutputKind = Literal["text", "number", "integer", "flag"]
+_KINDS: Mapping[type, OutputKind] = {str: "text", float: "number", int: "integer", bool: "flag"}
+_EMPTY: Mapping[OutputKind, Scalar] = {"text": "", "number": 0.0, "integer": 0, "flag": False}
+
+
+class Params(BaseModel):
+    """What a caller may choose; unknown names are refused. Every parameter has a default."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class TruncateParams(Params):
+    """The parameter of models that read texts."""
+
+    truncate: Truncate = False
+
+
+class Record(BaseModel):
+    """What is told of a result: plain data, made from the attributes of the same names that the result has."""
+
+    model_config = ConfigDict(from_attributes=True, use_attribute_docstrings=True)
+
+    @classmethod
+    def of(cls, result: object) -> Self:
+        """Return the record of a model's result."""
+        return cls.model_validate(result)
+
+
+ModelT = TypeVar("ModelT")
+InputT = TypeVar("InputT")
+ParamsT = TypeVar("ParamsT", bound=Params)
+ResultT = TypeVar("ResultT")
+ReadsModelT = TypeVar("ReadsModelT", contravariant=True)
+ReadsResultT = TypeVar("ReadsResultT", contravariant=True)
+
+
+def _always(model: object) -> bool:
+    del model
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output(Generic[ReadsModelT, ReadsResultT]):
+    """A value of each result, or a list of values: a tensor for protocols that have tensors."""
+
+    name: str
+    kind: OutputKind
+    values: Callable[[ReadsModelT, ReadsResultT], Scalar | Sequence[Scalar]]
+    """The value, or the values if there are `several`."""
+    several: bool = False
+    fill: Scalar = None
+    """Stands where other results of a batch have more values; by default empty, 0 or false."""
+    told_by: Callable[[ReadsModelT], bool] = _always
+    """Whether a model has the output."""
+
+    @property
+    def filler(self) -> Scalar:
+        """What stands where other results have more values."""
+        return _EMPTY[self.kind] if self.fill is None else self.fill
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenForm(Generic[ModelT, ParamsT, ResultT]):
+    """An operation on texts that are given as token ids."""
+
+    query: Callable[[ModelT, Sequence[int], ParamsT], Query]
+    params: type[ParamsT]
+    outputs: tuple[Output[ModelT, ResultT], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
+    """Something that can be asked of a model: an input and parameters in, a result out."""
+
+    name: str
+    """Such as `classify`, as metrics and commands have it."""
+    summary: str
+    """What it does, a sentence."""
+    about: str
+    """What a request holds."""
+    query: Callable[[ModelT, InputT, ParamsT, int | None], Query]
+    """Makes a query of a model, an input and parameters. The last argument is the largest number of parts, if there is
+    one. Raises `QueryError`."""
+    params: type[ParamsT]
+    record: type[Record]
+    recorded: Callable[[ResultT, ParamsT], Record] | None = None
+    """Makes the record of a result, where `record.of` does not."""
+    records: tuple[type[Record], ...] = ()
+    """The types of records that `recorded` makes, where they are several."""
+    input: str = "text"
+    """Name of the input."""
+    describes_input: str = "A text or a list of texts."
+    reads: Literal["text", "image"] = "text"
+    """Kind of the input: of images, the bytes of a file or their base64."""
+    path: str = ""
+    """Last part of its path over HTTP, by default the name."""
+    title: str = ""
+    """Beginning of the names of its request and response, by default made of the path."""
+    result_items: Callable[[ModelT, ParamsT], int] | None = None
+    """Largest number of words, labels or tokens of an input's result, where it is known before the query is made."""
+    computed_by: Callable[[ParamsT], str] | None = None
+    """The model's batch function for these parameters, where it is not that of the operation's name."""
+    omits_null: bool = False
+    """Whether records leave out what is null."""
+    command_defaults: Mapping[str, object] = field(default_factory=dict)
+    """Parameters that have another default on the command line."""
+    cells: Callable[[ResultT], Sequence[object]] | None = None
+    """A result as the cells of a table, by default the single values of its record, or all as JSON where none is."""
+    outputs: tuple[Output[ModelT, ResultT], ...] = ()
+    """By default the values of the record, but the input, that are text, number or truth value, or lists of them."""
+    classes: str | None = None
+    """The output that says how probable the classes of the first output are."""
+    tokens: "TokenForm[ModelT, Any, ResultT] | None" = None
+    examples: tuple[Mapping[str, object], ...] = ()
+    """Inputs and parameters of example requests."""
+
+    @property
+    def last_part(self) -> str:
+        """Last part of its path over HTTP."""
+        return self.path or self.name
+
+    @property
+    def schema_name(self) -> str:
+        """Beginning of the names of its request and response."""
+        return self.title or "".join(map(str.capitalize, self.last_part.split("-")))
+
+    def record_of(self, result: ResultT, params: ParamsT) -> Record:
+        """Return the record of a result."""
+        return self.record.of(result) if self.recorded is None else self.recorded(result, params)
+
+    def content_of(self, result: ResultT, params: ParamsT) -> dict[str, object]:
+        """Return the record of a result as a JSON object."""
+        return self.record_of(result, params).model_dump(mode="json", exclude_none=self.omits_null)
+
+    def cells_of(self, result: ResultT, params: ParamsT) -> Sequence[object]:
+        """Return a result as the cells of a table."""
+        if self.cells is not None:
+            return self.cells(result)
+        content = self.content_of(result, params)
+        single = [value for value in content.values() if not isinstance(value, (dict, list))]
+        return single or [json.dumps(value) for value in content.values()]
+
+    def tensors(self) -> tuple[Output[ModelT, ResultT], ...]:
+        """Return the outputs, those of the record where none are listed."""
+        return self.outputs or tuple(self._outputs_of_record())
+
+    def _outputs_of_record(self) -> typing.Iterator[Output[ModelT, ResultT]]:
+        for name, about in self.record.model_fields.items():
+            kind, several = _kind_of(about.annotation)
+            if kind is not None and name != self.input:
+                yield Output(name=name, kind=kind, several=several, values=self._value(name))
+
+    def _value(self, name: str) -> Callable[[ModelT, ResultT], Scalar | Sequence[Scalar]]:
+        """Return what reads a value of a result's record."""
+
+        def value(model: ModelT, result: ResultT) -> Scalar | Sequence[Scalar]:
+            del model
+            found: Scalar | Sequence[Scalar] = getattr(self.record_of(result, self.params()), name)
+            return found
+
+        return value
+
+
+AnyOperation = Operation[Any, Any, Any, Any]
+
+
+def _kind_of(annotation: object) -> tuple[OutputKind | None, bool]:
+    """Return the kind of the values that an annotation allows, None where it is none; and whether it is a list."""
+    if get_origin(annotation) in (types.UnionType, typing.Union):
+        kept = [each for each in get_args(annotation) if each is not type(None)]
+        return _kind_of(kept[0]) if len(kept) == 1 else (None, False)
+    if get_origin(annotation) is list:
+        kind, nested = _kind_of(get_args(annotation)[0])
+        return (None, False) if nested else (kind, True)
+    return (_KINDS.get(annotation), False) if isinstance(annotation, type) else (None, False)

@@ -1,0 +1,106 @@
+"""`POST /v1/...`: the endpoint of each operation that the tasks list."""
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field, create_model
+
+from models import QueryError
+from models.operations.operation import AnyOperation, Record
+from models.tasks.registry import TASKS
+from service.api.answer import Answer, Results
+from service.api.endpoint import register, run_operation
+from service.api.requests import Body, Deadline, ModelName, Priority, Texts, examples
+from service.api.route import ModelRoute
+from service.errors import PROBLEM_RESPONSES
+
+__all__ = ["REQUESTS", "router"]
+
+router = APIRouter(prefix="/v1", tags=["native"], route_class=ModelRoute)
+register("operations")(router)
+
+REQUESTS: dict[str, type[Body]] = {}
+"""The model of the requests of each path."""
+
+
+def _request_model(forms: Sequence[AnyOperation]) -> type[Body]:
+    """Return the model of the requests to an operation, which has a form for each kind of input."""
+    first, optional = forms[0], len(forms) > 1
+    fields: dict[str, Any] = {}
+    for form in forms:
+        described = Field(None if optional else ..., description=form.describes_input)
+        fields[form.input] = (Texts | None if optional else Texts, described)
+    for form in forms:
+        for name, field in form.params.model_fields.items():
+            fields.setdefault(name, (field.annotation, field))
+    fields["model"] = (ModelName, None)
+
+    class Examples(Body):
+        model_config = examples(*(dict(each) for form in forms for each in form.examples))
+
+    return create_model(
+        f"{first.schema_name}Request", __base__=Examples, __module__=__name__, __doc__=first.about, **fields
+    )
+
+
+def _response_model(forms: Sequence[AnyOperation]) -> type[BaseModel]:
+    types = dict.fromkeys(each for form in forms for each in form.records or (form.record,))
+    results: Any = Results.__class_getitem__(reduce(or_, types))
+    model: type[BaseModel] = create_model(
+        f"{forms[0].schema_name}Response",
+        __base__=results,
+        __module__=__name__,
+        __doc__=f"One result per {' or '.join(form.input for form in forms)}, in order.",
+    )
+    return model
+
+
+def _add(forms: Sequence[AnyOperation]) -> None:
+    """Add the endpoint of an operation."""
+    first, model = forms[0], _request_model(forms)
+
+    async def run(
+        body: Any, request: Request, timeout_ms: Deadline = None, priority: Priority = None
+    ) -> Answer[Record]:
+        given = [form for form in forms if getattr(body, form.input) is not None]
+        if len(given) != 1:
+            raise QueryError(f"give either {' or '.join(form.input for form in forms)}")
+        form = given[0]
+        chosen = {name: getattr(body, name) for name in form.params.model_fields}
+        return await run_operation(
+            request,
+            form,
+            getattr(body, form.input),
+            form.params.model_construct(body.model_fields_set & chosen.keys(), **chosen),
+            model=body.model,
+            timeout_ms=timeout_ms,
+            priority=priority,
+        )
+
+    run.__name__, run.__doc__ = first.last_part.replace("-", "_"), first.summary
+    run.__annotations__["body"] = model
+    REQUESTS[f"/v1/{first.last_part}"] = model
+    router.add_api_route(
+        f"/{first.last_part}",
+        run,
+        methods=["POST"],
+        response_model=_response_model(forms),
+        response_model_exclude_none=first.omits_null,
+        responses=PROBLEM_RESPONSES,
+    )
+
+
+def _forms() -> dict[str, list[AnyOperation]]:
+    """Return the operations of all tasks by path, those of one name and input once."""
+    found: dict[str, dict[str, AnyOperation]] = {}
+    for task in TASKS.values():
+        for each in task.operations:
+            found.setdefault(each.last_part, {}).setdefault(each.input, each)
+    return {path: sorted(forms.values(), key=lambda form: form.reads != "text") for path, forms in found.items()}
+
+
+for forms in _forms().values():
+    _add(forms)
