@@ -12,7 +12,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from models import QueryError
+from models.decoding.beam_search import SearchOptions
 from service.api.requests import Body, ModelName, Texts, deadline_of, note_timing, queries_of, server_timing, urgency_of
+from service.api.search import SearchBody
 from service.engine.batcher import DeadlineExceeded, Timing
 from service.engine.budget import ResultBudget
 from service.engine.preparation import Preparation
@@ -175,3 +177,16 @@ def test_heavy_inputs_are_read_elsewhere_some_requests_at_a_time(request_, serve
 )
 def test_urgency_is_what_the_header_says_or_the_usual_one(header, urgency):
     assert urgency_of(header) == urgency
+
+
+def test_what_a_body_says_is_what_is_searched():
+    body = SearchBody(text="a", beam_size=4, n_best=2, length_penalty=0.5, temperature=2.0, seed=7, sparse=True)
+    expected = SearchOptions(n_best=2, length_penalty=0.5, temperature=2.0, seed=7, sparse=True)
+    assert body.options() == expected
+    assert SearchBody(text=["a"]).options() == SearchOptions()
+
+
+@pytest.mark.parametrize("wrong", [{"beam_size": 0}, {"n_best": 0}, {"length_penalty": 11.0}, {"seed": -1}], ids=str)
+def test_options_out_of_range_are_refused(wrong):
+    with pytest.raises(ValidationError):
+        SearchBody(text="a", **wrong)

@@ -8,6 +8,7 @@ from models import UnknownModelError
 from service.offline import operations, running
 from service.offline.options import FileOptions, ModelOptions, UsageError
 from service.offline.running import run_file, run_texts
+from service.settings import BUNDLED
 
 ONE = ModelOptions(threads=1)
 
@@ -128,3 +129,8 @@ def test_a_model_is_found_by_what_it_offers(tmp_path, capsys):
         run_texts(operations.score(truncate=False), ["a"], ModelOptions(model_dirs=(tmp_path,)), "tsv")
     with pytest.raises(UsageError, match="is no file"):
         run_file(operations.score(truncate=False), tmp_path / "none.txt", ONE, FileOptions())
+
+
+def test_defaults_are_the_bundled_models_and_standard_streams():
+    assert ModelOptions().model_dirs == (BUNDLED,)
+    assert (FileOptions().output, FileOptions().format, FileOptions().resume) == (None, "auto", False)
