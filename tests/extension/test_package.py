@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks.server import free_port
 from tests.fixtures.classification import ERRANDS_RECIPE, errand
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 ENTRY_POINTS = """\

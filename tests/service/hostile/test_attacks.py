@@ -4,14 +4,14 @@ answer, with deadlines and over other protocols. The loop is not blocked, refusa
 
 import pytest
 
-from benchmarks.hostile.bodies import BODIES
-from benchmarks.hostile.connections import CONNECTIONS
-from benchmarks.hostile.deadlines import DEADLINES
-from benchmarks.hostile.images import IMAGES
-from benchmarks.hostile.protocols import PROTOCOLS
-from benchmarks.hostile.results import RESULTS
-from benchmarks.hostile.texts import TEXTS
-from benchmarks.hostile.translations import TRANSLATIONS
+from tests.support.hostile.bodies import BODIES
+from tests.support.hostile.connections import CONNECTIONS
+from tests.support.hostile.deadlines import DEADLINES
+from tests.support.hostile.images import IMAGES
+from tests.support.hostile.protocols import PROTOCOLS
+from tests.support.hostile.results import RESULTS
+from tests.support.hostile.texts import TEXTS
+from tests.support.hostile.translations import TRANSLATIONS
 
 SOME_TEXTS = [text for text in TEXTS if text.name.startswith("translate") or "single word" in text.name]
 """All texts go through the sentence splitter; `python -m benchmarks.attacks` sends all of them everywhere."""
