@@ -15,19 +15,19 @@ from pathlib import Path
 
 import tyro
 
-from benchmarks.hostile.attack import Attack, Outcome, delays, measure, violations
-from benchmarks.hostile.bodies import BODIES
-from benchmarks.hostile.connections import CONNECTIONS, SLOW
-from benchmarks.hostile.deadlines import DEADLINES
-from benchmarks.hostile.images import IMAGES
-from benchmarks.hostile.loops import LOOPS, PAUSED
-from benchmarks.hostile.protocols import PROTOCOLS
-from benchmarks.hostile.results import RESULTS
-from benchmarks.hostile.texts import TEXTS
-from benchmarks.hostile.translations import TRANSLATIONS
-from benchmarks.limited_server import LimitedServer
-from benchmarks.probe import LoopProbe
 from service.settings import BUNDLED
+from tests.support.hostile.attack import Attack, Outcome, delays, measure, violations
+from tests.support.hostile.bodies import BODIES
+from tests.support.hostile.connections import CONNECTIONS, SLOW
+from tests.support.hostile.deadlines import DEADLINES
+from tests.support.hostile.images import IMAGES
+from tests.support.hostile.loops import LOOPS, PAUSED
+from tests.support.hostile.protocols import PROTOCOLS
+from tests.support.hostile.results import RESULTS
+from tests.support.hostile.texts import TEXTS
+from tests.support.hostile.translations import TRANSLATIONS
+from tests.support.limited_server import LimitedServer
+from tests.support.probe import LoopProbe
 
 _COLUMNS = (
     "attack",

@@ -25,9 +25,9 @@ from pathlib import Path
 import tyro
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from benchmarks.hostile.requests import Request, requests
-from benchmarks.limited_server import CLOSED, SILENT, LimitedServer
 from service.settings import BUNDLED
+from tests.support.hostile.requests import Request, requests
+from tests.support.limited_server import CLOSED, SILENT, LimitedServer
 
 _LOAD = frozenset({429, 503, 504})
 _LAG = "softserve_event_loop_lag_seconds"

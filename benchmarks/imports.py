@@ -19,8 +19,8 @@ import numpy as np
 import torch
 import tyro
 
-from benchmarks.random_classifiers import make_classifier
 from models.store import load_bundle
+from tests.support.random_classifiers import make_classifier
 from training.importing.bundle import BundleSettings, Imported, write_bundle
 from training.importing.importer import ImportOptions, chosen_importer, need
 from training.importing.samples import read_samples

@@ -1,6 +1,6 @@
 """Compare the throughput of an imported MarianMT model with CTranslate2's conversion of the same directory.
 
-    python -m benchmarks.marian_directory my-opus-mt
+    python -m tests.support.marian_directory my-opus-mt
     softserve-train import my-opus-mt --output my-models --name opus-float32
     softserve-train import my-opus-mt --output my-models --name opus-int8 --quantize int8 --texts sentences.txt
     python -m benchmarks.marian my-opus-mt my-models/opus-float32/1 my-models/opus-int8/1

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import tyro
 
-from benchmarks.hostile.mixtures import Client, Mixture, mixtures
-from benchmarks.limited_server import CLOSED, SILENT, LimitedServer
 from service.settings import BUNDLED
+from tests.support.hostile.mixtures import Client, Mixture, mixtures
+from tests.support.limited_server import CLOSED, SILENT, LimitedServer
 
 _TIMEOUT = 180.0
 _SHOWN = 5

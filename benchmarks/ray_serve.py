@@ -23,9 +23,10 @@ import tyro
 import uvloop
 import yaml
 
-from benchmarks.server import free_port, post_json
+from benchmarks.server import post_json
 from models.backend.cpus import usable_cpus
 from service.bench.client import Client, TransportError
+from tests.support.ports import free_port
 
 __all__ = ["main"]
 

@@ -34,11 +34,12 @@ from benchmarks.scaling_simulation import (
     poisson_arrivals,
     random_node,
 )
-from benchmarks.server import free_port, post_json, wait_until_ready
+from benchmarks.server import post_json, wait_until_ready
 from models import ModelStore
 from models.store import BUNDLED
 from service.bench.client import Client
 from service.engine.cost_model import Sample, Terms, fit
+from tests.support.ports import free_port
 
 __all__ = ["main"]
 

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -12,19 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from service.bench.client import Client
+from tests.support.ports import free_port
 
-__all__ = ["free_port", "post_json", "serving", "wait_until_ready"]
+__all__ = ["post_json", "serving", "wait_until_ready"]
 
 _TIMEOUT = 60.0
 """Seconds within which a response must be complete."""
-
-
-def free_port() -> int:
-    """Return a free port of the loopback interface."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def wait_until_ready(port: int) -> None:

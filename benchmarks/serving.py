@@ -26,12 +26,12 @@ from benchmarks.peers.load import LoadResult, find_wrk, measure
 from benchmarks.peers.report import table
 from benchmarks.peers.servers import OURS, PEERS, Server, best_labels, running
 from benchmarks.peers.texts import make_texts
-from benchmarks.server import free_port
 from models import ModelError
 from models.backend.cpus import usable_cpus
 from models.reading import read_manifest
 from models.tasks.text_classification import ClassifierConfig
 from service.settings import BUNDLED
+from tests.support.ports import free_port
 
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "softserve" / "serving"
 _SAMPLE = 40

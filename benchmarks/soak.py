@@ -25,11 +25,12 @@ from typing import Any
 
 import tyro
 
-from benchmarks.server import free_port, post_json, wait_until_ready
+from benchmarks.server import post_json, wait_until_ready
 from models import Classifier, LanguageModel, ModelStore
 from service import server as serving
 from service.bench.client import TIMED_OUT, Client, TransportError
 from service.settings import BUNDLED, Settings
+from tests.support.ports import free_port
 
 _WORDS = ("we", "had", "a", "very", "good", "time", "please", "set", "an", "alarm", "for", "seven", "what", "is", "the")
 _TOLERANCE = 1e-3

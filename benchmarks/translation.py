@@ -26,7 +26,6 @@ import sacrebleu
 import tyro
 
 from benchmarks.ctranslate2_model import END, convert, spelled
-from benchmarks.float32_bundle import export_float32
 from benchmarks.sides import Side, interleaved, side
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceQuery
@@ -34,6 +33,7 @@ from models.reading import load_manifest
 from models.store import load_bundle
 from models.tasks.translation import TranslationConfig, Translator
 from models.text.tokenization import SubwordTokenizer
+from tests.support.float32_bundle import export_float32
 from training.export.task_export import TOKENIZER
 from training.recipe import parse_recipe
 from training.tasks.translation.bundle_weights import bundle_model

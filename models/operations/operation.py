@@ -174,7 +174,7 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
         if self.cells is not None:
             return self.cells(result)
         content = self.content_of(result, params)
-        single = [value for value in content.values() if not isinstance(value, (dict, list))]
+        single = ["" if value is None else value for value in content.values() if not isinstance(value, (dict, list))]
         return single or [json.dumps(value) for value in content.values()]
 
     def tensors(self) -> tuple[Output[ModelT, ResultT], ...]:

@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.attacks import FAMILIES
 from benchmarks.fuzz import lag_quantile
-from benchmarks.hostile.attack import Attack, Outcome, delays, violations
-from benchmarks.hostile.mixtures import mixtures
-from benchmarks.limited_server import Answer
-from benchmarks.probe import Stalls
+from tests.support.hostile.attack import Attack, Outcome, delays, violations
+from tests.support.hostile.mixtures import mixtures
+from tests.support.limited_server import Answer
+from tests.support.probe import Stalls
 
 ROOT = Path(__file__).parents[2]
 

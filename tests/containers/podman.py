@@ -6,7 +6,6 @@ machine's apt uses.
 
 import json
 import re
-import socket
 import subprocess
 import time
 import urllib.error
@@ -109,12 +108,6 @@ def build(target: str, tag: str, base: str) -> None:
     options = ["--format", "docker", "--pull-never", "--isolation", "chroot", "--network", "host", "--target", target]
     options += ["--build-arg", f"PYTHON={base}"]
     run("buildah", "bud", *options, *certificates, "--tag", tag, "--file", "docker/Dockerfile", ".", timeout=900)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def ask(url: str, body: object = None, timeout: float = 30) -> tuple[int, str]:

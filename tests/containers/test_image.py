@@ -11,6 +11,7 @@ import pytest
 from tests.containers import podman
 from tests.containers.files import COMPOSE, normalized
 from tests.containers.load import Load
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.containers
 
@@ -24,7 +25,7 @@ class Container:
     """The service in a container, ready."""
 
     def __init__(self, image, *options):
-        self.port = podman.free_port()
+        self.port = free_port()
         environment = [f"--env=SOFTSERVE_PORT={self.port}", "--env=SOFTSERVE_HOST=127.0.0.1"]
         started = time.monotonic()
         self.id = podman.run("podman", "run", "--detach", *RESTRICTED, *environment, *options, image)

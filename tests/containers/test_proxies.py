@@ -19,6 +19,7 @@ from tests.containers.files import DOCKER, DOCKERFILE, environment
 from tests.containers.load import Load
 from tests.fixtures.optional_tools import installed, missing
 from tests.service.process import Process
+from tests.support.ports import free_port
 
 COMMANDS = {
     "haproxy": ["haproxy", "-db", "-f", str(DOCKER / "haproxy/haproxy.cfg")],
@@ -39,7 +40,7 @@ class Instances:
 
     def __init__(self, directory):
         self._directory = directory
-        self.ports = [podman.free_port(), podman.free_port()]
+        self.ports = [free_port(), podman.free_port()]
         self._running = {port: self._start(port) for port in self.ports}
 
     def ready(self):
@@ -82,7 +83,7 @@ def instances(tmp_path_factory):
 @contextlib.contextmanager
 def proxy(name, ports, directory):
     """Run a proxy with the shipped configuration, and yield its port."""
-    port = podman.free_port()
+    port = free_port()
     addresses = dict(zip(("SOFTSERVE_ONE", "SOFTSERVE_TWO"), (f"127.0.0.1:{each}" for each in ports), strict=True))
     bind = f"127.0.0.1:{port}" if name == "haproxy" else f"http://127.0.0.1:{port}"
     homes = dict.fromkeys(("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"), str(directory))

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks.server import free_port
 from service.protocols.open_inference.grpc.open_inference_pb2 import ModelInferRequest, ModelInferResponse
 from tests.fixtures.classification import ERRANDS_RECIPE, errand
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 ENTRY_POINTS = """\

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.batching import split
+from models.text.padding import padded
 
 
 def cost(lengths, ends, fixed):
@@ -109,3 +110,9 @@ def executed_lines(function):
 def test_steps_depend_on_the_number_of_lengths_only(lengths, max_items, fixed):
     steps = executed_lines(lambda: split(lengths, fixed=fixed, max_items=max_items, max_tokens=65536))
     assert steps < 30 * len(lengths)
+
+
+def test_sequences_are_padded_on_the_right():
+    batch = padded([(5, 6, 7), (8,)])
+    assert batch["tokens"].tolist() == [[5, 6, 7], [8, 0, 0]]
+    assert batch["lengths"].tolist() == [3, 1]

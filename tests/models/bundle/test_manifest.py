@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import Graph, upgraded
 
 SPEC = {"inputs": (), "outputs": ()}
@@ -32,3 +33,22 @@ def test_fields_of_format_1_become_the_section_of_the_task():
 @pytest.mark.parametrize("content", [{"format_version": 2, "network": 1}, {"network": 1}, {}])
 def test_other_content_stays_as_it_is(content):
     assert upgraded(content) == content
+
+
+class Part(Contract):
+    count: PositiveInt
+    share: float = 0.5
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"count": 0}, {"count": "1"}, {"count": 1, "size": 2}, {"count": 1, "share": float("nan")}], ids=str
+)
+def test_what_does_not_fit_is_refused(content):
+    with pytest.raises(ValidationError):
+        Part.model_validate(content)
+
+
+def test_a_part_does_not_change():
+    part = Part(count=1)
+    with pytest.raises(ValidationError, match="frozen"):
+        part.count = 2

@@ -52,7 +52,7 @@ def test_names_follow_from_the_operation():
 
 
 def test_the_cells_are_the_single_values():
-    assert list(SPELL.cells_of(FOUND, Chosen())) == ["ab", 2, False]
+    assert list(SPELL.cells_of(FOUND, Chosen())) == ["ab", 2, False, ""]
 
 
 def test_unknown_parameters_are_refused():

@@ -2,7 +2,9 @@
 
 import pytest
 
-from models.tasks.model import SinglePart
+from models.bundle.contract import TaskConfig
+from models.tasks.model import Model, SinglePart
+from models.tasks.registry import TASKS
 
 
 def test_a_query_of_one_part_is_its_part():
@@ -57,3 +59,12 @@ def test_the_self_test_goes_from_texts_to_results_by_every_graph(store, name, mo
 )
 def test_the_section_describes_itself(store, name, lines):
     assert set(store.manifest(name).config.description()) == lines
+
+
+@pytest.mark.parametrize("name", TASKS.names())
+def test_every_task_has_a_model_class_with_a_section_and_operations(name):
+    model_type = TASKS[name]
+    assert issubclass(model_type, Model)
+    assert issubclass(model_type.config_type, TaskConfig)
+    assert model_type.offers
+    assert model_type.warm_up_lengths

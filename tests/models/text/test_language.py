@@ -4,13 +4,14 @@ import lzma
 import resource
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 
 import numpy as np
 import pytest
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from models.text.language import UNDETERMINED, LanguageDetector, _read_arrays, detected_languages
+from models.text.language import _BLOCK, UNDETERMINED, LanguageDetector, _read_arrays, _SharedBlocks, detected_languages
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +73,18 @@ def test_a_compressed_archive_is_refused(tmp_path: Path) -> None:
         np.savez_compressed(stream, counts=np.arange(3))
     with pytest.raises(ValueError, match=r"counts\.npy is compressed by method 8"):
         _read_arrays(tmp_path / "model.npz.xz")
+
+
+def test_entries_are_those_of_the_sequence():
+    blocks = np.random.default_rng(0).integers(0, 1 << 32, (5, _BLOCK), dtype=np.uint32)
+    values = array("I", blocks[[0, 3, 3, 1, 0, 4, 2, 3]].tobytes())
+    shared = _SharedBlocks(values)
+    assert [shared[index] for index in range(len(values))] == list(values)
+    assert len(shared._blocks) == 5 * _BLOCK
+
+
+def test_blocks_of_one_hash_are_not_mixed_up(monkeypatch):
+    monkeypatch.setattr("models.text.language._HASH_MULTIPLIER", 1)  # the hash is the sum of the entries
+    values = array("I", [*range(_BLOCK), *range(_BLOCK)[::-1]])
+    with pytest.raises(ValueError, match="different blocks have the same hash"):
+        _SharedBlocks(values)

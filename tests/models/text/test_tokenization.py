@@ -5,6 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from models import BundleError
+from models.text.config import load_tokenizer
 from models.text.tokenization import END, UNKNOWN, WORDS, EncoderTokenizer, WordTokenizer
 
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0"
@@ -237,3 +239,14 @@ def test_a_tokenizer_without_its_special_tokens_is_refused():
         EncoderTokenizer(Tokenizer(models.WordPiece({"a": 0}, unk_token="a")))
     with pytest.raises(ValueError, match=r"lacks '\[CLS\]'"):
         EncoderTokenizer(Tokenizer(models.WordPiece({"[UNK]": 0, "[SEP]": 1}, unk_token="[UNK]")))
+
+
+def test_a_tokenizer_is_the_one_that_the_manifest_describes(bundled, model):
+    assert load_tokenizer(WordTokenizer, bundled, model.config).vocab_size == model.vocab_size
+    other = model.config.model_copy(update={"vocab_size": 5})
+    with pytest.raises(BundleError, match="vocab_size is 7729, the manifest's 5"):
+        load_tokenizer(WordTokenizer, bundled, other)
+
+
+def test_a_summary_has_what_clients_see(model):
+    assert model.config.summary() == {"vocab_size": 7729, "limits": {"max_tokens": 1000}}

@@ -9,7 +9,6 @@ import threading
 
 import pytest
 
-from benchmarks.hostile.bundles import HOSTILE_BUNDLES, make_bundle
 from models import BundleError
 from service.engine import loading
 from service.engine.continuous_batching import ContinuousBatcher
@@ -21,6 +20,7 @@ from service.memory import private_memory
 from service.metrics import Metrics
 from service.settings import Settings
 from tests.fixtures.bundled import NEXT_WORD
+from tests.support.hostile.bundles import HOSTILE_BUNDLES, make_bundle
 
 
 @pytest.mark.parametrize(("name", "kind"), [("next-word", DynamicBatcher), ("de-en", ContinuousBatcher)])

@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from benchmarks.hostile.bundles import HOSTILE_BUNDLES, make_bundle
 from models import BundleError, UnsupportedDeviceError
 from models.private_copy import private_directory
 from service.engine.replicas import ReplicaOptions
 from service.engine.trial import CrashedError, LoadTimeoutError, MemoryLimitError, reason_of, try_bundle
 from tests.fixtures.bundled import NEXT_WORD
+from tests.support.hostile.bundles import HOSTILE_BUNDLES, make_bundle
 
 OPTIONS = ReplicaOptions(
     devices=("cpu",),

@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from benchmarks.hostile.attack import delays, measure, violations
-from benchmarks.limited_server import LimitedServer
-from benchmarks.probe import LoopProbe
 from service.settings import BUNDLED, Settings
+from tests.support.hostile.attack import delays, measure, violations
+from tests.support.limited_server import LimitedServer
+from tests.support.probe import LoopProbe
 
 MEMORY_MB = 512
 ATTEMPTS = 3

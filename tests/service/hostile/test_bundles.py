@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from benchmarks.hostile.bundles import HOSTILE_BUNDLES, make_bundle
-from benchmarks.limited_server import LimitedServer
 from service.settings import BUNDLED
 from tests.fixtures.bundled import NEXT_WORD_VERSION
+from tests.support.hostile.bundles import HOSTILE_BUNDLES, make_bundle
+from tests.support.limited_server import LimitedServer
 
 MEMORY_MB = 1024
 TIMEOUT = 20

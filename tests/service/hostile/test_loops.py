@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks.hostile.loops import LOOPS, PAUSED
 from service.settings import BUNDLED
 from tests.fixtures.looping import looping_models
+from tests.support.hostile.loops import LOOPS, PAUSED
 
 
 @pytest.fixture(scope="module")

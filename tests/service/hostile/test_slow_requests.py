@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.hostile.connections import SLOW
+from tests.support.hostile.connections import SLOW
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from service.offline import running
 from service.offline.asked import Asked
 from service.offline.options import FileOptions, ModelOptions, UsageError
 from service.offline.running import run_file, run_texts
+from service.settings import BUNDLED
 
 ONE = ModelOptions(threads=1)
 
@@ -131,3 +132,8 @@ def test_a_model_is_found_by_what_it_offers(tmp_path, capsys):
         run_texts(Asked.of(SCORE, {}), ["a"], ModelOptions(model_dirs=(tmp_path,)), "tsv")
     with pytest.raises(UsageError, match="is no file"):
         run_file(Asked.of(SCORE, {}), tmp_path / "none.txt", ONE, FileOptions())
+
+
+def test_defaults_are_the_bundled_models_and_standard_streams():
+    assert ModelOptions().model_dirs == (BUNDLED,)
+    assert (FileOptions().output, FileOptions().format, FileOptions().resume) == (None, "auto", False)

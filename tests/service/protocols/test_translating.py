@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 from models.store import load_bundle
 from service.app import create_app
 from service.protocols import libretranslate
+from service.protocols.languages import language_name, same_language, two_letters
 from service.settings import Settings
 
 TEXT = "Das ist ein Haus."
@@ -79,3 +80,20 @@ def test_languages_of_admitted_texts_are_detected_away_from_the_event_loop(clien
     found = client.post("/translate", json={"q": [TEXT, *["a"] * 79], **fields}).json()
     assert [each["language"] for each in found["detectedLanguage"]] == [source, *[target] * 79]
     assert threads[1:] == ["softserve-texts"] * 80
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [("EN-GB", "en"), ("eng", "en"), ("srp_Cyrl", "sr"), ("de", "de"), ("zh-Hans", "zh"), ("xyz", "xyz"), ("", "")],
+)
+def test_codes_without_region_or_script(code, expected):
+    assert two_letters(code) == expected
+
+
+def test_the_same_language_has_several_codes():
+    assert same_language("EN-GB", "eng")
+    assert not same_language("de", "en")
+
+
+def test_names():
+    assert [language_name(code) for code in ("de", "deu", "EN-US", "xyz")] == ["German", "German", "English", "xyz"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers.modeling_utils import PreTrainedModel
 
-from benchmarks.random_classifiers import make_classifier
+from tests.support.random_classifiers import make_classifier
 from training.importing.bundle import BundleSettings, Imported, write_bundle
 from training.importing.importer import ImportOptions, chosen_importer
 from training.importing.samples import Samples, read_samples

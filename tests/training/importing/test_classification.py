@@ -10,9 +10,9 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from benchmarks.random_classifiers import SIZES
 from models.store import load_bundle
 from models.tasks.text_classification import Classifier, ImportedEncoder
+from tests.support.random_classifiers import SIZES
 from tests.training.importing.conftest import TEXTS, Import, Source, import_directory, set_config
 from training.importing.classification import SequenceClassifierImporter
 from training.importing.encoder_graph import ClassifyEncoderGraph

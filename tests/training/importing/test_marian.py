@@ -11,7 +11,6 @@ import pytest
 import torch
 import transformers
 
-from benchmarks.marian_directory import SENTENCES
 from models import QueryError
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import SourceQuery
@@ -19,6 +18,7 @@ from models.reading import load_manifest, validate
 from models.store import load_bundle
 from models.tasks.translation import Translator
 from tests.fixtures.marian import LANGUAGES, import_tiny
+from tests.support.marian_directory import SENTENCES
 from training.importing.errors import ImportRefused
 from training.importing.importer import ImportOptions
 from training.importing.marian import MarianImporter

@@ -13,9 +13,9 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.random_classifiers import TOKENIZERS
 from models.store import load_bundle
 from models.tasks.text_classification import Classifier
+from tests.support.random_classifiers import TOKENIZERS
 from tests.training.importing.conftest import TEXTS, import_directory
 from tests.training.test_cli import run_cli
 from training.importing.bundle import Imported

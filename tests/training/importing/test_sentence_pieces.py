@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.marian_directory import SENTENCES, sentence_piece_model
+from tests.support.marian_directory import SENTENCES, sentence_piece_model
 from training.importing.errors import ImportRefused
 from training.importing.sentence_pieces import SentencePieceModel, is_language
 

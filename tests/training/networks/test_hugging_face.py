@@ -57,7 +57,7 @@ def test_minilm_is_that_of_the_reference_implementation() -> None:
 def test_texts_have_the_tokens_and_vectors_of_transformers(family: str, tmp_path: Path) -> None:
     import transformers
 
-    from benchmarks.random_classifiers import make_classifier
+    from tests.support.random_classifiers import make_classifier
 
     directory = make_classifier(tmp_path / "encoder", f"{family}ForSequenceClassification")
     texts = ["Where is my parcel?", "", "I want to cancel my order; please call me."]
@@ -77,7 +77,7 @@ def test_texts_have_the_tokens_and_vectors_of_transformers(family: str, tmp_path
 def test_deberta_is_that_of_transformers_for_texts_of_all_lengths(tmp_path: Path) -> None:
     import transformers
 
-    from benchmarks.random_classifiers import make_classifier
+    from tests.support.random_classifiers import make_classifier
 
     # The reference computes the root of 3 d / H in float32; here it is 6.
     sizes = {"hidden_size": 48, "num_attention_heads": 4, "position_buckets": 6, "num_hidden_layers": 1}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from benchmarks.marian_directory import SENTENCES
 from service.app import create_app
 from service.settings import Settings
 from tests.fixtures.marian import LANGUAGES
+from tests.support.marian_directory import SENTENCES
 
 TEXT = " ".join(SENTENCES[:2])
 

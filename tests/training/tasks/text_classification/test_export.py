@@ -140,7 +140,7 @@ def test_a_threshold_is_found_on_the_development_set(tmp_path: Path) -> None:
 def test_a_bundle_of_another_encoder_answers_as_the_model(
     family: str, errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
 ) -> None:
-    from benchmarks.random_classifiers import make_classifier
+    from tests.support.random_classifiers import make_classifier
 
     encoder = make_classifier(tmp_path / "encoder", f"{family}ForSequenceClassification", num_hidden_layers=1)
     content = errands_recipe.model_dump() | {"network": {"pretrained": str(encoder)}}
@@ -162,7 +162,7 @@ def test_a_bundle_of_another_encoder_answers_as_the_model(
 def test_an_int8_bundle_of_a_deberta_directory_without_safetensors_and_tokenizer_file(
     errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
 ) -> None:
-    from benchmarks.random_classifiers import make_classifier
+    from tests.support.random_classifiers import make_classifier
 
     encoder, sizes = tmp_path / "encoder", {"num_hidden_layers": 1, "vocab_size": 420}
     make_classifier(encoder, "DebertaV2ForSequenceClassification", deviation=0.05, **sizes)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.float32_bundle import export_float32
 from models.bundle.manifest import MANIFEST
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import SourceQuery
@@ -17,6 +16,7 @@ from models.store import load_bundle
 from models.tasks.translation import Translator
 from service.settings import BUNDLED
 from tests.fixtures.bundled import NEXT_WORD
+from tests.support.float32_bundle import export_float32
 from training.data.pair_batching import pad
 from training.networks.translation_model import TranslationModel
 from training.tasks.translation.bundle_weights import bundle_model

@@ -8,9 +8,9 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 
-from benchmarks.hostile.attack import OVERLOADED, Attack, at_once
-from benchmarks.hostile.files import SIDE, chunk_bomb, jpeg, many_scans, png
-from benchmarks.limited_server import Answer, LimitedServer
+from tests.support.hostile.attack import OVERLOADED, Attack, at_once
+from tests.support.hostile.files import SIDE, chunk_bomb, jpeg, many_scans, png
+from tests.support.limited_server import Answer, LimitedServer
 
 __all__ = ["IMAGES"]
 

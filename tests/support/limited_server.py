@@ -18,7 +18,7 @@ from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.memory_limit import (
+from tests.support.memory_limit import (
     MemoryGroup,
     MemoryWatch,
     reset_peak,
@@ -34,7 +34,7 @@ CLOSED = 0
 SILENT = -1
 """Status of a request without a response within the client's timeout."""
 
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 _JSON = {"Content-Type": "application/json"}
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
 _NORMAL = {"context": "we had a very", "top_k": 3}

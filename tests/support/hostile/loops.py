@@ -4,8 +4,8 @@ import os
 import signal
 import time
 
-from benchmarks.hostile.attack import Attack, at_once
-from benchmarks.limited_server import Answer, LimitedServer
+from tests.support.hostile.attack import Attack, at_once
+from tests.support.limited_server import Answer, LimitedServer
 
 __all__ = ["LOOPS", "PAUSED"]
 

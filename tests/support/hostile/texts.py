@@ -3,8 +3,8 @@
 import json
 from collections.abc import Iterator
 
-from benchmarks.hostile.attack import OVERLOADED, REFUSED, Attack
-from benchmarks.hostile.bodies import sent
+from tests.support.hostile.attack import OVERLOADED, REFUSED, Attack
+from tests.support.hostile.bodies import sent
 
 __all__ = ["TEXTS"]
 

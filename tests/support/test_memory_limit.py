@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from benchmarks.memory_limit import MEGABYTE, MemoryGroup, MemoryWatch, reset_peak, resident, resident_peak
+from tests.support.memory_limit import MEGABYTE, MemoryGroup, MemoryWatch, reset_peak, resident, resident_peak
 
 HOLDER = "import sys; held = bytearray({} << 20); print('held', flush=True); sys.stdin.read()"
 

@@ -1,6 +1,6 @@
 """Write MarianMT directories with random weights, as transformers saves them, to test and measure their import.
 
-    python -m benchmarks.marian_directory opus-mt-de-en
+    python -m tests.support.marian_directory opus-mt-de-en
 
 By default it has the sizes of opus-mt models: 6 + 6 layers, 512 hidden units, 58,101 tokens.
 """

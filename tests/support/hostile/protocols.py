@@ -10,8 +10,8 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from benchmarks.hostile.attack import OVERLOADED, REFUSED, Attack, at_once
-from benchmarks.limited_server import SILENT, Answer, LimitedServer
+from tests.support.hostile.attack import OVERLOADED, REFUSED, Attack, at_once
+from tests.support.limited_server import SILENT, Answer, LimitedServer
 
 __all__ = ["PROTOCOLS"]
 

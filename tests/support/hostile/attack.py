@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from benchmarks.limited_server import Answer, LimitedServer
-from benchmarks.probe import LoopProbe, Stalls
+from tests.support.limited_server import Answer, LimitedServer
+from tests.support.probe import LoopProbe, Stalls
 
 __all__ = ["OVERLOADED", "REFUSED", "Attack", "Outcome", "at_once", "delays", "measure", "violations"]
 

@@ -7,8 +7,8 @@ import json
 import string
 from collections.abc import Callable, Iterator, Mapping
 
-from benchmarks.hostile.attack import OVERLOADED, REFUSED, Attack, at_once
-from benchmarks.limited_server import Answer, LimitedServer, json_of
+from tests.support.hostile.attack import OVERLOADED, REFUSED, Attack, at_once
+from tests.support.limited_server import Answer, LimitedServer, json_of
 
 __all__ = ["BODIES", "ENDPOINTS", "MAX_BODY", "sent"]
 

@@ -1,6 +1,6 @@
 """Make a translation bundle with random weights, to compare engines at sizes that no trained bundle has.
 
-    python -m benchmarks.translation_bundle my-models --preset base
+    python -m tests.support.translation_bundle my-models --preset base
 
 The bundle is written by the training package from a corpus of made-up words and an untrained model. Its end token has a
 score below the best ones in every context, so that translations are as long as the limit allows.
@@ -29,7 +29,7 @@ __all__ = ["make_bundle", "randomize"]
 
 Preset = Literal["tiny", "small", "base"]
 
-_RECIPE = Path(__file__).parents[1] / "training" / "recipes" / "own-pairs.yaml"
+_RECIPE = Path(__file__).parents[2] / "training" / "recipes" / "own-pairs.yaml"
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 _HELD_OUT = 4
 """Pairs of each of dev and test: their BLEU says nothing, but an export measures it."""

@@ -8,8 +8,8 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 
-from benchmarks.hostile.attack import OVERLOADED, REFUSED, Attack
-from benchmarks.limited_server import CLOSED, SILENT, Answer, LimitedServer, read_answer
+from tests.support.hostile.attack import OVERLOADED, REFUSED, Attack
+from tests.support.limited_server import CLOSED, SILENT, Answer, LimitedServer, read_answer
 
 __all__ = ["CONNECTIONS", "SLOW"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.hostile.files import jpeg, png
+from tests.support.hostile.files import jpeg, png
 
 __all__ = ["Client", "Mixture", "mixtures"]
 

@@ -1,6 +1,6 @@
 """Poll a cheap endpoint from a separate process, to measure how long the server's event loop was blocked.
 
-    python -m benchmarks.probe PORT
+    python -m tests.support.probe PORT
 
 reads lines from standard input: the first starts to poll `/livez`, the second stops and prints the result, and so
 on. A thread of the client would wait for the interpreter lock while large bodies are written, and blame the server.
@@ -36,8 +36,8 @@ class LoopProbe:
 
     def __init__(self, port: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.probe", str(port)],
-            cwd=Path(__file__).parents[1],
+            [sys.executable, "-m", "tests.support.probe", str(port)],
+            cwd=Path(__file__).parents[2],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

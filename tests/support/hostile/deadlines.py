@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from benchmarks.hostile.attack import OVERLOADED, Attack, at_once
-from benchmarks.limited_server import Answer, LimitedServer
+from tests.support.hostile.attack import OVERLOADED, Attack, at_once
+from tests.support.limited_server import Answer, LimitedServer
 
 __all__ = ["DEADLINES"]
 

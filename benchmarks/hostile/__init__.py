@@ -1,1 +1,0 @@
-"""Attacks on a running server, one table for each family: the requests, and the allowed responses."""
