@@ -7,7 +7,7 @@ import sys
 
 from starlette.types import Scope
 
-from service.engine.batcher import Timing
+from service.accounts import account_of
 from service.routes import endpoint_of
 
 __all__ = ["AccessLog"]
@@ -27,22 +27,21 @@ class AccessLog:
 
     def write(self, scope: Scope, status: int, seconds: float) -> None:
         """Log a finished request."""
-        state = scope["state"]
+        account = account_of(scope)
         entry: dict[str, object] = {
             "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
-            "request_id": state["request_id"],
+            "request_id": scope["state"]["request_id"],
             "method": scope["method"],
             "endpoint": endpoint_of(scope),
             "status": status,
             "seconds": round(seconds, 6),
         }
-        if "model" in state:
-            entry["model"] = state["model"]
-        timing: Timing | None = state.get("timing")
-        if timing is not None:
+        if account.model is not None:
+            entry["model"] = account.model
+        if (timing := account.timing) is not None:
             entry |= {
                 "batch": timing.batch,
-                "tokenize_seconds": round(state["tokenized"], 6),
+                "tokenize_seconds": round(account.preparation_seconds, 6),
                 "queue_seconds": round(timing.queue, 6),
                 "inference_seconds": round(timing.inference, 6),
             }

@@ -16,7 +16,8 @@ from service.access_log import AccessLog
 from service.api import admin, health, models
 from service.api.endpoint import ENDPOINTS
 from service.api.route import SHOWN_KEY, RouterBypass, check_dependencies
-from service.auth import AuthMiddleware, Guard, KeyRing, read_keys, require_administrator
+from service.auth import AuthMiddleware, Guard, KeyRing, administrators_only, read_keys
+from service.engine.client import Engine
 from service.engine.registry import Registry
 from service.engine.resources import Resources
 from service.engine.watching import DirectoryWatcher
@@ -60,6 +61,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     )
     app.state.settings, app.state.metrics, app.state.registry = settings, metrics, registry
     app.state.resources = resources
+    app.state.engine = Engine(settings, metrics, registry, resources)
     app.state.heap_trimmer = registry.heap_trimmer
     app.state.exposition = Exposition(metrics.text)
     app.state.load_first = load_first
@@ -95,7 +97,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
         app.include_router(router, dependencies=[SHOWN_KEY] if settings.api_keys else [])
     check_dependencies(app.routes)
     if settings.admin_keys:
-        app.include_router(admin.router, dependencies=[SHOWN_KEY, Depends(require_administrator)])
+        app.include_router(admin.router, dependencies=[SHOWN_KEY, Depends(administrators_only)])
     for protocol in protocols:
         app.include_router(protocol.router)
     app.include_router(health.router)

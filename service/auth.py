@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from fastapi import HTTPException, Request
@@ -19,9 +20,12 @@ __all__ = [
     "KEY_HEADERS",
     "AuthMiddleware",
     "Guard",
+    "Identity",
     "KeyFileError",
     "KeyRing",
+    "administrators_only",
     "check_body_key",
+    "identity_of",
     "needs_body_key",
     "read_keys",
     "require_administrator",
@@ -81,17 +85,26 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-_ADMINISTRATOR = "administrator"
-"""Key of a request's state that is set where the request carries an administrator's key."""
-_TENANT = "tenant"
-"""Key of a request's state: which of the keys the request carries."""
-_UNKNOWN_KEY = "unknown_key"
-"""Key of a request's state: the keys, one of which must be in the body."""
+_IDENTITY = "identity"
+"""Key of a request's state: who it is from."""
 
 KEY_HEADERS = "Authorization: Bearer KEY, or X-API-Key: KEY"
 """The headers of a key, for messages."""
 _DETAIL = f"a valid key is needed: {KEY_HEADERS}"
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
+
+
+@dataclass(slots=True)
+class Identity:
+    """Who a request is from."""
+
+    allowed: bool = False
+    administrator: bool = False
+    """Whether it carries an administrator's key."""
+    tenant: str = ""
+    """Which of the keys it carries; "" without one."""
+    keys_in_body: KeyRing | None = None
+    """Keys, one of which must be in the body."""
 
 
 class Guard:
@@ -117,31 +130,34 @@ class Guard:
         self._users = users
         self._administrators = administrators
 
-    def allows(self, scope: Scope) -> bool:
-        """Return whether a request is allowed; its state says what its key is, for the functions below."""
-        state = scope.setdefault("state", {})
-        for name in (_ADMINISTRATOR, _TENANT, _UNKNOWN_KEY):  # an application around this one may have set them
-            state.pop(name, None)
+    def identify(self, headers: Headers, path: str) -> "Identity":
+        """Return who a request is from, and whether it is allowed; `path` is that which a router matches."""
         if self._users is None and self._administrators is None:
-            return True
-        key = _key(Headers(scope=scope))
+            return Identity(allowed=True)
+        key = _key(headers)
         administrator, user = (
             None if key is None or ring is None else ring.place(key) for ring in (self._administrators, self._users)
         )
+        found = Identity()
         if administrator is not None:
-            state[_ADMINISTRATOR] = True
-            state[_TENANT] = f"administrator {administrator}"
+            found.administrator, found.tenant = True, f"administrator {administrator}"
         elif user is not None:
-            state[_TENANT] = f"user {user}"
-        path = route_path(scope)
+            found.tenant = f"user {user}"
         if self._administrators is not None and path.startswith(ADMIN_PREFIX):
-            return administrator is not None
-        if administrator is not None or user is not None or self._users is None or path in _OPEN:
-            return True
-        if path in self._key_in_body and key is None:
-            state[_UNKNOWN_KEY] = self._users
-            return True
-        return any(pattern.fullmatch(path) for pattern in self._more_open)
+            found.allowed = administrator is not None
+        elif administrator is not None or user is not None or self._users is None or path in _OPEN:
+            found.allowed = True
+        elif path in self._key_in_body and key is None:
+            found.allowed, found.keys_in_body = True, self._users
+        else:
+            found.allowed = any(pattern.fullmatch(path) for pattern in self._more_open)
+        return found
+
+    def allows(self, scope: Scope) -> bool:
+        """Return whether a request is allowed; its state says who it is from, for the functions below."""
+        identity = self.identify(Headers(scope=scope), route_path(scope))
+        scope.setdefault("state", {})[_IDENTITY] = identity
+        return identity.allowed
 
 
 class AuthMiddleware:
@@ -160,33 +176,44 @@ class AuthMiddleware:
             await send({"type": "websocket.close", "code": 1008})
 
 
+def identity_of(request: Request) -> Identity:
+    """Return who a request is from, nobody where `AuthMiddleware` has not seen it."""
+    identity: Identity = request.scope.get("state", {}).get(_IDENTITY) or Identity()
+    return identity
+
+
 def needs_body_key(request: Request) -> bool:
     """Return whether `AuthMiddleware` has left a request's key to be found in its body."""
-    return _UNKNOWN_KEY in request.scope["state"]
+    return identity_of(request).keys_in_body is not None
 
 
 def check_body_key(request: Request, key: str | None) -> None:
     """Refuse a request that needs a key in its body and has another one, or none."""
-    users: KeyRing = request.scope["state"].pop(_UNKNOWN_KEY)
-    place = None if key is None else users.place(key)
+    identity = identity_of(request)
+    users, identity.keys_in_body = identity.keys_in_body, None
+    place = None if key is None or users is None else users.place(key)
     if place is None:
         raise HTTPException(401, _DETAIL, _CHALLENGE)
-    request.scope["state"][_TENANT] = f"user {place}"
+    identity.tenant = f"user {place}"
 
 
 def tenant_of(request: Request) -> str:
     """Return a name for the key that a request carries, the same for all requests with this key; "" without one."""
-    tenant: str = request.scope["state"].get(_TENANT, "")
-    return tenant
+    return identity_of(request).tenant
 
 
-async def require_administrator(request: Request) -> None:
+def require_administrator(is_administrator: bool) -> None:
+    """Refuse a request without an administrator's key."""
+    if not is_administrator:
+        raise HTTPException(401, _DETAIL, _CHALLENGE)
+
+
+async def administrators_only(request: Request) -> None:
     """Refuse a request that `AuthMiddleware` has not found an administrator's key in: a dependency of admin routes.
 
     It holds even where a path reaches such a route that the middleware does not know to be administrative.
     """
-    if not request.scope.get("state", {}).get(_ADMINISTRATOR):
-        raise HTTPException(401, _DETAIL, _CHALLENGE)
+    require_administrator(identity_of(request).administrator)
 
 
 def _key(headers: Headers) -> str | None:

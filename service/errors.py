@@ -14,14 +14,16 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import Scope
 
 from models import NativeError, QueryError, TextTooLongError, UnknownModelError, UnsuitableModelError
-from service.engine.allowance import SHORT_DEADLINE, Allowance
+from service.accounts import account_of
 from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.budget import OverBudget
+from service.engine.caller import Account
 from service.engine.computations import ComputationTimeout, ModelStuck
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
@@ -29,13 +31,13 @@ from service.routes import allowed_methods, endpoint_of, nearest_paths, route_pa
 from service.validation import named_sentence, shown_name
 
 __all__ = [
-    "ALLOWANCE",
     "ERROR_FORMS",
     "FAILED_STATUS",
     "MAX_ERRORS",
     "PROBLEM_RESPONSES",
     "ClientDisconnected",
     "ErrorForm",
+    "Failing",
     "Failure",
     "Problem",
     "error_response",
@@ -125,8 +127,6 @@ def form_of(forms: Mapping[str, ErrorForm], path: str) -> ErrorForm | None:
     return next((form for prefix, form in forms.items() if path == prefix or path.startswith(f"{prefix}/")), None)
 
 
-ALLOWANCE = "allowance"
-"""Key of a request's state: the time that it has, and the computation."""
 FAILED_STATUS = "failed_status"
 """Key of a request's state: the status that it is counted under where the answer has another one.
 
@@ -135,7 +135,24 @@ An answer that has begun has 200, and some protocols answer a fault of the servi
 ERROR_FORMS = "error_forms"
 """Attribute of an application's state: the form of each prefix of paths, longer prefixes before shorter ones."""
 
-Maker = Callable[[Request, Exception], Failure]
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A request that failed, over whatever protocol."""
+
+    account: Account
+    app: Any
+    """The application."""
+    scope: Scope | None = None
+    """Of a request over HTTP."""
+
+    @classmethod
+    def of(cls, scope: Scope) -> "Failing":
+        """Return what is known of a request over HTTP."""
+        return cls(account_of(scope), scope.get("app"), scope)
+
+
+Maker = Callable[[Failing, Exception], Failure]
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -147,43 +164,35 @@ def install_error_handlers(app: FastAPI) -> None:
 
 def _handler(make: Maker) -> Callable[[Request, Exception], Response]:
     def handle(request: Request, error: Exception) -> Response:
-        return error_response(request.scope, make(request, error))
+        return error_response(request.scope, make(Failing.of(request.scope), error))
 
     return handle
 
 
-def failure_of(request: Request, error: Exception) -> Failure | None:
+def failure_of(failing: Failing, error: Exception) -> Failure | None:
     """Return what went wrong with a request; None for a bug."""
     makers = (_FAILURES[kind] for kind in type(error).__mro__ if kind in _FAILURES)
     make = next(makers, None)
-    return make(request, error) if make else None
+    return make(failing, error) if make else None
 
 
 def _failure(status: int, detail: str | None = None, headers: Mapping[str, str] | None = None) -> Maker:
-    def make(request: Request, error: Exception) -> Failure:
-        del request
+    def make(failing: Failing, error: Exception) -> Failure:
+        del failing
         return Failure(status, detail or str(error), headers or {})
 
     return make
 
 
-def _note_short_deadline(request: Request) -> None:
-    """Note where the deadline of a request that missed it was too short for any answer: metrics count it apart."""
-    state = request.scope["state"]
-    allowance: Allowance | None = state.get(ALLOWANCE)
-    if allowance is not None and allowance.too_short:
-        state[SHORT_DEADLINE] = True
-
-
-def _expired(request: Request, error: Exception) -> Failure:
+def _expired(failing: Failing, error: Exception) -> Failure:
     del error
-    _note_short_deadline(request)
+    failing.account.note_missed_deadline()
     return Failure(504, "the deadline passed before the request was computed")
 
 
-def _queue_full(request: Request, error: Exception) -> Failure:
+def _queue_full(failing: Failing, error: Exception) -> Failure:
     assert isinstance(error, QueueFull)
-    _note_short_deadline(request)
+    failing.account.note_missed_deadline()
     if error.never:
         most = error.limits and f": {error.limits.max_queue_items} texts, {error.limits.max_queue_tokens} tokens"
         return Failure(413, f"the request holds more texts or tokens than the queue{most or ''}; send fewer at a time")
@@ -191,9 +200,9 @@ def _queue_full(request: Request, error: Exception) -> Failure:
     return Failure(429, "the model's queue is full", {"Retry-After": str(seconds)})
 
 
-def _too_long(request: Request, error: Exception) -> Failure:
+def _too_long(failing: Failing, error: Exception) -> Failure:
     assert isinstance(error, TextTooLongError)
-    del request
+    del failing
     if error.unit == "sentences":  # more than the queue has room for
         return Failure(
             413, f"the text has {error.length} sentences; the queue holds {error.limit}; send fewer at a time"
@@ -201,13 +210,13 @@ def _too_long(request: Request, error: Exception) -> Failure:
     return Failure(422, str(error))
 
 
-def _invalid(request: Request, error: Exception) -> Failure:
+def _invalid(failing: Failing, error: Exception) -> Failure:
     """400 for a body that is not a JSON object, 422 naming every field that is wrong."""
     assert isinstance(error, RequestValidationError)
     errors = error.errors()
     malformed = [e for e in errors if e["type"] == "json_invalid" or e["loc"] == ("body",)]
     if malformed:
-        return Failure(400, _malformed(request, malformed[0]))
+        return Failure(400, _malformed(failing, malformed[0]))
     return Failure(422, "; ".join(named_sentence(each, each["loc"][1:]) for each in errors[:MAX_ERRORS]))
 
 
@@ -215,34 +224,34 @@ def _shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _malformed(request: Request, error: dict[str, Any]) -> str:
+def _malformed(failing: Failing, error: dict[str, Any]) -> str:
     if error["type"] == "json_invalid":
         return f"the body is not JSON: {error['ctx']['error']}"
     if error["type"] == "string_unicode":
         return "the body has a key that holds half of a surrogate pair, which is no character"
-    content_type = request.headers.get("content-type", "")
+    content_type = "" if failing.scope is None else Headers(scope=failing.scope).get("content-type", "")
     if "json" not in content_type:
         return f"the body must be JSON, sent with Content-Type: application/json, not {content_type or 'without one'}"
     return "the body must be a JSON object"
 
 
-def _unsuitable(request: Request, error: Exception) -> Failure:
+def _unsuitable(failing: Failing, error: Exception) -> Failure:
     """Say also where the operations are that the named model offers."""
     assert isinstance(error, UnsuitableModelError)
-    paths = [path for each in error.offers if (path := serving_path(request.scope, each))]
+    paths = [path for each in error.offers if (path := serving_path(failing.app, each))]
     return Failure(404, f"{error}; it is served by POST {' and POST '.join(paths)}" if paths else str(error))
 
 
-def _http(request: Request, error: Exception) -> Failure:
+def _http(failing: Failing, error: Exception) -> Failure:
     assert isinstance(error, HTTPException)
     status, detail = error.status_code, str(error.detail)
-    by_router = "app" in request.scope and status in (404, 405) and detail == HTTPStatus(status).phrase
-    if not by_router:
+    scope = failing.scope
+    if scope is None or failing.app is None or status not in (404, 405) or detail != HTTPStatus(status).phrase:
         return Failure(status, detail, error.headers or {})
     if status == HTTPStatus.NOT_FOUND:
-        return Failure(status, _no_path(request.scope))
-    methods = ", ".join(allowed_methods(request.scope))
-    detail = f"{endpoint_of(request.scope)} is served with {methods}, not with {shown_name(request.method)}"
+        return Failure(status, _no_path(scope))
+    methods = ", ".join(allowed_methods(scope))
+    detail = f"{endpoint_of(scope)} is served with {methods}, not with {shown_name(scope['method'])}"
     return Failure(status, detail, {"Allow": methods})
 
 
@@ -251,18 +260,18 @@ def _no_path(scope: Scope) -> str:
     return f"there is no such path; similar: {similar}"
 
 
-def _native(request: Request, error: Exception) -> Failure:
+def _native(failing: Failing, error: Exception) -> Failure:
     """Write one line to the log, and the traceback at level DEBUG: any number of requests may fail like this."""
-    model = getattr(request.state, "model", "a model")
+    model = failing.account.model or "a model"
     logger.error("%s: %s", model, error)
     logger.debug("%s: %s", model, error, exc_info=error)
     return Failure(500, str(error))
 
 
-def _bug(request: Request, error: Exception) -> Failure:
+def _bug(failing: Failing, error: Exception) -> Failure:
     del error
     # Starlette answers bugs outside of the middleware that adds the header.
-    headers = {"X-Request-Id": request.state.request_id}
+    headers = {} if failing.scope is None else {"X-Request-Id": failing.scope["state"]["request_id"]}
     return Failure(500, "an error in the service; its log has the details", headers)
 
 

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -21,7 +21,7 @@ from prometheus_client.samples import Sample
 
 from models import Manifest
 from models.backend import Backend
-from service.engine.allowance import SHORT_DEADLINE
+from service.engine.caller import Account
 
 __all__ = ["CONTENT_TYPE_LATEST", "LOAD_FAILURES", "PROCESSES", "Metrics", "ModelObserver"]
 
@@ -138,9 +138,9 @@ class Metrics:
             ProcessCollector(registry=registry)
             Counter(_REPLACED, _REPLACED_TEXT, registry=registry)  # there is nothing to replace
 
-    def count(self, state: Mapping[str, Any], endpoint: str, status: int, seconds: float | None = None) -> None:
-        """Count a request that was answered; `state` is that of the request, where it has one."""
-        model, deadline = state.get("model", ""), "short" if state.get(SHORT_DEADLINE) else ""
+    def count(self, account: Account, endpoint: str, status: int, seconds: float | None = None) -> None:
+        """Count a request that was answered."""
+        model, deadline = account.model or "", "short" if account.short_deadline else ""
         self.requests.labels(model, endpoint, str(status), deadline).inc()
         if seconds is not None:
             self.request_duration.labels(model, endpoint).observe(seconds)

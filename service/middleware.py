@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.access_log import AccessLog
+from service.accounts import account_of
 from service.errors import FAILED_STATUS, ClientDisconnected, Failure, error_response
 from service.metrics import Metrics
 from service.routes import endpoint_of
@@ -27,10 +28,6 @@ _BODY_TIMEOUT = 30.0
 
 class _BodyRefused(Exception):
     """The body is too large or too slow."""
-
-
-def _nothing() -> None:
-    """Stand in for `release` in the state of a request without a model."""
 
 
 _CLIENT_CLOSED_REQUEST = 499
@@ -91,7 +88,7 @@ class RequestMiddleware:
             raise
         finally:
             status = scope["state"].pop(FAILED_STATUS, status)
-            scope["state"].pop("release", _nothing)()  # the server keeps the scope for a while
+            account_of(scope).close()  # the server keeps the scope for a while
             self._count(scope, status, time.monotonic() - started, body.waited + sending)
 
     async def _run(self, scope: Scope, body: "_Body", send: Send) -> None:
@@ -115,7 +112,7 @@ class RequestMiddleware:
 
     def _count(self, scope: Scope, status: int, seconds: float, waited: float) -> None:
         """Count a request that took so many seconds, in some of which its client sent the body or read the answer."""
-        self._metrics.count(scope["state"], endpoint_of(scope), status, seconds - waited)
+        self._metrics.count(account_of(scope), endpoint_of(scope), status, seconds - waited)
         if self._access_log is not None:
             self._access_log.write(scope, status, seconds)
 

@@ -60,14 +60,14 @@ def allowed_methods(scope: Scope) -> list[str]:
 def nearest_paths(scope: Scope) -> list[str]:
     """Return the templates of the served paths that are most like that of a request, at most three."""
     path = route_path(scope)
-    return get_close_matches(path, set(_paths(scope)), 3) if len(path) <= _LONGEST_PATH else []
+    return get_close_matches(path, set(_paths(scope["app"])), 3) if len(path) <= _LONGEST_PATH else []
 
 
-def serving_path(scope: Scope, operation: str) -> str | None:
+def serving_path(app: Any, operation: str) -> str | None:
     """Return the native path of an operation, such as `/v1/classify`; None where it is not served."""
-    return next((path for path in _paths(scope) if path.startswith(f"/v1/{operation}")), None)
+    return next((path for path in _paths(app) if path.startswith(f"/v1/{operation}")), None)
 
 
-def _paths(scope: Scope) -> Iterable[str]:
-    routes = (context.original_route for context in iter_route_contexts(scope["app"].routes))
+def _paths(app: Any) -> Iterable[str]:
+    routes = (context.original_route for context in iter_route_contexts(app.routes))
     return (route.path for route in routes if hasattr(route, "path"))

@@ -19,6 +19,7 @@ from fastapi import FastAPI
 from models.escaping import escaped
 from service.app import create_app
 from service.connections import Connections
+from service.engine.caller import Account
 from service.engine.registry import Registry
 from service.errors import ERROR_FORMS
 from service.forced_exit import EXIT_STUCK, ForcedExit
@@ -63,7 +64,7 @@ class Server(uvicorn.Server):
             limit=settings.limit_connections,
             header_timeout=settings.header_timeout,
             send_timeout=settings.send_timeout,
-            count_refusal=lambda status: metrics.count({}, "unmatched", status),
+            count_refusal=lambda status: metrics.count(Account(), "unmatched", status),
             forms=getattr(app.state, ERROR_FORMS, None),
         )
         config = uvicorn.Config(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from opentelemetry import trace
 from opentelemetry.trace import Link, SpanContext, SpanKind
 
-from service.engine.batcher import Timing
+from service.engine.caller import Timing
 
 __all__ = ["BatchTracer", "trace_request"]
 

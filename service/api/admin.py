@@ -9,9 +9,10 @@ from models import BundleError, UnsupportedDeviceError
 from service.api.models import Name
 from service.auth import ADMIN_PREFIX
 from service.engine.registry import Registry
+from service.engine.served_model import ServedModel
 from service.errors import PROBLEM_RESPONSES, problem_schema
 
-__all__ = ["router"]
+__all__ = ["load_model", "router"]
 
 router = APIRouter(prefix=ADMIN_PREFIX.rstrip("/"), tags=["admin"])
 
@@ -41,17 +42,21 @@ class Unloaded(BaseModel):
     """The versions that were served, as `name:version`."""
 
 
+async def load_model(registry: Registry, name: str) -> ServedModel:
+    """Load a model from disk and serve it; raises `HTTPException` where it does not load, and `UnknownModelError`."""
+    try:
+        return await registry.add(name)
+    except (BundleError, UnsupportedDeviceError, TimeoutError) as error:
+        raise HTTPException(409, f"{name} does not load: {error}") from error
+
+
 @router.post("/models/{name}/load", responses={**_REFUSALS, 409: problem_schema("It does not load")})
 async def load(name: Name, request: Request) -> Loaded:
     """Load the newest version of a model, or `name:version`, and switch to it once it is warm.
 
     A served one is loaded again. Where that fails, the model that was served before goes on serving.
     """
-    registry: Registry = request.app.state.registry
-    try:
-        served = await registry.add(name)
-    except (BundleError, UnsupportedDeviceError, TimeoutError) as error:
-        raise HTTPException(409, f"{name} does not load: {error}") from error
+    served = await load_model(request.app.state.registry, name)
     return Loaded(name=served.manifest.name, version=served.manifest.version, digest=served.digest)
 
 

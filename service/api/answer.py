@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from fastapi import Request, Response
@@ -11,8 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from starlette.types import Receive, Scope, Send
 
 from models.operations.operation import Record
+from service.engine.client import Outcome
 from service.engine.resources import Resources
-from service.engine.served_model import ServedModel
 
 __all__ = ["INLINE_ITEMS", "Answer", "ChunkedResponse", "Result", "Results", "encoded"]
 
@@ -41,17 +40,8 @@ class Results(BaseModel, Generic[ResultT]):
     """One for each input, in order."""
 
 
-PartT = TypeVar("PartT")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[PartT]):
-    """The results of a request, which are made while they are encoded."""
-
-    served: ServedModel
-    results: Iterable[PartT]
-    items: int
-    """Words, labels or tokens in all of them."""
+Answer = Outcome
+"""The results of a request."""
 
 
 async def encoded(request: Request, answer: Answer[Any] | BaseModel, *, exclude_none: bool) -> list[bytes]:

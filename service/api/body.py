@@ -17,9 +17,11 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
-from service.api.requests import deadline_of, resources_of, timeout_of
+from service.api.requests import caller_of, engine_of
 from service.auth import KEY_HEADERS, needs_body_key
 from service.engine.budget import BodyReservation
+from service.engine.caller import Caller
+from service.engine.client import Engine
 from service.errors import MAX_ERRORS, ClientDisconnected
 from service.validation import errors_of, shown_name
 
@@ -49,7 +51,7 @@ async def read_body(request: Request, decode: Callable[[bytes], Iterable[bytes]]
     Raises `ClientDisconnected`, `HTTPException` where other requests hold the memory until the deadline, or for a large
     body in which the key is still to be found, and the errors of `decode`.
     """
-    room, length, more = _Room(request), 0, True
+    room, length, more = _Room(lambda: (engine_of(request), caller_of(request))), 0, True
     parts: list[bytes] = []
     most = _SMALL_BODY if needs_body_key(request) else math.inf
     while more:
@@ -69,18 +71,19 @@ async def read_body(request: Request, decode: Callable[[bytes], Iterable[bytes]]
     return b"".join(parts)
 
 
-async def reserve_body(request: Request, length: int) -> None:
+async def reserve_body(engine: Engine, caller: Caller, length: int) -> None:
     """Reserve the bytes of a body that has arrived; raises `HTTPException` as `read_body` does."""
     if length > _SMALL_BODY:
-        await _Room(request).extend(length)
+        await _Room(lambda: (engine, caller)).extend(length)
 
 
 class _Room:
     """The memory for the body of a request, which is released once the answer is sent."""
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._length, self._deadline = 0, 0.0
+    def __init__(self, asked: Callable[[], tuple[Engine, Caller]]) -> None:
+        """`asked` returns who needs it, and of which engine; small bodies never ask."""
+        self._asked = asked
+        self._length, self._deadline, self._most = 0, 0.0, 0
         self._reserved: BodyReservation | None = None
 
     async def extend(self, length: int) -> None:
@@ -88,24 +91,24 @@ class _Room:
         if length <= self._length:
             return
         reserved = self._reserved = self._reserved or self._begin()
-        longer = min(-(-length // _STEP) * _STEP, self._request.app.state.settings.max_body_bytes)
+        longer = min(-(-length // _STEP) * _STEP, self._most)
         try:
             async with asyncio.timeout(max(0.0, self._deadline - time.monotonic())):
                 await reserved.extend(longer - self._length)
         except TimeoutError:
             reserved.release()
-            self._request.app.state.metrics.rejected.labels("", "", "overloaded").inc()
+            self._asked()[0].metrics.rejected.labels("", "", "overloaded").inc()
             raise HTTPException(
                 429, "the bodies of other requests take the memory for bodies", {"Retry-After": "1"}
             ) from None
         self._length = longer
 
     def _begin(self) -> BodyReservation:
-        app, resources = self._request.app, resources_of(self._request)
-        self._deadline = deadline_of(self._request, timeout_of(self._request))
-        reserved = BodyReservation(app.state.resources.bodies)
-        resources.callback(app.state.registry.heap_trimmer.request)
-        resources.callback(reserved.release)
+        engine, caller = self._asked()
+        reserved, held = BodyReservation(engine.resources.bodies), caller.account.held
+        self._deadline, self._most = engine.deadline(caller), engine.settings.max_body_bytes
+        held.callback(engine.registry.heap_trimmer.request)
+        held.callback(reserved.release)
         return reserved
 
 

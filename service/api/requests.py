@@ -1,12 +1,8 @@
-"""Types of request fields, and the steps of a request to a model: find, prepare, reserve, note."""
+"""Types of request fields, and who asks: deadline, urgency and key of a request."""
 
-import asyncio
-import contextlib
-import math
 import re
-import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 from fastapi import Header, Request
 from fastapi.exceptions import RequestValidationError
@@ -22,20 +18,12 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from models import QueryError
 from models.operations.operation import Text, Truncate
-from models.tasks.model import Part
+from service.accounts import account_of
 from service.auth import tenant_of
-from service.engine.allowance import SHORT_DEADLINE, Allowance
-from service.engine.batcher import DeadlineExceeded, Timing, Work
-from service.engine.preparation import Preparation
+from service.engine.caller import Caller
+from service.engine.client import Engine
 from service.engine.queue import DEFAULT_URGENCY
-from service.engine.registry import Registry
-from service.engine.resources import Resources
-from service.engine.served_model import ServedModel
-from service.errors import ALLOWANCE
-from service.settings import Settings
-from service.tracing import trace_request
 from service.validation import errors_of
 
 __all__ = [
@@ -48,27 +36,15 @@ __all__ = [
     "Text",
     "Texts",
     "Truncate",
-    "deadline_of",
+    "caller_of",
+    "engine_of",
     "examples",
-    "find",
-    "model_of",
-    "note_parts",
-    "note_timing",
-    "note_work",
-    "queries_of",
-    "reserve_results",
-    "resources_of",
+    "parsed_timeout",
     "server_timing",
     "timeout_of",
     "types_of",
     "urgency_of",
 ]
-
-QueryT = TypeVar("QueryT")
-
-
-_LARGE_RESULT = 10_000
-"""Result items after which freed memory is returned to the operating system."""
 
 
 class _FailFast(FailFast):
@@ -139,135 +115,16 @@ def examples(*bodies: dict[str, Any]) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": list(bodies)})
 
 
-def resources_of(request: Request) -> contextlib.ExitStack:
-    """Return the stack of resources that are released once the answer to the request is sent."""
-    state = request.scope["state"]
-    if "resources" not in state:
-        state["resources"] = contextlib.ExitStack()
-        state["release"] = state["resources"].close  # the middleware calls it
-    resources: contextlib.ExitStack = state["resources"]
-    return resources
-
-
-def find(request: Request, name: str | None, operation: str, reads: str) -> ServedModel:
-    """Find the model of a request and hold it until the answer is sent; metrics of the request name it."""
-    registry: Registry = request.app.state.registry
-    served = registry.find(name, operation, reads)
-    request.state.model = served.manifest.name
-    served.hold()
-    resources_of(request).callback(served.release)
-    return served
-
-
-def model_of(request: Request, served: ServedModel) -> Any:
-    """Return the model that makes the queries of a request: its cache holds what this API key has asked."""
-    settings: Settings = request.app.state.settings
-    tenant = "" if settings.share_prefix_cache else tenant_of(request)
-    return served.model.with_cache_salt(tenant) if tenant else served.model
-
-
-async def reserve_results(request: Request, items: int, deadline: float) -> None:
-    """Reserve the result items of a request until its answer is sent.
-
-    Raises `OverBudget` where they exceed the whole budget, `DeadlineExceeded` where other requests hold it too
-    long.
-    """
-    shared: Resources = request.app.state.resources
-    budget = shared.results.of(items)
-    try:
-        async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-            await budget.reserve(items)
-    except TimeoutError:
-        raise DeadlineExceeded from None
-    resources_of(request).callback(budget.release, items)
-    if items > _LARGE_RESULT:
-        resources_of(request).callback(request.app.state.registry.heap_trimmer.request)
-
-
-async def queries_of(
-    request: Request,
-    served: ServedModel,
-    operation: str,
-    query: Callable[[str], QueryT],
-    inputs: Sequence[str],
-    deadline: float,
-    *,
-    images: bool = False,
-) -> tuple[list[QueryT], float]:
-    """Return the query of each input, and the seconds that it took to tokenize the texts or decode the images.
-
-    Raises `QueryError`, `QueueFull` where there is no room for so many inputs, `DeadlineExceeded`, and the errors of
-    `Computations.run`.
-    """
-    started = time.monotonic()
-    preparation: Preparation = request.app.state.resources.preparation
-    prepare = preparation.images if images else preparation.texts
-    try:
-        accepted = inputs[: request.app.state.settings.max_queue_items]  # more are refused, whatever they cost
-        tokens = served.model.estimated_tokens(operation, accepted)
-        with served.batcher.preparing(operation, len(inputs), deadline, tokens):
-            queries = await prepare(query, inputs, deadline, served.batcher.computations)
-    except DeadlineExceeded as error:
-        allowance = _allowance(request)
-        allowance.preparing = error.preparing
-        short = allowance.too_short
-        served.observer.rejected(SHORT_DEADLINE if short else "expired", len(inputs))
-        raise
-    except QueryError:
-        served.observer.rejected("invalid", len(inputs))
-        raise
-    seconds = time.monotonic() - started
-    served.observer.tokenized(seconds)
-    return queries, seconds
-
-
-def deadline_of(request: Request, timeout_ms: int | None) -> float:
-    """Return the deadline on the clock of `time.monotonic`: that of the request, or the default."""
-    settings: Settings = request.app.state.settings
-    seconds = min(timeout_ms or settings.request_timeout_ms, settings.max_request_timeout_ms) / 1000
-    request.scope["state"][ALLOWANCE] = Allowance(seconds, stated=bool(timeout_ms))
-    return time.monotonic() + seconds
-
-
-def _allowance(request: Request) -> Allowance:
-    allowance: Allowance = request.scope["state"].setdefault(ALLOWANCE, Allowance(math.inf, stated=False))
-    return allowance
-
-
-def note_work(request: Request, served: ServedModel, operation: str, inputs: Sequence[Any]) -> None:
-    """Note what is to be computed for a request that has a deadline, as an estimate: nothing is tokenized yet."""
-
-    def unloaded() -> tuple[float, float]:
-        estimates = [Work.estimated(len(some), served.model.estimated_tokens(operation, some)) for some in both]
-        whole, first = (served.batcher.unloaded_seconds(operation, each) for each in estimates)
-        return whole, first
-
-    both = inputs, inputs[:1]
-    _allowance(request).unloaded = unloaded
-
-
-def note_parts(request: Request, served: ServedModel, operation: str, parts: Sequence[Part], steps: int = 1) -> None:
-    """Note what is to be computed for a request that has a deadline: parts, each in so many steps.
-
-    Steps after the first one read a token of each part.
-    """
-
-    def unloaded() -> tuple[float, float]:
-        batcher, work = served.batcher, served.batcher.work_of(parts)
-        step = batcher.unloaded_seconds(operation, Work(work.items, work.items, 1.0)) if steps > 1 else 0.0
-        whole, first = (batcher.unloaded_seconds(operation, each) for each in (work, batcher.work_of(parts[:1])))
-        return whole + (steps - 1) * step, first
-
-    _allowance(request).unloaded = unloaded
-
-
 def timeout_of(request: Request) -> int | None:
     """Return the deadline that a header states, in milliseconds; raises `RequestValidationError`."""
     header = dict(request.scope["headers"]).get(_TIMEOUT_NAME)
-    if header is None:
-        return None
+    return None if header is None else parsed_timeout(header.decode("latin-1"))
+
+
+def parsed_timeout(text: str) -> int:
+    """Return the deadline that the value of a header states, in milliseconds; raises `RequestValidationError`."""
     try:
-        return _TIMEOUT.validate_python(header.decode("latin-1"))
+        return _TIMEOUT.validate_python(text)
     except ValidationError as error:
         raise RequestValidationError(errors_of(error, "header", TIMEOUT_HEADER)) from None
 
@@ -278,18 +135,31 @@ def urgency_of(priority: str | None) -> int:
     return int(found[1]) if found else DEFAULT_URGENCY
 
 
-def note_timing(request: Request, tokenized: float, timing: Timing) -> None:
-    """Keep the durations of the steps, for the answer, the access log and spans."""
-    request.state.tokenized, request.state.timing = tokenized, timing
-    if request.app.state.settings.tracing:
-        trace_request(tokenized, timing)
+def caller_of(request: Request, timeout_ms: int | None = None, priority: str | None = None) -> Caller:
+    """Return who asks, by default with the deadline and the urgency of the headers.
+
+    Raises `RequestValidationError` for a deadline that is no number.
+    """
+    headers = request.headers
+    return Caller(
+        account_of(request.scope),
+        timeout_of(request) if timeout_ms is None else timeout_ms,
+        urgency_of(headers.get("priority") if priority is None else priority),
+        tenant_of(request),
+    )
+
+
+def engine_of(request: Request) -> Engine:
+    """Return the engine of the application."""
+    engine: Engine = request.app.state.engine
+    return engine
 
 
 def server_timing(request: Request) -> dict[str, str]:
     """Return the header `Server-Timing` (W3C), in milliseconds; none where no model was run."""
-    state = request.scope["state"]
-    timing: Timing | None = state.get("timing")
-    if timing is None:
+    account = account_of(request.scope)
+    if account.timing is None:
         return {}
-    queue, tokenize, infer = 1000 * timing.queue, 1000 * state["tokenized"], 1000 * timing.inference
+    queue, infer = 1000 * account.timing.queue, 1000 * account.timing.inference
+    tokenize = 1000 * account.preparation_seconds
     return {"Server-Timing": f"queue;dur={queue:.3f}, tokenize;dur={tokenize:.3f}, infer;dur={infer:.3f}"}

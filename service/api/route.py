@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.api.answer import Answer, ChunkedResponse, encoded
 from service.api.body import checked_body, read_body
 from service.api.requests import server_timing, timeout_of
-from service.errors import error_response, failure_of
+from service.errors import Failing, error_response, failure_of
 from service.routes import route_path
 
 __all__ = ["SHOWN_KEY", "ModelRoute", "RouterBypass", "check_dependencies"]
@@ -105,7 +105,7 @@ class RouterBypass:
         try:
             response = await route.respond(request)
         except Exception as error:
-            failure = failure_of(request, error)
+            failure = failure_of(Failing.of(scope), error)
             if failure is None:
                 raise
             response = error_response(scope, failure)

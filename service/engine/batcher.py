@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol, Self
 
 from models.tasks.model import Part
 from service.engine.allowance import MARGIN, SHORT_DEADLINE, too_short
+from service.engine.caller import Timing
 from service.engine.computations import Computations, ModelStuck
 from service.engine.drain import DrainRate
 from service.engine.priority import lower_thread_priority
@@ -54,16 +55,6 @@ class Stopped(Exception):
 
 class EngineFailed(Exception):
     """A request to a model whose engine task has ended by an error; the model must be loaded again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds that a request spent waiting and being computed: the longest of its entries."""
-
-    queue: float
-    inference: float
-    batch: int = 0
-    """Number of the batch that computed it, the last of several; each batcher counts its own."""
 
 
 class Work(NamedTuple):

@@ -5,12 +5,16 @@ from typing import Any
 
 from fastapi import Request
 
-from models.tasks.text_classification import Classification, Classifier, ClassifyQuery
-from service.api.answer import Answer
-from service.api.endpoint import answer
-from service.api.requests import timeout_of
+from models.operations.classification import ClassifyParams
+from models.tasks.text_classification import CLASSIFY, Classification
+from service.api.requests import caller_of, engine_of
+from service.engine.client import Job, Outcome
 
 __all__ = ["class_scores", "classified", "function_of", "tells_out_of_scope"]
+
+
+_ALL = 1_000_000
+"""More classes than a model has."""
 
 
 def _classes(model: Any) -> Any:
@@ -35,29 +39,12 @@ async def classified(
     model: str | None = None,
     top_k: int | None = None,
     truncate: bool = False,
-) -> Answer[Classification]:
-    """Classify each text; all classes without `top_k`. Raises the errors of `answer`."""
+) -> Outcome[Classification]:
+    """Classify each text; all classes without `top_k`. Raises the errors of `Engine.run`."""
 
-    def most(classifier: Classifier) -> int:
-        return len(classifier.labels) if top_k is None else min(top_k, len(classifier.labels))
-
-    def query(classifier: Classifier, text: str) -> ClassifyQuery:
-        return classifier.query(text, most(classifier), truncate=truncate)
-
-    def as_it_is(result: Classification) -> Classification:
-        return result
-
-    return await answer(
-        request,
-        "classify",
-        texts,
-        query,
-        as_it_is,
-        model=model,
-        timeout_ms=timeout_of(request),
-        priority=request.headers.get("priority"),
-        items_per_input=most,
-    )
+    params = ClassifyParams(top_k=_ALL if top_k is None else min(top_k, _ALL), truncate=truncate)
+    job = Job(operation=CLASSIFY, inputs=texts, params=params, model=model, caller=caller_of(request))
+    return await engine_of(request).run(job)
 
 
 def class_scores(result: Classification) -> list[dict[str, Any]]:

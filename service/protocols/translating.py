@@ -1,16 +1,15 @@
 """Translation for protocols that ask for languages instead of models."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastapi import Request
 
 from models import QueryError
-from models.decoding.beam_search import SearchOptions
-from models.tasks.translation import Translation, TranslationQuery, Translator
-from service.api.answer import Answer
-from service.api.endpoint import answer
-from service.api.requests import timeout_of
+from models.operations.translation import TranslateParams
+from models.tasks.translation import TRANSLATE, Translation, TranslationQuery, Translator
+from service.api.requests import caller_of, engine_of
+from service.engine.client import Job, Outcome
 from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel, names_of
 from service.protocols.languages import same_language, two_letters
@@ -75,38 +74,31 @@ async def translated(
     seconds: float | None = None,
     prepare: Callable[[str], None] | None = None,
     join_lines: bool = False,
-) -> Answer[Translation]:
+) -> Outcome[Translation]:
     """Translate each text by beam search.
 
     `seconds` is a deadline instead of the one in the header. With `join_lines`, sentences may go on in the next line.
     `prepare` is called with each text, in order, once the texts are admitted and where they are tokenized: on another
-    thread where they are many. Raises the errors of `answer`.
+    thread where they are many. Raises the errors of `Engine.run`.
     """
-    options = SearchOptions(n_best=n_best)
+    caller = caller_of(request)
+    if seconds is not None:
+        caller = replace(caller, timeout_ms=round(1000 * seconds))
+    params = TranslateParams(beam_size=max(_BEAM_SIZE, n_best), n_best=n_best, target_language=pair.target)
+    options = params.options()
 
-    def query(model: Translator, text: str) -> TranslationQuery:
+    def query(model: Translator, text: str, params: TranslateParams, most_sentences: int | None) -> TranslationQuery:
         if prepare is not None:
             prepare(text)
         return model.query(
             text,
-            max(_BEAM_SIZE, n_best),
+            params.beam_size,
             options=options,
-            max_sentences=request.app.state.settings.max_queue_items,
-            target_language=pair.target,
+            max_sentences=most_sentences,
+            target_language=params.target_language,
             join_lines=join_lines,
         )
 
-    def as_it_is(translation: Translation) -> Translation:
-        return translation
-
-    timeout_ms = timeout_of(request) if seconds is None else round(1000 * seconds)
-    return await answer(
-        request,
-        "translate",
-        texts,
-        query,
-        as_it_is,
-        model=pair.model,
-        timeout_ms=timeout_ms,
-        priority=request.headers.get("priority"),
-    )
+    operation = replace(TRANSLATE, query=query)
+    job = Job(operation=operation, inputs=texts, params=params, model=pair.model, caller=caller)
+    return await engine_of(request).run(job)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.accounts import account_of
 from service.metrics import Metrics
 from service.middleware import DRAINING, RequestMiddleware
 
@@ -148,7 +149,7 @@ def test_a_request_is_counted_by_route_not_by_path():
 
     async def app(scope, receive, send):
         scope["route"] = type("Route", (), {"path": "/v1/models/{name}"})
-        scope["state"]["model"] = "next-word"
+        account_of(scope).model = "next-word"
         await echo(scope, receive, send)
 
     call(app, metrics=metrics)

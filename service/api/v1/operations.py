@@ -13,7 +13,7 @@ from models.operations.operation import AnyOperation, Record
 from models.tasks.registry import TASKS
 from service.api.answer import Answer, Results
 from service.api.endpoint import register, run_operation
-from service.api.requests import Body, Deadline, ModelName, Priority, Texts, examples
+from service.api.requests import Body, Deadline, ModelName, Priority, Texts, caller_of, examples
 from service.api.route import ModelRoute
 from service.errors import PROBLEM_RESPONSES
 
@@ -76,8 +76,7 @@ def _add(forms: Sequence[AnyOperation]) -> None:
             getattr(body, form.input),
             form.params.model_construct(body.model_fields_set & chosen.keys(), **chosen),
             model=body.model,
-            timeout_ms=timeout_ms,
-            priority=priority,
+            caller=caller_of(request, timeout_ms, priority),
         )
 
     run.__name__, run.__doc__ = first.last_part.replace("-", "_"), first.summary

@@ -9,12 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse
 
 from models import QueryError, UnknownModelError, UnsuitableModelError
-from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
-from models.tasks.text_generation import Generation, GenerationQuery, Generator
-from service.api.answer import Answer
-from service.api.endpoint import answer
-from service.api.requests import OneOrSeveralTexts, timeout_of
+from models.operations.generation import GenerateParams
+from models.tasks.text_generation import GENERATE, Generation
+from service.api.requests import OneOrSeveralTexts, caller_of, engine_of
+from service.engine.client import Job, Outcome
 from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel, full_names, names_of
 from service.errors import Failure
@@ -102,7 +101,7 @@ def _find(request: Request) -> ServedModel:
 Shown = Callable[[Any], Any]
 
 
-async def _classify(request: Request, served: ServedModel, fields: InferenceFields) -> tuple[Answer[Any], Shown]:
+async def _classify(request: Request, served: ServedModel, fields: InferenceFields) -> tuple[Outcome[Any], Shown]:
     parameters = fields.checked(ClassificationParameters)
     applied, asked = function_of(served.model), parameters.function_to_apply
     if asked not in (None, applied):
@@ -114,44 +113,34 @@ async def _classify(request: Request, served: ServedModel, fields: InferenceFiel
     return await classified(request, fields.texts(), model=model, top_k=parameters.top_k), class_scores
 
 
-async def _translate(request: Request, served: ServedModel, fields: InferenceFields) -> tuple[Answer[Any], Shown]:
+async def _translate(request: Request, served: ServedModel, fields: InferenceFields) -> tuple[Outcome[Any], Shown]:
     parameters = fields.checked(TranslationParameters)
     pair = find_pair(request, parameters.src_lang, parameters.tgt_lang, model=names_of(served.key)[1])
     found = await translated(request, fields.texts(), pair)
     return found, lambda each: {"translation_text": each.translations[0].text}
 
 
-async def _generate(request: Request, served: ServedModel, fields: InferenceFields) -> tuple[Answer[Any], Shown]:
+async def _generate(request: Request, served: ServedModel, fields: InferenceFields) -> tuple[Outcome[Any], Shown]:
     parameters = fields.checked(GenerationParameters)
     count = parameters.num_return_sequences
-    options = SearchOptions(n_best=count)
-
-    def query(generator: Generator, text: str) -> GenerationQuery:
-        beam_size = max(parameters.num_beams, count)
-        return generator.query(text, beam_size, options=options, max_output_tokens=parameters.max_new_tokens)
 
     def shown(found: Generation) -> Any:
         outputs = [{"generated_text": each.text} for each in found.outputs]
         return outputs[0] if count == 1 else outputs
 
-    found: Answer[Generation] = await answer(
-        request,
-        "generate",
-        fields.texts(),
-        query,
-        _as_it_is,
+    job = Job(
+        operation=GENERATE,
+        inputs=fields.texts(),
+        params=GenerateParams(
+            beam_size=max(parameters.num_beams, count), n_best=count, max_output_tokens=parameters.max_new_tokens
+        ),
         model=names_of(served.key)[1],
-        timeout_ms=timeout_of(request),
-        priority=request.headers.get("priority"),
+        caller=caller_of(request),
     )
-    return found, shown
+    return await engine_of(request).run(job), shown
 
 
-def _as_it_is(result: Generation) -> Generation:
-    return result
-
-
-_TASKS: Mapping[str, Callable[[Request, ServedModel, InferenceFields], Awaitable[tuple[Answer[Any], Shown]]]] = {
+_TASKS: Mapping[str, Callable[[Request, ServedModel, InferenceFields], Awaitable[tuple[Outcome[Any], Shown]]]] = {
     "classify": _classify,
     "translate": _translate,
     "generate": _generate,

@@ -13,7 +13,7 @@ from mcp.types import Tool as ListedTool
 from pydantic import ValidationError
 
 from service.engine.registry import Registry
-from service.errors import failure_of
+from service.errors import Failing, failure_of
 from service.protocols.mcp.tools import TOOLS
 from service.settings import Settings
 from service.validation import errors_of, named_sentence
@@ -79,7 +79,7 @@ async def _call(context: Any, params: CallToolRequestParams) -> CallToolResult:
         first = errors_of(error)[0]
         return _failed(named_sentence(first, first["loc"]))
     except Exception as error:
-        failure = failure_of(request, error)
+        failure = failure_of(Failing.of(request.scope), error)
         if failure is None:
             logger.exception("an error in the tool %s", params.name)
             return _failed("an error in the service; its log has the details")

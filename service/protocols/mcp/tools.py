@@ -11,9 +11,8 @@ from models import QueryError
 from models.operations.operation import AnyOperation, Params, Text
 from models.operations.translation import TranslateResult
 from models.tasks.registry import TASKS
-from service.api.answer import Answer
-from service.api.endpoint import results_of
-from service.api.requests import ModelName, timeout_of
+from service.api.endpoint import run_operation
+from service.api.requests import ModelName, caller_of
 from service.protocols.languages import two_letters
 from service.protocols.translating import find_pair, language_pairs, translated
 
@@ -89,16 +88,15 @@ def _tool(operation: AnyOperation) -> Tool:
         params = operation.params.model_construct(
             **{name: getattr(arguments, name) for name in operation.params.model_fields}
         )
-        found: Answer[Any] = await results_of(
+        found = await run_operation(
             request,
             bounded,
             [getattr(arguments, operation.input)],
             params,
             model=arguments.model,
-            timeout_ms=timeout_of(request),
-            priority=request.headers.get("priority"),
+            caller=caller_of(request),
         )
-        return operation.content_of(next(iter(found.results)), params)
+        return next(iter(found.results)).model_dump(mode="json", exclude_none=operation.omits_null)
 
     arguments = create_model(f"{operation.schema_name}Arguments", __base__=Arguments, **fields)
     return Tool(operation.name, operation.summary, arguments, run)

@@ -13,7 +13,8 @@ from starlette.responses import JSONResponse
 from service.api import admin
 from service.api.answer import INLINE_ITEMS, ChunkedResponse
 from service.api.body import read_body
-from service.api.requests import server_timing
+from service.api.requests import caller_of, engine_of, server_timing
+from service.auth import identity_of
 from service.engine.registry import Registry
 from service.engine.resources import Resources
 from service.errors import Failure
@@ -92,7 +93,7 @@ async def infer(request: Request) -> Response:
     content = await _content(request)
     call = await _parsed(request, content)
     del content
-    tensors = await model.infer(request, call)
+    tensors = await model.infer(engine_of(request), caller_of(request), call)
     head = {"model_name": model.name, "model_version": model.version, **({"id": call.id} if call.id else {})}
     encoding = chosen_encoding(request.headers.get("accept-encoding", ""))
 
@@ -141,17 +142,17 @@ async def index(request: Request) -> Response:
 
 async def load(request: Request) -> Response:
     """Answer `POST /v2/repository/models/{model}/load`; needs an administrator's key."""
-    await check_administrator(request)
+    check_administrator(request.app.state.settings, is_administrator=identity_of(request).administrator)
     await read_body(request)
-    await admin.load(request.path_params["model"], request)
+    await admin.load_model(request.app.state.registry, request.path_params["model"])
     return await json_response(request, dict)
 
 
 async def unload(request: Request) -> Response:
     """Answer `POST /v2/repository/models/{model}/unload`; needs an administrator's key."""
-    await check_administrator(request)
+    check_administrator(request.app.state.settings, is_administrator=identity_of(request).administrator)
     await read_body(request)
-    await admin.unload(request.path_params["model"], request)
+    await request.app.state.registry.remove(request.path_params["model"])
     return await json_response(request, dict)
 
 

@@ -9,14 +9,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from fastapi import Request
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from models.operations.operation import AnyOperation, Output, OutputKind, Params
 from models.operations.query import Query
-from service.api.answer import Answer
-from service.api.endpoint import results_of
+from service.engine.caller import Caller
+from service.engine.client import Engine, Job
 from service.engine.served_model import ServedModel, names_of
 from service.protocols.open_inference.tensors import Tensor
 from service.validation import sentence
@@ -45,12 +44,11 @@ class Spec:
 class Call:
     """A request to one operation of a model."""
 
-    request: Request
+    engine: Engine
+    caller: Caller
     served: ServedModel
     inputs: Mapping[str, Tensor]
     parameters: Mapping[str, Any]
-    timeout_ms: int | None
-    priority: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,16 +77,15 @@ class TensorOperation:
         return None if self.of_ids else self.operation.classes
 
     async def run(self, call: Call) -> list[Tensor]:
-        """Return the outputs; raises `HTTPException` for wrong parameters, and the errors of `results_of`."""
-        found: Answer[Any] = await results_of(
-            call.request,
-            self.operation,
-            self._read(call.inputs),
-            self._params(call.parameters),
+        """Return the outputs; raises `HTTPException` for wrong parameters, and the errors of `Engine.run`."""
+        job = Job(
+            operation=self.operation,
+            inputs=self._read(call.inputs),
+            params=self._params(call.parameters),
             model=names_of(call.served.key)[1],
-            timeout_ms=call.timeout_ms,
-            priority=call.priority,
+            caller=call.caller,
         )
+        found = await call.engine.run(job)
         results, model = list(found.results), call.served.model
         return [_tensor(each, [each.values(model, result) for result in results]) for each in self.shown]
 

@@ -1,15 +1,17 @@
 """The models of Open Inference: their names, their tensors, and how a request to one is run."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
 from models import UnknownModelError
-from service.api.requests import timeout_of
 from service.auth import require_administrator
+from service.engine.caller import Caller
+from service.engine.client import Engine
+from service.engine.queue import DEFAULT_URGENCY
 from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel
 from service.protocols.open_inference.operations import (
@@ -21,6 +23,7 @@ from service.protocols.open_inference.operations import (
     of_tokens,
 )
 from service.protocols.open_inference.tensors import InferRequest, RequestedOutput, Tensor
+from service.settings import Settings
 
 __all__ = ["InferenceModel", "check_administrator", "find_model", "inference_models"]
 
@@ -65,11 +68,11 @@ class InferenceModel:
         specs = {spec.name: spec for operation in self.operations.values() for spec in operation.outputs}
         return list(specs.values())
 
-    async def infer(self, request: Request, call: InferRequest) -> list[Tensor]:
+    async def infer(self, engine: Engine, caller: Caller, call: InferRequest) -> list[Tensor]:
         """Return the outputs that are asked for, by default those of the first operation.
 
         Raises `HTTPException` for inputs, outputs or parameters that the model does not have, and the errors of
-        `service.api.endpoint.answer`.
+        `Engine.run`.
         """
         self._check_inputs(call.inputs)
         chosen = self._chosen(call.outputs)
@@ -79,22 +82,14 @@ class InferenceModel:
         if unknown := sorted(call.parameters.keys() - known):
             raise HTTPException(400, f"unknown parameter {unknown[0]!r}; known: {', '.join(sorted(known))}")
         wanted = {each.name: each for each in call.outputs}
-        timeout_ms, priority = _timing(call.parameters)
-        timeouts = [each for each in (timeout_ms, timeout_of(request)) if each is not None]
+        caller = _hurried(caller, call.parameters)
         found: dict[str, Tensor] = {}
         for operation in chosen:
             parameters = dict(call.parameters)
             if classes := max((wanted[name].classes for name in wanted if name == operation.classes), default=0):
                 parameters["top_k"] = classes
             tensors = await operation.run(
-                Call(
-                    request=request,
-                    served=self.served,
-                    inputs=call.inputs,
-                    parameters=parameters,
-                    timeout_ms=min(timeouts, default=None),
-                    priority=priority,
-                )
+                Call(engine=engine, caller=caller, served=self.served, inputs=call.inputs, parameters=parameters)
             )
             names = {spec.name for spec in operation.outputs}
             by_name = {tensor.name: tensor for tensor in tensors if tensor.name in names}
@@ -147,13 +142,17 @@ class InferenceModel:
         return Tensor(probabilities.name, "BYTES", probabilities.shape, values)
 
 
-def _timing(parameters: Mapping[str, Any]) -> tuple[int | None, str | None]:
-    """Return the deadline in milliseconds, and the urgency as the header `Priority` has it."""
+def _hurried(caller: Caller, parameters: Mapping[str, Any]) -> Caller:
+    """Return the caller with the deadline and the urgency of a request's parameters, the earlier deadline of both."""
     timeout, priority = parameters.get("timeout", 0), parameters.get("priority", 0)
     for name, value in (("timeout", timeout), ("priority", priority)):
         if type(value) is not int or value < 0:
             raise HTTPException(400, f"parameter {name} must be a whole number from 0 on")
-    return max(1, timeout // 1000) if timeout else None, f"u={min(priority - 1, _URGENCIES)}" if priority else None
+    timeouts = [caller.timeout_ms] if caller.timeout_ms else []
+    if timeout:
+        timeouts.append(max(1, timeout // 1000))
+    urgency = min(priority - 1, _URGENCIES) if priority else DEFAULT_URGENCY
+    return replace(caller, timeout_ms=min(timeouts, default=None), urgency=urgency)
 
 
 def inference_models(served: Iterable[ServedModel]) -> list[InferenceModel]:
@@ -168,13 +167,13 @@ def inference_models(served: Iterable[ServedModel]) -> list[InferenceModel]:
     return [found[key] for key in sorted(found)]
 
 
-async def check_administrator(request: Request) -> None:
+def check_administrator(settings: Settings, *, is_administrator: bool) -> None:
     """Raise `HTTPException` for a request that may not load or unload models."""
-    if request.app.state.settings.admin_keys is None:
+    if settings.admin_keys is None:
         raise HTTPException(
             403, "models are loaded and unloaded by administrators: --admin-keys, with one process only"
         )
-    await require_administrator(request)
+    require_administrator(is_administrator)
 
 
 def find_model(app: FastAPI, name: str, version: str | None = None) -> InferenceModel:

@@ -15,21 +15,9 @@ from starlette.responses import StreamingResponse
 from models import QueryError
 from models.tasks.language_model import LanguageModel
 from models.tasks.language_results import ScoreQuery
-from service.api.requests import (
-    deadline_of,
-    find,
-    model_of,
-    note_parts,
-    note_timing,
-    note_work,
-    queries_of,
-    reserve_results,
-    timeout_of,
-    urgency_of,
-)
-from service.engine.batcher import Timing
-from service.engine.served_model import ServedModel
-from service.errors import FAILED_STATUS, failure_of
+from service.api.requests import caller_of, engine_of
+from service.engine.client import Begun
+from service.errors import FAILED_STATUS, Failing, failure_of
 from service.protocols.fields import json_response, read_fields
 from service.protocols.openai.continuation import Continuation, LoggedToken, log_probabilities, logged_prompt
 from service.protocols.openai.failures import failure_content
@@ -58,36 +46,23 @@ class _Job:
 
     request: Request
     fields: CompletionFields
-    served: ServedModel
-    deadline: float
-    urgency: int
-    prepared: float
-    """Seconds that the texts took to be tokenized."""
+    begun: Begun
     prompts: Sequence[ScoreQuery]
     continuations: list[Continuation]
     echoes: Sequence[Sequence[LoggedToken]] = ()
-    queue: float = 0.0
-    inference: float = 0.0
 
     @property
     def model(self) -> LanguageModel:
-        return cast(LanguageModel, self.served.model)  # only these offer what is asked for
-
-    async def submit(self, operation: str, queries: Sequence[Any]) -> list[Any]:
-        """Return the outputs of an operation; raises the errors of `Batcher.submit`."""
-        outputs, timing = await self.served.batcher.submit(operation, queries, self.deadline, self.urgency)
-        self.queue, self.inference = self.queue + timing.queue, self.inference + timing.inference
-        note_timing(self.request, self.prepared, Timing(self.queue, self.inference, timing.batch))
-        return outputs
+        return cast(LanguageModel, self.begun.served.model)  # only these offer what is asked for
 
     async def grow(self) -> AsyncIterator[list[Continuation]]:
         """Add a token to each completion that has not ended, and yield them, until all have ended."""
         live = [each for each in self.continuations if each.finish_reason is None]
         if live:
-            note_parts(self.request, self.served, "draw", [each.query() for each in live], self.fields.max_tokens)
+            self.begun.expect_parts("draw", [each.query() for each in live], self.fields.max_tokens)
         while live:
-            drawn = await self.submit("draw", [each.query() for each in live])
-            self.served.observer.generated(len(live))
+            drawn = await self.begun.compute("draw", [each.query() for each in live])
+            self.begun.served.observer.generated(len(live))
             async for each, token in _in_turns(zip(live, drawn, strict=True)):
                 each.add(token, self.model)
             yield live
@@ -102,7 +77,7 @@ class _Job:
 async def completions(request: Request) -> Response:
     """Answer `POST /v1/completions`.
 
-    Raises the errors of `read_fields`, `find`, `queries_of`, `reserve_results` and `Batcher.submit`.
+    Raises the errors of `read_fields`, `Engine.begin` and `Begun`.
     """
     job = await _job(request)
     fields = job.fields
@@ -112,7 +87,7 @@ async def completions(request: Request) -> Response:
         "id": f"cmpl-{secrets.token_hex(12)}",
         "object": "text_completion",
         "created": int(time.time()),
-        "model": fields.model or job.served.manifest.name,
+        "model": fields.model or job.begun.served.manifest.name,
     }
     if fields.stream:
         growing = job.grow()
@@ -133,11 +108,10 @@ async def completions(request: Request) -> Response:
 async def _job(request: Request) -> _Job:
     fields = await read_fields(request, CompletionFields)
     fields.check()
-    served = find(request, fields.model, "next-word", "text")
-    deadline = deadline_of(request, timeout_of(request))
-    model = model_of(request, served)
-    note_work(request, served, "score", fields.prompt)
-    served.batcher.admit(len(fields.prompt) * fields.n, deadline)
+    begun = engine_of(request).begin(caller_of(request), fields.model, "next-word")
+    model = cast(LanguageModel, begun.model)
+    begun.expect_inputs("score", fields.prompt)
+    begun.served.batcher.admit(len(fields.prompt) * fields.n, begun.deadline)
 
     def query(prompt: Prompt) -> ScoreQuery:
         alternatives = (fields.logprobs or 0) if fields.echo else 0
@@ -152,11 +126,11 @@ async def _job(request: Request) -> _Job:
             )
         return found
 
-    prompts, prepared = await queries_of(request, served, "score", query, fields.prompt, deadline)
+    prompts = await begun.prepare("score", query, fields.prompt)
     items = len(prompts) * fields.n * fields.max_tokens * (1 + (fields.logprobs or 0))
     if fields.echo:
         items += fields.n * sum(each.result_items for each in prompts)
-    await reserve_results(request, items, deadline)
+    await begun.reserve(items)
     end = model.config.special_tokens.end
     seeds = fields.seeds()
     continuations = [
@@ -170,8 +144,7 @@ async def _job(request: Request) -> _Job:
         )
         for index in range(len(seeds))
     ]
-    urgency = urgency_of(request.headers.get("priority"))
-    return _Job(request, fields, served, deadline, urgency, prepared, prompts, continuations)
+    return _Job(request, fields, begun, prompts, continuations)
 
 
 def _read(tokens: Sequence[int], end: int) -> tuple[int, ...]:
@@ -186,7 +159,7 @@ async def _echoes(job: _Job) -> list[list[LoggedToken]]:
     if logprobs is None:
         return [logged_prompt(each, None) for each in words]
     read = [_without_end(each, end) for each in job.prompts]
-    scores = await job.submit("explain" if logprobs else "score", read)
+    scores = await job.begun.compute("explain" if logprobs else "score", read)
     return [logged_prompt(*each) for each in zip(words, scores, strict=True)]
 
 
@@ -248,7 +221,7 @@ async def _events(
         if with_usage:
             yield _event({**head, "choices": [], "usage": job.usage()})
     except Exception as error:
-        failure = failure_of(job.request, error)
+        failure = failure_of(Failing.of(job.request.scope), error)
         if failure is None:
             raise
         job.request.scope["state"][FAILED_STATUS] = failure.status

@@ -7,16 +7,7 @@ from pydantic import BeforeValidator
 
 from models.tasks.language_model import LanguageModel
 from models.text.tokenization import END, UNKNOWN
-from service.api.requests import (
-    ModelName,
-    Text,
-    deadline_of,
-    find,
-    note_work,
-    queries_of,
-    reserve_results,
-    timeout_of,
-)
+from service.api.requests import ModelName, Text, caller_of, engine_of
 from service.engine.registry import Registry
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.openai.fields import is_ids
@@ -48,13 +39,11 @@ class DetokenizeFields(Fields):
 async def tokenize(request: Request) -> Response:
     """Answer `POST /tokenize`; in the text, `</s>` and `<unk>` are the sentence end and the unknown word."""
     fields = await read_fields(request, TokenizeFields)
-    served = find(request, fields.model, "next-word", "text")
-    model: Any = served.model
-    deadline = deadline_of(request, timeout_of(request))
-    note_work(request, served, "score", [fields.prompt])
-    found, _ = await queries_of(request, served, "score", model.token_ids, [fields.prompt], deadline)
-    (ids,) = found
-    await reserve_results(request, len(ids), deadline)
+    begun = engine_of(request).begin(caller_of(request), fields.model, "next-word")
+    model = cast(LanguageModel, begun.served.model)
+    begun.expect_inputs("score", [fields.prompt])
+    (ids,) = await begun.prepare("score", model.token_ids, [fields.prompt])
+    await begun.reserve(len(ids))
 
     def content() -> dict[str, Any]:
         answer: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": model.longest_input}
@@ -66,9 +55,9 @@ async def tokenize(request: Request) -> Response:
 async def detokenize(request: Request) -> Response:
     """Answer `POST /detokenize`: the words with a space between each two."""
     fields = await read_fields(request, DetokenizeFields)
-    served = find(request, fields.model, "next-word", "text")
-    model: Any = served.model
-    await reserve_results(request, len(fields.tokens), deadline_of(request, timeout_of(request)))
+    begun = engine_of(request).begin(caller_of(request), fields.model, "next-word")
+    model = cast(LanguageModel, begun.served.model)
+    await begun.reserve(len(fields.tokens))
     words = model.spelled(fields.tokens)
     return await json_response(request, lambda: {"prompt": " ".join(words)}, len(words))
 

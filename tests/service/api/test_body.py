@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
+from service.accounts import account_of
 from service.api.body import checked_body, read_body
-from service.api.requests import Body, Texts, resources_of
-from service.auth import KeyRing
+from service.api.requests import Body, Texts
+from service.auth import Identity, KeyRing
 from service.engine.budget import BodyBudget, BodyReservation
-from service.errors import ClientDisconnected, failure_of
+from service.engine.client import Engine
+from service.errors import ClientDisconnected, Failing, failure_of
 from service.metrics import Metrics
 from service.settings import Settings
 
@@ -38,7 +40,7 @@ def failure(content):
     with pytest.raises((RequestValidationError, HTTPException)) as caught:
         checked_body(Question, content, JSON, MOST)
     scope = {"type": "http", "headers": [(b"content-type", b"application/json")], "state": {"request_id": "1"}}
-    return failure_of(Request(scope), caught.value)
+    return failure_of(Failing.of(scope), caught.value)
 
 
 def detail_of(content):
@@ -54,13 +56,13 @@ def request_of(*parts, bodies=None, timeout_ms=1000, headers=(), state=None, met
         await asyncio.sleep(0)
         return messages.pop(0)
 
-    trimmer = SimpleNamespace(heap_trimmer=SimpleNamespace(request=lambda: None))
-    app = SimpleNamespace(
-        settings=Settings(request_timeout_ms=timeout_ms),
-        resources=SimpleNamespace(bodies=bodies or BodyBudget(16 << 20, 1 << 20)),
-        registry=trimmer,
-        metrics=metrics or Metrics(),
+    engine = Engine(
+        Settings(request_timeout_ms=timeout_ms),
+        metrics or Metrics(),
+        SimpleNamespace(heap_trimmer=SimpleNamespace(request=lambda: None)),
+        SimpleNamespace(bodies=bodies or BodyBudget(16 << 20, 1 << 20)),
     )
+    app = SimpleNamespace(engine=engine, settings=engine.settings)
     scope = {"type": "http", "headers": list(headers), "state": state or {}, "app": SimpleNamespace(state=app)}
     return Request(scope, receive)
 
@@ -78,8 +80,7 @@ def test_a_body_reserves_the_bytes_that_have_arrived_until_the_request_is_over(l
     request = request_of(b"a" * (length // 2), b"a" * (length - length // 2), bodies=bodies)
     assert len(asyncio.run(read_body(request))) == length
     assert bodies.used == reserved
-    with resources_of(request):
-        pass
+    account_of(request.scope).close()
     assert bodies.used == 0
 
 
@@ -106,8 +107,8 @@ def test_bodies_that_arrive_at_the_same_time_are_all_received():
         async def answered():
             request = request_of(*[b"a" * (1 << 16)] * 16, bodies=bodies, timeout_ms=20_000)
             length = len(await read_body(request))
-            with resources_of(request):
-                return length
+            account_of(request.scope).close()
+            return length
 
         assert await asyncio.gather(*(answered() for _ in range(100))) == [1 << 20] * 100
         assert bodies.used == 0
@@ -134,7 +135,7 @@ def test_a_body_that_finds_no_room_until_its_deadline_is_refused_and_holds_nothi
 
 
 def test_a_large_body_needs_its_key_in_a_header():
-    request = request_of(b"a" * 65_536, b"a", b"a", state={"unknown_key": KeyRing(["key"])})
+    request = request_of(b"a" * 65_536, b"a", b"a", state={"identity": Identity(keys_in_body=KeyRing(["key"]))})
     with pytest.raises(HTTPException, match="65536 bytes needs its key in a header") as caught:
         asyncio.run(read_body(request))
     assert caught.value.status_code == 413

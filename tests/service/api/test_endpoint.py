@@ -15,14 +15,17 @@ from pydantic import BaseModel
 import models.registry
 from models import QueryError
 from models.registry import Registry
+from service.accounts import account_of
 from service.api.answer import Answer
 from service.api.endpoint import ENDPOINTS, answer
 from service.api.requests import Body, Deadline, ModelName, Priority, Texts
 from service.api.route import ModelRoute
 from service.app import create_app
-from service.engine.batcher import Timing
 from service.engine.budget import OverBudget
+from service.engine.caller import Timing
+from service.engine.client import Engine
 from service.engine.resources import Resources
+from service.metrics import Metrics
 from service.settings import Settings
 
 
@@ -94,6 +97,9 @@ class ServedModel:
         self.held -= 1
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:list the operation:DeprecationWarning")
+
+
 @pytest.fixture
 def served():
     return ServedModel()
@@ -109,8 +115,9 @@ def request_(served):
         found.append((name, operation, reads))
         return served
 
-    state = SimpleNamespace(settings=settings, resources=resources, registry=SimpleNamespace(find=find))
-    request = Request({"type": "http", "state": {}, "app": SimpleNamespace(state=state)})
+    engine = Engine(settings, Metrics(), SimpleNamespace(find=find), resources)
+    state = SimpleNamespace(settings=settings, resources=resources, engine=engine)
+    request = Request({"type": "http", "state": {}, "headers": [], "app": SimpleNamespace(state=state)})
     request.found = found
     yield request
     resources.close()
@@ -140,7 +147,7 @@ def test_the_model_is_held_and_results_are_reserved_until_the_answer_is_sent(req
     run(request_, ["two words"])
     budget = request_.app.state.resources.results.of(2)
     assert (served.held, budget.used) == (1, 2)
-    request_.scope["state"]["release"]()
+    account_of(request_.scope).close()
     assert (served.held, budget.used) == (0, 0)
 
 

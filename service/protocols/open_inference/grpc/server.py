@@ -6,22 +6,25 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError
+from starlette.datastructures import Headers
 
 from models import UnknownModelError
 from service.api import admin
 from service.api.answer import INLINE_ITEMS
 from service.api.body import reserve_body
-from service.api.requests import TIMEOUT_HEADER
-from service.auth import Guard
+from service.api.requests import TIMEOUT_HEADER, parsed_timeout, urgency_of
+from service.auth import Identity
+from service.engine.caller import Account, Caller
 from service.engine.registry import NotReady, Registry
 from service.engine.resources import GRPC_CALLS, Resources
-from service.errors import Failure, failure_of
+from service.errors import Failing, Failure, failure_of
 from service.protocols.open_inference import descriptions
 from service.protocols.open_inference.grpc import open_inference_pb2 as messages
 from service.protocols.open_inference.grpc.messages import infer_request, infer_response
@@ -54,8 +57,27 @@ _CODES: Mapping[int, grpc.StatusCode] = {
 }
 """The code of each HTTP status; others are invalid arguments."""
 
-Method = Callable[[Any, Request], Awaitable[Any]]
-"""Answers a message; the request holds application, state and metadata, as those over HTTP do."""
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call: the application, who calls, and what is known of the call."""
+
+    app: FastAPI
+    caller: Caller
+    identity: Identity
+    headers: Headers
+    """The metadata of the call."""
+
+    def with_deadline_of_metadata(self) -> "Asked":
+        """Return the call with the deadline of its metadata, where it has none itself."""
+        header = self.headers.get(TIMEOUT_HEADER)
+        if header is None or self.caller.timeout_ms is not None:
+            return self
+        return replace(self, caller=replace(self.caller, timeout_ms=parsed_timeout(header)))
+
+
+Method = Callable[[Any, Asked], Awaitable[Any]]
+"""Answers a message."""
 
 
 @contextlib.asynccontextmanager
@@ -159,7 +181,7 @@ class _UnknownMethods:
 
     async def _refuse(self, given: AsyncIterator[Any], context: Any) -> Any:
         del given
-        self._app.state.metrics.count({}, _UNMATCHED, 501, 0.0)
+        self._app.state.metrics.count(Account(), _UNMATCHED, 501, 0.0)
         detail = f"method not found: there is no such method; the service is {_SERVICE}"
         return await _abort(context, Failure(501, detail))
 
@@ -176,15 +198,15 @@ class _Call:
 
         Raises `_Refused`, at once where a key is missing.
         """
-        request = self._request(context)
+        asked = self._asked(context)
         try:
-            if not self._is_allowed(request):
+            if not (asked.identity.allowed or self._name in _OPEN):
                 raise _Refused(Failure(401, "a valid key is needed in the metadata: authorization, Bearer KEY"))
             message = self._parsed(await self._waits.message(given))
             if message is None and needed:  # also of a message that grpc has refused for its size
                 raise _Refused(Failure(400, "the call has no message"))
         except _Refused as error:
-            self._count(request, error.failure.status, 0.0)
+            self._count(asked.caller.account, error.failure.status, 0.0)
             raise
         return message
 
@@ -199,13 +221,13 @@ class _Call:
     async def answer(self, message: Any, context: Any) -> Any:
         """Return the answer to a message; raises `_Refused`."""
         started, status = time.monotonic(), 200
-        request = self._request(context)
+        asked = self._asked(context)
+        account = asked.caller.account
         try:
-            self._is_allowed(request)  # which notes an administrator's key
-            await reserve_body(request, message.ByteSize())
-            return await self._method(message, request)
+            await reserve_body(self._app.state.engine, asked.caller, message.ByteSize())
+            return await self._method(message, asked.with_deadline_of_metadata())
         except Exception as error:
-            failure = failure_of(request, error)
+            failure = failure_of(Failing(account, self._app), error)
             status = 500 if failure is None else failure.status
             if failure is None:
                 logger.exception("an error in %s", self._name)
@@ -215,25 +237,26 @@ class _Call:
             status = 499
             raise
         finally:
-            request.scope["state"].pop("release", lambda: None)()
-            self._count(request, status, time.monotonic() - started)
+            account.close()
+            self._count(account, status, time.monotonic() - started)
 
-    def _request(self, context: Any) -> Request:
+    def _asked(self, context: Any) -> Asked:
+        """Return who calls: the key and the urgency are metadata, the deadline is the call's."""
         metadata = context.invocation_metadata() or ()
-        headers = [(name.encode(), value.encode() if isinstance(value, str) else value) for name, value in metadata]
-        if (left := context.time_remaining()) is not None:
-            headers.append((TIMEOUT_HEADER.lower().encode(), b"%d" % max(1, 1000 * left)))
-        path = f"/{_SERVICE}/{self._name}"
-        return Request(
-            {"type": "http", "method": "POST", "path": path, "headers": headers, "app": self._app, "state": {}}
-        )
+        values = [(name.encode(), value.encode() if isinstance(value, str) else value) for name, value in metadata]
+        headers, guard = Headers(raw=values), self._app.state.guard
+        identity: Identity = guard.identify(headers, self._path)
+        left = context.time_remaining()
+        timeout_ms = None if left is None else max(1, int(1000 * left))
+        caller = Caller(Account(), timeout_ms, urgency_of(headers.get("priority")), identity.tenant)
+        return Asked(self._app, caller, identity, headers)
 
-    def _is_allowed(self, request: Request) -> bool:
-        guard: Guard = self._app.state.guard
-        return guard.allows(request.scope) or self._name in _OPEN
+    @property
+    def _path(self) -> str:
+        return f"/{_SERVICE}/{self._name}"
 
-    def _count(self, request: Request, status: int, seconds: float) -> None:
-        self._app.state.metrics.count(request.scope["state"], request.scope["path"], status, seconds)
+    def _count(self, account: Account, status: int, seconds: float) -> None:
+        self._app.state.metrics.count(account, self._path, status, seconds)
 
 
 class _Refused(Exception):
@@ -279,80 +302,80 @@ async def _abort(context: Any, failure: Failure) -> Any:
     return await context.abort(code, failure.detail, headers)
 
 
-async def _server_live(message: Any, request: Request) -> Any:
-    del message, request
+async def _server_live(message: Any, asked: Asked) -> Any:
+    del message, asked
     return messages.ServerLiveResponse(live=True)
 
 
-async def _server_ready(message: Any, request: Request) -> Any:
+async def _server_ready(message: Any, asked: Asked) -> Any:
     del message
-    registry: Registry = request.app.state.registry
+    registry: Registry = asked.app.state.registry
     return messages.ServerReadyResponse(ready=registry.ready)
 
 
-async def _server_metadata(message: Any, request: Request) -> Any:
+async def _server_metadata(message: Any, asked: Asked) -> Any:
     del message
-    return ParseDict(descriptions.server(request.app), messages.ServerMetadataResponse())
+    return ParseDict(descriptions.server(asked.app), messages.ServerMetadataResponse())
 
 
-def _found(message: Any, request: Request) -> InferenceModel:
-    return find_model(request.app, message.name, message.version)
+def _found(message: Any, asked: Asked) -> InferenceModel:
+    return find_model(asked.app, message.name, message.version)
 
 
-async def _model_ready(message: Any, request: Request) -> Any:
+async def _model_ready(message: Any, asked: Asked) -> Any:
     try:
-        return messages.ModelReadyResponse(ready=_found(message, request).ready)
+        return messages.ModelReadyResponse(ready=_found(message, asked).ready)
     except (UnknownModelError, NotReady):
         return messages.ModelReadyResponse(ready=False)
 
 
-async def _model_metadata(message: Any, request: Request) -> Any:
-    content = descriptions.metadata(request.app, _found(message, request))
+async def _model_metadata(message: Any, asked: Asked) -> Any:
+    content = descriptions.metadata(asked.app, _found(message, asked))
     return ParseDict(content, messages.ModelMetadataResponse())
 
 
-async def _model_config(message: Any, request: Request) -> Any:
-    content = {"config": descriptions.config(_found(message, request))}
+async def _model_config(message: Any, asked: Asked) -> Any:
+    content = {"config": descriptions.config(_found(message, asked))}
     return ParseDict(content, messages.ModelConfigResponse(), ignore_unknown_fields=True)
 
 
-async def _model_statistics(message: Any, request: Request) -> Any:
-    chosen = [_found(message, request)] if message.name else descriptions.served_models(request.app)
-    content = descriptions.model_statistics(request.app, chosen)
+async def _model_statistics(message: Any, asked: Asked) -> Any:
+    chosen = [_found(message, asked)] if message.name else descriptions.served_models(asked.app)
+    content = descriptions.model_statistics(asked.app, chosen)
     return ParseDict(content, messages.ModelStatisticsResponse(), ignore_unknown_fields=True)
 
 
-async def _infer(message: Any, request: Request) -> Any:
-    model = find_model(request.app, message.model_name, message.model_version)
+async def _infer(message: Any, asked: Asked) -> Any:
+    model = find_model(asked.app, message.model_name, message.model_version)
     large = message.ByteSize() > INLINE_BYTES
-    call = await _apart(request, large, lambda: infer_request(message))
-    tensors = await model.infer(request, call)
+    call = await _apart(asked, large, lambda: infer_request(message))
+    tensors = await model.infer(asked.app.state.engine, asked.caller, call)
     large = sum(len(tensor.values) for tensor in tensors) > INLINE_ITEMS
-    return await _apart(request, large, lambda: infer_response(model.name, model.version, call, tensors))
+    return await _apart(asked, large, lambda: infer_response(model.name, model.version, call, tensors))
 
 
-async def _apart(request: Request, large: bool, function: Callable[[], Any]) -> Any:
+async def _apart(asked: Asked, large: bool, function: Callable[[], Any]) -> Any:
     """Return the result of a function, which runs on another thread where its input is large."""
     if not large:
         return function()
-    resources: Resources = request.app.state.resources
+    resources: Resources = asked.app.state.resources
     return await asyncio.get_running_loop().run_in_executor(resources.encoder, function)
 
 
-async def _index(message: Any, request: Request) -> Any:
+async def _index(message: Any, asked: Asked) -> Any:
     del message
-    return ParseDict({"models": descriptions.index(request.app)}, messages.RepositoryIndexResponse())
+    return ParseDict({"models": descriptions.index(asked.app)}, messages.RepositoryIndexResponse())
 
 
-async def _load(message: Any, request: Request) -> Any:
-    await check_administrator(request)
-    await admin.load(message.model_name, request)
+async def _load(message: Any, asked: Asked) -> Any:
+    check_administrator(asked.app.state.settings, is_administrator=asked.identity.administrator)
+    await admin.load_model(asked.app.state.registry, message.model_name)
     return messages.RepositoryModelLoadResponse()
 
 
-async def _unload(message: Any, request: Request) -> Any:
-    await check_administrator(request)
-    await admin.unload(message.model_name, request)
+async def _unload(message: Any, asked: Asked) -> Any:
+    check_administrator(asked.app.state.settings, is_administrator=asked.identity.administrator)
+    await asked.app.state.registry.remove(message.model_name)
     return messages.RepositoryModelUnloadResponse()
 
 

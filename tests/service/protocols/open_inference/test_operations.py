@@ -8,7 +8,7 @@ import pytest
 from models.tasks.labels import Label
 from models.tasks.registry import TASKS
 from models.tasks.text_classification import Classification, Classifier
-from service.protocols.open_inference import operations
+from service.engine.caller import Account, Caller
 from service.protocols.open_inference.operations import Call, of_texts, of_tokens
 from service.protocols.open_inference.tensors import parse_request
 
@@ -19,17 +19,16 @@ RAGGED = [
 
 
 @pytest.mark.anyio
-async def test_rows_without_all_classes_are_filled_up(monkeypatch):
-    async def answered(*arguments, **bounds):
+async def test_rows_without_all_classes_are_filled_up():
+    async def run(job):
         return SimpleNamespace(results=RAGGED)
 
-    monkeypatch.setattr(operations, "results_of", answered)
     inputs = parse_request(
         b'{"inputs":[{"name":"text","shape":[2],"datatype":"BYTES","data":["a","b"]}]}', None, 1000
     ).inputs
     model = SimpleNamespace(operations=Classifier.operations, tells_out_of_scope=True)
     served = SimpleNamespace(key=("it", 1), model=model)
-    call = Call(request=None, served=served, inputs=inputs, parameters={}, timeout_ms=None, priority=None)
+    call = Call(engine=SimpleNamespace(run=run), caller=Caller(Account()), served=served, inputs=inputs, parameters={})
     label, probability, outside = await of_texts(model)["classify"].run(call)
     assert (label.shape, label.values) == ((2, 2), [b"x", b"y", b"y", b""])
     assert probability.values.tolist() == pytest.approx([0.75, 0.25, 1.0, 0.0])

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from service.engine.batcher import DeadlineExceeded
-from service.protocols.openai.completions import _in_turns, _Job
+from service.protocols.openai.completions import _in_turns
 
 
 def complete(client, **fields):
@@ -121,15 +121,15 @@ def test_a_stream_of_nothing_ends(client):
 
 @pytest.mark.parametrize(("error", "status"), [(DeadlineExceeded(), "504"), (ArithmeticError("secret"), "500")])
 def test_a_stream_that_fails_is_counted_with_the_status_of_its_failure(client, metric, monkeypatch, error, status):
-    submit, calls = _Job.submit, []
+    compute, calls = Begun.compute, []
 
-    async def failing(job, operation, queries):
+    async def failing(begun, operation, queries):
         calls.append(operation)
         if len(calls) == 3:
             raise error
-        return await submit(job, operation, queries)
+        return await compute(begun, operation, queries)
 
-    monkeypatch.setattr(_Job, "submit", failing)
+    monkeypatch.setattr(Begun, "compute", failing)
     name, labels = "softserve_requests_total", {"endpoint": "/v1/completions", "status": status}
     before = metric(client, name, **labels), metric(client, name, endpoint="/v1/completions", status="200")
     fields = {"stream": True, "prompt": "we had", "max_tokens": 8, "seed": 1}

@@ -1,0 +1,16 @@
+"""Where a request's account is kept: in the state of its ASGI scope."""
+
+from starlette.types import Scope
+
+from service.engine.caller import Account
+
+__all__ = ["account_of"]
+
+_ACCOUNT = "account"
+"""Key of a request's state."""
+
+
+def account_of(scope: Scope) -> Account:
+    """Return what a request holds and what is known of it."""
+    account: Account = scope.setdefault("state", {}).setdefault(_ACCOUNT, Account())
+    return account

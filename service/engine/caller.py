@@ -1,0 +1,57 @@
+"""Who asks the engine, how soon an answer is needed, and what is known of the request meanwhile."""
+
+import contextlib
+from dataclasses import dataclass, field
+
+from service.engine.allowance import Allowance
+from service.engine.queue import DEFAULT_URGENCY
+
+__all__ = ["Account", "Caller", "Timing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds that a request spent waiting and being computed: the longest of its entries."""
+
+    queue: float
+    inference: float
+    batch: int = 0
+    """Number of the batch that computed it, the last of several; each batcher counts its own."""
+
+
+@dataclass(slots=True)
+class Account:
+    """What a request holds until its answer is sent, and what is known of it, also where it fails."""
+
+    model: str | None = None
+    """Name of the model that was found."""
+    allowance: Allowance | None = None
+    timing: Timing | None = None
+    """The durations of the computation, where there was one."""
+    preparation_seconds: float = 0.0
+    """Time in which its texts were tokenized or its images decoded."""
+    short_deadline: bool = False
+    """Whether it missed a deadline that was too short for any answer."""
+    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """What is released with it."""
+
+    def note_missed_deadline(self) -> None:
+        """Note whether the deadline, which was missed, was too short for any answer."""
+        if self.allowance is not None and self.allowance.too_short:
+            self.short_deadline = True
+
+    def close(self) -> None:
+        """Release what is held: the answer is sent."""
+        self.held.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and how soon an answer is needed."""
+
+    account: Account
+    timeout_ms: int | None = None
+    """Milliseconds to the deadline; None for the service's default."""
+    urgency: int = DEFAULT_URGENCY
+    tenant: str = ""
+    """Whose cache queries use."""

@@ -1,0 +1,198 @@
+"""The door of the engine: a job in, its outcome out, whoever asks and over whatever protocol."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from models import QueryError
+from models.operations.operation import AnyOperation, Params
+from models.operations.query import Part
+from service.engine.allowance import SHORT_DEADLINE, Allowance
+from service.engine.batcher import DeadlineExceeded, Timing, Work
+from service.engine.caller import Account, Caller
+from service.engine.registry import Registry
+from service.engine.resources import Resources
+from service.engine.served_model import ServedModel
+from service.metrics import Metrics
+from service.settings import Settings
+from service.tracing import trace_request
+
+__all__ = ["Begun", "Engine", "Job", "Outcome"]
+
+QueryT = TypeVar("QueryT")
+ResultT = TypeVar("ResultT")
+
+_LARGE_RESULT = 10_000
+"""Result items after which freed memory is returned to the operating system."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """An operation on inputs."""
+
+    operation: AnyOperation
+    inputs: Sequence[Any]
+    params: Params
+    caller: Caller
+    model: str | None = None
+    """`"name"` or `"name:version"`; None for the one model that offers the operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[ResultT]):
+    """The results of a job, which are made while they are read."""
+
+    served: ServedModel
+    results: Iterable[ResultT]
+    items: int
+    """Words, labels or tokens in all of them."""
+
+
+class Begun:
+    """A request whose model is found and held: what it needs is prepared, reserved and computed step by step."""
+
+    def __init__(self, engine: "Engine", served: ServedModel, caller: Caller) -> None:
+        self.served, self.model = served, served.model
+        self._engine, self._account = engine, caller.account
+        self._urgency, self._seconds = caller.urgency, [0.0, 0.0]
+        if caller.tenant and not engine.settings.share_prefix_cache:
+            self.model = served.model.with_cache_salt(caller.tenant)
+        self.deadline = engine.deadline(caller)
+
+    def expect_inputs(self, function: str, inputs: Sequence[Any]) -> None:
+        """Note what is to be computed, as an estimate: nothing is tokenized yet."""
+
+        def unloaded() -> tuple[float, float]:
+            estimates = [Work.estimated(len(some), self.model.estimated_tokens(function, some)) for some in both]
+            whole, first = (self.served.batcher.unloaded_seconds(function, each) for each in estimates)
+            return whole, first
+
+        both = inputs, inputs[:1]
+        self._engine.allowance(self._account).unloaded = unloaded
+
+    def expect_parts(self, function: str, parts: Sequence[Part], steps: int = 1) -> None:
+        """Note what is to be computed: parts, each in so many steps.
+
+        Steps after the first one read a token of each part.
+        """
+
+        def unloaded() -> tuple[float, float]:
+            batcher, work = self.served.batcher, self.served.batcher.work_of(parts)
+            step = batcher.unloaded_seconds(function, Work(work.items, work.items, 1.0)) if steps > 1 else 0.0
+            whole, first = (batcher.unloaded_seconds(function, each) for each in (work, batcher.work_of(parts[:1])))
+            return whole + (steps - 1) * step, first
+
+        self._engine.allowance(self._account).unloaded = unloaded
+
+    async def prepare(
+        self, function: str, query: Callable[[Any], QueryT], inputs: Sequence[Any], *, images: bool = False
+    ) -> list[QueryT]:
+        """Return the query of each input.
+
+        Raises `QueryError`, `QueueFull` where there is no room for so many inputs, `DeadlineExceeded`, and the errors
+        of `Computations.run`.
+        """
+        started, served, engine = time.monotonic(), self.served, self._engine
+        make = engine.resources.preparation.images if images else engine.resources.preparation.texts
+        try:
+            accepted = inputs[: engine.settings.max_queue_items]  # more are refused, whatever they cost
+            tokens = served.model.estimated_tokens(function, accepted)
+            with served.batcher.preparing(function, len(inputs), self.deadline, tokens):
+                queries = await make(query, inputs, self.deadline, served.batcher.computations)
+        except DeadlineExceeded as error:
+            allowance = engine.allowance(self._account)
+            allowance.preparing = error.preparing
+            served.observer.rejected(SHORT_DEADLINE if allowance.too_short else "expired", len(inputs))
+            raise
+        except QueryError:
+            served.observer.rejected("invalid", len(inputs))
+            raise
+        self._account.preparation_seconds = time.monotonic() - started
+        served.observer.tokenized(self._account.preparation_seconds)
+        return queries
+
+    async def reserve(self, items: int) -> None:
+        """Reserve result items until the answer is sent.
+
+        Raises `OverBudget` where they exceed the whole budget, `DeadlineExceeded` where other requests hold it too
+        long.
+        """
+        budget, held = self._engine.resources.results.of(items), self._account.held
+        try:
+            async with asyncio.timeout(max(0.0, self.deadline - time.monotonic())):
+                await budget.reserve(items)
+        except TimeoutError:
+            raise DeadlineExceeded from None
+        held.callback(budget.release, items)
+        if items > _LARGE_RESULT:
+            held.callback(self._engine.registry.heap_trimmer.request)
+
+    async def compute(self, function: str, parts: Sequence[Part]) -> list[Any]:
+        """Return the outputs of parts; several computations of a request add up. Raises the errors of `submit`."""
+        outputs, timing = await self.served.batcher.submit(function, parts, self.deadline, self._urgency)
+        queue, inference = self._seconds = [self._seconds[0] + timing.queue, self._seconds[1] + timing.inference]
+        self._account.timing = Timing(queue, inference, timing.batch)
+        if self._engine.settings.tracing:
+            trace_request(self._account.preparation_seconds, self._account.timing)
+        return outputs
+
+
+class Engine:
+    """Computes jobs by the served models."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, registry: Registry, resources: Resources) -> None:
+        self.settings, self.metrics, self.registry, self.resources = settings, metrics, registry, resources
+
+    def begin(self, caller: Caller, model: str | None, operation: str, reads: str = "text") -> Begun:
+        """Find the model for an operation and hold it until the answer is sent; raises the errors of `find`."""
+        served = self.registry.find(model, operation, reads)
+        caller.account.model = served.manifest.name
+        served.hold()
+        caller.account.held.callback(served.release)
+        return Begun(self, served, caller)
+
+    async def run(self, job: Job) -> Outcome[Any]:
+        """Return the results of a job.
+
+        Where the number of result items is known of the model alone, a request for too many is refused before its
+        inputs are tokenized. Raises the errors of `begin`, and of `Begun`'s functions.
+        """
+        operation, params, inputs = job.operation, job.params, job.inputs
+        begun = self.begin(job.caller, job.model, operation.name, operation.reads)
+        function = operation.name if operation.computed_by is None else operation.computed_by(params)
+        begun.expect_inputs(function, inputs)
+        items, known = 0, operation.result_items is not None
+        if operation.result_items is not None:
+            items = len(inputs) * operation.result_items(begun.served.model, params)
+            await begun.reserve(items)
+        query, model, most = operation.query, begun.model, self.settings.max_queue_items
+        images = operation.reads == "image"
+        queries = await begun.prepare(function, lambda each: query(model, each, params, most), inputs, images=images)
+        if not known:
+            items = sum(each.result_items for each in queries)
+            await begun.reserve(items)
+        parts = [each.parts() for each in queries]
+        together = [part for some in parts for part in some]
+        begun.expect_parts(function, together)
+        rest = iter(await begun.compute(function, together))
+        results = (
+            begun.served.model.result(each, list(itertools.islice(rest, len(some))))
+            for each, some in zip(queries, parts, strict=True)
+        )
+        return Outcome(begun.served, results, items)
+
+    def deadline(self, caller: Caller) -> float:
+        """Return the deadline on the clock of `time.monotonic`: that of the caller, or the default."""
+        settings, stated = self.settings, caller.timeout_ms
+        seconds = min(stated or settings.request_timeout_ms, settings.max_request_timeout_ms) / 1000
+        caller.account.allowance = Allowance(seconds, stated=bool(stated))
+        return time.monotonic() + seconds
+
+    @staticmethod
+    def allowance(account: Account) -> Allowance:
+        """Return the time that a request has; it is known once its model is found."""
+        assert account.allowance is not None
+        return account.allowance
