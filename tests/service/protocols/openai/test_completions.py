@@ -8,6 +8,7 @@ import math
 import pytest
 
 from service.engine.batcher import DeadlineExceeded
+from service.engine.client import Begun
 from service.protocols.openai.completions import _in_turns
 
 
