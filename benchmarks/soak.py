@@ -27,8 +27,8 @@ import tyro
 
 from benchmarks.server import post_json, wait_until_ready
 from models import Classifier, LanguageModel, ModelStore
-from service import server as serving
 from service.bench.client import TIMED_OUT, Client, TransportError
+from service.server import process as serving
 from service.settings import BUNDLED, Settings
 from tests.support.ports import free_port
 

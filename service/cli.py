@@ -91,7 +91,7 @@ def _message_of(error: Exception) -> str | None:
     """Return the message of an error; None for a bug. Imports what only errors of some commands need."""
     from pydantic_settings import SettingsError
 
-    from service.auth import KeyFileError
+    from service.http.auth import KeyFileError
 
     if isinstance(error, ValidationError):
         return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
@@ -117,13 +117,13 @@ def _serve() -> Command:
 
         Every flag has an environment twin: --max-queue-items is SOFTSERVE_MAX_QUEUE_ITEMS. Flags win.
         """
-        from service.preloading import preload
+        from service.engine.preloading import preload
 
         if settings.workers == 1:
             preload(settings)  # while the server is imported
-        from service import multiprocess, server
+        from service.server import multiprocess, process
 
-        return server.serve(settings) if settings.workers == 1 else multiprocess.serve_multiprocess(settings)
+        return process.serve(settings) if settings.workers == 1 else multiprocess.serve_multiprocess(settings)
 
     return serve
 

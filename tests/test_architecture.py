@@ -31,7 +31,7 @@ class NoTorch:
             raise ModuleNotFoundError(f"{name} is not to be imported", name=name)
 
 sys.meta_path.insert(0, NoTorch())
-import models, service.app, service.cli
+import models, service.http.app, service.cli
 from service.settings import BUNDLED
 
 store = models.ModelStore(BUNDLED)

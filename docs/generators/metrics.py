@@ -1,9 +1,9 @@
-"""The page of the Prometheus metrics, from the registry of `service.metrics`."""
+"""The page of the Prometheus metrics, from the registry of `service.observability.metrics`."""
 
 from prometheus_client.metrics import MetricWrapperBase
 
 from docs.generators.markdown import cell, code, page, table
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 
 __all__ = ["metrics_page"]
 
@@ -28,7 +28,7 @@ def metrics_page() -> str:
     ]
     return page(
         "Metrics",
-        "service/metrics.py",
+        "service/observability/metrics.py",
         [_INTRODUCTION, table(["metric", "type", "labels", "meaning"], rows), _PROCESS],
     )
 

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from service.api.requests import TIMEOUT_HEADER
 from service.bench.client import Client, Response, TransportError
 from service.bench.options import LoadOptions
 from service.bench.workload import Workload
+from service.http.requests import TIMEOUT_HEADER
 
 __all__ = ["LoadTest", "Outcome"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from models.store import BUNDLED
-from service.auth import KeyFileError, read_keys
+from service.http.auth import KeyFileError, read_keys
 from service.offline.options import UsageError
 
 __all__ = ["KEY_VARIABLE", "InProcessOptions", "LoadOptions", "UsageError"]

@@ -15,12 +15,12 @@ from ray.serve import Application
 from ray.serve.config import AutoscalingContext
 
 from models import ModelStore
-from service.app import create_app
 from service.deploy.replica_metrics import ReplicaMetrics
+from service.engine.memory import limit_heap
 from service.engine.registry import Registry
-from service.exposition import Exposition
-from service.memory import limit_heap
-from service.metrics import Metrics
+from service.http.app import create_app
+from service.observability.exposition import Exposition
+from service.observability.metrics import Metrics
 from service.settings import Settings
 
 __all__ = ["Arguments", "Replica", "ScaleOnWait", "application"]

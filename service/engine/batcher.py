@@ -73,7 +73,7 @@ class Work(NamedTuple):
 
 
 class Observer(Protocol):
-    """Receives the events of a batcher; see `service.metrics`."""
+    """Receives the events of a batcher; see `service.observability.metrics`."""
 
     def queued(self, items: int, tokens: int) -> None: ...
     def batch(self, lengths: Sequence[int], waits: Sequence[float]) -> None: ...
@@ -84,7 +84,7 @@ class Observer(Protocol):
 
 
 class Tracer(Protocol):
-    """Links batches to the spans of their requests; see `service.tracing`."""
+    """Links batches to the spans of their requests; see `service.observability.tracing`."""
 
     def context(self) -> Any: ...
     def batch(self, number: int, lengths: Sequence[int], requests: Sequence[Any], seconds: float) -> None: ...

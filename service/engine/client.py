@@ -16,9 +16,9 @@ from service.engine.caller import Account, Caller
 from service.engine.registry import Registry
 from service.engine.resources import Resources
 from service.engine.served_model import ServedModel
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
+from service.observability.tracing import trace_request
 from service.settings import Settings
-from service.tracing import trace_request
 
 __all__ = ["Begun", "Engine", "Job", "Outcome"]
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from models.backend.interruption import Interrupted, Interruption
-from service.running_time import RunningTime
+from service.server.running_time import RunningTime
 
 __all__ = ["TOOK_TOO_LONG", "ComputationObserver", "ComputationTimeout", "Computations", "ModelStuck"]
 
@@ -49,7 +49,7 @@ TOOK_TOO_LONG = (Interrupted, ComputationTimeout, ModelStuck)
 
 
 class ComputationObserver(Protocol):
-    """Receives the events of computations; see `service.metrics`."""
+    """Receives the events of computations; see `service.observability.metrics`."""
 
     def computation_timed_out(self) -> None: ...
     def stuck_computations(self, number: int) -> None: ...

@@ -22,16 +22,16 @@ from service.engine.continuous_batching import ContinuousBatcher
 from service.engine.cost_model import CostModel, Sample
 from service.engine.daemon_executor import DaemonExecutor
 from service.engine.dynamic_batching import DynamicBatcher
+from service.engine.memory import available_memory, copy_room, private_memory
 from service.engine.priority import lower_thread_priority
 from service.engine.queue import Limits
 from service.engine.replicas import Measured, ReplicaOptions, load_replicas
 from service.engine.resources import Resources
 from service.engine.served_model import Key, ServedModel
 from service.engine.trial import LoadTimeoutError, MemoryLimitError, try_bundle
-from service.memory import available_memory, copy_room, private_memory
-from service.metrics import Metrics, ModelObserver
+from service.observability.metrics import Metrics, ModelObserver
+from service.observability.tracing import BatchTracer
 from service.settings import Settings
-from service.tracing import BatchTracer
 
 __all__ = ["Loader", "Signature", "key_of", "signature_of"]
 

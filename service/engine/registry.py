@@ -9,11 +9,11 @@ from pathlib import Path
 
 from models import BundleError, UnknownModelError, UnsuitableModelError
 from service.engine.loading import Loader, key_of
+from service.engine.memory import HeapTrimmer
 from service.engine.resources import Resources
 from service.engine.served_model import Key, ServedModel, full_names, names_of
 from service.engine.trial import reason_of
-from service.memory import HeapTrimmer
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 from service.settings import Settings
 
 __all__ = ["NotReady", "Registry", "log_failure"]

@@ -7,7 +7,7 @@ from typing import Any
 from models import Manifest
 from models.tasks.model import Model
 from service.engine.batcher import Batcher
-from service.metrics import ModelObserver
+from service.observability.metrics import ModelObserver
 
 __all__ = ["Key", "ServedModel", "full_names", "names_of"]
 

@@ -17,9 +17,9 @@ from typing import Self
 from models.errors import BundleError, UnsupportedDeviceError
 from models.store import bundle_errors
 from models.tasks.registry import TASKS
+from service.engine.memory import private_memory
 from service.engine.replicas import ReplicaOptions
 from service.engine.trial_process import Outcome, Trial
-from service.memory import private_memory
 
 __all__ = ["CrashedError", "LoadTimeoutError", "MemoryLimitError", "reason_of", "try_bundle"]
 

@@ -19,9 +19,9 @@ from models.errors import BundleError, UnsupportedDeviceError
 from models.private_copy import verified_copy
 from models.reading import verify
 from models.store import bundle_errors
+from service.engine.memory import copy_room
 from service.engine.priority import lower_thread_priority
 from service.engine.replicas import ReplicaOptions, load_replicas
-from service.memory import copy_room
 
 __all__ = ["Outcome", "Trial", "main", "run"]
 

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from models.operations.operation import AnyOperation, Params
+from models.operations.validation import named_sentence
 from models.tasks.model import Model, Query
 from service.offline.options import UsageError
 from service.offline.outputs import Shown
-from service.validation import named_sentence
 
 __all__ = ["Asked"]
 

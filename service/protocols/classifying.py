@@ -7,8 +7,8 @@ from fastapi import Request
 
 from models.operations.classification import ClassifyParams
 from models.tasks.text_classification import CLASSIFY, Classification
-from service.api.requests import caller_of, engine_of
 from service.engine.client import Job, Outcome
+from service.http.requests import caller_of, engine_of
 
 __all__ = ["class_scores", "classified", "function_of", "tells_out_of_scope"]
 

@@ -11,12 +11,12 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
-from service.api.answer import INLINE_ITEMS, ChunkedResponse
-from service.api.body import checked_body, read_body
-from service.api.requests import server_timing
-from service.auth import check_body_key, needs_body_key
+from models.operations.validation import shown_name
 from service.engine.resources import Resources
-from service.validation import shown_name
+from service.http.answer import INLINE_ITEMS, ChunkedResponse
+from service.http.auth import check_body_key, needs_body_key
+from service.http.body import checked_body, read_body
+from service.http.requests import server_timing
 
 __all__ = ["Fields", "json_response", "read_fields"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, FastAPI
 
-from service.errors import ErrorForm
+from service.http.errors import ErrorForm
 from service.protocols.table import PROTOCOLS
 
 __all__ = ["Protocol", "error_forms", "load_protocols"]

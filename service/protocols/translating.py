@@ -8,10 +8,10 @@ from fastapi import Request
 from models import QueryError
 from models.operations.translation import TranslateParams
 from models.tasks.translation import TRANSLATE, Translation, TranslationQuery, Translator
-from service.api.requests import caller_of, engine_of
 from service.engine.client import Job, Outcome
 from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel, names_of
+from service.http.requests import caller_of, engine_of
 from service.protocols.languages import same_language, two_letters
 
 __all__ = ["LanguagePair", "find_pair", "language_pairs", "translated"]

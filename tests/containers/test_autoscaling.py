@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import yaml
 
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 from tests.containers.helm import NAMESPACE, rendered, switched
 from tests.containers.test_dashboard import known_metrics
 from tests.fixtures.optional_tools import installed, missing, needs

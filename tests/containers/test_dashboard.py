@@ -10,7 +10,7 @@ import promql_parser
 import pytest
 import yaml
 
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 from tests.containers.files import (
     COMPOSE,
     DASHBOARD,

@@ -8,9 +8,9 @@ import tomllib
 import pytest
 import yaml
 
-from service import auth, multiprocess
-from service.api import health
-from service.auth import read_keys
+from service.http import auth, health
+from service.http.auth import read_keys
+from service.server import multiprocess
 from service.settings import Settings
 from tests.containers.files import COMPOSE, DASHBOARD, DOCKER, ROOT, rules
 from tests.containers.helm import (

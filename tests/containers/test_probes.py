@@ -5,7 +5,7 @@ import re
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from service.app import create_app
+from service.http.app import create_app
 from service.protocols.open_inference.grpc import server
 from service.settings import Settings
 from service.web.pages import web_router

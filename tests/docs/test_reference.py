@@ -12,7 +12,7 @@ from docs.generators.metrics import metrics_page
 from docs.generators.python_api import signature
 from docs.generators.sections import Sections
 from models import ModelStore
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 from service.settings import Settings
 
 

@@ -16,8 +16,8 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from models import LanguageModel, ModelStore
-from service.app import create_app
-from service.server import Server
+from service.http.app import create_app
+from service.server.process import Server
 from service.settings import BUNDLED, Settings
 from tests.service.process import Process
 from tests.service.raw_http import Served

@@ -9,9 +9,9 @@ import threading
 import time
 from types import SimpleNamespace
 
-from service.metrics import Metrics
-from service.middleware import RequestMiddleware
-from service.server import Server
+from service.http.middleware import RequestMiddleware
+from service.observability.metrics import Metrics
+from service.server.process import Server
 from service.settings import Settings
 
 LARGE = 16 << 20

@@ -116,7 +116,9 @@ def test_help_shows_every_flag(run, monkeypatch):
 @pytest.mark.parametrize("flag", ["--starvation-limit-ms", "--max-overtaken-ms"])
 def test_a_flag_that_was_renamed_goes_on_working(run, monkeypatch, flag):
     given = []
-    monkeypatch.setattr("service.server.serve", lambda settings: given.append(settings.starvation_limit_ms) or 0)
+    monkeypatch.setattr(
+        "service.server.process.serve", lambda settings: given.append(settings.starvation_limit_ms) or 0
+    )
     assert run("serve", flag, "5") == (0, "")
     assert given == [5.0]
 

@@ -3,7 +3,7 @@
 import contextlib
 import time
 
-from service.connections import RESERVED
+from service.server.connections import RESERVED
 from tests.service.raw_http import answer, answers, everything, get, post, refused
 
 

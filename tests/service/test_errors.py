@@ -10,9 +10,9 @@ from service.engine.batcher import DeadlineExceeded, Stopped
 from service.engine.computations import ComputationTimeout, ModelStuck
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
-from service.errors import Failure, install_error_handlers, problem_response
-from service.metrics import Metrics
-from service.middleware import RequestMiddleware
+from service.http.errors import Failure, install_error_handlers, problem_response
+from service.http.middleware import RequestMiddleware
+from service.observability.metrics import Metrics
 
 
 class Body(BaseModel):

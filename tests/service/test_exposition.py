@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from service.exposition import Exposition
+from service.observability.exposition import Exposition
 
 
 class Collector:

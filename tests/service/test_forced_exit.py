@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from service.forced_exit import EXIT_STUCK
-from service.native_timer import EXIT_STATUS_AFTER
+from service.server.forced_exit import EXIT_STUCK
+from service.server.native_timer import EXIT_STATUS_AFTER
 
 _PROCESS = """
 import logging, time
 from concurrent.futures import ThreadPoolExecutor
-from service.forced_exit import ForcedExit
+from service.server.forced_exit import ForcedExit
 
 logging.basicConfig()
 forced = ForcedExit()

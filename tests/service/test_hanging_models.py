@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from service.forced_exit import EXIT_STUCK
+from service.server.forced_exit import EXIT_STUCK
 from tests.fixtures.looping import WORD, looping_models
 from tests.service.process import workers
 

@@ -4,7 +4,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 
-from service.app import create_app
+from service.http.app import create_app
 from service.protocols.table import PROTOCOLS
 from service.settings import Settings
 

@@ -6,8 +6,8 @@ import time
 import pytest
 from fastapi.testclient import TestClient
 
-from service.app import create_app
-from service.loop_lag import measure_loop_lag
+from service.http.app import create_app
+from service.observability.loop_lag import measure_loop_lag
 from service.settings import Settings
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from service import memory
+from service.engine import memory
 
 
 @pytest.mark.parametrize(

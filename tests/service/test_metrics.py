@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 
 METRICS = [
     "requests",
@@ -285,7 +285,7 @@ def test_of_several_processes_only_the_series_of_loaded_models_are_shown(tmp_pat
     """Nothing can be removed from the files of prometheus-client."""
     code = """
 from types import SimpleNamespace
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 metrics = Metrics()
 def load(version):
     observer = metrics.for_model(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.accounts import account_of
-from service.metrics import Metrics
-from service.middleware import DRAINING, RequestMiddleware
+from service.http.accounts import account_of
+from service.http.middleware import DRAINING, RequestMiddleware
+from service.observability.metrics import Metrics
 
 
 async def echo(scope, receive, send):

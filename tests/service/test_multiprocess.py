@@ -15,7 +15,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from service.multiprocess import send_heartbeat
+from service.server.multiprocess import send_heartbeat
 from tests.service.process import Process, workers
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from service.multiprocess import Supervisor
+from service.server.multiprocess import Supervisor
 from service.settings import Settings
 
 
@@ -37,8 +37,8 @@ def supervisor(monkeypatch, tmp_path):
             raise BlockingIOError("no more processes")
         return FakeWorker(made, number)
 
-    monkeypatch.setattr("service.multiprocess._Worker", worker)
-    monkeypatch.setattr("service.multiprocess.time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr("service.server.multiprocess._Worker", worker)
+    monkeypatch.setattr("service.server.multiprocess.time", SimpleNamespace(monotonic=lambda: made.now))
     made._check()
     return made
 

@@ -12,7 +12,7 @@ import grpc
 import pytest
 from fastapi.testclient import TestClient
 
-from service.app import create_app
+from service.http.app import create_app
 from service.protocols.open_inference.grpc import open_inference_pb2 as messages
 from service.settings import BUNDLED, Settings
 

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from service.native_timer import EXIT_STATUS
+from service.server.native_timer import EXIT_STATUS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it has no effect elsewhere")
 
 _PROCESS = """
 import time
-from service.native_timer import NativeTimer
+from service.server.native_timer import NativeTimer
 
 def hang(seconds):
     end = time.monotonic() + seconds

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from service.http_protocol import MAX_HEAD_BYTES
 from service.protocols.protocol import error_forms, load_protocols
 from service.protocols.table import PROTOCOLS
+from service.server.http_protocol import MAX_HEAD_BYTES
 from tests.service.raw_http import everything, get, refused
 
 NAMES = {

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service.redirects import RelativeRedirects
+from service.http.redirects import RelativeRedirects
 
 
 @pytest.mark.parametrize(

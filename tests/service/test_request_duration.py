@@ -3,8 +3,8 @@
 import asyncio
 import time
 
-from service.metrics import Metrics
-from service.middleware import RequestMiddleware
+from service.http.middleware import RequestMiddleware
+from service.observability.metrics import Metrics
 
 
 def test_the_time_that_a_client_takes_to_send_and_to_read_does_not_count():

@@ -9,8 +9,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.websockets import WebSocketDisconnect
 
-from service.app import create_app
-from service.routes import allowed_methods, endpoint_of, nearest_paths, route_path, serving_path
+from service.http.app import create_app
+from service.http.routes import allowed_methods, endpoint_of, nearest_paths, route_path, serving_path
 from service.settings import Settings
 
 USER, ADMIN = "user-key-of-some-length", "admin-key-of-some-length"
@@ -165,7 +165,7 @@ def test_paths_that_are_only_like_open_ones_are_closed(client, path):
 
 def test_an_admin_route_is_closed_on_a_path_that_the_middleware_does_not_know(tmp_path, monkeypatch):
     (tmp_path / "keys").write_text(ADMIN)
-    monkeypatch.setattr("service.auth.ADMIN_PREFIX", "/elsewhere/")
+    monkeypatch.setattr("service.http.auth.ADMIN_PREFIX", "/elsewhere/")
     client = TestClient(create_app(Settings(admin_keys=tmp_path / "keys")), raise_server_exceptions=False)
     path = "/v1/admin/models/nowhere/unload"
     assert client.post(path).status_code == 401

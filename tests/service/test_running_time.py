@@ -1,6 +1,6 @@
 """Tests of the clock that stands still while the process is paused."""
 
-from service.running_time import RunningTime
+from service.server.running_time import RunningTime
 
 
 class Clock:

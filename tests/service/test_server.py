@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.server import _LineFormatter
+from service.server.process import _LineFormatter
 from tests.fixtures.bundled import NEXT_WORD_VERSION
 
 

@@ -5,8 +5,8 @@ import threading
 import pytest
 from fastapi.testclient import TestClient
 
-from service.app import create_app
 from service.engine.batcher import DeadlineExceeded
+from service.http.app import create_app
 from service.settings import Settings
 
 REQUESTS, REJECTED = "softserve_requests_total", "softserve_rejected_total"

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from service.unavailable import Unavailable
+from service.server.unavailable import Unavailable
 
 
 class Clock:
@@ -82,7 +82,7 @@ def test_a_client_that_sends_nothing_is_closed_after_a_time(unavailable, connect
 
 
 def test_the_oldest_of_too_many_are_closed(unavailable, connect, monkeypatch, wait_until):
-    monkeypatch.setattr("service.unavailable._MOST", 2)
+    monkeypatch.setattr("service.server.unavailable._MOST", 2)
     oldest, *_ = connections = [connect() for _ in range(3)]
     oldest.setblocking(False)
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core.core_schema import ErrorType
 
-from service.api.v1.operations import REQUESTS
-from service.app import create_app
+from models.operations.validation import errors_of, named_sentence, sentence, shown_name
+from service.http.app import create_app
+from service.http.v1.operations import REQUESTS
 from service.protocols import deepl, huggingface, libretranslate, tei
 from service.protocols.mcp.tools import TOOLS
 from service.protocols.openai import tokens
 from service.protocols.openai.fields import CompletionFields
 from service.protocols.table import PROTOCOLS
 from service.settings import Settings
-from service.validation import errors_of, named_sentence, sentence, shown_name
 
 PYDANTIC = (
     "Input should",

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from service.native_timer import EXIT_STATUS
-from service.watchdog import HangDetector
+from service.server.native_timer import EXIT_STATUS
+from service.server.watchdog import HangDetector
 
 _HANG = """
 import asyncio, ctypes, time
-from service.watchdog import exit_on_hang
+from service.server.watchdog import exit_on_hang
 
 def hang():
     {hang}

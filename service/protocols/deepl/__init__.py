@@ -9,9 +9,9 @@ from starlette.responses import JSONResponse
 
 from models import QueryError
 from models.tasks.translation import Translation
-from service.api.requests import Texts
-from service.auth import tenant_of
-from service.errors import Failure
+from service.http.auth import tenant_of
+from service.http.errors import Failure
+from service.http.requests import Texts
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.languages import language_name, two_letters
 from service.protocols.protocol import Protocol

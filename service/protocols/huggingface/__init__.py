@@ -11,17 +11,17 @@ from starlette.responses import JSONResponse
 from models import QueryError, UnknownModelError, UnsuitableModelError
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
 from models.operations.generation import GenerateParams
+from models.operations.validation import errors_of
 from models.tasks.text_generation import GENERATE, Generation
-from service.api.requests import OneOrSeveralTexts, caller_of, engine_of
 from service.engine.client import Job, Outcome
 from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel, full_names, names_of
-from service.errors import Failure
+from service.http.errors import Failure
+from service.http.requests import OneOrSeveralTexts, caller_of, engine_of
 from service.protocols.classifying import class_scores, classified, function_of
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.protocol import Protocol
 from service.protocols.translating import find_pair, translated
-from service.validation import errors_of
 
 __all__ = ["PROTOCOL"]
 

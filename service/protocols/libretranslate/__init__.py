@@ -10,8 +10,8 @@ from starlette.responses import JSONResponse
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
 from models.tasks.translation import Translation
 from models.text.language import detected_languages
-from service.api.requests import OneOrSeveralTexts, Text
-from service.errors import Failure
+from service.http.errors import Failure
+from service.http.requests import OneOrSeveralTexts, Text
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.languages import language_name, two_letters
 from service.protocols.protocol import Protocol

@@ -3,13 +3,13 @@
 import contextlib
 from collections.abc import AsyncIterator
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Response
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from service.api.body import read_body
-from service.errors import Failure
+from service.http.body import read_scope_body
+from service.http.errors import Failure
 from service.protocols.mcp.server import session_manager
 from service.protocols.protocol import Protocol
 
@@ -25,7 +25,7 @@ class _Endpoint:
     """Answers `POST /mcp` as an ASGI application."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        content = await read_body(Request(scope, receive))
+        content = await read_scope_body(scope, receive)
         messages: list[Message] = [{"type": "http.request", "body": content}]
 
         async def receive_again() -> Message:

@@ -12,11 +12,11 @@ from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, Te
 from mcp.types import Tool as ListedTool
 from pydantic import ValidationError
 
+from models.operations.validation import errors_of, named_sentence
 from service.engine.registry import Registry
-from service.errors import Failing, failure_of
+from service.http.errors import Failing, failure_of
 from service.protocols.mcp.tools import TOOLS
 from service.settings import Settings
-from service.validation import errors_of, named_sentence
 
 __all__ = ["allowed_origins", "session_manager"]
 

@@ -11,8 +11,8 @@ from models import QueryError
 from models.operations.operation import AnyOperation, Params, Text
 from models.operations.translation import TranslateResult
 from models.tasks.registry import TASKS
-from service.api.endpoint import run_operation
-from service.api.requests import ModelName, caller_of
+from service.http.endpoint import run_operation
+from service.http.requests import ModelName, caller_of
 from service.protocols.languages import two_letters
 from service.protocols.translating import find_pair, language_pairs, translated
 

@@ -10,14 +10,14 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from service.api import admin
-from service.api.answer import INLINE_ITEMS, ChunkedResponse
-from service.api.body import read_body
-from service.api.requests import caller_of, engine_of, server_timing
-from service.auth import identity_of
 from service.engine.registry import Registry
 from service.engine.resources import Resources
-from service.errors import Failure
+from service.http import admin
+from service.http.answer import INLINE_ITEMS, ChunkedResponse
+from service.http.auth import identity_of
+from service.http.body import read_body
+from service.http.errors import Failure
+from service.http.requests import caller_of, engine_of, server_timing
 from service.protocols.fields import json_response
 from service.protocols.open_inference import descriptions
 from service.protocols.open_inference.compression import Decompressor, chosen_encoding, compressed

@@ -14,11 +14,11 @@ from starlette.exceptions import HTTPException
 
 from models.operations.operation import AnyOperation, Output, OutputKind, Params
 from models.operations.query import Query
+from models.operations.validation import sentence
 from service.engine.caller import Caller
 from service.engine.client import Engine, Job
 from service.engine.served_model import ServedModel, names_of
 from service.protocols.open_inference.tensors import Tensor
-from service.validation import sentence
 
 __all__ = ["Call", "Spec", "TensorOperation", "of_images", "of_texts", "of_tokens"]
 

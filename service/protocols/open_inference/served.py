@@ -8,12 +8,12 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
 from models import UnknownModelError
-from service.auth import require_administrator
 from service.engine.caller import Caller
 from service.engine.client import Engine
 from service.engine.queue import DEFAULT_URGENCY
 from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel
+from service.http.auth import require_administrator
 from service.protocols.open_inference.operations import (
     Call,
     Spec,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from service.engine.served_model import ServedModel
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 
 __all__ = ["statistics"]
 

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from models.backend import Array
-from service.api.body import checked_body
-from service.api.requests import Text
-from service.validation import named_sentence
+from models.operations.validation import named_sentence
+from service.http.body import checked_body
+from service.http.requests import Text
 
 __all__ = [
     "INLINE_BYTES",

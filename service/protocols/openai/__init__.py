@@ -3,8 +3,8 @@
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
-from service.api.models import openai_models
 from service.engine.registry import Registry
+from service.http.models import openai_models
 from service.protocols.fields import json_response
 from service.protocols.openai.completions import completions
 from service.protocols.openai.failures import failure_response

@@ -15,9 +15,9 @@ from starlette.responses import StreamingResponse
 from models import QueryError
 from models.tasks.language_model import LanguageModel
 from models.tasks.language_results import ScoreQuery
-from service.api.requests import caller_of, engine_of
 from service.engine.client import Begun
-from service.errors import FAILED_STATUS, Failing, failure_of
+from service.http.errors import FAILED_STATUS, Failing, failure_of
+from service.http.requests import caller_of, engine_of
 from service.protocols.fields import json_response, read_fields
 from service.protocols.openai.continuation import Continuation, LoggedToken, log_probabilities, logged_prompt
 from service.protocols.openai.failures import failure_content

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import Response
 from starlette.responses import JSONResponse
 
-from service.errors import Failure
+from service.http.errors import Failure
 
 __all__ = ["failure_content", "failure_response"]
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from models import QueryError
 from models.text.limits import checked_text
-from service.api.requests import ModelName, types_of
+from service.http.requests import ModelName, types_of
 from service.protocols.fields import Fields
 
 __all__ = ["CompletionFields", "Prompt", "is_ids"]

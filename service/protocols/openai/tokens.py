@@ -7,8 +7,8 @@ from pydantic import BeforeValidator
 
 from models.tasks.language_model import LanguageModel
 from models.text.tokenization import END, UNKNOWN
-from service.api.requests import ModelName, Text, caller_of, engine_of
 from service.engine.registry import Registry
+from service.http.requests import ModelName, Text, caller_of, engine_of
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.openai.fields import is_ids
 

@@ -11,10 +11,10 @@ from starlette.responses import JSONResponse
 
 from models import QueryError
 from models.text.limits import checked_text
-from service.api.requests import types_of
 from service.engine.registry import Registry
 from service.engine.served_model import ServedModel
-from service.errors import Failure
+from service.http.errors import Failure
+from service.http.requests import types_of
 from service.protocols.classifying import class_scores, classified
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.protocol import Protocol

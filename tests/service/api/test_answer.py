@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from pydantic import BaseModel
 
-from service.api.answer import Answer, ChunkedResponse, encoded
+from service.http.answer import Answer, ChunkedResponse, encoded
 
 
 class Result(BaseModel):

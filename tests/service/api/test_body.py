@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from service.accounts import account_of
-from service.api.body import checked_body, read_body
-from service.api.requests import Body, Texts
-from service.auth import Identity, KeyRing
 from service.engine.budget import BodyBudget, BodyReservation
 from service.engine.client import Engine
-from service.errors import ClientDisconnected, Failing, failure_of
-from service.metrics import Metrics
+from service.http.accounts import account_of
+from service.http.auth import Identity, KeyRing
+from service.http.body import checked_body, read_body
+from service.http.errors import ClientDisconnected, Failing, failure_of
+from service.http.requests import Body, Texts
+from service.observability.metrics import Metrics
 from service.settings import Settings
 
 JSON = "application/json"

@@ -15,17 +15,17 @@ from pydantic import BaseModel
 import models.registry
 from models import QueryError
 from models.registry import Registry
-from service.accounts import account_of
-from service.api.answer import Answer
-from service.api.endpoint import ENDPOINTS, answer
-from service.api.requests import Body, Deadline, ModelName, Priority, Texts
-from service.api.route import ModelRoute
-from service.app import create_app
 from service.engine.budget import OverBudget
 from service.engine.caller import Timing
 from service.engine.client import Engine
 from service.engine.resources import Resources
-from service.metrics import Metrics
+from service.http.accounts import account_of
+from service.http.answer import Answer
+from service.http.app import create_app
+from service.http.endpoint import ENDPOINTS, answer
+from service.http.requests import Body, Deadline, ModelName, Priority, Texts
+from service.http.route import ModelRoute
+from service.observability.metrics import Metrics
 from service.settings import Settings
 
 
@@ -211,10 +211,10 @@ def installed(monkeypatch):
         def entry_points(group):
             return [Entry("letters", "their.module:router", group)] if group == "softserve.service.tasks" else []
 
-        fresh = Registry("service.api.v1", "endpoints", group="softserve.service.tasks")
+        fresh = Registry("service.http.v1", "endpoints", group="softserve.service.tasks")
         fresh._values = {name: ENDPOINTS[name] for name in ENDPOINTS.names()}
         monkeypatch.setattr(models.registry, "entry_points", entry_points)
-        monkeypatch.setattr("service.app.ENDPOINTS", fresh)
+        monkeypatch.setattr("service.http.app.ENDPOINTS", fresh)
 
     return install
 

@@ -4,9 +4,9 @@ import fastapi
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from service.accounts import account_of
-from service.api.requests import Body, ModelName, Texts, caller_of, server_timing, urgency_of
 from service.engine.caller import Timing
+from service.http.accounts import account_of
+from service.http.requests import Body, ModelName, Texts, caller_of, server_timing, urgency_of
 
 
 class Request(Body):

@@ -11,12 +11,12 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from models import QueryError
-from service.api.requests import Body, Deadline, Priority
-from service.api.route import SHOWN_KEY, ModelRoute, RouterBypass, check_dependencies
 from service.engine.resources import Resources
-from service.errors import ClientDisconnected, install_error_handlers
-from service.metrics import Metrics
-from service.middleware import RequestMiddleware
+from service.http.errors import ClientDisconnected, install_error_handlers
+from service.http.middleware import RequestMiddleware
+from service.http.requests import Body, Deadline, Priority
+from service.http.route import SHOWN_KEY, ModelRoute, RouterBypass, check_dependencies
+from service.observability.metrics import Metrics
 from service.settings import Settings
 
 

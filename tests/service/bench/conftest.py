@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from service.app import create_app
 from service.cli import main
+from service.http.app import create_app
 from service.settings import Settings
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from service.bench.load import Outcome
 from service.bench.report import client_results, print_report, server_results
 from service.bench.scrape import Difference, Scrape
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 
 ASKED = {
     "url": "http://[::1]:80",

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from service.bench.scrape import Difference, Distribution, Scrape, ScrapeError
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 
 BOUNDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, math.inf)
 

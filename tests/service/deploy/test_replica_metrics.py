@@ -7,7 +7,7 @@ import pytest
 
 from service.deploy import replica_metrics
 from service.deploy.replica_metrics import ReplicaMetrics, merged
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 
 
 def collected(name, count):

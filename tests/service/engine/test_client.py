@@ -15,7 +15,7 @@ from service.engine.caller import Account, Caller
 from service.engine.client import Engine
 from service.engine.queue import QueueFull
 from service.engine.resources import Resources
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 from service.settings import Settings
 
 

@@ -14,10 +14,10 @@ from service.engine import loading
 from service.engine.continuous_batching import ContinuousBatcher
 from service.engine.dynamic_batching import DynamicBatcher
 from service.engine.loading import Loader, key_of, signature_of
+from service.engine.memory import private_memory
 from service.engine.resources import Resources
 from service.engine.trial import LoadTimeoutError, MemoryLimitError
-from service.memory import private_memory
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 from service.settings import Settings
 from tests.fixtures.bundled import NEXT_WORD
 from tests.support.hostile.bundles import HOSTILE_BUNDLES, make_bundle

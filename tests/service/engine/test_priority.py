@@ -12,7 +12,7 @@ import pytest
 from service.engine.loading import Loader
 from service.engine.priority import lower_thread_priority
 from service.engine.registry import Registry
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 from service.settings import Settings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux only")

@@ -10,7 +10,7 @@ from models import BundleError, UnknownModelError
 from models.private_copy import verified_copy
 from service.engine.batcher import Stopped
 from service.engine.registry import NotReady, Registry
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 from service.settings import Settings
 from tests.fixtures.bundled import NEXT_WORD_VERSION
 

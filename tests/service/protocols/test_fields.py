@@ -6,7 +6,7 @@ from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.app import create_app
+from service.http.app import create_app
 from service.protocols.fields import Fields, json_response, read_fields
 from service.settings import Settings
 

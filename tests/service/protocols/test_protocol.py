@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.responses import PlainTextResponse
 
-from service.app import create_app
+from service.http.app import create_app
 from service.protocols.protocol import Protocol, error_forms, load_protocols
 from service.protocols.table import NATIVE, PROTOCOLS
 from service.settings import Settings

@@ -33,7 +33,7 @@ def test_a_protocol_needs_its_extra(monkeypatch):
 def test_a_protocol_that_is_off_is_not_imported():
     code = """
 import sys
-from service.app import create_app
+from service.http.app import create_app
 from service.settings import Settings
 create_app(Settings(models=("next-word",), protocols="native"))
 print([name for name in sys.modules if name.startswith("service.protocols.") and name.count(".") == 2])

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from models.store import load_bundle
-from service.app import create_app
+from service.http.app import create_app
 from service.protocols import libretranslate
 from service.protocols.languages import language_name, same_language, two_letters
 from service.settings import Settings

@@ -16,15 +16,15 @@ from google.protobuf.message import DecodeError
 from starlette.datastructures import Headers
 
 from models import UnknownModelError
-from service.api import admin
-from service.api.answer import INLINE_ITEMS
-from service.api.body import reserve_body
-from service.api.requests import TIMEOUT_HEADER, parsed_timeout, urgency_of
-from service.auth import Identity
 from service.engine.caller import Account, Caller
 from service.engine.registry import NotReady, Registry
 from service.engine.resources import GRPC_CALLS, Resources
-from service.errors import Failing, Failure, failure_of
+from service.http import admin
+from service.http.answer import INLINE_ITEMS
+from service.http.auth import Identity
+from service.http.body import reserve_body
+from service.http.errors import Failing, Failure, failure_of
+from service.http.requests import TIMEOUT_HEADER, parsed_timeout, urgency_of
 from service.protocols.open_inference import descriptions
 from service.protocols.open_inference.grpc import open_inference_pb2 as messages
 from service.protocols.open_inference.grpc.messages import infer_request, infer_response

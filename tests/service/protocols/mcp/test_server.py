@@ -3,7 +3,7 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from service.app import create_app
+from service.http.app import create_app
 from service.protocols.mcp import tools
 from service.protocols.mcp.server import allowed_origins
 from service.settings import Settings

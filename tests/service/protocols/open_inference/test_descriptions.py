@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from models.store import load_bundle
-from service.metrics import Metrics
+from service.observability.metrics import Metrics
 from service.protocols.open_inference import descriptions
 from service.protocols.open_inference.served import find_model
 from service.protocols.open_inference.statistics import statistics

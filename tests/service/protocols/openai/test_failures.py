@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from service.errors import Failure
+from service.http.errors import Failure
 from service.protocols.openai.failures import failure_response
 
 

@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
-from service.app import create_app
+from service.http.app import create_app
 from service.protocols.open_inference.grpc import open_inference_pb2 as messages
 from service.protocols.open_inference.grpc import server
 from service.settings import Settings

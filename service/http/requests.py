@@ -19,12 +19,12 @@ from pydantic import (
 )
 
 from models.operations.operation import Text, Truncate
-from service.accounts import account_of
-from service.auth import tenant_of
+from models.operations.validation import errors_of
 from service.engine.caller import Caller
 from service.engine.client import Engine
 from service.engine.queue import DEFAULT_URGENCY
-from service.validation import errors_of
+from service.http.accounts import account_of
+from service.http.auth import tenant_of
 
 __all__ = [
     "TIMEOUT_HEADER",

@@ -17,11 +17,11 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.answer import Answer, ChunkedResponse, encoded
-from service.api.body import checked_body, read_body
-from service.api.requests import server_timing, timeout_of
-from service.errors import Failing, error_response, failure_of
-from service.routes import route_path
+from service.http.answer import Answer, ChunkedResponse, encoded
+from service.http.body import checked_body, read_body
+from service.http.errors import Failing, error_response, failure_of
+from service.http.requests import server_timing, timeout_of
+from service.http.routes import route_path
 
 __all__ = ["SHOWN_KEY", "ModelRoute", "RouterBypass", "check_dependencies"]
 

@@ -12,8 +12,8 @@ from fastapi import HTTPException, Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.errors import Failure, error_response
-from service.routes import route_path
+from service.http.errors import Failure, error_response
+from service.http.routes import route_path
 
 __all__ = [
     "ADMIN_PREFIX",

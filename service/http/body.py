@@ -16,16 +16,17 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope
 
-from service.api.requests import caller_of, engine_of
-from service.auth import KEY_HEADERS, needs_body_key
+from models.operations.validation import errors_of, shown_name
 from service.engine.budget import BodyReservation
 from service.engine.caller import Caller
 from service.engine.client import Engine
-from service.errors import MAX_ERRORS, ClientDisconnected
-from service.validation import errors_of, shown_name
+from service.http.auth import KEY_HEADERS, needs_body_key
+from service.http.errors import MAX_ERRORS, ClientDisconnected
+from service.http.requests import caller_of, engine_of
 
-__all__ = ["checked_body", "read_body", "reserve_body"]
+__all__ = ["checked_body", "read_body", "read_scope_body", "reserve_body"]
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
 
@@ -69,6 +70,11 @@ async def read_body(request: Request, decode: Callable[[bytes], Iterable[bytes]]
             parts.append(part)
         more = message.get("more_body", False)
     return b"".join(parts)
+
+
+async def read_scope_body(scope: Scope, receive: Receive) -> bytes:
+    """Read the body of a request to an ASGI application, as `read_body` does."""
+    return await read_body(Request(scope, receive))
 
 
 async def reserve_body(engine: Engine, caller: Caller, length: int) -> None:

@@ -11,11 +11,11 @@ from pydantic import BaseModel, Field, create_model
 from models import QueryError
 from models.operations.operation import AnyOperation, Record
 from models.tasks.registry import TASKS
-from service.api.answer import Answer, Results
-from service.api.endpoint import register, run_operation
-from service.api.requests import Body, Deadline, ModelName, Priority, Texts, caller_of, examples
-from service.api.route import ModelRoute
-from service.errors import PROBLEM_RESPONSES
+from service.http.answer import Answer, Results
+from service.http.endpoint import register, run_operation
+from service.http.errors import PROBLEM_RESPONSES
+from service.http.requests import Body, Deadline, ModelName, Priority, Texts, caller_of, examples
+from service.http.route import ModelRoute
 
 __all__ = ["REQUESTS", "router"]
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from fastapi import Response
 
-from service.errors import ErrorForm, Failure, problem_response
+from service.http.errors import ErrorForm, Failure, problem_response
 
 __all__ = ["PROBES", "RESERVED", "Connections", "refusal"]
 

@@ -17,19 +17,19 @@ import uvicorn
 from fastapi import FastAPI
 
 from models.escaping import escaped
-from service.app import create_app
-from service.connections import Connections
 from service.engine.caller import Account
+from service.engine.memory import limit_heap
 from service.engine.registry import Registry
-from service.errors import ERROR_FORMS
-from service.forced_exit import EXIT_STUCK, ForcedExit
-from service.http_protocol import BoundedProtocol
-from service.memory import limit_heap
-from service.metrics import Metrics
-from service.middleware import DRAINING
-from service.running_time import RunningTime
+from service.http.app import create_app
+from service.http.errors import ERROR_FORMS
+from service.http.middleware import DRAINING
+from service.observability.metrics import Metrics
+from service.server.connections import Connections
+from service.server.forced_exit import EXIT_STUCK, ForcedExit
+from service.server.http_protocol import BoundedProtocol
+from service.server.running_time import RunningTime
+from service.server.watchdog import exit_on_hang
 from service.settings import Settings
-from service.watchdog import exit_on_hang
 
 __all__ = ["Server", "prepare", "serve"]
 

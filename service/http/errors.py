@@ -20,15 +20,15 @@ from starlette.responses import JSONResponse
 from starlette.types import Scope
 
 from models import NativeError, QueryError, TextTooLongError, UnknownModelError, UnsuitableModelError
-from service.accounts import account_of
+from models.operations.validation import named_sentence, shown_name
 from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.budget import OverBudget
 from service.engine.caller import Account
 from service.engine.computations import ComputationTimeout, ModelStuck
 from service.engine.queue import QueueFull
 from service.engine.registry import NotReady
-from service.routes import allowed_methods, endpoint_of, nearest_paths, route_path, serving_path
-from service.validation import named_sentence, shown_name
+from service.http.accounts import account_of
+from service.http.routes import allowed_methods, endpoint_of, nearest_paths, route_path, serving_path
 
 __all__ = [
     "ERROR_FORMS",

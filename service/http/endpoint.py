@@ -9,13 +9,13 @@ from fastapi import Request
 
 from models.operations.operation import AnyOperation, Operation, Params, Record
 from models.registry import Registry
-from service.api.requests import caller_of, engine_of
 from service.engine.caller import Caller
 from service.engine.client import Job, Outcome
+from service.http.requests import caller_of, engine_of
 
 __all__ = ["ENDPOINTS", "answer", "register", "run_operation"]
 
-ENDPOINTS: Registry[Any] = Registry("service.api.v1", "endpoints", group="softserve.service.tasks")
+ENDPOINTS: Registry[Any] = Registry("service.http.v1", "endpoints", group="softserve.service.tasks")
 """Routers: that of the operations of all tasks, and entry points of other distributions."""
 
 PartT = TypeVar("PartT")

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.access_log import AccessLog
-from service.accounts import account_of
-from service.errors import FAILED_STATUS, ClientDisconnected, Failure, error_response
-from service.metrics import Metrics
-from service.routes import endpoint_of
+from service.http.accounts import account_of
+from service.http.errors import FAILED_STATUS, ClientDisconnected, Failure, error_response
+from service.http.routes import endpoint_of
+from service.observability.access_log import AccessLog
+from service.observability.metrics import Metrics
 
 __all__ = ["DRAINING", "RequestMiddleware"]
 

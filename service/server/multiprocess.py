@@ -26,14 +26,14 @@ from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.config import STARTUP_FAILURE
 
 from models.backend.cpus import usable_cpus
-from service.app import create_app
 from service.engine.registry import Registry
-from service.forced_exit import ForcedExit
-from service.metrics import PROCESSES
-from service.running_time import RunningTime
-from service.server import Server, prepare
+from service.http.app import create_app
+from service.observability.metrics import PROCESSES
+from service.server.forced_exit import ForcedExit
+from service.server.process import Server, prepare
+from service.server.running_time import RunningTime
+from service.server.unavailable import Unavailable
 from service.settings import Settings
-from service.unavailable import Unavailable
 
 __all__ = ["Supervisor", "send_heartbeat", "serve_multiprocess"]
 

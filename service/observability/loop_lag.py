@@ -11,7 +11,7 @@ _INTERVAL = 0.01
 
 
 class Histogram(Protocol):
-    """Records the measurements; see `service.metrics`."""
+    """Records the measurements; see `service.observability.metrics`."""
 
     def observe(self, amount: float) -> None: ...
 

@@ -9,7 +9,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from service.connections import Connections
+from service.server.connections import Connections
 
 __all__ = ["NEVER", "TOO_MANY_CONNECTIONS", "TimedProtocol"]
 

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import NoReturn
 
-from service.native_timer import exit_after
+from service.server.native_timer import exit_after
 
 __all__ = ["EXIT_STUCK", "ForcedExit"]
 

@@ -14,9 +14,9 @@ import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from service.connections import PROBES, refusal
-from service.errors import ErrorForm, form_of
-from service.timed_protocol import NEVER, TOO_MANY_CONNECTIONS, TimedProtocol
+from service.http.errors import ErrorForm, form_of
+from service.server.connections import PROBES, refusal
+from service.server.timed_protocol import NEVER, TOO_MANY_CONNECTIONS, TimedProtocol
 
 __all__ = ["MAX_HEADER_FIELDS", "MAX_HEAD_BYTES", "MAX_WAITING_BYTES", "MAX_WAITING_REQUESTS", "BoundedProtocol"]
 

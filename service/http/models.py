@@ -13,7 +13,7 @@ from models import UnknownModelError
 from models.bundle.manifest import Quality
 from service.engine.registry import Registry
 from service.engine.served_model import Key, ServedModel, full_names, names_of
-from service.errors import PROBLEM_RESPONSES
+from service.http.errors import PROBLEM_RESPONSES
 
 __all__ = ["Name", "openai_models", "router"]
 

@@ -7,8 +7,8 @@ import sys
 
 from starlette.types import Scope
 
-from service.accounts import account_of
-from service.routes import endpoint_of
+from service.http.accounts import account_of
+from service.http.routes import endpoint_of
 
 __all__ = ["AccessLog"]
 

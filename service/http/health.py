@@ -6,9 +6,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from service.engine.registry import Registry
-from service.errors import Failure, error_response
-from service.exposition import Exposition
-from service.metrics import CONTENT_TYPE_LATEST
+from service.http.errors import Failure, error_response
+from service.observability.exposition import Exposition
+from service.observability.metrics import CONTENT_TYPE_LATEST
 
 __all__ = ["router"]
 

@@ -6,11 +6,11 @@ from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, ConfigDict
 
 from models import BundleError, UnsupportedDeviceError
-from service.api.models import Name
-from service.auth import ADMIN_PREFIX
 from service.engine.registry import Registry
 from service.engine.served_model import ServedModel
-from service.errors import PROBLEM_RESPONSES, problem_schema
+from service.http.auth import ADMIN_PREFIX
+from service.http.errors import PROBLEM_RESPONSES, problem_schema
+from service.http.models import Name
 
 __all__ = ["load_model", "router"]
 

@@ -1,0 +1,154 @@
+"""The ASGI application."""
+
+import asyncio
+import contextlib
+import logging
+import math
+import re
+from collections.abc import AsyncIterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from fastapi import Depends, FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+
+from service.engine.client import Engine
+from service.engine.registry import Registry
+from service.engine.resources import Resources
+from service.engine.watching import DirectoryWatcher
+from service.http import admin, health, models
+from service.http.auth import AuthMiddleware, Guard, KeyRing, administrators_only, read_keys
+from service.http.endpoint import ENDPOINTS
+from service.http.errors import ERROR_FORMS, Problem, install_error_handlers
+from service.http.head import HeadMiddleware
+from service.http.middleware import RequestMiddleware
+from service.http.redirects import RelativeRedirects
+from service.http.route import SHOWN_KEY, RouterBypass, check_dependencies
+from service.observability.access_log import AccessLog
+from service.observability.exposition import Exposition
+from service.observability.loop_lag import measure_loop_lag
+from service.observability.metrics import Metrics
+from service.protocols.protocol import error_forms, load_protocols
+from service.protocols.table import NATIVE, protocol_names
+from service.settings import Settings
+from service.web.pages import OPEN_PATHS, web_router
+
+__all__ = ["create_app"]
+
+logger = logging.getLogger("softserve")
+
+
+def create_app(settings: Settings | None = None, *, load_first: bool = False) -> FastAPI:
+    """Create the service as an ASGI application, e.g. for `uvicorn --factory service.http.app:create_app`.
+
+    Models load in the background once the application starts; `/readyz` reports when they are loaded. With `load_first`
+    they load before the application has started, so that a server accepts no connection until then. Raises at once
+    where a model directory is missing or lacks a model that the settings name, or where a key file has no key.
+    """
+    settings = settings or Settings()
+    metrics = Metrics()
+    resources = Resources(settings)
+    registry = Registry(settings, metrics, resources)
+    app = FastAPI(
+        title="Softserve",
+        summary="Models whose output layer is not a plain softmax: next words, scores, translations, texts, classes",
+        version=_version(),
+        docs_url=None,  # of this project, for FastAPI's load their scripts from another server
+        redoc_url=None,
+        lifespan=_lifespan,
+        responses={500: {"model": Problem}},
+        telemetry={"tracing": settings.tracing, "auto_configure": settings.tracing, "metrics": False, "logs": False},
+    )
+    app.state.settings, app.state.metrics, app.state.registry = settings, metrics, registry
+    app.state.resources = resources
+    app.state.engine = Engine(settings, metrics, registry, resources)
+    app.state.heap_trimmer = registry.heap_trimmer
+    app.state.exposition = Exposition(metrics.text)
+    app.state.load_first = load_first
+    app.state.shutdown_deadline = math.inf  # on the clock of time.monotonic; the server sets it
+    names = protocol_names(settings.protocols)
+    protocols = load_protocols(names)
+    setattr(app.state, ERROR_FORMS, error_forms(protocols))
+    app.state.protocols = protocols
+    routers = [*ENDPOINTS.values(), models.router] if NATIVE in names else []
+    app.add_middleware(HeadMiddleware)
+    app.add_middleware(RelativeRedirects)
+    if not settings.tracing:  # FastAPI's spans learn their route from its router
+        app.add_middleware(RouterBypass, routes=[route for router in routers for route in router.routes])
+    app.state.guard = Guard(
+        users=_keys(settings.api_keys),
+        administrators=_keys(settings.admin_keys),
+        key_in_body=[path for each in protocols if each.key_in_body for path in each.prefixes],
+        open_paths=[OPEN_PATHS, *(re.compile(path) for each in protocols for path in each.open_paths)],
+    )
+    app.add_middleware(AuthMiddleware, guard=app.state.guard)
+    app.add_middleware(
+        RequestMiddleware,
+        metrics=metrics,
+        max_body_bytes=settings.max_body_bytes,
+        body_timeout=settings.body_timeout,
+        access_log=AccessLog() if settings.access_log else None,
+    )
+    if settings.cors_origins:
+        origins = [origin.strip() for origin in settings.cors_origins.split(",")]
+        app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
+    install_error_handlers(app)
+    for router in routers:
+        app.include_router(router, dependencies=[SHOWN_KEY] if settings.api_keys else [])
+    check_dependencies(app.routes)
+    if settings.admin_keys:
+        app.include_router(admin.router, dependencies=[SHOWN_KEY, Depends(administrators_only)])
+    for protocol in protocols:
+        app.include_router(protocol.router)
+    app.include_router(health.router)
+    app.include_router(web_router(playground=NATIVE in names))
+    return app
+
+
+def _keys(path: Path | None) -> KeyRing | None:
+    return None if path is None else KeyRing(read_keys(path))
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    registry: Registry = app.state.registry
+    settings: Settings = app.state.settings
+    app.openapi()  # kept: made at its first request, it would block the event loop for 0.1 s
+    measuring = asyncio.create_task(measure_loop_lag(app.state.metrics.loop_lag))
+    try:
+        if app.state.load_first:
+            await registry.load()
+        running = asyncio.create_task(_run(registry, settings.watch_seconds, load=not app.state.load_first))
+        running.add_done_callback(_log_failure)
+        try:
+            async with contextlib.AsyncExitStack() as servers:
+                for protocol in app.state.protocols:
+                    await servers.enter_async_context(protocol.run(app))
+                yield
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+            await registry.stop()
+    finally:
+        measuring.cancel()
+        app.state.exposition.close()
+        app.state.resources.close()
+
+
+async def _run(registry: Registry, watch_seconds: float, *, load: bool) -> None:
+    if load:
+        await registry.load()
+    if watch_seconds:
+        await DirectoryWatcher(registry, registry.loader).run(watch_seconds)
+
+
+def _log_failure(running: "asyncio.Task[None]") -> None:
+    if not running.cancelled() and (error := running.exception()) is not None:
+        logger.error("a model failed to load: %s", error)
+
+
+def _version() -> str:
+    try:
+        return version("softserve")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,1 @@
+"""The process that serves: its limits of connections, its end, and several processes side by side."""
