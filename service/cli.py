@@ -1,4 +1,4 @@
-"""`softserve`: serve models, use them without a server, inspect bundles, measure them. `--version` prints the version.
+"""`softserve`: serve models, use them without a server, inspect bundles. `--version` prints the version.
 
 Exit status: 0, 1 where something failed, 2 for wrong usage, 130 where it was interrupted.
 """
@@ -143,7 +143,6 @@ _COMMANDS: Mapping[str, Callable[[], Command]] = {
     "classify": _imported("service.offline.command", "classify"),
     "models": lambda: models,
     "inspect": lambda: inspect,
-    "bench": _imported("service.bench.command", "bench"),
     "ray": _imported("service.deploy.command", "ray"),
 }
 """Loads the function of each command. To import the server takes longer than many a command without one."""
@@ -151,6 +150,8 @@ _COMMANDS: Mapping[str, Callable[[], Command]] = {
 
 def _run(arguments: list[str]) -> int:
     name = arguments[0].replace("_", "-") if arguments else ""
+    if name == "bench":
+        raise UsageError("bench is python -m benchmarks.load URL now, in a checkout of the repository")
     if name in _COMMANDS:
         return int(tyro.cli(_COMMANDS[name](), prog=f"softserve {name}", args=arguments[1:]))
     app = tyro.extras.SubcommandApp()
