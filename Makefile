@@ -58,11 +58,11 @@ test-gpu: .venv-gpu/.test  ## Run the device tests on an NVIDIA GPU; they fail w
 test-containers: .venv/.containers  ## Build the image and run compose.yaml with podman; needs root and tools, takes minutes.
 	SOFTSERVE_REQUIRE_CONTAINERS=1 $(BIN)/pytest -m containers -s
 
-check: .venv/.test  ## Lint, formatting, types, docs, Dockerfile, compose.yaml, chart; Prometheus rules if promtool is installed.
+check: .venv/.test  ## Lint, formatting, types, imports, docs, Dockerfile, compose.yaml, chart; Prometheus rules if promtool is installed.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python docs/import_graph.py --check
+	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python docker/helm/describe.py --check
 	$(BIN)/python -m docs.generators --check
 	$(BIN)/python docs/build_site.py

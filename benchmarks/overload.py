@@ -2,7 +2,7 @@
 
     python -m benchmarks.overload
 
-The load generator is `softserve bench`, a process for each row of the table. Capacity is the throughput of a closed
+The load generator is `benchmarks.load`, a process for each row of the table. Capacity is the throughput of a closed
 loop; the other rows are open loops (a Poisson process) at a multiple of that rate. The model is a text classifier; each
 request has several texts, so that the client needs little processor time. Rates count responses within the measured
 time; latency counts from when a request was due.
@@ -67,7 +67,7 @@ def main(
     print(f"{model}, {texts} texts a request; {machine}; deadline {deadline_ms} ms; {options}")
     print(f"| {' | '.join(_COLUMNS)} |\n{'| --- ' * len(_COLUMNS)}|")
     with tempfile.TemporaryDirectory() as directory, serving(model_dir, model, *options.split()) as (port, pid):
-        bench = [sys.executable, "-m", "service.cli", "bench", f"http://127.0.0.1:{port}", "--warm-up", "0"]
+        bench = [sys.executable, "-m", "benchmarks.load", f"http://127.0.0.1:{port}", "--warm-up", "0"]
         bench += ["--file", str(_write_texts(Path(directory))), "--texts-per-request", str(texts)]
         closed = ["--connections", str(clients), "--timeout-ms", str(_CAPACITY_DEADLINE_MS)]
         result = _measure([*bench, *closed, "--seconds", str(seconds / 2)], Path(directory))

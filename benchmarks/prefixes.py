@@ -17,8 +17,8 @@ from pathlib import Path
 import tyro
 import uvloop
 
+from benchmarks.load.client import Client
 from benchmarks.server import post_json, serving
-from service.bench.client import Client
 from service.settings import BUNDLED
 
 WORDS = ("we", "had", "a", "very", "good", "time", "at", "the", "end", "of", "last", "week", "and", "then", "i")

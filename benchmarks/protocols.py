@@ -23,9 +23,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.load.client import Client
 from benchmarks.peers.texts import make_texts
 from benchmarks.server import serving
-from service.bench.client import Client
 from service.settings import BUNDLED
 
 _JSON_LENGTH = "Inference-Header-Content-Length"

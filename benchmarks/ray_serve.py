@@ -23,9 +23,9 @@ import tyro
 import uvloop
 import yaml
 
+from benchmarks.load.client import Client, TransportError
 from benchmarks.server import post_json
 from models.backend.cpus import usable_cpus
-from service.bench.client import Client, TransportError
 from tests.support.ports import free_port
 
 __all__ = ["main"]

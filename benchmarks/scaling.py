@@ -24,6 +24,7 @@ from typing import Annotated, Any
 import tyro
 import uvloop
 
+from benchmarks.load.client import Client
 from benchmarks.prefixes import WORDS
 from benchmarks.scaling_simulation import (
     NodeCost,
@@ -37,7 +38,6 @@ from benchmarks.scaling_simulation import (
 from benchmarks.server import post_json, wait_until_ready
 from models import ModelStore
 from models.store import BUNDLED
-from service.bench.client import Client
 from service.engine.cost_model import Sample, Terms, fit
 from tests.support.ports import free_port
 

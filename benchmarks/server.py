@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from service.bench.client import Client
+from benchmarks.load.client import Client
 from tests.support.ports import free_port
 
 __all__ = ["post_json", "serving", "wait_until_ready"]

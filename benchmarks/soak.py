@@ -25,9 +25,9 @@ from typing import Any
 
 import tyro
 
+from benchmarks.load.client import TIMED_OUT, Client, TransportError
 from benchmarks.server import post_json, wait_until_ready
 from models import Classifier, LanguageModel, ModelStore
-from service.bench.client import TIMED_OUT, Client, TransportError
 from service.server import process as serving
 from service.settings import BUNDLED, Settings
 from tests.support.ports import free_port

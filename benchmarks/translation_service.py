@@ -17,9 +17,9 @@ from pathlib import Path
 import onnxruntime
 import tyro
 
+from benchmarks.load.client import Client
 from benchmarks.server import post_json, serving
 from models import ModelStore, Translator
-from service.bench.client import Client
 from service.settings import BUNDLED
 from training.data.corpora import get_corpus
 

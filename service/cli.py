@@ -1,4 +1,4 @@
-"""`softserve`: serve models, use them without a server, inspect bundles, measure them. `--version` prints the version.
+"""`softserve`: serve models, use them without a server, inspect bundles. `--version` prints the version.
 
 Exit status: 0, 1 where something failed, 2 for wrong usage, 130 where it was interrupted.
 """
@@ -140,7 +140,6 @@ _OWN: Mapping[str, Callable[[], Command]] = {
     "serve": _serve,
     "models": lambda: models,
     "inspect": lambda: inspect,
-    "bench": _imported("service.bench.command", "bench"),
     "ray": _imported("service.deploy.command", "ray"),
 }
 """Loads the function of each command. To import the server takes longer than many a command without one."""
@@ -158,6 +157,8 @@ def _commands() -> Mapping[str, Callable[[], Command]]:
 
 def _run(arguments: list[str]) -> int:
     name = arguments[0].replace("_", "-") if arguments else ""
+    if name == "bench":
+        raise UsageError("bench is python -m benchmarks.load URL now, in a checkout of the repository")
     commands = _OWN if name in _OWN else _commands()
     if name in commands:
         return int(tyro.cli(commands[name](), prog=f"softserve {name}", args=arguments[1:]))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.load.client import Client, TransportError
 from benchmarks.peers.classifier import TOP_K, Settings
-from service.bench.client import Client, TransportError
 
 __all__ = ["OURS", "PEERS", "Server", "best_labels", "running"]
 

@@ -1,18 +1,12 @@
 """The page of the Python API: the public names of `models` and `training.softmax`, and the results of their methods."""
 
-import ast
-import dataclasses
-import inspect
-import sys
-import textwrap
-import typing
+import importlib
 from collections.abc import Iterator
-from types import ModuleType
+from pathlib import Path
 
-import models
-import training.softmax
+import griffe
+
 from docs.generators.markdown import cell, code, page, paragraphs, table
-from models.tasks.model import Model
 
 __all__ = ["python_page", "signature"]
 
@@ -20,133 +14,119 @@ _INTRODUCTION = """
 `models` runs trained models and needs no torch; `training.softmax` has the output layers as PyTorch modules. Signatures
 are those of the source, with shapes, units and errors in the descriptions.
 """
-_PACKAGES = ("models.", "training.")
+_MODEL = "models.tasks.model.Model"
+"""The base class of models, which `ModelStore.load` makes, and whose own methods are for servers."""
 _WIDTH = 100
 
 
 def python_page() -> str:
     """Return the page."""
-    results: dict[type, None] = {}
+    loader = griffe.GriffeLoader(search_paths=[Path(__file__).parents[2]])
+    modules = [loader.load(name) for name in ("models", "training.softmax")]
+    results: dict[str, griffe.Class] = {}
     parts = [_INTRODUCTION]
-    for module in (models, training.softmax):
-        parts.append(f"## {module.__name__}\n\n{paragraphs(module.__doc__)}")
-        for name in module.__all__:
-            parts += _entry(name, getattr(module, name), module)
-            _collect(getattr(module, name), results)
+    for module in modules:
+        parts.append(f"## {module.path}\n\n{_doc(_target(module))}")
+        for name in map(str, module.exports or ()):
+            value = _target(module[name])
+            parts += _entry(name, value)
+            if value.path.startswith("models.") and isinstance(value, griffe.Class):
+                for method in _methods(value):
+                    _add(_returned(method), loader, results)
     parts.append("## Results\n\nFrozen dataclasses that the methods of models return.")
-    parts += map(_result, results)
+    parts += map(_result, results.values())
     return page("Python API", "the docstrings of models and training/softmax", parts)
 
 
-def _entry(name: str, value: object, module: ModuleType) -> Iterator[str]:
+def _target(value: griffe.Object | griffe.Alias) -> griffe.Object:
+    return value.final_target if isinstance(value, griffe.Alias) else value
+
+
+def _doc(value: griffe.Object) -> str:
+    return paragraphs(value.docstring.value if value.docstring else None)
+
+
+def _entry(name: str, value: griffe.Object) -> Iterator[str]:
     """Yield the description of a public name: a class with its methods, a function, or a constant."""
-    if inspect.isclass(value):
-        made = "" if issubclass(value, Model) else _definition(value.__init__, name)  # `ModelStore.load` makes models
-        yield f"### {name}\n\n{made}\n\n{paragraphs(value.__doc__)}"
-        for member, function in _methods(value):
-            yield f"#### {name}.{member}\n\n{_definition(function, member)}\n\n{paragraphs(function.__doc__)}"
-    elif inspect.isfunction(value):
-        yield f"### {name}\n\n{_definition(value, name)}\n\n{paragraphs(value.__doc__)}"
+    if isinstance(value, griffe.Class):
+        made = None if _is_model(value) else value.all_members.get("__init__")
+        yield f"### {name}\n\n{_definition(_target(made), name) if made else ''}\n\n{_doc(value)}"
+        for method in _methods(value):
+            yield f"#### {name}.{method.name}\n\n{_definition(method, method.name)}\n\n{_doc(method)}"
+    elif isinstance(value, griffe.Function):
+        yield f"### {name}\n\n{_definition(value, name)}\n\n{_doc(value)}"
     else:
-        names = f" One of {', '.join(map(code, value))}." if isinstance(value, dict) else ""
-        yield f"### {name}\n\n{paragraphs(_constant_doc(name, module))}{names}"
+        known = getattr(importlib.import_module(value.module.path), name)
+        names = f" One of {', '.join(map(code, known))}." if isinstance(known, dict) else ""
+        yield f"### {name}\n\n{_doc(value)}{names}"
 
 
-def _methods(kind: type) -> Iterator[tuple[str, typing.Any]]:
+def _is_model(kind: griffe.Class) -> bool:
+    return any(base.path == _MODEL for base in kind.mro())
+
+
+def _methods(kind: griffe.Class) -> Iterator[griffe.Object]:
     """Yield the public methods and properties of a class and its bases in these packages.
 
     Those without a docstring are left out, and those that models have for servers.
     """
-    seen = set(vars(Model)) if issubclass(kind, Model) else set()
-    for base in kind.__mro__:
-        if base.__module__.startswith(_PACKAGES):
-            for name, member in vars(base).items():
-                function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
-                if inspect.isfunction(function) and not name.startswith("_") and name not in seen and function.__doc__:
-                    seen.add(name)
-                    yield name, function
+    seen = {name for base in kind.mro() if base.path == _MODEL for name in base.members}
+    for base in (kind, *kind.mro()):
+        for name, member in base.members.items():
+            called = member.is_function or "property" in member.labels
+            if called and not name.startswith("_") and name not in seen and member.docstring:
+                seen.add(name)
+                yield _target(member)
 
 
-def _definition(function: typing.Any, name: str) -> str:
-    try:
-        return f"```python\n{signature(function, name)}\n```"
-    except TypeError:  # an exception without an initializer of its own
-        return ""
+def _returned(function: griffe.Object) -> str | griffe.Expr | None:
+    return function.returns if isinstance(function, griffe.Function) else getattr(function, "annotation", None)
 
 
-def signature(function: typing.Any, name: str) -> str:
-    """Return a function's signature as its source writes it, without `self`; raises `TypeError` where it has none."""
-    definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
-    if not isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef):
-        raise TypeError(f"{name} is no function")
-    arguments = definition.args
-    ordered = [*arguments.posonlyargs, *arguments.args]
-    defaults = [None] * (len(ordered) - len(arguments.defaults)) + list(arguments.defaults)
-    listed = [_argument(*pair) for pair in zip(ordered, defaults, strict=True) if pair[0].arg not in ("self", "cls")]
-    if arguments.vararg is not None or arguments.kwonlyargs:
-        listed.append(f"*{_argument(arguments.vararg)}" if arguments.vararg else "*")
-    listed += [_argument(*pair) for pair in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
-    if arguments.kwarg is not None:
-        listed.append(f"**{_argument(arguments.kwarg)}")
-    result = "" if definition.returns is None or name[0].isupper() else f" -> {ast.unparse(definition.returns)}"
-    line = f"{name}({', '.join(listed)}){result}"
+def _definition(function: griffe.Object, name: str) -> str:
+    return f"```python\n{signature(function, name)}\n```"
+
+
+def signature(function: griffe.Object, name: str) -> str:
+    """Return the signature of a function or property as its source writes it, without `self`."""
+    returned = _returned(function)
+    result = "" if returned is None or name[0].isupper() else f" -> {returned}"
+    if not isinstance(function, griffe.Function):
+        return f"{name}(){result}"
+    line = function.signature(return_type=False, name=name) + result
     if len(line) <= _WIDTH:
         return line
+    listed = _parts(line[len(name) + 1 : -len(result) - 1])
     return "\n".join([f"{name}(", *(f"    {each}," for each in listed), f"){result}"])
 
 
-def _argument(argument: ast.arg, default: ast.expr | None = None) -> str:
-    annotation = "" if argument.annotation is None else f": {ast.unparse(argument.annotation)}"
-    equals = " = " if annotation else "="
-    return f"{argument.arg}{annotation}" + ("" if default is None else f"{equals}{ast.unparse(default)}")
+def _parts(listed: str) -> list[str]:
+    """Return the parts between commas that are in no brackets."""
+    parts, depth = [""], 0
+    for character in listed:
+        depth += (character in "[(") - (character in "])")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
 
 
-def _constant_doc(name: str, module: ModuleType) -> str:
-    """Return the string below the assignment of a constant, in the module that a package imports it from."""
-    for node in ast.parse(inspect.getsource(module)).body:
-        if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
-            module = sys.modules[node.module or ""]
-    return _attribute_docs(ast.parse(inspect.getsource(module))).get(name, "")
+def _add(hint: str | griffe.Expr | None, loader: griffe.GriffeLoader, found: dict[str, griffe.Class]) -> None:
+    """Add the dataclasses of these packages that a type names, and those that their fields name."""
+    for each in hint.iterate() if isinstance(hint, griffe.Expr) else ():
+        if isinstance(each, griffe.ExprName) and each.canonical_path.startswith("models."):
+            kind = _target(loader.modules_collection[each.canonical_path])
+            if not isinstance(kind, griffe.Class) or kind.path in found or "dataclass" not in kind.labels:
+                continue
+            if "parts" not in kind.all_members:  # which a query has, and no result
+                found[kind.path] = kind
+                for field in kind.attributes.values():
+                    _add(field.annotation, loader, found)
 
 
-def _attribute_docs(node: ast.Module | ast.ClassDef) -> dict[str, str]:
-    """Return the strings below assignments, by the assigned name."""
-    found = {}
-    for assignment, below in zip(node.body, node.body[1:], strict=False):
-        target = assignment.targets[0] if isinstance(assignment, ast.Assign) else getattr(assignment, "target", None)
-        if isinstance(target, ast.Name) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-            found[target.id] = inspect.cleandoc(str(below.value.value))
-    return found
-
-
-def _collect(value: object, found: dict[type, None]) -> None:
-    """Add the dataclasses of these packages that the methods of a class return, and those of their fields."""
-    if inspect.isclass(value) and value.__module__.startswith("models."):
-        for _, function in _methods(value):
-            _add(typing.get_type_hints(function).get("return"), found)
-
-
-def _add(hint: object, found: dict[type, None]) -> None:
-    for inner in typing.get_args(hint):
-        _add(inner, found)
-    if inspect.isclass(hint) and dataclasses.is_dataclass(hint) and hint not in found and not hasattr(hint, "parts"):
-        found[hint] = None
-        for field in typing.get_type_hints(hint).values():
-            _add(field, found)
-
-
-def _result(kind: type) -> str:
-    definition = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    assert isinstance(definition, ast.ClassDef)
-    docs = _attribute_docs(definition)
-    rows = [
-        [code(node.target.id), code(ast.unparse(node.annotation)), cell(docs.get(node.target.id, ""))]
-        for node in definition.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    ]
-    rows += [
-        [code(name), code(signature(function, name).rpartition(" -> ")[2]), cell(function.__doc__ or "")]
-        for name, function in _methods(kind)
-        if isinstance(inspect.getattr_static(kind, name), property)
-    ]
-    return f"### {kind.__name__}\n\n{paragraphs(kind.__doc__)}\n\n{table(['field', 'type', 'meaning'], rows)}"
+def _result(kind: griffe.Class) -> str:
+    fields = [each for each in kind.attributes.values() if each.annotation and "property" not in each.labels]
+    properties = [each for each in _methods(kind) if "property" in each.labels]
+    rows = [[code(each.name), code(_returned(each)), cell(_doc(each))] for each in (*fields, *properties)]
+    return f"### {kind.name}\n\n{_doc(kind)}\n\n{table(['field', 'type', 'meaning'], rows)}"

@@ -58,8 +58,8 @@ def value_of(expression):
 
 @contextlib.contextmanager
 def under_load(url):
-    """`softserve bench`, one load test for each operation; the last exceeds the capacity."""
-    command = [sys.executable, "-m", "service.cli", "bench", url, "--seconds", "600"]
+    """`python -m benchmarks.load`, one load test for each operation; the last exceeds the capacity."""
+    command = [sys.executable, "-m", "benchmarks.load", url, "--seconds", "600"]
     loads = [subprocess.Popen([*command, *flags.split()], stdout=subprocess.DEVNULL) for flags in LOADS]
     try:
         yield

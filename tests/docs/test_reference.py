@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import griffe
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel, ConfigDict
@@ -11,7 +12,6 @@ from docs.generators.http import STATUSES, HttpPage, openapi
 from docs.generators.metrics import metrics_page
 from docs.generators.python_api import signature
 from docs.generators.sections import Sections
-from models import ModelStore
 from service.observability.metrics import Metrics
 from service.settings import Settings
 
@@ -78,14 +78,28 @@ def test_a_group_that_begins_with_no_setting_is_an_error(monkeypatch):
 PAGE = Path(__file__).parents[2] / "docs/reference/python.md"
 
 
-def plain(a: int, *rest: str, b: float = 1.0, **others: object) -> "list[int]":
-    del a, rest, b, others
-    return []
+SOURCE = """
+def plain(a: int, *rest: str, b: float = 1.0, **others: object) -> list[int]: ...
+
+class Some:
+    def long(
+        self, pairs: Mapping[str, list[int]], *, aaaaaaaaaaaaaaaaaaaaaaaaaaa: float = 1.0, bbbbbbbbbbbbbbbbbbb=(1, 2)
+    ) -> list[int]: ...
+"""
+LONG = """long(
+    pairs: Mapping[str, list[int]],
+    *,
+    aaaaaaaaaaaaaaaaaaaaaaaaaaa: float = 1.0,
+    bbbbbbbbbbbbbbbbbbb=(1, 2),
+) -> list[int]"""
 
 
 def test_signatures_are_those_of_the_source():
-    assert signature(plain, "plain") == "plain(a: int, *rest: str, b: float = 1.0, **others: object) -> 'list[int]'"
-    assert signature(ModelStore.__init__, "ModelStore") == "ModelStore(*directories: str | Path)"
+    module = griffe.visit("module", Path("module.py"), SOURCE)
+    assert signature(module["plain"], "plain") == (
+        "plain(a: int, *rest: str, b: float = 1.0, **others: object) -> list[int]"
+    )
+    assert signature(module["Some.long"], "long") == LONG
 
 
 def test_every_public_name_is_on_the_page():

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from service.server.process import Server
 from service.settings import BUNDLED, Settings
 from tests.service.process import Process
 from tests.service.raw_http import Served
+from tests.support.waiting import wait_until as _wait_until
 
 collect_ignore = ["deploy"]  # `make test-ray`
 
@@ -37,13 +37,6 @@ def _no_settings_from_outside() -> Iterator[None]:
 def library() -> LanguageModel:
     """The bundled language model, loaded apart from the service's."""
     return ModelStore(BUNDLED).load("next-word", threads=1)
-
-
-def _wait_until(condition: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="session")

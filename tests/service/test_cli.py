@@ -1,8 +1,8 @@
 """Tests of the `softserve` command, in this process; see test_server.py for what `serve` runs."""
 
 import contextlib
-import re
 import signal
+import subprocess
 import sys
 from importlib import metadata
 
@@ -126,7 +126,7 @@ def test_a_flag_that_was_renamed_goes_on_working(run, monkeypatch, flag):
 def test_help_names_the_commands(run):
     status, text = run("--help")
     assert status == 0
-    assert all(command in text for command in ("serve", "inspect", "bench"))
+    assert all(command in text for command in ("serve", "inspect", "models"))
 
 
 @pytest.mark.parametrize("arguments", [[], ["explode"], ["serve", "--no-such-flag"], ["inspect"]])
@@ -176,20 +176,14 @@ def test_what_cannot_be_served_is_said(run, arguments, text):
     assert text in said
 
 
-def test_bench_measures_translations(run):
-    status, text = run("bench", "de-en", "--rounds", "1", "--threads", "1")
-    assert status == 0
-    assert len(re.findall(r"^(?:greedy|beam of 5) +batch +(?:1|8|32): +[\d.]+ ms", text, re.MULTILINE)) == 6
+def test_bench_says_where_it_is(run):
+    expected = "softserve: bench is python -m benchmarks.load URL now, in a checkout of the repository\n"
+    assert run("bench", "http://127.0.0.1:8000", "--rate", "5") == (2, expected)
 
 
-def test_bench_measures_both_tasks(run):
-    status, text = run("bench", "--rounds", "1", "--threads", "1")
-    assert status == 0
-    assert len(re.findall(r"^(?:next_words|score) +batch +(?:1|8|32): +[\d.]+ ms", text, re.MULTILINE)) == 6
-
-
-def test_bench_of_an_unknown_model(run):
-    assert run("bench", "nope") == (1, f"softserve: unknown model 'nope'; known models: {known_models()}")
+def test_commands_do_not_import_the_server_or_an_http_client():
+    code = "import sys, service.cli; sys.exit(bool({'aiohttp', 'rich', 'yarl'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
 def known_models():

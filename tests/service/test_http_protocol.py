@@ -9,7 +9,12 @@ import time
 
 import pytest
 
-from service.server.http_protocol import MAX_HEAD_BYTES, MAX_HEADER_FIELDS, MAX_WAITING_BYTES, MAX_WAITING_REQUESTS
+from service.server.http_protocol import (
+    MAX_HEAD_BYTES,
+    MAX_HEADER_FIELDS,
+    MAX_WAITING_BYTES,
+    MAX_WAITING_REQUESTS,
+)
 from tests.service.raw_http import LARGE, answer, answers, everything, get, post, refused
 
 TOO_LARGE = f"the headers are larger than the {MAX_HEAD_BYTES} bytes this service accepts"

@@ -20,16 +20,16 @@ from tests.fixtures.bundled import NEXT_WORD_VERSION
 ROOT = Path(__file__).parents[3]
 
 
-def result_of(bench, tmp_path, *arguments):
+def result_of(load, tmp_path, *arguments):
     """Return exit status, JSON, standard output and standard error."""
     path = tmp_path / "result.json"
-    status, out, err = bench(*arguments, "--json", path)
+    status, out, err = load(*arguments, "--json", path)
     return status, json.loads(path.read_text()), out, err
 
 
-def test_a_closed_loop(bench, address, tmp_path):
+def test_a_closed_loop(load, address, tmp_path):
     status, result, out, err = result_of(
-        bench, tmp_path, address, "--model", "next-word", "--seconds", 1, "--warm-up", 0, "--connections", 4
+        load, tmp_path, address, "--model", "next-word", "--seconds", 1, "--warm-up", 0, "--connections", 4
     )
     assert status == 0
     assert err == f"testing next-word:{NEXT_WORD_VERSION} at {address}/v1/next-word\n"
@@ -48,9 +48,9 @@ def test_a_closed_loop(bench, address, tmp_path):
     assert "queue time per text, ms" in out
 
 
-def test_an_open_loop(bench, address, tmp_path):
+def test_an_open_loop(load, address, tmp_path):
     status, result, out, _ = result_of(
-        bench, tmp_path, address, "--model", "intents:2", "--seconds", 2, "--warm-up", 0.2, "--rate", 15,
+        load, tmp_path, address, "--model", "intents:2", "--seconds", 2, "--warm-up", 0.2, "--rate", 15,
         "--texts-per-request", 2,
     )  # fmt: skip
     assert status == 0
@@ -61,9 +61,9 @@ def test_an_open_loop(bench, address, tmp_path):
     assert "open loop, 15 requests/s" in out
 
 
-def test_the_first_model_is_asked_where_none_is_named(bench, address, tmp_path):
+def test_the_first_model_is_asked_where_none_is_named(load, address, tmp_path):
     status, result, _, err = result_of(
-        bench, tmp_path, address + "/", "--seconds", 1, "--warm-up", 0, "--connections", 1, "--beam-size", 1
+        load, tmp_path, address + "/", "--seconds", 1, "--warm-up", 0, "--connections", 1, "--beam-size", 1
     )
     assert status == 0
     assert "testing de-en:2 at " in err
@@ -71,9 +71,9 @@ def test_the_first_model_is_asked_where_none_is_named(bench, address, tmp_path):
     assert result["server"]["generated_tokens_per_second"] > 0
 
 
-def test_scores(bench, address, tmp_path):
+def test_scores(load, address, tmp_path):
     status, result, _, _ = result_of(
-        bench, tmp_path, address, "--model", "next-word", "--endpoint", "score", "--seconds", 0.5, "--warm-up", 0
+        load, tmp_path, address, "--model", "next-word", "--endpoint", "score", "--seconds", 0.5, "--warm-up", 0
     )
     assert status == 0
     assert result["endpoint"] == "/v1/score"
@@ -84,11 +84,11 @@ def test_scores(bench, address, tmp_path):
     ("export", "path", "inputs"),
     [("shapes_export", "/v1/classify", "2 images"), ("notes_export", "/v1/generate-text", "2 texts")],
 )
-def test_images_and_generators(bench, serving, tmp_path, request, export, path, inputs):
+def test_images_and_generators(load, serving, tmp_path, request, export, path, inputs):
     bundle = request.getfixturevalue(export).path
     with serving(model_dirs=(bundle.parents[1],), models=()) as address:
         status, result, out, _ = result_of(
-            bench, tmp_path, address, "--texts-per-request", 2, "--seconds", 0.5, "--warm-up", 0, "--connections", 2
+            load, tmp_path, address, "--texts-per-request", 2, "--seconds", 0.5, "--warm-up", 0, "--connections", 2
         )
     assert status == 0
     assert (result["model"], result["endpoint"]) == (bundle.parent.name, path)
@@ -96,10 +96,10 @@ def test_images_and_generators(bench, serving, tmp_path, request, export, path, 
     assert f"{inputs} per request" in out
 
 
-def test_refused_requests_are_no_errors(bench, serving, tmp_path):
+def test_refused_requests_are_no_errors(load, serving, tmp_path):
     with serving(max_wait_ms=1e-3, max_queue_items=4, parallel_batches=1) as address:
         status, result, out, _ = result_of(
-            bench, tmp_path, address, "--seconds", 1, "--warm-up", 0, "--connections", 16, "--endpoint", "score"
+            load, tmp_path, address, "--seconds", 1, "--warm-up", 0, "--connections", 16, "--endpoint", "score"
         )
     assert status == 0
     refused = result["statuses"]["429"]
@@ -109,11 +109,11 @@ def test_refused_requests_are_no_errors(bench, serving, tmp_path):
     assert "refused (429)" in out
 
 
-def test_a_refused_text_is_an_error_that_says_why(bench, address, tmp_path):
+def test_a_refused_text_is_an_error_that_says_why(load, address, tmp_path):
     texts = tmp_path / "texts"
     texts.write_text("word " * 5000)
     status, result, out, _ = result_of(
-        bench, tmp_path, address, "--model", "next-word", "--file", texts, "--seconds", 0.3, "--warm-up", 0
+        load, tmp_path, address, "--model", "next-word", "--file", texts, "--seconds", 0.3, "--warm-up", 0
     )
     assert status == 1
     assert result["statuses"] == {"422": result["requests"]}
@@ -122,17 +122,17 @@ def test_a_refused_text_is_an_error_that_says_why(bench, address, tmp_path):
     assert result["server"]["refused"] == {"invalid": result["requests"]}
 
 
-def test_a_key(bench, serving, tmp_path, monkeypatch):
+def test_a_key(load, serving, tmp_path, monkeypatch):
     keys = tmp_path / "keys"
     keys.write_text("a-key-of-many-characters\n")
     arguments = ("--seconds", 0.2, "--warm-up", 0)
     with serving(api_keys=keys) as address:
-        status, _, err = bench(address, *arguments)
+        status, _, err = load(address, *arguments)
         assert status == 2
         assert "requires an API key" in err
-        assert bench(address, *arguments, "--api-key-file", keys)[0] == 0
+        assert load(address, *arguments, "--api-key-file", keys)[0] == 0
         monkeypatch.setenv("SOFTSERVE_BENCH_API_KEY", "a-key-of-many-characters")
-        status, out, err = bench(address, *arguments)
+        status, out, err = load(address, *arguments)
         assert status == 0
         assert "a-key-of-many-characters" not in out + err
 
@@ -150,15 +150,15 @@ def test_a_key(bench, serving, tmp_path, monkeypatch):
         (["--api-key-file", "/nowhere/keys"], "key file /nowhere/keys does not exist"),
     ],
 )
-def test_bad_usage_is_one_line(bench, address, arguments, text):
-    assert bench(address, *arguments) == (2, "", f"softserve: {text}\n")
+def test_bad_usage_is_one_line(load, address, arguments, text):
+    assert load(address, *arguments) == (2, "", f"benchmarks.load: {text}\n")
 
 
-def test_an_address_that_does_not_answer(bench):
+def test_an_address_that_does_not_answer(load):
     with socket.socket() as taken:  # bound, but not listening
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        assert bench(url) == (2, "", f"softserve: {url} does not answer: connection refused\n")
+        assert load(url) == (2, "", f"benchmarks.load: {url} does not answer: connection refused\n")
 
 
 def right(texts):
@@ -170,20 +170,20 @@ async def slowly(texts):
     return right(texts)
 
 
-def test_without_metrics_the_clients_part_stands(bench, listening, stub, tmp_path):
+def test_without_metrics_the_clients_part_stands(load, listening, stub, tmp_path):
     with listening(stub(slowly, metrics=lambda: b"<html>Not here</html>")) as address:
-        status, result, out, _ = result_of(bench, tmp_path, address, "--seconds", 0.3, "--warm-up", 0)
+        status, result, out, _ = result_of(load, tmp_path, address, "--seconds", 0.3, "--warm-up", 0)
     assert status == 0
     assert result["requests"] > 0
     assert result["server"] == {"missing": "/metrics is not in the text format of Prometheus"}
     assert "no metrics of the server: /metrics is not" in out
 
 
-def test_counters_that_go_back_are_said_and_not_counted(bench, listening, stub, tmp_path):
+def test_counters_that_go_back_are_said_and_not_counted(load, listening, stub, tmp_path):
     values = iter([b"7", b"3"])
     app = stub(slowly, metrics=lambda: b'softserve_requests_total{model="stub"} ' + next(values) + b"\n")
     with listening(app) as address:
-        status, result, _, _ = result_of(bench, tmp_path, address, "--seconds", 0.3, "--warm-up", 0)
+        status, result, _, _ = result_of(load, tmp_path, address, "--seconds", 0.3, "--warm-up", 0)
     assert status == 0
     assert "the server restarted during the run" in result["server"]["missing"]
 
@@ -217,11 +217,11 @@ def process(tmp_path, wait_until):
         process.wait(30)
 
 
-def test_a_server_that_dies_in_the_middle(bench, process, tmp_path):
+def test_a_server_that_dies_in_the_middle(load, process, tmp_path):
     server, address = process
     killer = threading.Timer(1.5, server.kill)
     killer.start()
-    status, result, out, _ = result_of(bench, tmp_path, address, "--seconds", 3, "--warm-up", 0, "--connections", 4)
+    status, result, out, _ = result_of(load, tmp_path, address, "--seconds", 3, "--warm-up", 0, "--connections", 4)
     killer.join()
     assert status == 1
     assert result["statuses"]["200"] > 0
@@ -233,7 +233,7 @@ def test_a_server_that_dies_in_the_middle(bench, process, tmp_path):
 
 
 def test_ctrl_c_reports_what_there_is(address):
-    command = [sys.executable, "-m", "service.cli", "bench", address, "--model", "next-word", "--seconds", "60"]
+    command = [sys.executable, "-m", "benchmarks.load", address, "--model", "next-word", "--seconds", "60"]
     command += ["--warm-up", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr.readline().startswith(f"testing next-word:{NEXT_WORD_VERSION}")

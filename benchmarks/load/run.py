@@ -10,14 +10,14 @@ from typing import Any
 
 from rich.console import Console
 
-from service.bench.client import Client, TransportError, base_url
-from service.bench.load import LoadTest
-from service.bench.model_list import choose, list_models
-from service.bench.options import LoadOptions, UsageError
-from service.bench.progress import progress_bar
-from service.bench.report import client_results, print_report, server_results
-from service.bench.scrape import Difference, Scrape, ScrapeError
-from service.bench.workload import Workload
+from benchmarks.load.client import Client, TransportError, base_url
+from benchmarks.load.generator import LoadTest
+from benchmarks.load.model_list import choose, list_models
+from benchmarks.load.options import LoadOptions, UsageError
+from benchmarks.load.progress import progress_bar
+from benchmarks.load.report import client_results, print_report, server_results
+from benchmarks.load.scrape import Difference, Scrape, ScrapeError
+from benchmarks.load.workload import Workload
 
 __all__ = ["run"]
 

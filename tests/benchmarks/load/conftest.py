@@ -1,8 +1,8 @@
-"""Servers on free ports of this machine, and `softserve bench` run against them in this process."""
+"""Servers on free ports of this machine, and load tests run against them in this process."""
 
 import contextlib
 import json
-import sys
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,9 +10,23 @@ from typing import Any
 import pytest
 import uvicorn
 
-from service.cli import main
+from benchmarks.load.__main__ import main
 from service.http.app import create_app
 from service.settings import Settings
+from tests.support.waiting import wait_until as until
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings_from_outside() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("SOFTSERVE_")]:
+            patch.delenv(name)
+        yield
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[..., None]:
+    return until
 
 
 @contextlib.contextmanager
@@ -96,16 +110,16 @@ def stub() -> type[Stub]:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Return a function that runs `softserve bench`: exit status, standard output and standard error."""
+def load(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Return a function that runs `python -m benchmarks.load`: exit status, standard output and standard error."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["softserve", "bench", *map(str, arguments)])
         monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as caught:
-            main()
+        try:
+            status = main(list(map(str, arguments)))
+        except SystemExit as ended:  # of the parser
+            status = int(ended.code or 0)
         printed = capsys.readouterr()
-        assert isinstance(caught.value.code, int), caught.value.code
-        return caught.value.code, printed.out, printed.err
+        return status, printed.out, printed.err
 
     return call

@@ -1,21 +1,27 @@
-"""Tests of measurements in this process; those of the other tasks are in test_cli.py."""
+"""Tests of measurements in this process."""
 
 import re
 from types import SimpleNamespace
 
-from service.bench import in_process
-from service.bench.in_process import measure
-from service.bench.options import InProcessOptions
+import pytest
+
+from benchmarks import in_process
 
 
 def test_a_classifier_is_measured_at_three_batch_sizes(capsys):
-    measure("intents", InProcessOptions(rounds=1, threads=1))
+    in_process.main("intents", rounds=1, threads=1)
     lines = capsys.readouterr().out.splitlines()
     found = [re.fullmatch(r"classify +batch +(\d+): +([\d.]+) ms, +(\d+) texts/s", line) for line in lines]
     assert [match and int(match[1]) for match in found] == [1, 8, 32]
     for match in found:
         count, milliseconds, rate = int(match[1]), float(match[2]), int(match[3])
         assert abs(rate - 1000 * count / milliseconds) <= 0.02 * rate + 1
+
+
+@pytest.mark.parametrize(("model", "kinds"), [("de-en", "greedy|beam of 5"), ("next-word", "next_words|score")])
+def test_each_operation_is_measured(model, kinds, capsys):
+    in_process.main(model, rounds=1, threads=1)
+    assert len(re.findall(rf"^(?:{kinds}) +batch +(?:1|8|32): +[\d.]+ ms", capsys.readouterr().out, re.MULTILINE)) == 6
 
 
 def test_an_operation_of_another_task_is_measured_with_its_warm_up_queries(capsys, monkeypatch):
@@ -29,7 +35,7 @@ def test_an_operation_of_another_task_is_measured_with_its_warm_up_queries(capsy
     )
     store = SimpleNamespace(load=lambda name, threads: model)
     monkeypatch.setattr(in_process, "ModelStore", lambda directory: store)
-    measure("photos", InProcessOptions(rounds=1))
+    in_process.main("photos", rounds=1)
     assert sizes == [1, 8, 32] * 4
     lines = capsys.readouterr().out.splitlines()
     assert [line.startswith("embed") and line.endswith("images/s") for line in lines] == [True] * 3

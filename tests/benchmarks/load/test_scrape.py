@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from service.bench.scrape import Difference, Distribution, Scrape, ScrapeError
+from benchmarks.load.scrape import Difference, Distribution, Scrape, ScrapeError
 from service.observability.metrics import Metrics
 
 BOUNDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, math.inf)

@@ -6,11 +6,11 @@ import io
 import pytest
 from rich.console import Console
 
-from service.bench.load import LoadTest
-from service.bench.model_list import ListedModel
-from service.bench.options import LoadOptions
-from service.bench.progress import progress_bar
-from service.bench.workload import Workload
+from benchmarks.load.generator import LoadTest
+from benchmarks.load.model_list import ListedModel
+from benchmarks.load.options import LoadOptions
+from benchmarks.load.progress import progress_bar
+from benchmarks.load.workload import Workload
 
 
 async def drawn(terminal, warm_up):

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from service.bench.client import Client
-from service.bench.load import LoadTest
-from service.bench.model_list import ListedModel
-from service.bench.options import LoadOptions
-from service.bench.workload import Workload
+from benchmarks.load.client import Client
+from benchmarks.load.generator import LoadTest
+from benchmarks.load.model_list import ListedModel
+from benchmarks.load.options import LoadOptions
+from benchmarks.load.workload import Workload
 
 SERVED = ListedModel(name="stub", version=1, task="any", operations=["classify"], reads="text", limits={})
 

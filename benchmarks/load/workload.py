@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from service.bench.model_list import ListedModel
-from service.bench.options import LoadOptions, UsageError
+from benchmarks.load.model_list import ListedModel
+from benchmarks.load.options import LoadOptions, UsageError
 
 __all__ = ["Workload", "texts_of"]
 

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from service.bench.client import Client, TransportError
-from service.bench.options import KEY_VARIABLE, UsageError
+from benchmarks.load.client import Client, TransportError
+from benchmarks.load.options import KEY_VARIABLE, UsageError
 
 __all__ = ["ListedModel", "choose", "list_models"]
 

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.load.generator import Outcome
+from benchmarks.load.scrape import Difference, Distribution
 from models.escaping import escaped
-from service.bench.load import Outcome
-from service.bench.scrape import Difference, Distribution
 
 __all__ = ["client_results", "print_report", "server_results"]
 

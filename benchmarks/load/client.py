@@ -10,7 +10,7 @@ from typing import Any, Self
 import aiohttp
 from yarl import URL
 
-from service.bench.options import UsageError
+from benchmarks.load.options import UsageError
 
 __all__ = ["TIMED_OUT", "Client", "Response", "TransportError", "base_url"]
 

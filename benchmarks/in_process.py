@@ -1,19 +1,26 @@
-"""Measure a model in this process: the time of its computation without the server."""
+"""Measure a model in this process: the time of its computation without the server, in batches of 1, 8 and 32.
+
+    python -m benchmarks.in_process [MODEL] [--rounds 50]
+
+Operations and sizes take turns in each round, and medians are printed.
+"""
 
 import io
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import tyro
 from PIL import Image
 
 from models import ModelStore
+from models.store import BUNDLED
 from models.tasks.model import Model
-from service.bench.options import InProcessOptions
 
-__all__ = ["measure"]
+__all__ = ["main"]
 
 _BATCH_SIZES = (1, 8, 32)
 _WARM_UP = 3
@@ -25,12 +32,24 @@ _BEAM_SEARCH = {"generate", "translate"}
 _BEAM_SIZES = {"greedy": 1, "beam of 5": 5}
 
 
-def measure(model: str, options: InProcessOptions) -> None:
-    """Print the median time of each operation and batch size; raises the errors of `ModelStore.load`."""
-    loaded: Model[Any] = ModelStore(options.model_dir).load(model, threads=options.threads)
+def main(
+    model: Annotated[str, tyro.conf.Positional] = "next-word",
+    model_dir: Path = BUNDLED,
+    threads: int | None = None,
+    rounds: int = 50,
+) -> None:
+    """Print the median time of each operation and batch size; raises the errors of `ModelStore.load`.
+
+    Args:
+        model: Name or name:version of a model.
+        model_dir: Directory that holds the bundles.
+        threads: Threads of the model; by default all cores.
+        rounds: Repetitions of each measurement; the sizes and operations of a round take turns.
+    """
+    loaded: Model[Any] = ModelStore(model_dir).load(model, threads=threads)
     calls = _calls(loaded)
     times: dict[tuple[str, int], list[float]] = {}
-    for _ in range(options.rounds + _WARM_UP):
+    for _ in range(rounds + _WARM_UP):
         for size in _BATCH_SIZES:
             for name, call in calls.items():
                 started = time.perf_counter()
@@ -71,3 +90,7 @@ def _example(model: Model[Any]) -> str | bytes:
     if isinstance(languages, Mapping) and languages["source"] == "de":
         return "Ich habe schon lange nach so etwas gesucht."
     return "i have been looking for something like this"
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

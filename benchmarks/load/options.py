@@ -1,4 +1,4 @@
-"""The options of `softserve bench`."""
+"""The options of a load test."""
 
 import math
 import os
@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from models.store import BUNDLED
 from service.http.auth import KeyFileError, read_keys
-from service.offline.options import UsageError
 
-__all__ = ["KEY_VARIABLE", "InProcessOptions", "LoadOptions", "UsageError"]
+__all__ = ["KEY_VARIABLE", "LoadOptions", "UsageError"]
 
 KEY_VARIABLE = "SOFTSERVE_BENCH_API_KEY"
 """Environment variable of the API key, which process lists do not show."""
@@ -21,25 +19,13 @@ _MAX_TIMEOUT_MS = 3_600_000
 """The limit of servers for `X-Request-Timeout-Ms`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InProcessOptions:
-    """Options for a model in this process: medians over interleaved rounds at batch sizes 1, 8 and 32."""
-
-    model_dir: Path = BUNDLED
-    """Directory that holds the bundles."""
-    threads: int | None = None
-    """Threads of the model; by default all cores."""
-    rounds: int = 50
-    """Repetitions of each measurement."""
-
-    def __post_init__(self) -> None:
-        _check("--rounds", self.rounds, least=1)
-        _check("--threads", self.threads, least=1)
+class UsageError(Exception):
+    """A load test that cannot run as it was asked for; the message names what is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadOptions:
-    """Options for a load test of a server, http://... or https://...
+    """Options of a load test.
 
     In the closed loop each connection sends its next request after the response to the last; in the open loop (--rate)
     requests are sent at random times, independently of responses.

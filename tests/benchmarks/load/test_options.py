@@ -1,31 +1,29 @@
-"""Tests of the options of `softserve bench`."""
+"""Tests of the options of a load test."""
 
 import pytest
 
-from service.bench.options import KEY_VARIABLE, InProcessOptions, LoadOptions, UsageError
+from benchmarks.load.options import KEY_VARIABLE, LoadOptions, UsageError
 
 
 @pytest.mark.parametrize(
-    ("kind", "field", "value", "text"),
+    ("field", "value", "text"),
     [
-        (LoadOptions, "seconds", 0.0, "--seconds must be more than 0, not 0"),
-        (LoadOptions, "seconds", float("nan"), "--seconds must be more than 0, not nan"),
-        (LoadOptions, "seconds", float("inf"), "--seconds must be more than 0, not inf"),
-        (LoadOptions, "warm_up", -1.0, "--warm-up must be 0 or more, not -1"),
-        (LoadOptions, "connections", 0, "--connections must be 1 or more, not 0"),
-        (LoadOptions, "rate", 0.0, "--rate must be more than 0, not 0"),
-        (LoadOptions, "rate", 1e9, "--rate is 100000 at most"),
-        (LoadOptions, "texts_per_request", 0, "--texts-per-request must be 1 or more, not 0"),
-        (LoadOptions, "beam_size", 0, "--beam-size must be 1 or more"),
-        (LoadOptions, "timeout_ms", 0, "--timeout-ms must be 1 or more"),
-        (LoadOptions, "timeout_ms", 3_600_001, "--timeout-ms is 3600000 at most"),
-        (InProcessOptions, "rounds", 0, "--rounds must be 1 or more, not 0"),
-        (InProcessOptions, "threads", 0, "--threads must be 1 or more, not 0"),
+        ("seconds", 0.0, "--seconds must be more than 0, not 0"),
+        ("seconds", float("nan"), "--seconds must be more than 0, not nan"),
+        ("seconds", float("inf"), "--seconds must be more than 0, not inf"),
+        ("warm_up", -1.0, "--warm-up must be 0 or more, not -1"),
+        ("connections", 0, "--connections must be 1 or more, not 0"),
+        ("rate", 0.0, "--rate must be more than 0, not 0"),
+        ("rate", 1e9, "--rate is 100000 at most"),
+        ("texts_per_request", 0, "--texts-per-request must be 1 or more, not 0"),
+        ("beam_size", 0, "--beam-size must be 1 or more"),
+        ("timeout_ms", 0, "--timeout-ms must be 1 or more"),
+        ("timeout_ms", 3_600_001, "--timeout-ms is 3600000 at most"),
     ],
 )
-def test_what_cannot_be_is_refused_by_the_name_of_its_flag(kind, field, value, text):
+def test_what_cannot_be_is_refused_by_the_name_of_its_flag(field, value, text):
     with pytest.raises(UsageError) as caught:
-        kind(**{field: value})
+        LoadOptions(**{field: value})
     assert str(caught.value).startswith(text)
 
 

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from service.bench.client import Client
-from service.bench.model_list import ListedModel, choose, list_models
-from service.bench.options import UsageError
+from benchmarks.load.client import Client
+from benchmarks.load.model_list import ListedModel, choose, list_models
+from benchmarks.load.options import UsageError
 
 
 def listed_model(name, version=1, reads="text"):

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from service.bench.client import Client, Response, TransportError
-from service.bench.options import LoadOptions
-from service.bench.workload import Workload
+from benchmarks.load.client import Client, Response, TransportError
+from benchmarks.load.options import LoadOptions
+from benchmarks.load.workload import Workload
 from service.http.requests import TIMEOUT_HEADER
 
 __all__ = ["LoadTest", "Outcome"]

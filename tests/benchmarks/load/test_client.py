@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from service.bench.client import Client, TransportError, base_url
-from service.bench.options import UsageError
+from benchmarks.load.client import Client, TransportError, base_url
+from benchmarks.load.options import UsageError
 
 
 @pytest.mark.parametrize(

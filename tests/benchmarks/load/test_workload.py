@@ -7,9 +7,9 @@ import json
 import pytest
 from PIL import Image
 
-from service.bench.model_list import ListedModel
-from service.bench.options import LoadOptions, UsageError
-from service.bench.workload import _TEXTS, Workload, texts_of
+from benchmarks.load.model_list import ListedModel
+from benchmarks.load.options import LoadOptions, UsageError
+from benchmarks.load.workload import _TEXTS, Workload, texts_of
 
 ENGLISH, GERMAN = (texts_of(_TEXTS / name) for name in ("en.txt", "de.txt"))
 

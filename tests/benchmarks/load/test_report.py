@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from service.bench.load import Outcome
-from service.bench.report import client_results, print_report, server_results
-from service.bench.scrape import Difference, Scrape
+from benchmarks.load.generator import Outcome
+from benchmarks.load.report import client_results, print_report, server_results
+from benchmarks.load.scrape import Difference, Scrape
 from service.observability.metrics import Metrics
 
 ASKED = {

@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from service.bench.load import LoadTest
-from service.bench.options import LoadOptions
+from benchmarks.load.generator import LoadTest
+from benchmarks.load.options import LoadOptions
 
 __all__ = ["progress_bar"]
 

@@ -1,1 +1,0 @@
-"""`softserve bench`: measure a model in process, or run a load test of a server."""

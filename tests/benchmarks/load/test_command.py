@@ -1,0 +1,26 @@
+"""Tests of the command's flags."""
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["http://127.0.0.1:9", "--seconds", "-5"], "--seconds must be more than 0"),
+        (["https://", "--seconds", "5"], "https:// is not an address"),
+        (["next-word"], "next-word is not an address"),
+    ],
+)
+def test_what_cannot_be_is_refused(load, arguments, text):
+    status, out, err = load(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("benchmarks.load: ")
+    assert text in err
+    assert err.count("\n") == 1
+
+
+def test_help_shows_the_flags(load):
+    status, out, _ = load("--help")
+    assert status == 0
+    for text in ("--rate", "--warm-up", "--api-key-file", "SOFTSERVE_BENCH_API_KEY", "exit status"):
+        assert text in out
