@@ -1,6 +1,7 @@
 """Settings of the service: flags of `softserve serve`, each with an environment twin `SOFTSERVE_<NAME>`."""
 
 import re
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -10,9 +11,37 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from models.store import BUNDLED
-from service.protocols.table import DEFAULT_PROTOCOLS, EXTRAS, protocol_names
 
-__all__ = ["BUNDLED", "Settings"]
+__all__ = ["BUNDLED", "DEFAULT_PROTOCOLS", "EXTRAS", "NATIVE", "PROTOCOLS", "Settings", "protocol_names"]
+
+NATIVE = "native"
+"""The name of the service's own endpoints, `/v1/...`."""
+
+PROTOCOLS: Mapping[str, str] = {
+    "oip": "service.protocols.open_inference",
+    "openai": "service.protocols.openai",
+    "deepl": "service.protocols.deepl",
+    "libretranslate": "service.protocols.libretranslate",
+    "tei": "service.protocols.tei",
+    "hf": "service.protocols.huggingface",
+    "mcp": "service.protocols.mcp",
+}
+"""The package of each protocol, which has a `PROTOCOL`; it is imported where the protocol is served."""
+
+
+EXTRAS = frozenset({"mcp"})
+"""Protocols that need the extra of their name."""
+DEFAULT_PROTOCOLS = ",".join((NATIVE, *(name for name in PROTOCOLS if name not in EXTRAS)))
+
+
+def protocol_names(names: str) -> tuple[str, ...]:
+    """Return the names of a comma-separated list; raises `ValueError` for one that is unknown."""
+    found = tuple(name.strip() for name in names.split(",") if name.strip())
+    known = (NATIVE, *PROTOCOLS)
+    if unknown := [name for name in found if name not in known]:
+        raise ValueError(f"unknown protocol {unknown[0]!r}; known protocols: {', '.join(known)}")
+    return found
+
 
 _SERVICE_LINK = re.compile(r"tcp://[0-9a-fA-F.:\[\]]+:[0-9]{1,5}")
 """The value of `SOFTSERVE_PORT` in pods of Kubernetes where a Service has the name `softserve` (service links)."""

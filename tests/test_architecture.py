@@ -32,7 +32,7 @@ class NoTorch:
             raise ModuleNotFoundError(f"{name} is not to be imported", name=name)
 
 sys.meta_path.insert(0, NoTorch())
-import models, service.http.app, service.cli
+import models, service.server.app, service.cli
 from service.settings import BUNDLED
 
 store = models.ModelStore(BUNDLED)

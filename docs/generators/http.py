@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.generators.markdown import Schema, cell, code, field_table, page, paragraphs, reference, table, type_of
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 
 __all__ = ["STATUSES", "HttpPage", "http_page", "openapi"]
@@ -51,7 +51,7 @@ def openapi() -> dict[str, Any]:
 
 def http_page() -> str:
     """Return the page of the service's OpenAPI document."""
-    return page("HTTP API", "the OpenAPI document of service/http/app.py", HttpPage(openapi()).parts())
+    return page("HTTP API", "the OpenAPI document of service/server/app.py", HttpPage(openapi()).parts())
 
 
 class HttpPage:

@@ -18,9 +18,9 @@ from models import ModelStore
 from service.deploy.replica_metrics import ReplicaMetrics
 from service.engine.memory import limit_heap
 from service.engine.registry import Registry
-from service.http.app import create_app
 from service.observability.exposition import Exposition
 from service.observability.metrics import Metrics
+from service.server.app import create_app
 from service.settings import Settings
 
 __all__ = ["Arguments", "Replica", "ScaleOnWait", "application"]

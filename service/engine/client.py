@@ -136,7 +136,7 @@ class Begun:
         queue, inference = self._seconds = [self._seconds[0] + timing.queue, self._seconds[1] + timing.inference]
         self._account.timing = Timing(queue, inference, timing.batch)
         if self._engine.settings.tracing:
-            trace_request(self._account.preparation_seconds, self._account.timing)
+            trace_request(self._account.preparation_seconds, queue, inference, timing.batch)
         return outputs
 
 

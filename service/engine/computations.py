@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from models.backend.interruption import Interrupted, Interruption
-from service.server.running_time import RunningTime
+from service.engine.running_time import RunningTime
 
 __all__ = ["TOOK_TOO_LONG", "ComputationObserver", "ComputationTimeout", "Computations", "ModelStuck"]
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.http.access_log import AccessLog
 from service.http.accounts import account_of
 from service.http.errors import FAILED_STATUS, ClientDisconnected, Failure, error_response
 from service.http.routes import endpoint_of
-from service.observability.access_log import AccessLog
 from service.observability.metrics import Metrics
 
 __all__ = ["DRAINING", "RequestMiddleware"]
@@ -112,7 +112,10 @@ class RequestMiddleware:
 
     def _count(self, scope: Scope, status: int, seconds: float, waited: float) -> None:
         """Count a request that took so many seconds, in some of which its client sent the body or read the answer."""
-        self._metrics.count(account_of(scope), endpoint_of(scope), status, seconds - waited)
+        account, answering = account_of(scope), seconds - waited
+        self._metrics.count(
+            account.model or "", endpoint_of(scope), status, answering, short_deadline=account.short_deadline
+        )
         if self._access_log is not None:
             self._access_log.write(scope, status, seconds)
 

@@ -21,7 +21,6 @@ from prometheus_client.samples import Sample
 
 from models import Manifest
 from models.backend import Backend
-from service.engine.caller import Account
 
 __all__ = ["CONTENT_TYPE_LATEST", "LOAD_FAILURES", "PROCESSES", "Metrics", "ModelObserver"]
 
@@ -138,9 +137,11 @@ class Metrics:
             ProcessCollector(registry=registry)
             Counter(_REPLACED, _REPLACED_TEXT, registry=registry)  # there is nothing to replace
 
-    def count(self, account: Account, endpoint: str, status: int, seconds: float | None = None) -> None:
-        """Count a request that was answered."""
-        model, deadline = account.model or "", "short" if account.short_deadline else ""
+    def count(
+        self, model: str, endpoint: str, status: int, seconds: float | None = None, *, short_deadline: bool = False
+    ) -> None:
+        """Count a request that was answered; `model` is "" where none was found."""
+        deadline = "short" if short_deadline else ""
         self.requests.labels(model, endpoint, str(status), deadline).inc()
         if seconds is not None:
             self.request_duration.labels(model, endpoint).observe(seconds)

@@ -11,22 +11,20 @@ from collections.abc import Iterable, Sequence
 from opentelemetry import trace
 from opentelemetry.trace import Link, SpanContext, SpanKind
 
-from service.engine.caller import Timing
-
 __all__ = ["BatchTracer", "trace_request"]
 
 _SECOND = 1_000_000_000
 """Nanoseconds."""
 
 
-def trace_request(tokenized: float, timing: Timing) -> None:
-    """Record spans of the steps of a request that ends now; call it within the request's span."""
+def trace_request(preparation: float, queue: float, inference: float, batch: int) -> None:
+    """Record spans of the steps of a request that ends now, in seconds; call it within the request's span."""
     tracer = trace.get_tracer("softserve")
     end = time.time_ns()
-    parts = {"infer": timing.inference, "queue": timing.queue, "tokenize": tokenized}
+    parts = {"infer": inference, "queue": queue, "tokenize": preparation}
     for name, seconds in parts.items():  # the last first
         start = end - round(_SECOND * seconds)
-        attributes = {"softserve.batch": timing.batch} if name == "infer" else {}
+        attributes = {"softserve.batch": batch} if name == "infer" else {}
         tracer.start_span(name, start_time=start, attributes=attributes).end(end)
         end = start
 

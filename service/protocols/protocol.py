@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, FastAPI
 
 from service.http.errors import ErrorForm
-from service.protocols.table import PROTOCOLS
+from service.settings import PROTOCOLS
 
 __all__ = ["Protocol", "error_forms", "load_protocols"]
 

@@ -27,11 +27,11 @@ from uvicorn.config import STARTUP_FAILURE
 
 from models.backend.cpus import usable_cpus
 from service.engine.registry import Registry
-from service.http.app import create_app
+from service.engine.running_time import RunningTime
 from service.observability.metrics import PROCESSES
+from service.server.app import create_app
 from service.server.forced_exit import ForcedExit
 from service.server.process import Server, prepare
-from service.server.running_time import RunningTime
 from service.server.unavailable import Unavailable
 from service.settings import Settings
 

@@ -17,17 +17,16 @@ import uvicorn
 from fastapi import FastAPI
 
 from models.escaping import escaped
-from service.engine.caller import Account
 from service.engine.memory import limit_heap
 from service.engine.registry import Registry
-from service.http.app import create_app
+from service.engine.running_time import RunningTime
 from service.http.errors import ERROR_FORMS
 from service.http.middleware import DRAINING
 from service.observability.metrics import Metrics
+from service.server.app import create_app
 from service.server.connections import Connections
 from service.server.forced_exit import EXIT_STUCK, ForcedExit
 from service.server.http_protocol import BoundedProtocol
-from service.server.running_time import RunningTime
 from service.server.watchdog import exit_on_hang
 from service.settings import Settings
 
@@ -64,7 +63,7 @@ class Server(uvicorn.Server):
             limit=settings.limit_connections,
             header_timeout=settings.header_timeout,
             send_timeout=settings.send_timeout,
-            count_refusal=lambda status: metrics.count(Account(), "unmatched", status),
+            count_refusal=lambda status: metrics.count("", "unmatched", status),
             forms=getattr(app.state, ERROR_FORMS, None),
         )
         config = uvicorn.Config(

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
+from service.engine.running_time import RunningTime
 from service.server.native_timer import NativeTimer
-from service.server.running_time import RunningTime
 
 __all__ = ["HangDetector", "exit_on_hang"]
 

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from benchmarks.protocols import _KINDS
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 
 

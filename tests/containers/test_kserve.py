@@ -8,8 +8,7 @@ import json
 import pytest
 import yaml
 
-from service.protocols.table import DEFAULT_PROTOCOLS
-from service.settings import BUNDLED, Settings
+from service.settings import BUNDLED, DEFAULT_PROTOCOLS, Settings
 from tests.containers import helm
 from tests.containers.files import DOCKER
 from tests.fixtures.optional_tools import needs

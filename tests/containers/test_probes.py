@@ -5,8 +5,8 @@ import re
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from service.http.app import create_app
 from service.protocols.open_inference.grpc import server
+from service.server.app import create_app
 from service.settings import Settings
 from service.web.pages import web_router
 from tests.containers.files import expressions

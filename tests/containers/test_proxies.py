@@ -12,7 +12,7 @@ import time
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 from tests.containers import podman
 from tests.containers.files import DOCKER, DOCKERFILE, environment

@@ -23,7 +23,7 @@ PLACED = {
         ("SECURITY.md", "[limits](docs/serving.md#memory)", "[limits](serving.md#memory)"),
         ("docs/reference/http.md", "[s](../serving.md)", "[s](../serving.md)"),
         ("docs/reference/http.md", "![a](../figures/a.svg)", "![a](../figures/a.svg)"),
-        ("docs/serving.md", "see [the code](../service/http/app.py) for it", "see the code for it"),
+        ("docs/serving.md", "see [the code](../service/server/app.py) for it", "see the code for it"),
         ("docs/serving.md", "[recipes](../training/recipes)", "recipes"),
         ("docs/serving.md", "[gone](missing.md)", "[gone](missing.md)"),
         (
@@ -31,8 +31,8 @@ PLACED = {
             "[here](#memory), [RFC](https://example.org/a.md)",
             "[here](#memory), [RFC](https://example.org/a.md)",
         ),
-        ("docs/serving.md", "`[a](../service/http/app.py)`", "`[a](../service/http/app.py)`"),
-        ("docs/serving.md", "```\n[a](../service/http/app.py)\n```\n", "```\n[a](../service/http/app.py)\n```\n"),
+        ("docs/serving.md", "`[a](../service/server/app.py)`", "`[a](../service/server/app.py)`"),
+        ("docs/serving.md", "```\n[a](../service/server/app.py)\n```\n", "```\n[a](../service/server/app.py)\n```\n"),
     ],
 )
 def test_links_lead_to_the_pages_of_the_site(source, text, expected):

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from models import LanguageModel, ModelStore
-from service.http.app import create_app
+from service.server.app import create_app
 from service.server.process import Server
 from service.settings import BUNDLED, Settings
 from tests.service.process import Process

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from service.observability.access_log import AccessLog
+from service.http.access_log import AccessLog
 
 
 @pytest.fixture

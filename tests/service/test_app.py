@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from models import UnknownModelError
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 from tests.fixtures.bundled import NEXT_WORD_VERSION
 

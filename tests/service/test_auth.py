@@ -3,8 +3,8 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from service.http.app import create_app
 from service.http.auth import KeyFileError, KeyRing, read_keys
+from service.server.app import create_app
 from service.settings import Settings
 
 USER, OTHER, ADMIN = "user-key-of-some-length", "another-key-of-some-length", "admin-key-of-some-length"

@@ -3,7 +3,7 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 
 KEYS = ["first-key-of-the-tests", "second-key-of-the-tests"]

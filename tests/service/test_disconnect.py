@@ -9,7 +9,7 @@ import httpx2
 import pytest
 import uvicorn
 
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 from tests.fixtures.bundled import NEXT_WORD_VERSION
 

@@ -4,9 +4,8 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 
-from service.http.app import create_app
-from service.protocols.table import PROTOCOLS
-from service.settings import Settings
+from service.server.app import create_app
+from service.settings import PROTOCOLS, Settings
 
 NAMES = {"{name}": "next-word", "{model}": "next-word", "{version}": "2", "{rest:path}": "status"}
 APP = create_app(Settings(threads=1, models=("next-word",), protocols=",".join(("native", *PROTOCOLS))))

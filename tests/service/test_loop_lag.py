@@ -6,8 +6,8 @@ import time
 import pytest
 from fastapi.testclient import TestClient
 
-from service.http.app import create_app
 from service.observability.loop_lag import measure_loop_lag
+from service.server.app import create_app
 from service.settings import Settings
 
 

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from fastapi.testclient import TestClient
 
-from service.http.app import create_app
 from service.protocols.open_inference.grpc import open_inference_pb2 as messages
+from service.server.app import create_app
 from service.settings import BUNDLED, Settings
 
 PANICS = "a" * 40 + "b"

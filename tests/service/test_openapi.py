@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 
 APP = create_app(Settings(models=("next-word",)))

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from service.protocols.protocol import error_forms, load_protocols
-from service.protocols.table import PROTOCOLS
 from service.server.http_protocol import MAX_HEAD_BYTES
+from service.settings import PROTOCOLS
 from tests.service.raw_http import everything, get, refused
 
 NAMES = {

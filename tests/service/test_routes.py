@@ -9,8 +9,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.websockets import WebSocketDisconnect
 
-from service.http.app import create_app
 from service.http.routes import allowed_methods, endpoint_of, nearest_paths, route_path, serving_path
+from service.server.app import create_app
 from service.settings import Settings
 
 USER, ADMIN = "user-key-of-some-length", "admin-key-of-some-length"

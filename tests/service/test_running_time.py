@@ -1,6 +1,6 @@
 """Tests of the clock that stands still while the process is paused."""
 
-from service.server.running_time import RunningTime
+from service.engine.running_time import RunningTime
 
 
 class Clock:

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from service.engine.batcher import DeadlineExceeded
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 
 REQUESTS, REJECTED = "softserve_requests_total", "softserve_rejected_total"

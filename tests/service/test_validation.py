@@ -11,14 +11,13 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core.core_schema import ErrorType
 
 from models.operations.validation import errors_of, named_sentence, sentence, shown_name
-from service.http.app import create_app
 from service.http.v1.operations import REQUESTS
 from service.protocols import deepl, huggingface, libretranslate, tei
 from service.protocols.mcp.tools import TOOLS
 from service.protocols.openai import tokens
 from service.protocols.openai.fields import CompletionFields
-from service.protocols.table import PROTOCOLS
-from service.settings import Settings
+from service.server.app import create_app
+from service.settings import PROTOCOLS, Settings
 
 PYDANTIC = (
     "Input should",

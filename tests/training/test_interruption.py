@@ -283,7 +283,7 @@ def test_the_version_needs_no_torch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["from training.cli import main\nmain()", "from training.recipe import load_recipe", "import service.http.app"],
+    ["from training.cli import main\nmain()", "from training.recipe import load_recipe", "import service.server.app"],
     ids=["softserve-train", "training", "service"],
 )
 def test_a_package_that_hides_ours_is_named(code: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 
 from benchmarks.load.__main__ import main
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 from tests.support.waiting import wait_until as until
 

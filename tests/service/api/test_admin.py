@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from fastapi.testclient import TestClient
 
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 
 ADMIN, USER = "admin-key-of-some-length", "user-key-of-some-length"

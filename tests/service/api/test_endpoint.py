@@ -21,11 +21,11 @@ from service.engine.client import Engine
 from service.engine.resources import Resources
 from service.http.accounts import account_of
 from service.http.answer import Answer
-from service.http.app import create_app
 from service.http.endpoint import ENDPOINTS, answer
 from service.http.requests import Body, Deadline, ModelName, Priority, Texts
 from service.http.route import ModelRoute
 from service.observability.metrics import Metrics
+from service.server.app import create_app
 from service.settings import Settings
 
 
@@ -214,7 +214,7 @@ def installed(monkeypatch):
         fresh = Registry("service.http.v1", "endpoints", group="softserve.service.tasks")
         fresh._values = {name: ENDPOINTS[name] for name in ENDPOINTS.names()}
         monkeypatch.setattr(models.registry, "entry_points", entry_points)
-        monkeypatch.setattr("service.http.app.ENDPOINTS", fresh)
+        monkeypatch.setattr("service.server.app.ENDPOINTS", fresh)
 
     return install
 

@@ -4,7 +4,7 @@ import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 
 

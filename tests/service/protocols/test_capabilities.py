@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from models import ModelStore
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import BUNDLED, Settings
 
 MULTI_LABEL = {"out_of_scope": None, "threshold": 0.5, "independent": True}

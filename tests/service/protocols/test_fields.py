@@ -6,8 +6,8 @@ from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.http.app import create_app
 from service.protocols.fields import Fields, json_response, read_fields
+from service.server.app import create_app
 from service.settings import Settings
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

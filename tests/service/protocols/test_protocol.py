@@ -6,10 +6,9 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.responses import PlainTextResponse
 
-from service.http.app import create_app
 from service.protocols.protocol import Protocol, error_forms, load_protocols
-from service.protocols.table import NATIVE, PROTOCOLS
-from service.settings import Settings
+from service.server.app import create_app
+from service.settings import NATIVE, PROTOCOLS, Settings
 
 KEY = "key-of-the-tests-0123456789"
 SHARED = {"/v1/models"}

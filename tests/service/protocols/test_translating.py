@@ -6,9 +6,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from models.store import load_bundle
-from service.http.app import create_app
 from service.protocols import libretranslate
 from service.protocols.languages import language_name, same_language, two_letters
+from service.server.app import create_app
 from service.settings import Settings
 
 TEXT = "Das ist ein Haus."

@@ -10,7 +10,7 @@ import httpx2
 import uvicorn
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 
 __all__ = ["Playground", "Running", "chromium"]

@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import service.web.pages
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 from service.web.pages import OPEN_PATHS
 

@@ -25,6 +25,7 @@ from service.http.auth import Identity
 from service.http.body import reserve_body
 from service.http.errors import Failing, Failure, failure_of
 from service.http.requests import TIMEOUT_HEADER, parsed_timeout, urgency_of
+from service.observability.metrics import Metrics
 from service.protocols.open_inference import descriptions
 from service.protocols.open_inference.grpc import open_inference_pb2 as messages
 from service.protocols.open_inference.grpc.messages import infer_request, infer_response
@@ -181,7 +182,7 @@ class _UnknownMethods:
 
     async def _refuse(self, given: AsyncIterator[Any], context: Any) -> Any:
         del given
-        self._app.state.metrics.count(Account(), _UNMATCHED, 501, 0.0)
+        self._app.state.metrics.count("", _UNMATCHED, 501, 0.0)
         detail = f"method not found: there is no such method; the service is {_SERVICE}"
         return await _abort(context, Failure(501, detail))
 
@@ -256,7 +257,8 @@ class _Call:
         return f"/{_SERVICE}/{self._name}"
 
     def _count(self, account: Account, status: int, seconds: float) -> None:
-        self._app.state.metrics.count(account, self._path, status, seconds)
+        metrics: Metrics = self._app.state.metrics
+        metrics.count(account.model or "", self._path, status, seconds, short_deadline=account.short_deadline)
 
 
 class _Refused(Exception):

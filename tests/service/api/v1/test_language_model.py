@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.store import load_bundle
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 
 JSON_HEADERS = {"Content-Type": "application/json"}

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from models.operations.language import ScoreResult
 from models.store import load_bundle
 from models.tasks.language_results import SentenceScore, TokenScore
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 
 

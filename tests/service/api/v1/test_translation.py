@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from models.decoding.beam_search import SearchOptions
 from models.decoding.continuous import Decoding
 from models.store import load_bundle
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 
 TEXTS = ["der Hund", "", "Und zu den?  Die Katze!\n", "🙂 你好\0", "</s> <unk>"]

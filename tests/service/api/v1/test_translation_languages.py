@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 from tests.fixtures.marian import LANGUAGES
 from tests.support.marian_directory import SENTENCES

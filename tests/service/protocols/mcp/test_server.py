@@ -3,9 +3,9 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from service.http.app import create_app
 from service.protocols.mcp import tools
 from service.protocols.mcp.server import allowed_origins
+from service.server.app import create_app
 from service.settings import Settings
 
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}

@@ -3,8 +3,8 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from service.http.app import create_app
 from service.protocols.mcp.tools import TOOLS
+from service.server.app import create_app
 from service.settings import Settings
 
 

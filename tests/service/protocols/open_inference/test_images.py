@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from models.store import load_bundle
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 from tests.fixtures.images import LABELS, file_of, shape
 

@@ -6,8 +6,8 @@ import json
 import pytest
 from fastapi.testclient import TestClient
 
-from service.http.app import create_app
 from service.protocols.open_inference.served import inference_models
+from service.server.app import create_app
 from service.settings import Settings
 
 KEY = "key-of-an-administrator"

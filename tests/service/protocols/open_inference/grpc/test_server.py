@@ -12,9 +12,9 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
-from service.http.app import create_app
 from service.protocols.open_inference.grpc import open_inference_pb2 as messages
 from service.protocols.open_inference.grpc import server
+from service.server.app import create_app
 from service.settings import Settings
 
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED

@@ -7,8 +7,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from service.protocols.table import DEFAULT_PROTOCOLS, EXTRAS, NATIVE, PROTOCOLS, protocol_names
-from service.settings import Settings
+from service.settings import DEFAULT_PROTOCOLS, EXTRAS, NATIVE, PROTOCOLS, Settings, protocol_names
 
 
 def test_names_are_separated_by_commas():
@@ -33,10 +32,10 @@ def test_a_protocol_needs_its_extra(monkeypatch):
 def test_a_protocol_that_is_off_is_not_imported():
     code = """
 import sys
-from service.http.app import create_app
+from service.server.app import create_app
 from service.settings import Settings
 create_app(Settings(models=("next-word",), protocols="native"))
 print([name for name in sys.modules if name.startswith("service.protocols.") and name.count(".") == 2])
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ast.literal_eval(found.stdout) == ["service.protocols.table", "service.protocols.protocol"]
+    assert ast.literal_eval(found.stdout) == ["service.protocols.protocol"]

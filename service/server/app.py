@@ -17,6 +17,7 @@ from service.engine.registry import Registry
 from service.engine.resources import Resources
 from service.engine.watching import DirectoryWatcher
 from service.http import admin, health, models
+from service.http.access_log import AccessLog
 from service.http.auth import AuthMiddleware, Guard, KeyRing, administrators_only, read_keys
 from service.http.endpoint import ENDPOINTS
 from service.http.errors import ERROR_FORMS, Problem, install_error_handlers
@@ -24,13 +25,11 @@ from service.http.head import HeadMiddleware
 from service.http.middleware import RequestMiddleware
 from service.http.redirects import RelativeRedirects
 from service.http.route import SHOWN_KEY, RouterBypass, check_dependencies
-from service.observability.access_log import AccessLog
 from service.observability.exposition import Exposition
 from service.observability.loop_lag import measure_loop_lag
 from service.observability.metrics import Metrics
 from service.protocols.protocol import error_forms, load_protocols
-from service.protocols.table import NATIVE, protocol_names
-from service.settings import Settings
+from service.settings import NATIVE, Settings, protocol_names
 from service.web.pages import OPEN_PATHS, web_router
 
 __all__ = ["create_app"]
@@ -39,7 +38,7 @@ logger = logging.getLogger("softserve")
 
 
 def create_app(settings: Settings | None = None, *, load_first: bool = False) -> FastAPI:
-    """Create the service as an ASGI application, e.g. for `uvicorn --factory service.http.app:create_app`.
+    """Create the service as an ASGI application, e.g. for `uvicorn --factory service.server.app:create_app`.
 
     Models load in the background once the application starts; `/readyz` reports when they are loaded. With `load_first`
     they load before the application has started, so that a server accepts no connection until then. Raises at once
