@@ -25,8 +25,8 @@ from benchmarks.sides import interleaved, side
 from models.store import load_bundle
 from models.tasks.text_classification import Classifier
 from models.text.padding import padded
-from training.export.bundle import export_run
 from training.networks.pretrained import encoder_directory
+from training.run.export import export_run
 from training.run_directory import RunDirectory
 from training.tasks.text_classification import TextClassificationTask
 from training.tasks.text_classification.reading import read_labelled

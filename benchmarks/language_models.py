@@ -22,7 +22,7 @@ from models.tasks.language_model import LanguageModel
 from models.text.tokenization import WordTokenizer
 from training.data.batching import SentenceBatches
 from training.run_directory import RunDirectory
-from training.tasks.language_model.export import bundle_perplexity
+from training.tasks.language_model.perplexity import bundle_perplexity
 from training.tasks.language_model.reading import split_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
 from training.trained import load_offering

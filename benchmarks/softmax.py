@@ -30,8 +30,8 @@ import tyro
 from torch import Tensor
 from torch.nn import functional
 
+from training.bundling.onnx import save_graphs, to_onnx
 from training.device import choose_device
-from training.export.onnx import save_graphs, to_onnx
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM
 from training.results.records import processor

@@ -21,8 +21,9 @@ from benchmarks.softmax import interleaved
 from training.data.batching import TensorBatch
 from training.device import choose_device, native_bfloat16
 from training.optimization import Optimization
-from training.overrides import Overrides
-from training.recipe import Recipe, load_recipe
+from training.recipe import Recipe
+from training.recipe.loading import load_recipe
+from training.recipe.overrides import Overrides
 from training.results.records import processor
 from training.run_directory import RunDirectory
 from training.running import use_threads

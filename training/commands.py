@@ -12,16 +12,17 @@ from models.errors import ModelError
 from models.store import load_bundle
 from training.analysis.cli import analyze
 from training.analysis.trials import best_as_yaml, trial_rows
+from training.bundling.verify import ExportError
 from training.continuing import edited_fields
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
 from training.device import choose_device
-from training.dotted_path import short_names
-from training.export.verify import ExportError
 from training.importing.command import import_model
 from training.output import console, print_lines
-from training.overrides import Overrides
-from training.recipe import RecipeError, load_recipe, parse_recipe
+from training.recipe import RecipeError
+from training.recipe.dotted_path import short_names
+from training.recipe.loading import load_recipe, parse_recipe
+from training.recipe.overrides import Overrides
 from training.results.command import table
 from training.run_directory import RunDirectory
 from training.running import train, use_threads
@@ -113,7 +114,7 @@ def evaluate(
         if not model.manifest.provenance.recipe:
             raise ValueError(f"{what} was imported: no recipe says what to measure it on")
         recipe = parse_recipe(model.manifest.provenance.recipe)
-        lines = TASKS[recipe.task].exporter.report(model, recipe, split, data_dir)
+        lines = TASKS[recipe.task].report_bundle(model, recipe, split, data_dir)
     else:
         if graphs != "cpu":
             raise ValueError("--graphs: only bundles have graphs for GPUs, and this is a run")
@@ -147,7 +148,7 @@ def export(
         threads: Threads that compute on the CPU, by default one for each core.
         overrides: Field of the recipe's section export and its value, such as export.version=2; can be repeated.
     """
-    from training.export.bundle import export_run  # with the compilers of ONNX, which take a second to import
+    from training.run.export import export_run  # with the compilers of ONNX, which take a second to import
 
     use_threads(threads)
     references = dict(map(_reference, reference))
@@ -172,7 +173,7 @@ def device_graphs(bundle: Annotated[Path, tyro.conf.Positional], float16: bool =
         bundle: A bundle directory.
         float16: Multiply matrices in float16; measure the result with `evaluate --graphs cuda`.
     """
-    from training.export.bundle import add_device_graphs
+    from training.bundling.bundle import add_device_graphs
 
     files = add_device_graphs(bundle, float16=float16)
     console.print(f"wrote {', '.join(files)}" if files else "GPUs run the graphs as they are")

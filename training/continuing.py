@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.dotted_path import differences
-from training.recipe import LoopSettings, Recipe, RecipeError, load_recipe
+from training.recipe import LoopSettings, Recipe, RecipeError
+from training.recipe.dotted_path import differences
+from training.recipe.loading import load_recipe
 from training.run_directory import RunDirectory
 
 __all__ = ["continued", "edited_fields"]

@@ -15,7 +15,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from training import checkpoint
-from training.recipe import Recipe, load_recipe
+from training.recipe import Recipe
+from training.recipe.loading import load_recipe
+from training.run.paths import RunPaths
 
 __all__ = ["Evaluation", "Progress", "RunDirectory", "git_revision"]
 
@@ -100,22 +102,11 @@ class Progress:
         return len(metrics) if math.isnan(self.best.metric) else len(metrics) - 1 - metrics.index(self.best.metric)
 
 
-class RunDirectory:
+class RunDirectory(RunPaths):
     """`runs/<name>/`: recipe, tokenizer, provenance, command, last.pt, best.pt, history.json, TensorBoard events.
 
     `best.safetensors` has the weights of best.pt in a format that other programs read.
     """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.last, self.best = path / "last.pt", path / "best.pt"
-        self.best_weights = path / "best.safetensors"
-        self.tokenizer = path / "tokenizer.json"
-        """Tokenizer of a task that reads texts."""
-        self.labels = path / "labels.txt"
-        """Classes of a classifier, a label a line."""
-        self.encoder = path / "encoder.json"
-        """Sizes of a text encoder."""
 
     def recipe(self, overrides: Sequence[str] = ()) -> Recipe:
         """Return the resolved recipe of the run, with overrides such as `export.version=2`.

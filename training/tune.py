@@ -18,11 +18,11 @@ import torch
 from optuna import distributions
 from optuna.trial import FrozenTrial, TrialState
 
-from training.dotted_path import differences
 from training.interruption import Interrupted
 from training.locking import EXCLUSIVE_NOW, lock
 from training.loop import Trainer
 from training.recipe import Range, Recipe, TuneSettings, Value, is_number
+from training.recipe.dotted_path import differences
 from training.run_directory import Evaluation, RunDirectory
 from training.tasks.registry import TASKS
 from training.trained import open_task, start_run

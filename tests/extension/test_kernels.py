@@ -11,10 +11,11 @@ import torch
 from pydantic import ValidationError
 
 from models.store import load_bundle
-from training.export.bundle import export_run
-from training.export.folding import FoldedSoftmax
+from training.bundling.folding import FoldedSoftmax
 from training.loop import Trainer
-from training.recipe import Recipe, RecipeError, load_recipe, parse_recipe
+from training.recipe import Recipe, RecipeError
+from training.recipe.loading import load_recipe, parse_recipe
+from training.run.export import export_run
 from training.run_directory import RunDirectory
 from training.softmax import GeneralizedSoftmax, build_kernel, reference
 from training.softmax.mixture import KernelSpec, parse_kernels

@@ -15,10 +15,10 @@ import torch
 import yaml
 
 from models.reading import read_manifest, validate
+from training.bundling.bundle import WrittenBundle
 from training.cli import main
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus, Source
-from training.export.bundle import Exported
 from training.run_directory import RunDirectory
 
 RECIPE: dict[str, Any] = {
@@ -369,7 +369,7 @@ def test_a_sparse_run_is_trained_and_evaluated(train: Train, recipe: Path, tiny_
     assert 1 <= float(match[4]) <= 12
 
 
-def test_a_sparse_bundle_is_evaluated_as_it_is_served(sparse_export: Exported, tiny_data_dir: Path) -> None:
+def test_a_sparse_bundle_is_evaluated_as_it_is_served(sparse_export: WrittenBundle, tiny_data_dir: Path) -> None:
     result = run_cli("evaluate", sparse_export.path, "--data-dir", tiny_data_dir)
     stated = {quality.metric: quality.value for quality in sparse_export.manifest.quality if quality.split == "test"}
     assert result.output.startswith(f"sparse-toy on toy, test: sparse-softmax coverage {stated['coverage']:.4f} (")

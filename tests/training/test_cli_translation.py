@@ -10,8 +10,8 @@ import yaml
 
 from tests.training import test_cli
 from tests.training.test_cli import Train, _one_line, run_cli
+from training.bundling.bundle import WrittenBundle
 from training.data.corpus import Corpus
-from training.export.bundle import Exported
 from training.run_directory import RunDirectory
 
 recipe, train = test_cli.recipe, test_cli.train  # fixtures
@@ -40,7 +40,7 @@ def test_a_translator_is_trained_and_evaluated(
     assert re.fullmatch(r"little-pairs on numerals, dev: greedy, BLEU \d+\.\d\d \(nrefs:1\|.*\)", of_run.output)
 
 
-def test_a_bundle_is_evaluated(pairs_corpus: Corpus, pairs_export: Exported, tiny_data_dir: Path) -> None:
+def test_a_bundle_is_evaluated(pairs_corpus: Corpus, pairs_export: WrittenBundle, tiny_data_dir: Path) -> None:
     found = run_cli("evaluate", pairs_export.path, "--data-dir", tiny_data_dir)
     assert found.code == 0
     measured = [quality for quality in pairs_export.manifest.quality if quality.split == "test"]

@@ -10,7 +10,8 @@ import torch
 from tests.training import test_cli
 from tests.training.test_cli import RECIPE, Train, _written, run_cli
 from training.continuing import continued
-from training.recipe import RecipeError, parse_recipe
+from training.recipe import RecipeError
+from training.recipe.loading import parse_recipe
 from training.run_directory import RunDirectory
 
 recipe, train = test_cli.recipe, test_cli.train  # fixtures

@@ -21,7 +21,8 @@ from training.data.corpus import Corpus
 from training.data.pair_batching import PairBatches
 from training.distributed import Group, joined
 from training.loop import Trainer
-from training.recipe import Recipe, parse_recipe
+from training.recipe import Recipe
+from training.recipe.loading import parse_recipe
 from training.run_directory import RunDirectory
 from training.trained import open_task, start_run
 

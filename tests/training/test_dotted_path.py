@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from training.dotted_path import copy_at, differences, part_at, set_at, short_names
+from training.recipe.dotted_path import copy_at, differences, part_at, set_at, short_names
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.training.test_cli import RECIPE, run_cli
-from training.recipe import parse_recipe
+from training.recipe.loading import parse_recipe
 
 TEXTS = {"name": "toy", "task": "text-classification", "data": {"corpus": "clinc150"}}
 IMAGES = {"name": "toy", "task": "image-classification", "data": {"corpus": "cifar100"}}

@@ -68,7 +68,7 @@ LanguageModelTask.evaluate = slow
 """
 SLOW_EXPORT = """
 import time
-from training.export import bundle
+from training.bundling import bundle
 def slow(*arguments, **others):
     print("exporting", flush=True)
     time.sleep(60)

@@ -15,7 +15,7 @@ from tests.fixtures.generation import NOTES_RECIPE
 from tests.fixtures.images import SHAPES_RECIPE
 from tests.training.conftest import PAIRS_RECIPE
 from training.loop import Trainer
-from training.recipe import parse_recipe
+from training.recipe.loading import parse_recipe
 from training.run_directory import RunDirectory
 from training.trained import open_task, start_run
 

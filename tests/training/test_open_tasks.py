@@ -10,16 +10,17 @@ import pytest
 
 from models.tasks.model import Model
 from tests.extension.tasks import RemainderTask
-from training.export.task_export import TaskExport
+from training.bundling.task_export import TaskExport
 from training.networks.softmax_model import SoftmaxModel
-from training.recipe import Recipe, parse_recipe
+from training.recipe import Recipe
+from training.recipe.loading import parse_recipe
 from training.tasks.registry import TASKS
 from training.tasks.task import Task
 
 ROOT = Path(__file__).parents[2]
 PLUMBING = sorted(
     path.relative_to(ROOT)
-    for pattern in ("training/*.py", "training/export/*.py", "training/analysis/cli.py", "training/tasks/*.py")
+    for pattern in ("training/*.py", "training/bundling/*.py", "training/analysis/cli.py", "training/tasks/*.py")
     for path in ROOT.glob(pattern)
 )
 EXCEPTIONS: dict[str, str] = {}
@@ -47,7 +48,7 @@ def _tested_classes(path: Path) -> Iterator[object]:
 
 def test_there_are_no_exceptions() -> None:
     assert not EXCEPTIONS
-    assert {Path("training/cli.py"), Path("training/loop.py"), Path("training/export/bundle.py")} <= set(PLUMBING)
+    assert {Path("training/cli.py"), Path("training/loop.py"), Path("training/bundling/bundle.py")} <= set(PLUMBING)
 
 
 @pytest.mark.parametrize("path", PLUMBING, ids=str)

@@ -18,7 +18,8 @@ from training.optimization import (
     parameter_groups,
     scheduled_updates,
 )
-from training.recipe import LoopSettings, parse_recipe
+from training.recipe import LoopSettings
+from training.recipe.loading import parse_recipe
 from training.run_directory import RunDirectory
 from training.trained import open_task, start_run
 

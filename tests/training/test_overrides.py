@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from training.overrides import check_only_export
-from training.recipe import RecipeError, load_recipe
+from training.recipe import RecipeError
+from training.recipe.loading import load_recipe
+from training.recipe.overrides import check_only_export
 from training.tasks.language_model.settings import LanguageModelRecipe
 from training.tasks.translation.settings import TranslationRecipe
 

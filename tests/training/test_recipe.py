@@ -10,7 +10,8 @@ from pydantic import ValidationError
 import training.recipe
 from training.data.corpora import CORPORA
 from training.data.image_corpora import get_image_corpus
-from training.recipe import RecipeError, load_recipe, parse_recipe
+from training.recipe import RecipeError
+from training.recipe.loading import load_recipe, parse_recipe
 from training.tasks.image_classification.settings import ImageClassificationRecipe
 from training.tasks.language_model.settings import LanguageModelRecipe
 from training.tasks.text_classification.settings import ClassificationRecipe

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 import training.recipe
 import training.tune
 from training.loop import Trainer
-from training.recipe import Range, Recipe, load_recipe, parse_recipe
+from training.recipe import Range, Recipe
+from training.recipe.loading import load_recipe, parse_recipe
 from training.run_directory import Evaluation, Progress, RunDirectory
 from training.tasks.language_model import LanguageModelTask
 from training.tune import Search, TrialResult, clear_search

@@ -19,7 +19,7 @@ from tests.training.test_tune import (
     _silent,
 )
 from training import commands
-from training.recipe import parse_recipe
+from training.recipe.loading import parse_recipe
 from training.tune import Search, clear_search
 
 make_recipe, open_search, script = test_tune.make_recipe, test_tune.open_search, test_tune.script  # fixtures

@@ -7,8 +7,8 @@ from typing import Any
 from models.decoding.beam_search import SearchOptions
 from models.tasks.text_generation import Generator
 from training.analysis.tables import Rows
-from training.recipe import parse_recipe
-from training.tasks.text_generation.export import bundle_generation
+from training.recipe.loading import parse_recipe
+from training.tasks.text_generation.quality import bundle_generation
 from training.tasks.text_generation.reading import read_source_targets
 
 __all__ = ["SEARCHES", "beam_rows"]

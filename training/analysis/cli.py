@@ -18,8 +18,8 @@ from training.analysis.minimal_pairs import held_out_pairs
 from training.analysis.tables import Rows
 from training.device import choose_device
 from training.output import console
-from training.overrides import Overrides
-from training.recipe import load_recipe
+from training.recipe.loading import load_recipe
+from training.recipe.overrides import Overrides
 from training.run_directory import RunDirectory
 from training.trained import load_offering, load_trained
 from training.tune import Search

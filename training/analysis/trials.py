@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 import yaml
 
 from training.analysis.tables import Rows
-from training.dotted_path import part_at
 from training.recipe import Recipe
+from training.recipe.dotted_path import part_at
 from training.tune import TrialResult
 
 __all__ = ["best_as_yaml", "trial_rows"]

@@ -50,8 +50,8 @@ def import_model(
         force: Replace a bundle of the same version.
     """
     # With the compilers of ONNX, which take a second.
-    from training.importing.bundle import BundleSettings, write_bundle
-    from training.importing.importer import ImportOptions, chosen_importer
+    from training.bundling.bundle import BundleSettings
+    from training.importing.importer import ImportOptions, chosen_importer, write_imported
 
     opened, samples = open_source(source), read_samples(texts)
     console.print(f"reading {opened.name}", highlight=False, soft_wrap=True)
@@ -66,11 +66,10 @@ def import_model(
         )
     except ValidationError as error:
         raise ImportRefused(described(error)) from error
-    importer = chosen_importer(opened)(opened, ImportOptions(max_tokens=max_tokens, languages=languages))
-    imported = write_bundle(importer, opened, settings, output, samples, lambda line: console.print(line))
+    options = ImportOptions(max_tokens=max_tokens, languages=languages, samples=samples)
+    imported = write_imported(chosen_importer(opened)(opened, options), settings, output, console.print)
     console.print(f"largest difference of a log-probability: {imported.difference:.1e}", highlight=False)
-    if imported.agreement is not None:
-        found = imported.agreement
+    if (found := imported.int8) is not None:
         console.print(
             f"int8: {found.metric} {found.value:.3f}, largest difference of a probability {found.difference:.3f}, on "
             f"{len(samples.held_out())} texts",

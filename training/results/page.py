@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from training.dotted_path import short_names
 from training.recipe import is_number
+from training.recipe.dotted_path import short_names
 from training.results.records import Result, chosen, current, path_of, read, trials_left
 from training.results.summary import Mean, RowSummary, correlation, summarize
 from training.results.tables import DIRECTORY, TABLES, Table

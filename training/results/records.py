@@ -10,7 +10,8 @@ from typing import Any, Literal
 import torch
 from pydantic import Field, ValidationError
 
-from training.recipe import Value, parse_recipe
+from training.recipe import Value
+from training.recipe.loading import parse_recipe
 from training.results.tables import Table, comparable
 from training.settings import PositiveInt, Settings
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from training.recipe import Recipe, Value, load_recipe
+from training.recipe import Recipe, Value
+from training.recipe.loading import load_recipe
 from training.settings import ENTRY, PositiveInt, read_entries
 
 __all__ = ["DIRECTORY", "TABLES", "GridSearch", "Row", "Table", "comparable", "get_table"]

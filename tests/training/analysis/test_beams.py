@@ -9,13 +9,13 @@ from models.store import load_bundle
 from models.tasks.text_generation import Generator
 from training.analysis.beams import SEARCHES, beam_rows
 from training.analysis.cli import beams
-from training.export.bundle import Exported
-from training.tasks.text_generation.export import bundle_generation
+from training.bundling.bundle import WrittenBundle
+from training.tasks.text_generation.quality import bundle_generation
 from training.tasks.text_generation.reading import read_source_targets
 from training.tasks.text_generation.settings import GenerationRecipe
 
 
-def test_every_search_is_measured(notes_export: Exported, notes_recipe: GenerationRecipe, notes_dir: Path) -> None:
+def test_every_search_is_measured(notes_export: WrittenBundle, notes_recipe: GenerationRecipe, notes_dir: Path) -> None:
     model = load_bundle(notes_export.path, threads=1)
     assert isinstance(model, Generator)
     rows = beam_rows({"notes": model}, "test", notes_dir, limit=10)
@@ -25,7 +25,7 @@ def test_every_search_is_measured(notes_export: Exported, notes_recipe: Generati
 
 
 def test_the_command_writes_a_table(
-    notes_export: Exported, notes_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    notes_export: WrittenBundle, notes_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert beams((notes_export.path,), data_dir=notes_dir, limit=4, output=tmp_path) == 0
     with (tmp_path / "beams.csv").open(encoding="utf-8") as file:

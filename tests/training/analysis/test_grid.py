@@ -14,7 +14,8 @@ from training.analysis.cli import grid
 from training.analysis.grid import Measured, grid_rows, shown_rows
 from training.analysis.plots import plot_curves, plot_metric
 from training.data.corpus import Corpus
-from training.recipe import Value, load_recipe
+from training.recipe import Value
+from training.recipe.loading import load_recipe
 from training.tune import Search, TrialResult
 
 K = "output_layer.sparse_k"

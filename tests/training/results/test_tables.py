@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from training.dotted_path import differences
+from training.recipe.dotted_path import differences
 from training.results.tables import TABLES, GridSearch, Row, Table, comparable, get_table
 from training.softmax.mixture import NAMED_MIXTURES
 from training.tasks.language_model.task import build_model

@@ -10,9 +10,9 @@ import sacrebleu
 import torch
 
 from training import checkpoint
+from training.bundling.bundle import WrittenBundle
 from training.data.batching import IGNORED
 from training.data.pair_batching import PairBatches
-from training.export.bundle import Exported
 from training.loop import Trainer
 from training.run_directory import Progress, RunDirectory
 from training.tasks.translation import TranslationTask
@@ -277,7 +277,7 @@ def test_a_run_can_start_from_another(
 
 def test_a_run_can_start_from_a_bundle(
     pairs_run: RunDirectory,
-    pairs_export: Exported,
+    pairs_export: WrittenBundle,
     pairs_recipe: TranslationRecipe,
     tiny_data_dir: Path,
     tmp_path: Path,
