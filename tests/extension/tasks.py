@@ -23,7 +23,7 @@ from training.bundling.topk import top_k
 from training.data.settings import DataSection, source
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
-from training.run_directory import RunDirectory
+from training.run.directory import RunDirectory
 from training.settings import Settings
 from training.softmax import GeneralizedSoftmax
 from training.tasks.classification_export import classify_contract, largest_difference

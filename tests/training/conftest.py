@@ -15,13 +15,13 @@ from training.bundling.bundle import WrittenBundle
 from training.bundling.graphs import ExportGraph
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus, CorpusFile, read_tsv
-from training.loop import Trainer
 from training.networks.translation_model import TranslationModel
 from training.recipe.loading import parse_recipe
-from training.run_directory import RunDirectory
+from training.run.directory import RunDirectory
+from training.run.loop import Trainer
+from training.run.session import load_trained
 from training.tasks.translation import TranslationTask
 from training.tasks.translation.settings import TranslationRecipe
-from training.trained import load_trained
 
 _GERMAN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
 _ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]

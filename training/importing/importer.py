@@ -22,7 +22,7 @@ from training.bundling.verify import TOLERANCE, check_device_graphs
 from training.importing.errors import ImportRefused
 from training.importing.samples import BUILT_IN_SAMPLES, Samples
 from training.importing.source import SourceDirectory
-from training.run_directory import git_revision
+from training.run.directory import git_revision
 
 __all__ = [
     "ARCHITECTURES",

@@ -16,9 +16,9 @@ from training.bundling.onnx import to_onnx
 from training.bundling.torchscript import save_torchscript
 from training.bundling.verify import ExportError, verify_bundle, verify_device_graphs
 from training.recipe.overrides import check_only_export
-from training.run_directory import RunDirectory
+from training.run.directory import RunDirectory
+from training.run.session import load_trained
 from training.tasks.task import Task
-from training.trained import load_trained
 
 __all__ = ["Int8Comparison", "TrainedModel", "export_run"]
 

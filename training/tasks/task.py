@@ -11,9 +11,9 @@ from torch import Tensor
 
 from training.bundling.task_export import TaskExport
 from training.data.batching import Batches
-from training.distributed import ALONE, Group
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
+from training.run.distributed import ALONE, Group
 from training.run.paths import RunPaths
 from training.tasks.examples import Measurement
 
@@ -59,7 +59,7 @@ class Task(abc.ABC, Generic[BatchT]):
     """The processes that train and evaluate the model together."""
 
     def __init_subclass__(cls) -> None:
-        """Take methods from an exporter that measures by itself, as it did in version 1; to be removed after 2."""
+        """Take the methods of an exporter that measures bundles by itself, until version 0.2."""
         super().__init_subclass__()
         exporter = vars(cls).get("exporter")
         for old, new in {"measure": "measure_bundle", "report": "report_bundle"}.items():

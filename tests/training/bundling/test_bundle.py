@@ -20,19 +20,19 @@ from models.store import load_bundle
 from models.tasks.language_model import LanguageModel
 from models.text.tokenization import WordTokenizer
 from tests.fixtures.bundled import NEXT_WORD, NEXT_WORD_VERSION
-from training import checkpoint
 from training.bundling.bundle import WrittenBundle, add_device_graphs
 from training.bundling.verify import ExportError
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus
 from training.recipe import Recipe
 from training.recipe.loading import parse_recipe
+from training.run import checkpoint
+from training.run.directory import RunDirectory
 from training.run.export import export_run
-from training.run_directory import RunDirectory
+from training.run.session import load_trained
 from training.tasks.language_model import LanguageModelTask
 from training.tasks.language_model.perplexity import bundle_perplexity
 from training.tasks.language_model.reading import split_texts
-from training.trained import load_trained
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.
 pytestmark = [

@@ -15,7 +15,7 @@ from training.bundling.graphs import ExportGraph
 from training.bundling.onnx import save_graphs
 from training.bundling.quantize import quantize_int8_static, quantize_int8_weights
 from training.networks.language_model import RecurrentLanguageModel
-from training.run_directory import RunDirectory
+from training.run.directory import RunDirectory
 from training.tasks.language_model.graphs import language_model_graphs
 from training.tasks.language_model.reading import split_texts
 

@@ -19,10 +19,10 @@ from training.bundling.bundle import WrittenBundle
 from training.bundling.onnx import WEIGHTS
 from training.bundling.verify import TOLERANCE, ExportError, verify_bundle, verify_device_graphs
 from training.networks.language_model import RecurrentLanguageModel
-from training.run_directory import RunDirectory
+from training.run.directory import RunDirectory
+from training.run.session import load_trained
 from training.tasks.language_model.graphs import language_model_graphs
 from training.tasks.language_model.verification import SHAPES, largest_difference
-from training.trained import load_trained
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")

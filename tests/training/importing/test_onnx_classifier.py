@@ -16,8 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.random_classifiers import TOKENIZERS
 from models.store import load_bundle
 from models.tasks.text_classification import Classifier
+from tests.training.cli.test_cli import run_cli
 from tests.training.importing.conftest import TEXTS, import_directory
-from tests.training.test_cli import run_cli
 from training.bundling.bundle import WrittenBundle
 from training.importing.errors import ImportRefused
 from training.importing.importer import ImportOptions

@@ -15,9 +15,9 @@ from models.text.tokenization import WordTokenizer
 from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, StreamBatches
 from training.data.mapped_tokens import MappedTokens
 from training.data.tokenization import build_word_tokenizer
-from training.distributed import ALONE, Group
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
+from training.run.distributed import ALONE, Group
 from training.run.paths import RunPaths
 from training.tasks.evaluation import evaluate_batches
 from training.tasks.examples import Examples, Measurement, perplexity

@@ -15,13 +15,13 @@ from training.bundling.verify import ExportError
 from training.networks.image_classifier import ImageClassifier as Network
 from training.networks.image_encoder import DenseNet, EfficientNetLite0
 from training.recipe.loading import parse_recipe
+from training.run.directory import RunDirectory
 from training.run.export import export_run
-from training.run_directory import RunDirectory
+from training.run.session import open_task, start_run
 from training.softmax import GeneralizedSoftmax
 from training.tasks.image_classification import ImageClassificationTask
 from training.tasks.image_classification.export import ImageClassificationExport
 from training.tasks.image_classification.settings import ImageClassificationRecipe
-from training.trained import open_task, start_run
 
 
 def _recipe(**sections: Any) -> ImageClassificationRecipe:

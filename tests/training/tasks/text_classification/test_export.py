@@ -18,8 +18,8 @@ from training.bundling.bundle import WrittenBundle
 from training.bundling.verify import ExportError
 from training.data.corpora import get_corpus
 from training.recipe.loading import parse_recipe
+from training.run.directory import RunDirectory
 from training.run.export import export_run
-from training.run_directory import RunDirectory
 from training.tasks.text_classification import TextClassificationTask
 from training.tasks.text_classification.export import TextClassificationExport
 from training.tasks.text_classification.settings import ClassificationRecipe

@@ -15,10 +15,10 @@ from tests.fixtures.classification import ERRANDS_RECIPE, WORDS, train_classifie
 from tests.training.networks.golden import bert
 from training.data.text_batching import TextBatch, TextBatches
 from training.recipe.loading import parse_recipe
-from training.run_directory import RunDirectory
+from training.run.directory import RunDirectory
+from training.run.session import open_task, start_run
 from training.tasks.text_classification import TextClassificationTask
 from training.tasks.text_classification.settings import ClassificationRecipe
-from training.trained import open_task, start_run
 
 CPU = torch.device("cpu")
 

@@ -11,8 +11,8 @@ from models.store import load_bundle
 from tests.fixtures.generation import NOTES_RECIPE, train_generator
 from training.bundling.bundle import WrittenBundle
 from training.recipe.loading import parse_recipe
+from training.run.directory import RunDirectory
 from training.run.export import export_run
-from training.run_directory import RunDirectory
 from training.tasks.text_generation import TextGenerationTask
 from training.tasks.text_generation.quality import bundle_generation
 from training.tasks.text_generation.reading import read_source_targets

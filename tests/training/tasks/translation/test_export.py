@@ -24,8 +24,9 @@ from training.bundling.bundle import WrittenBundle
 from training.bundling.verify import ExportError, verify_bundle
 from training.networks.translation_model import TranslationModel
 from training.recipe.loading import parse_recipe
+from training.run.directory import RunDirectory
 from training.run.export import export_run
-from training.run_directory import RunDirectory
+from training.run.session import load_trained
 from training.tasks.sequence_graphs import example_source, example_step
 from training.tasks.translation import TranslationTask
 from training.tasks.translation.export import TranslationExport
@@ -33,7 +34,6 @@ from training.tasks.translation.graphs import EncoderGraph, translation_graphs
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import TranslationRecipe
 from training.tasks.translation.task import bundle_bleu
-from training.trained import load_trained
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.
 pytestmark = [
