@@ -15,7 +15,7 @@ from training.recipe import Recipe, loading
 
 @pytest.mark.parametrize("old", MOVED)
 def test_a_module_has_its_old_name(old: str) -> None:
-    with pytest.warns(DeprecationWarning) as warned:
+    with pytest.warns(DeprecationWarning, match=r" is now training\.") as warned:
         module = importlib.import_module(old)
     assert module is importlib.import_module(MOVED[old])
     assert str(warned[-1].message) == f"{old} is now {MOVED[old]}"
