@@ -25,12 +25,12 @@ from benchmarks.sides import interleaved, side
 from models.store import load_bundle
 from models.tasks.text_classification import Classifier
 from models.text.padding import padded
-from training.export.bundle import export_run
 from training.networks.pretrained import encoder_directory
-from training.run_directory import RunDirectory
+from training.run.directory import RunDirectory
+from training.run.export import export_run
+from training.run.session import load_trained
 from training.tasks.text_classification import TextClassificationTask
 from training.tasks.text_classification.reading import read_labelled
-from training.trained import load_trained
 
 Classify = Callable[[Sequence[str]], list[str]]
 """A function of texts that returns their most probable labels."""

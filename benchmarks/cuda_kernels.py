@@ -4,7 +4,7 @@
     python -m benchmarks.cuda_kernels table onnxruntime_gpu-1.31.1-*.whl
     python -m benchmarks.cuda_kernels place onnxruntime_gpu-1.31.1-*.whl models/bundled/*/1
 
-The first command writes `training/export/cuda_kernels.json`, the second prints the placement of bundles.
+The first command writes `training/bundling/cuda_kernels.json`, the second prints the placement of bundles.
 
 The library registers its kernels and assigns nodes to devices before it computes anything. It is loaded here with a
 CUDA runtime that has no device (`no_device.c`, compiled with gcc), so that both answers are the library's own.
@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import tyro
 
 from models.reading import read_manifest
-from training.export.cuda_kernels import TABLE
+from training.bundling.cuda_kernels import TABLE
 
 __all__ = ["main", "merged"]
 

@@ -21,9 +21,8 @@ import tyro
 
 from models.store import load_bundle
 from tests.support.random_classifiers import make_classifier
-from training.importing.bundle import BundleSettings, Imported, write_bundle
-from training.importing.importer import ImportOptions, chosen_importer, need
-from training.importing.samples import read_samples
+from training.bundling.bundle import BundleSettings, WrittenBundle
+from training.importing.importer import Agreement, ImportOptions, chosen_importer, need, write_imported
 from training.importing.source import open_source
 
 __all__ = ["MODELS", "measure"]
@@ -97,22 +96,22 @@ def measure(name: str, *, int8: bool, deviation: float) -> str:
         source = open_source(str(where / name))
         importer = chosen_importer(source)(source, ImportOptions())
         settings = BundleSettings(name=name, version=1, description=name, licence="none", int8=int8)
-        imported = write_bundle(importer, source, settings, where / "out", read_samples(None))
+        imported = write_imported(importer, settings, where / "out")
         seconds = time.perf_counter() - start
         del importer
         size = sum(file.stat().st_size for file in imported.path.iterdir()) / 1e6
         parameters, theirs = _transformers(model.architecture, where / name)
         milliseconds = _milliseconds(_bundle_run(imported.path), theirs)
-    agreement = "" if imported.agreement is None else _agreement(imported)
+    agreement = "" if imported.int8 is None else _agreement(imported)
     return (
         f"| {name} | {parameters / 1e6:.0f} M | {imported.difference:.1e} | {seconds:.0f} | {size:.0f} | "
         f"{milliseconds[0]:.0f} | {milliseconds[1]:.0f} |{agreement}"
     )
 
 
-def _agreement(imported: Imported) -> str:
-    assert imported.agreement is not None
-    return f" {imported.agreement.value:.3f}, {imported.agreement.difference:.3f} |"
+def _agreement(imported: WrittenBundle[Agreement]) -> str:
+    assert imported.int8 is not None
+    return f" {imported.int8.value:.3f}, {imported.int8.difference:.3f} |"
 
 
 def _bundle_run(path: Path) -> Callable[[], object]:

@@ -21,11 +21,11 @@ from models.store import load_bundle
 from models.tasks.language_model import LanguageModel
 from models.text.tokenization import WordTokenizer
 from training.data.batching import SentenceBatches
-from training.run_directory import RunDirectory
-from training.tasks.language_model.export import bundle_perplexity
+from training.run.directory import RunDirectory
+from training.run.session import load_offering
+from training.tasks.language_model.perplexity import bundle_perplexity
 from training.tasks.language_model.reading import split_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
-from training.trained import load_offering
 
 _MEASURED = ("dev", "test", "distinct")
 

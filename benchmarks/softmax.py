@@ -30,11 +30,11 @@ import tyro
 from torch import Tensor
 from torch.nn import functional
 
+from training.bundling.onnx import save_graphs, to_onnx
 from training.device import choose_device
-from training.export.onnx import save_graphs, to_onnx
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM
-from training.results.records import processor
+from training.search.tables.records import processor
 from training.softmax import KERNELS, GeneralizedSoftmax, sparse_softmax_loss
 from training.tasks.language_model.graphs import language_model_graphs
 

@@ -20,14 +20,14 @@ import tyro
 from benchmarks.softmax import interleaved
 from training.data.batching import TensorBatch
 from training.device import choose_device, native_bfloat16
-from training.optimization import Optimization
-from training.overrides import Overrides
-from training.recipe import Recipe, load_recipe
-from training.results.records import processor
-from training.run_directory import RunDirectory
-from training.running import use_threads
+from training.recipe import Recipe
+from training.recipe.loading import load_recipe
+from training.recipe.overrides import Overrides
+from training.run.directory import RunDirectory
+from training.run.optimization import Optimization
+from training.run.session import open_task, start_run, use_threads
+from training.search.tables.records import processor
 from training.tasks.task import Task
-from training.trained import open_task, start_run
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)

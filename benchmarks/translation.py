@@ -34,8 +34,8 @@ from models.store import load_bundle
 from models.tasks.translation import TranslationConfig, Translator
 from models.text.tokenization import SubwordTokenizer
 from tests.support.float32_bundle import export_float32
-from training.export.task_export import TOKENIZER
-from training.recipe import parse_recipe
+from training.bundling.task_export import TOKENIZER
+from training.recipe.loading import parse_recipe
 from training.tasks.translation.bundle_weights import bundle_model
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import TranslationRecipe

@@ -77,7 +77,7 @@ def test_the_modules_are_found():
 
 
 def test_commands_of_training_start_without_libraries_that_take_seconds_to_import():
-    code = "import sys, training.commands; print(*{name.partition('.')[0] for name in sys.modules})"
+    code = "import sys, training.cli.commands; print(*{name.partition('.')[0] for name in sys.modules})"
     printed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     libraries = set(printed.split())
     assert {"torch", "pydantic"} < libraries

@@ -1,15 +1,18 @@
-"""Train models: recipes, tasks, output layers, export. `training.softmax`, the output layers, needs torch alone."""
+"""Train models: recipes, tasks, output layers, bundles. `training.softmax`, the output layers, needs torch alone."""
 
 import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from training.moved import MovedModules
+
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports its use otherwise, from its import on
 
-
-_INDEPENDENT = ("softmax", "device", "settings", "cli", "interruption")
-"""Modules that do not need `models`."""
+_INDEPENDENT = ("softmax", "device", "settings", "moved", "run.interruption")
+"""Modules, and packages with their modules, that do not need `models`."""
+_ENTRANCES = ("run", "cli", "cli.__main__")
+"""Modules that do not need it either, in packages whose other modules do."""
 
 
 class _HiddenModels:
@@ -20,7 +23,8 @@ class _HiddenModels:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         package, _, rest = name.partition(".")
-        if package == "training" and rest.partition(".")[0] not in _INDEPENDENT:
+        independent = rest in _ENTRANCES or any(f"{rest}.".startswith(f"{each}.") for each in _INDEPENDENT)
+        if package == "training" and not independent:
             raise ImportError(self._message)
 
 
@@ -37,4 +41,5 @@ def _check_models() -> None:
     )
 
 
+sys.meta_path.insert(0, MovedModules())
 _check_models()

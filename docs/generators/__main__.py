@@ -10,7 +10,7 @@ from docs.generators.metrics import metrics_page
 from docs.generators.python_api import python_page
 from docs.generators.recipes import recipes_page
 from docs.generators.settings import settings_page
-from training.results.page import page_text, plots
+from training.search.tables.page import page_text, plots
 
 DIRECTORY = Path(__file__).parents[1]
 PAGES: Mapping[str, Callable[[], str]] = {

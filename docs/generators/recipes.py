@@ -24,7 +24,7 @@ def recipes_page() -> str:
         sections = Sections(model)
         introduction = f"{paragraphs(model.__doc__)} `task: {task}`, with these fields in addition:"
         parts += [f"## {task}", introduction, sections.fields(shared | {"task"}), *sections.parts("###", shared)]
-    return page("Recipes", "training/recipe.py and training/tasks", parts)
+    return page("Recipes", "training/recipe and training/tasks", parts)
 
 
 def _tasks() -> list[str]:

@@ -1,4 +1,4 @@
-"""Tests of the table of CUDA kernels as it is written; that of its content is in tests/training/export."""
+"""Tests of the table of CUDA kernels as it is written; that of its content is in tests/training/bundling."""
 
 from benchmarks.cuda_kernels import merged
 

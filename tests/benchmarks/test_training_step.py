@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from benchmarks.training_step import Options, main
-from training.optimization import Optimization
 from training.recipe import Recipe
+from training.run.optimization import Optimization
 
 
 def test_both_precisions_train_the_same_model(

@@ -14,16 +14,16 @@ from models.backend import Backend
 from models.bundle.contract import PositiveInt, TaskConfig
 from models.bundle.manifest import BundleManifest
 from models.tasks.model import BatchFunction, Model, Part
+from training.bundling.folding import FoldedSoftmax
+from training.bundling.graphs import ExportGraph
+from training.bundling.model_card import Card
+from training.bundling.quantize import quantize_int8_weights
+from training.bundling.task_export import TaskExport
+from training.bundling.topk import top_k
 from training.data.settings import DataSection, source
-from training.export.folding import FoldedSoftmax
-from training.export.graphs import ExportGraph
-from training.export.model_card import Card
-from training.export.quantize import quantize_int8_weights
-from training.export.task_export import TaskExport
-from training.export.topk import top_k
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
-from training.run_directory import RunDirectory
+from training.run.directory import RunDirectory
 from training.settings import Settings
 from training.softmax import GeneralizedSoftmax
 from training.tasks.classification_export import classify_contract, largest_difference
@@ -150,12 +150,6 @@ class RemainderExport(TaskExport):
         return {name: quantize_int8_weights(model) for name, model in models.items()}
 
     @classmethod
-    def measure(cls, model: RemainderModel, recipe: RemainderRecipe, split: str, data_dir: Path) -> dict[str, float]:
-        numbers = recipe.data.split(split)
-        right = [found == number % DIVISOR for number, found in zip(numbers, model.remainders(numbers), strict=True)]
-        return {"accuracy": sum(right) / len(right)}
-
-    @classmethod
     def card(cls, manifest: BundleManifest[RemainderConfig]) -> Card:
         return Card(
             unit="classes",
@@ -235,3 +229,11 @@ class RemainderTask(Task[NumberBatch]):
 
     def measure(self, split: str) -> Measurement:
         return Measurement({"accuracy": self.evaluate(self.batches(split)).value})
+
+    @classmethod
+    def measure_bundle(
+        cls, model: RemainderModel, recipe: RemainderRecipe, split: str, data_dir: Path
+    ) -> dict[str, float]:
+        numbers = recipe.data.split(split)
+        right = [found == number % DIVISOR for number, found in zip(numbers, model.remainders(numbers), strict=True)]
+        return {"accuracy": sum(right) / len(right)}

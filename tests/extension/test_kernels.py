@@ -11,15 +11,16 @@ import torch
 from pydantic import ValidationError
 
 from models.store import load_bundle
-from training.export.bundle import export_run
-from training.export.folding import FoldedSoftmax
-from training.loop import Trainer
-from training.recipe import Recipe, RecipeError, load_recipe, parse_recipe
-from training.run_directory import RunDirectory
+from training.bundling.folding import FoldedSoftmax
+from training.recipe import Recipe, RecipeError
+from training.recipe.loading import load_recipe, parse_recipe
+from training.run.directory import RunDirectory
+from training.run.export import export_run
+from training.run.loop import Trainer
+from training.run.session import open_task, start_run
 from training.softmax import GeneralizedSoftmax, build_kernel, reference
 from training.softmax.mixture import KernelSpec, parse_kernels
 from training.softmax.settings import OutputLayerSettings
-from training.trained import open_task, start_run
 
 HERE = "tests.extension.kernels"
 N, V, D = 6, 7, 4
@@ -138,7 +139,7 @@ def test_kernels_are_parsed() -> None:
         ),
         (f"{HERE}:Missing", f"module '{HERE}' has no attribute 'Missing'"),
         (f"lin, {HERE}:NOT_A_CLASS", "is not a subclass of training.softmax.Kernel"),
-        ("training.loop:Trainer", "is not a subclass of training.softmax.Kernel"),
+        ("training.run.loop:Trainer", "is not a subclass of training.softmax.Kernel"),
         (f"{HERE}:Scoreless", "that overrides score"),
         (f"{HERE}:Copied", "has the name of another kernel, 'lin'"),
         ([{"name": OWN[1], "sharpness": 2}], f"unknown hyperparameter 'sharpness' of kernel '{OWN[1]}'; it has: tau"),

@@ -11,8 +11,9 @@ from models.reading import validate
 from models.store import load_bundle
 from models.tasks.registry import TASKS as MODELS
 from tests.extension.tasks import RemainderModel, RemainderTask
-from tests.training.test_cli import run_cli
-from training.recipe import RecipeError, load_recipe
+from tests.training.cli.test_cli import run_cli
+from training.recipe import RecipeError
+from training.recipe.loading import load_recipe
 from training.tasks.registry import TASKS
 
 RECIPE: dict[str, Any] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from models.bundle.manifest import MANIFEST
 from models.reading import load_manifest, sha256_of
-from training.export.onnx import save_graphs, to_onnx
+from training.bundling.onnx import save_graphs, to_onnx
 from training.networks.translation_model import TranslationModel
 from training.tasks.translation.graphs import translation_graphs
 

@@ -9,7 +9,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import nn
 
-from training.export.onnx_tools import quiet
+from training.bundling.onnx_tools import quiet
 from training.importing.importer import need
 from training.importing.samples import BUILT_IN
 

@@ -17,13 +17,14 @@ import tyro
 from torch import nn
 
 from models.text.tokenization import SubwordTokenizer
-from training import checkpoint
-from training.export.bundle import export_run
 from training.networks.translation_model import TranslationModel
-from training.recipe import Recipe, load_recipe
-from training.run_directory import Evaluation, Progress, RunDirectory
+from training.recipe import Recipe
+from training.recipe.loading import load_recipe
+from training.run import checkpoint
+from training.run.directory import Evaluation, Progress, RunDirectory
+from training.run.export import export_run
+from training.run.session import open_task, start_run
 from training.tasks.translation import TranslationTask
-from training.trained import open_task, start_run
 
 __all__ = ["make_bundle", "randomize"]
 

@@ -11,17 +11,17 @@ import pytest
 import torch
 
 from tests.fixtures.shared import shared_export, shared_run
+from training.bundling.bundle import WrittenBundle
+from training.bundling.graphs import ExportGraph
 from training.data.corpora import CORPORA
 from training.data.corpus import Corpus, CorpusFile, read_tsv
-from training.export.bundle import Exported
-from training.export.graphs import ExportGraph
-from training.loop import Trainer
 from training.networks.translation_model import TranslationModel
-from training.recipe import parse_recipe
-from training.run_directory import RunDirectory
+from training.recipe.loading import parse_recipe
+from training.run.directory import RunDirectory
+from training.run.loop import Trainer
+from training.run.session import load_trained
 from training.tasks.translation import TranslationTask
 from training.tasks.translation.settings import TranslationRecipe
-from training.trained import load_trained
 
 _GERMAN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
 _ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -140,6 +140,6 @@ def pairs_export(
     tiny_data_dir: Path,
     traced_once: Callable[[ExportGraph], onnx.ModelProto],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Exported:
+) -> WrittenBundle:
     """The export of `pairs_run`, with ONNX and TorchScript; its files are not to be changed."""
     return shared_export(tmp_path_factory, "numerals-export", pairs_run, tiny_data_dir, {"copy": 1.5})

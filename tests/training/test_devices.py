@@ -12,16 +12,16 @@ import yaml
 from torch import nn
 
 from tests.fixtures.optional_tools import missing
-from tests.training.test_distributed import CPU, ROOT, _history, _recipe
+from tests.training.run.test_distributed import CPU, ROOT, _history, _recipe
 from training.data.corpus import Corpus
 from training.device import choose_device
-from training.loop import Trainer
 from training.networks.lstm import LSTM
-from training.optimization import Optimization
 from training.recipe import LoopSettings
-from training.run_directory import RunDirectory
+from training.run.directory import RunDirectory
+from training.run.loop import Trainer
+from training.run.optimization import Optimization
+from training.run.session import open_task, start_run
 from training.softmax import GeneralizedSoftmax
-from training.trained import open_task, start_run
 
 _GPUS = torch.cuda.device_count() if "SOFTSERVE_REQUIRE_GPU" not in os.environ else max(1, torch.cuda.device_count())
 _NEEDS_GPU, _NEEDS_TWO = (pytest.mark.skipif(n > _GPUS, reason=missing("onnxruntime-gpu")) for n in (1, 2))

@@ -11,13 +11,14 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
-from training.export.graphs import ExportGraph, random_sequences
-from training.export.onnx import to_onnx
-from training.export.onnx_tools import quiet
+from training.bundling.bundle import BundleGraph
+from training.bundling.graphs import ExportGraph, random_sequences
+from training.bundling.onnx import to_onnx
+from training.bundling.onnx_tools import quiet
 from training.importing.classifier import ClassifierImporter, checked_labels
 from training.importing.encoder_graph import ClassifyEncoderGraph, log_probabilities
 from training.importing.errors import ImportRefused, described
-from training.importing.importer import ImportedGraph, ImportOptions, need, register
+from training.importing.importer import ImportOptions, need, register
 from training.importing.source import CONFIG, SourceDirectory
 from training.importing.tokenizers import compare_tokens, encoder_tokenizer, reference_tokenizer
 
@@ -54,6 +55,7 @@ class SequenceClassifierImporter(ClassifierImporter):
     """The import of a classifier of transformers whose attention sees all tokens."""
 
     def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
+        super().__init__(source, options)
         self._architecture = source.architecture
         model_class = getattr(need("transformers"), source.architecture)
         config = _config(model_class, source)
@@ -93,14 +95,14 @@ class SequenceClassifierImporter(ClassifierImporter):
             f"feed-forward {sizes.inner_size}"
         )
 
-    def graphs(self) -> Mapping[str, ImportedGraph]:
+    def graphs(self) -> Mapping[str, BundleGraph]:
         module = ClassifyEncoderGraph(
             self._model, first_position=self._first_position(), independent=self.independent
         ).eval()
         generator = torch.Generator().manual_seed(0)
         examples = random_sequences(self._sizes.vocab_size, 3, min(7, self._positions), generator)
         graph = ExportGraph(module, self.contract, (*examples, torch.tensor(1)))
-        return {"classify": ImportedGraph(self.contract, to_onnx(graph))}
+        return {"classify": BundleGraph(self.contract, to_onnx(graph))}
 
     def largest_difference(self, model: Any, bundle: Any, texts: Sequence[str]) -> float:
         compare_tokens(self.tokenizer, self._reference_tokenizer, texts)

@@ -17,10 +17,11 @@ from models.bundle.manifest import Graph
 from models.tasks.text_classification import Classification, Classifier
 from models.text.padding import padded
 from models.text.tokenization import EncoderTokenizer
-from training.export.calibration import RangeRecorder
-from training.export.quantize import matrix_products, quantize_int8_static
+from training.bundling.calibration import RangeRecorder
+from training.bundling.model_card import Card
+from training.bundling.quantize import matrix_products, quantize_int8_static
 from training.importing.errors import ImportRefused
-from training.importing.importer import Agreement, ImportCard, Importer
+from training.importing.importer import Agreement, Importer
 from training.importing.tokenizers import TOKENIZER
 from training.tasks.classification import label_file
 from training.tasks.classification_export import LABELS, classify_contract
@@ -54,7 +55,7 @@ class ClassifierImporter(Importer):
     def reference_log_probabilities(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Return the log-probabilities `[C]` of a text's tokens `[T]`."""
 
-    def section(self) -> Mapping[str, object]:
+    def config(self) -> Mapping[str, object]:
         threshold = _THRESHOLD if self.independent else None
         return {
             "network": {"kind": "imported", **self.network()},
@@ -104,9 +105,9 @@ class ClassifierImporter(Importer):
             difference=float(np.abs(one - other).max()),
         )
 
-    def card(self) -> ImportCard:
+    def card(self) -> Card:
         kind = "independent, each with a sigmoid; predicted are the best and those of probability 0.5 and more"
-        return ImportCard(
+        return Card(
             network=self.network_line(),
             outputs=f"Classes: {len(self.labels)}, in `{LABELS}`{f', {kind}' if self.independent else ''}\n"
             f"* Vocabulary: {self.tokenizer.vocab_size} tokens",

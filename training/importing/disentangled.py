@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.export.disentangled import RelativeScores
-from training.export.operators import attend_some
+from training.bundling.disentangled import RelativeScores
+from training.bundling.operators import attend_some
 from training.networks.disentangled import distance_buckets
 
 __all__ = ["DisentangledAttention"]

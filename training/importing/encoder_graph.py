@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.export.operators import attend
-from training.export.topk import top_k
+from training.bundling.operators import attend
+from training.bundling.topk import top_k
 from training.importing.disentangled import DisentangledAttention
 from training.importing.importer import need
 

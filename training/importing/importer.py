@@ -1,4 +1,4 @@
-"""What the import of an architecture defines, and the registry of architectures.
+"""An imported model as the source of a bundle, and the registry of architectures.
 
 A new architecture is one module of this package with a subclass of `Importer`, registered by the name that it has in
 `architectures` of `config.json`.
@@ -6,6 +6,7 @@ A new architecture is one module of this package with a subclass of `Importer`, 
 
 import abc
 import importlib
+import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,22 +14,26 @@ from typing import Any, ClassVar
 
 import onnx
 
-from models.bundle.manifest import Graph
+from models.bundle.manifest import Manifest
 from models.registry import Registry, UnknownNameError
+from training.bundling.bundle import BundleSettings, BundleSource, BundleWriter, Draft, WrittenBundle
+from training.bundling.model_card import Card, imported_card
+from training.bundling.verify import TOLERANCE, check_device_graphs
 from training.importing.errors import ImportRefused
+from training.importing.samples import BUILT_IN_SAMPLES, Samples
 from training.importing.source import SourceDirectory
+from training.run.directory import git_revision
 
 __all__ = [
     "ARCHITECTURES",
     "ONNX",
     "Agreement",
-    "ImportCard",
     "ImportOptions",
-    "ImportedGraph",
     "Importer",
     "chosen_importer",
     "need",
     "register",
+    "write_imported",
 ]
 
 ONNX = "ONNX"
@@ -37,20 +42,14 @@ ONNX = "ONNX"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportOptions:
-    """Values from the caller that replace those of the directory."""
+    """What the caller says of an import in addition to the directory."""
 
     max_tokens: int | None = None
     """Longest text, in tokens; the largest possible one by default."""
     languages: str | None = None
     """Source and target language of a translation model, such as `de-en`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedGraph:
-    """A graph of the bundle and its contract."""
-
-    contract: Graph
-    model: onnx.ModelProto
+    samples: Samples = BUILT_IN_SAMPLES
+    """Texts to compare the bundle with the original on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,47 +63,21 @@ class Agreement:
     """Largest difference of a probability."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImportCard:
-    """The sentences of a model card that depend on the architecture."""
+class Importer(BundleSource[Agreement]):
+    """An imported model: each architecture defines its section, files, graphs, comparison and quantization."""
 
-    network: str
-    """The network and its sizes."""
-    outputs: str
-    """Vocabulary, classes or languages."""
-    limits: str
-    """Paragraph about accepted inputs."""
-
-
-class Importer(abc.ABC):
-    """Section, files, graphs, verification and quantization of one imported model."""
-
-    task: ClassVar[str]
-    """The task of the bundle."""
+    advice = "use --version, or --force to replace it"
     quantization: ClassVar[str | None] = "int8-static"
     """The method of `quantize`, as the manifest names it; None where there is none."""
     reference: ClassVar[tuple[str, ...]] = ("transformers",)
     """The packages that compute the reference."""
 
-    @abc.abstractmethod
     def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
         """Raise `ImportRefused` for a model that cannot become a bundle."""
-
-    @abc.abstractmethod
-    def section(self) -> Mapping[str, object]:
-        """Return the section of the manifest that the task's model class defines."""
-
-    def softmax(self) -> Mapping[str, object]:
-        """Return the output layer as the manifest describes it: inner products and a bias by default."""
-        return {"kernels": [{"name": "lin"}], "bias": True}
-
-    @abc.abstractmethod
-    def files(self) -> Mapping[str, Callable[[Path], object]]:
-        """Return the files in addition to graphs and model card, by name: a function that writes each."""
-
-    @abc.abstractmethod
-    def graphs(self) -> Mapping[str, ImportedGraph]:
-        """Return the graphs by name, in float32."""
+        self.source, self.options = source, options
+        self._largest_difference = 0.0
+        self._float32: Any = None
+        """The loaded float32 bundle, with which that of int8 is compared."""
 
     @abc.abstractmethod
     def largest_difference(self, model: Any, bundle: Path, texts: Sequence[str]) -> float:
@@ -124,8 +97,63 @@ class Importer(abc.ABC):
         """Compare two loaded bundles."""
 
     @abc.abstractmethod
-    def card(self) -> ImportCard:
+    def card(self) -> Card:
         """Return the sentences of the model card."""
+
+    def softmax(self) -> Mapping[str, object]:
+        """Return the output layer as the manifest describes it: inner products and a bias by default."""
+        return {"kernels": [{"name": "lin"}], "bias": True}
+
+    def provenance(self) -> Mapping[str, object]:
+        source = self.source
+        return {
+            "recipe": {},
+            "git_revision": git_revision(),
+            "data": [],
+            "training_seconds": 0,
+            "source": {
+                "name": source.name,
+                "revision": source.revision,
+                "architecture": ONNX if source.onnx else source.architecture,
+                "files": source.checksums(),
+                "compared_with": self._versions(),
+                "largest_difference": self._largest_difference,
+            },
+        }
+
+    def verify(self, draft: Draft) -> Mapping[str, float]:
+        versions, texts = self._versions(), self.options.samples.compared()
+        self._float32 = draft.load()
+        draft.report(f"comparing with {versions} on {len(texts)} texts")
+        difference = self.largest_difference(self._float32, draft.directory, texts)
+        if not difference <= TOLERANCE:
+            raise ImportRefused(
+                f"log-probabilities differ from those of {versions} by {difference:.1e}, above {TOLERANCE:.0e}"
+            )
+        self._largest_difference = difference
+        return {versions: difference}
+
+    def quantized(self, draft: Draft) -> Mapping[str, onnx.ModelProto]:
+        return self.quantize(draft.models, self._float32, self.options.samples.calibration())
+
+    def measure(self, draft: Draft) -> None:
+        if not draft.settings.int8:
+            return
+        samples, texts = self.options.samples, self.options.samples.held_out()
+        found = self.int8 = self.agreement(self._float32, draft.load(), texts)
+        derived = self.agreement(self._float32, draft.load(graphs="cuda"), texts)
+        check_device_graphs(derived.difference, found.difference)
+        name = f"texts of {samples.name}" if samples.name else "built-in sample texts"
+        dataset = {"dataset": f"{len(texts)} {name}", "split": "held out"}
+        values = {found.metric: found.value, "largest difference of a probability": found.difference}
+        draft.quality += [{"metric": metric, "value": round(each, 6), **dataset} for metric, each in values.items()]
+        draft.quantization = {"kind": self.quantization, **draft.quality[0], "float32_value": 1.0}
+
+    def model_card(self, manifest: Manifest) -> str:
+        return imported_card(manifest, self.card(), len(self.options.samples.compared()))
+
+    def _versions(self) -> str:
+        return ", ".join(f"{package} {importlib.metadata.version(package)}" for package in self.reference)
 
 
 ARCHITECTURES: Registry[type[Importer]] = Registry("training.importing", "architecture")
@@ -141,6 +169,20 @@ def chosen_importer(source: SourceDirectory) -> type[Importer]:
         return ARCHITECTURES[ONNX if source.onnx else source.architecture]
     except UnknownNameError as error:
         raise ImportRefused(str(error)) from error
+
+
+def write_imported(
+    importer: Importer, settings: BundleSettings, output: Path, report: Callable[[str], object] = lambda line: None
+) -> WrittenBundle[Agreement]:
+    """Write `<output>/<name>/<version>/`; a failed import leaves nothing.
+
+    `report` is called with a line for each step. Raises `FileExistsError` where that version exists and `force` is not
+    set, `ImportRefused` where a log-probability differs from the reference by more than 1e-4, and for int8 of an
+    architecture without, `ExportError` where the graphs for GPUs of an int8 bundle are wrong.
+    """
+    if settings.int8 and importer.quantization is None:
+        raise ImportRefused("models of this architecture are imported in float32")
+    return BundleWriter(importer, settings, report).write(output)
 
 
 def need(package: str) -> Any:

@@ -25,12 +25,14 @@ from models.decoding.beam_search import Hypothesis
 from models.decoding.sequence_to_sequence import SourceQuery
 from models.tasks.translation import Languages, Translator
 from models.text.sentence_pieces import SentencePieceTokenizer
-from training.export.graphs import ExportGraph
-from training.export.onnx import to_onnx
-from training.export.onnx_tools import quiet
-from training.export.verify import TOLERANCE, absolute_difference
+from training.bundling.bundle import BundleGraph
+from training.bundling.graphs import ExportGraph
+from training.bundling.model_card import Card
+from training.bundling.onnx import to_onnx
+from training.bundling.onnx_tools import quiet
+from training.bundling.verify import TOLERANCE, absolute_difference
 from training.importing.errors import ImportRefused
-from training.importing.importer import Agreement, ImportCard, ImportedGraph, Importer, ImportOptions, need, register
+from training.importing.importer import Agreement, Importer, ImportOptions, need, register
 from training.importing.marian_model import MarianSettings, read_marian
 from training.importing.sentence_pieces import SentencePieceModel, is_language, read_vocabulary
 from training.importing.source import SourceDirectory
@@ -62,7 +64,7 @@ class MarianImporter(Importer):
     reference = ("transformers", "sentencepiece")
 
     def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
-        self._source, self._options = source, options
+        super().__init__(source, options)
         generation = source.json("generation_config.json", optional=True)
         words = generation.get("bad_words_ids") or source.config.get("bad_words_ids")
         self.settings = MarianSettings.parse({**source.config, "bad_words_ids": words})
@@ -85,7 +87,7 @@ class MarianImporter(Importer):
     def _max_tokens(self) -> int:
         """Return the longest sentence in tokens, without its end and the token that names the target language."""
         most = self.settings.max_position_embeddings - 1 - len(self.languages.prefix(None))
-        wanted = most if self._options.max_tokens is None else self._options.max_tokens
+        wanted = most if self.options.max_tokens is None else self.options.max_tokens
         if not 1 <= wanted <= most:
             raise ImportRefused(f"--max-tokens must lie between 1 and {most}, not {wanted}")
         return wanted
@@ -98,16 +100,16 @@ class MarianImporter(Importer):
 
     @cached_property
     def model(self) -> TranslationModel:
-        return read_marian(self._source, self.settings)
+        return read_marian(self.source, self.settings)
 
     @cached_property
     def _exported(self) -> Mapping[str, ExportGraph]:
         return translation_graphs(self.model)
 
-    def graphs(self) -> Mapping[str, ImportedGraph]:
-        return {name: ImportedGraph(graph.contract, to_onnx(graph)) for name, graph in self._exported.items()}
+    def graphs(self) -> Mapping[str, BundleGraph]:
+        return {name: BundleGraph(graph.contract, to_onnx(graph)) for name, graph in self._exported.items()}
 
-    def section(self) -> dict[str, object]:
+    def config(self) -> dict[str, object]:
         """Return the section of the manifest."""
         settings = self.settings
         return {
@@ -171,9 +173,9 @@ class MarianImporter(Importer):
         value = len(same) / len(pairs)
         return Agreement(metric="equal greedy translations", value=value, difference=max(differences))
 
-    def card(self) -> ImportCard:
+    def card(self) -> Card:
         settings, known = self.settings, self.languages.known_targets()
-        return ImportCard(
+        return Card(
             network=f"Transformer, {settings.encoder_layers} + {settings.decoder_layers} layers, {settings.d_model} "
             f"hidden units, {settings.encoder_attention_heads} heads, feed-forward {settings.encoder_ffn_dim} "
             f"({settings.activation}), post-norm",
@@ -195,9 +197,9 @@ class MarianImporter(Importer):
         found = largest_sequence_difference(model.backend, self._exported, self.model)
         with quiet():
             transformers.utils.logging.disable_progress_bar()
-            tokenizer = transformers.MarianTokenizer.from_pretrained(self._source.path, local_files_only=True)
+            tokenizer = transformers.MarianTokenizer.from_pretrained(self.source.path, local_files_only=True)
             reference = transformers.MarianMTModel.from_pretrained(
-                self._source.path, local_files_only=True, dtype=torch.float32
+                self.source.path, local_files_only=True, dtype=torch.float32
             )
         self._compare_tokens(tokenizer, texts, self._tokenizer(bundle).encode_batch(texts))
         queries = self._queries(model, texts)

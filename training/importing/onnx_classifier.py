@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
+from training.bundling.bundle import BundleGraph
 from training.importing.classifier import ClassifierImporter, checked_labels
 from training.importing.errors import ImportRefused
-from training.importing.importer import ONNX, ImportedGraph, ImportOptions, register
+from training.importing.importer import ONNX, ImportOptions, register
 from training.importing.source import CONFIG, SourceDirectory
 from training.importing.tokenizers import encoder_tokenizer, read_tokenizer
 
@@ -48,6 +49,7 @@ class OnnxClassifierImporter(ClassifierImporter):
     reference = ("onnxruntime",)
 
     def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
+        super().__init__(source, options)
         assert source.onnx is not None
         self.tokenizer, self.special = encoder_tokenizer(read_tokenizer(source))
         self._config = source.json(CONFIG, optional=True)
@@ -88,8 +90,8 @@ class OnnxClassifierImporter(ClassifierImporter):
         inputs = ", ".join(f"`{name}`" for name in self._original.inputs)
         return f"an ONNX graph with the inputs {inputs}, unchanged"
 
-    def graphs(self) -> Mapping[str, ImportedGraph]:
-        return {"classify": ImportedGraph(self.contract, _wrapped(self._original, independent=self.independent))}
+    def graphs(self) -> Mapping[str, BundleGraph]:
+        return {"classify": BundleGraph(self.contract, _wrapped(self._original, independent=self.independent))}
 
     def reference_log_probabilities(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         scores = self._original.logits(tokens)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from training.importing.errors import ImportRefused
 
-__all__ = ["BUILT_IN", "Samples", "read_samples"]
+__all__ = ["BUILT_IN", "BUILT_IN_SAMPLES", "Samples", "read_samples"]
 
 _COMPARED = 24
 """Texts of a file that are compared with the reference, evenly spread over it, in addition to those built in."""
@@ -51,10 +51,13 @@ class Samples:
         return self.texts[1::2]
 
 
+BUILT_IN_SAMPLES = Samples(BUILT_IN, "")
+
+
 def read_samples(path: Path | None) -> Samples:
     """Return the texts of a file, one a line, or those built in; raises `ImportRefused` for fewer than two."""
     if path is None:
-        return Samples(BUILT_IN, "")
+        return BUILT_IN_SAMPLES
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError) as error:

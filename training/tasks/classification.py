@@ -14,7 +14,7 @@ from torch import Tensor
 
 from training.data.batching import IGNORED, Batches, ExampleBatch
 from training.recipe import Recipe
-from training.run_directory import RunDirectory
+from training.run.paths import RunPaths
 from training.softmax.mixture import parse_kernels
 from training.tasks.classification_quality import ClassificationQuality, examples_of, measure
 from training.tasks.evaluation import evaluate_examples
@@ -46,7 +46,7 @@ def label_file(labels: Sequence[str]) -> Callable[[Path], object]:
     return lambda path: path.write_text(text, encoding="utf-8")
 
 
-def read_labels(run: RunDirectory) -> tuple[str, ...]:
+def read_labels(run: RunPaths) -> tuple[str, ...]:
     """Return the labels that a run directory holds."""
     return tuple(run.labels.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
 

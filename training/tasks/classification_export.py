@@ -8,19 +8,18 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from models.backend import Backend
 from models.bundle.manifest import BundleManifest, Graph
-from models.tasks.labels import ClassesConfig, Label
-from training.export.graphs import ExportGraph, Tensors, contract
-from training.export.model_card import Card
-from training.export.task_export import TaskExport
-from training.export.verify import ExportError, both_outputs
+from models.tasks.labels import ClassesConfig
+from training.bundling.graphs import ExportGraph, Tensors, contract
+from training.bundling.model_card import Card
+from training.bundling.task_export import TaskExport
+from training.bundling.verify import ExportError, both_outputs
 from training.tasks.classification import ClassifierRecipe
 
-__all__ = ["LABELS", "ClassifierExport", "classify_contract", "largest_difference", "probability_table"]
+__all__ = ["LABELS", "ClassifierExport", "classify_contract", "largest_difference"]
 
 LABELS = "labels.txt"
 """File of a bundle."""
@@ -103,13 +102,3 @@ def largest_difference(
         ]
         worst = float(np.maximum(worst, np.abs(tables[0] - tables[1]).max()))
     return worst
-
-
-def probability_table(labels: Sequence[str], found: Sequence[Sequence[Label]]) -> NDArray[np.float64]:
-    """Return probabilities `[N, C]`, 0 for a class that was left out."""
-    places = {label: index for index, label in enumerate(labels)}
-    table = np.zeros((len(found), len(places)))
-    for row, some in enumerate(found):
-        for each in some:
-            table[row, places[each.label]] = each.probability
-    return table

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from models.tasks.labels import Label
 from training.tasks.examples import Examples, f1, mean
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "measure_single",
     "measured",
     "out_of_scope_auroc",
+    "probability_table",
     "scope_threshold",
 ]
 
@@ -215,3 +217,13 @@ def measured(
         inside = [bool(set(classes) & set(proper)) for classes in labels]
         found["out-of-scope AUROC"] = out_of_scope_auroc(probabilities[inside][:, proper], outside[:, proper])
     return found
+
+
+def probability_table(labels: Sequence[str], found: Sequence[Sequence[Label]]) -> Probabilities:
+    """Return probabilities `[N, C]`, 0 for a class that was left out."""
+    places = {label: index for index, label in enumerate(labels)}
+    table = np.zeros((len(found), len(places)))
+    for row, some in enumerate(found):
+        for each in some:
+            table[row, places[each.label]] = each.probability
+    return table

@@ -10,7 +10,7 @@ from training.data.tokenization import build_encoder_tokenizer, read_encoder_tok
 from training.networks.hugging_face import load_text_encoder, load_tokenizer, read_config
 from training.networks.pretrained import encoder_directory
 from training.networks.text_encoder import EncoderConfig, TextEncoder
-from training.run_directory import RunDirectory
+from training.run.paths import RunPaths
 from training.settings import Fraction, PositiveInt, Settings
 from training.tasks.task import RunFiles
 
@@ -86,12 +86,12 @@ def load_pretrained(encoder: TextEncoder, settings: EncoderSettings) -> None:
         encoder.load_state_dict(load_text_encoder(encoder_directory(settings.pretrained)).state_dict())
 
 
-def encoder_files(run: RunDirectory, tokenizer: EncoderTokenizer, config: EncoderConfig) -> RunFiles:
+def encoder_files(run: RunPaths, tokenizer: EncoderTokenizer, config: EncoderConfig) -> RunFiles:
     """Return the files of a run directory that hold an encoder's tokenizer and sizes, and how each is written."""
     sizes = config.model_dump_json(indent=2)
     return {run.tokenizer: tokenizer.save, run.encoder: lambda path: path.write_text(sizes, encoding="utf-8")}
 
 
-def read_encoder(run: RunDirectory) -> tuple[EncoderTokenizer, EncoderConfig]:
+def read_encoder(run: RunPaths) -> tuple[EncoderTokenizer, EncoderConfig]:
     """Return the encoder's tokenizer and sizes that a run directory holds."""
     return read_encoder_tokenizer(run.tokenizer), EncoderConfig.model_validate_json(run.encoder.read_bytes())

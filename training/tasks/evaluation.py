@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from training.data.batching import Batches, ExampleBatch
-from training.distributed import ALONE, Group
+from training.run.distributed import ALONE, Group
 
 __all__ = ["evaluate_batches", "evaluate_examples"]
 

@@ -1,15 +1,13 @@
 """The tasks that can be trained, by name."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from models.registry import Registry
-
-if TYPE_CHECKING:  # a task has a recipe, and recipes look their task up
-    from training.tasks.task import Task
+from training.tasks.task import Task
 
 __all__ = ["TASKS", "register"]
 
-TASKS: Registry["type[Task[Any]]"] = Registry("training.tasks", "task")
+TASKS: Registry[type[Task[Any]]] = Registry("training.tasks", "task")
 """The class of each task; other packages add theirs by the entry-point group `softserve.training.tasks`."""
 
 register = TASKS.register

@@ -18,11 +18,11 @@ from models.bundle.contract import SpecialTokens
 from models.decoding.beam_search import SearchOptions
 from models.decoding.continuous import Decoding, Footprint
 from models.decoding.sequence_to_sequence import SourceQuery
-from training.export.calibration import RangeRecorder
-from training.export.graphs import ExportGraph
-from training.export.quantize import quantize_int8_static
-from training.export.task_export import TOKENIZER, TaskExport
-from training.export.verify import absolute_difference, both_outputs
+from training.bundling.calibration import RangeRecorder
+from training.bundling.graphs import ExportGraph
+from training.bundling.quantize import quantize_int8_static
+from training.bundling.task_export import TOKENIZER, TaskExport
+from training.bundling.verify import absolute_difference, both_outputs
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
 from training.tasks.sequence_graphs import example_source, example_step
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
@@ -78,11 +78,6 @@ class SequenceExport(TaskExport):
         return quantize_sequences(
             models, self.graphs, self.calibration(), tokens=tokens, vocab_size=vocab_size, keep=self.positions
         )
-
-    @classmethod
-    def report(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> list[str]:
-        values = cls.measure(model, recipe, split, data_dir)
-        return [f"beam 5, {metric} {value:.2f}" for metric, value in values.items()]
 
 
 @torch.no_grad()

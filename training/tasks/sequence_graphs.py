@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from training.export.graphs import ExportGraph, contract, random_sequences
+from training.bundling.graphs import ExportGraph, contract, random_sequences
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
 
 __all__ = ["example_source", "example_step", "sequence_graphs"]

@@ -2,7 +2,8 @@
 
 import abc
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
@@ -71,3 +72,8 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
 
     def report(self, split: str) -> list[str]:
         return [f"greedy, {metric} {value:.2f}" for metric, value in self.measure(split).metrics.items()]
+
+    @classmethod
+    def report_bundle(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> list[str]:
+        values = cls.measure_bundle(model, recipe, split, data_dir)
+        return [f"beam 5, {metric} {value:.2f}" for metric, value in values.items()]

@@ -1,6 +1,7 @@
 """A task: everything that the loop, the search, the exporter and the command line ask for."""
 
 import abc
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
@@ -8,12 +9,12 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
+from training.bundling.task_export import TaskExport
 from training.data.batching import Batches
-from training.distributed import ALONE, Group
-from training.export.task_export import TaskExport
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
-from training.run_directory import RunDirectory
+from training.run.distributed import ALONE, Group
+from training.run.paths import RunPaths
 from training.tasks.examples import Measurement
 
 __all__ = ["Quality", "RunFiles", "Task"]
@@ -57,6 +58,16 @@ class Task(abc.ABC, Generic[BatchT]):
     group: Group = ALONE
     """The processes that train and evaluate the model together."""
 
+    def __init_subclass__(cls) -> None:
+        """Take the methods of an exporter that measures bundles by itself, until version 0.2."""
+        super().__init_subclass__()
+        exporter = vars(cls).get("exporter")
+        for old, new in {"measure": "measure_bundle", "report": "report_bundle"}.items():
+            if new not in vars(cls) and (method := getattr(exporter, old, None)) is not None:
+                text = f"{exporter}.{old} is now {new}, a class method of the task"
+                warnings.warn(text, DeprecationWarning, stacklevel=2)
+                setattr(cls, new, staticmethod(method))
+
     def __init__(self, recipe: Recipe, data_dir: Path, device: torch.device, model: SoftmaxModel) -> None:
         """Move a model, which has fresh parameters, to the device."""
         self.recipe, self.data_dir, self.device = recipe, data_dir, device
@@ -70,7 +81,7 @@ class Task(abc.ABC, Generic[BatchT]):
 
     @classmethod
     @abc.abstractmethod
-    def prepare(cls, recipe: Any, run: RunDirectory, data_dir: Path) -> RunFiles:
+    def prepare(cls, recipe: Any, run: RunPaths, data_dir: Path) -> RunFiles:
         """Return the files that a run directory keeps, such as the tokenizer.
 
         Reads the training data, and raises `ValueError` where a run could not succeed on it.
@@ -78,7 +89,7 @@ class Task(abc.ABC, Generic[BatchT]):
 
     @classmethod
     @abc.abstractmethod
-    def open(cls, recipe: Any, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
+    def open(cls, recipe: Any, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
         """Return the task of a recipe with fresh parameters and the files of its run directory."""
 
     def initialize(self) -> None:
@@ -106,6 +117,17 @@ class Task(abc.ABC, Generic[BatchT]):
     def report(self, split: str) -> list[str]:
         """Return the lines that `softserve-train evaluate` prints."""
         return [f"{metric} {value:.4f}" for metric, value in self.measure(split).metrics.items()]
+
+    @classmethod
+    @abc.abstractmethod
+    def measure_bundle(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> dict[str, float]:
+        """Return the finite metrics of a loaded bundle on a split, the most important first."""
+
+    @classmethod
+    def report_bundle(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> list[str]:
+        """Return the lines that `softserve-train evaluate` prints for a bundle."""
+        values = cls.measure_bundle(model, recipe, split, data_dir)
+        return [f"{metric} {value:.4f}" for metric, value in values.items()]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state in addition to the model's that a run needs to resume exactly."""

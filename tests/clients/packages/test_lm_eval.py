@@ -68,7 +68,7 @@ def test_continuations_have_the_scores_of_their_words(samples, scores):
 def test_texts_with_ends_have_the_perplexity_of_evaluate(samples, server, post):
     code = (
         "import json, sys; from models import ModelStore; from service.settings import BUNDLED; "
-        "from training.tasks.language_model.export import bundle_perplexity; "
+        "from training.tasks.language_model.perplexity import bundle_perplexity; "
         "print(bundle_perplexity(ModelStore(BUNDLED).load('next-word'), json.load(sys.stdin)).value)"
     )
     texts = json.dumps(SENTENCES)

@@ -243,7 +243,7 @@ def test_there_is_one_copy_of_a_model_where_another_would_not_help(bundled, thre
     assert backend._concurrent_sessions is backend._sessions
 
 
-@pytest.mark.parametrize("module", ["models.backend.onnx", "training.export.calibration", "benchmarks.softmax"])
+@pytest.mark.parametrize("module", ["models.backend.onnx", "training.bundling.calibration", "benchmarks.softmax"])
 def test_onnxruntime_is_told_to_report_nothing_before_it_is_loaded(module):
     look = (
         "import importlib, os, sys\n"

@@ -13,14 +13,14 @@ from models import ImageClassifier, QueryError
 from models.image.decoding import decoded
 from models.store import load_bundle
 from tests.fixtures.images import LABELS, file_of, shape
-from training.export.bundle import Exported
+from training.bundling.bundle import WrittenBundle
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")
 GENERATOR = np.random.default_rng(5)
 
 
 @pytest.fixture(scope="module", params=["onnx", "torchscript"])
-def classifier(request: pytest.FixtureRequest, shapes_export: Exported) -> ImageClassifier:
+def classifier(request: pytest.FixtureRequest, shapes_export: WrittenBundle) -> ImageClassifier:
     model = load_bundle(shapes_export.path, backend=request.param)
     assert isinstance(model, ImageClassifier)
     return model

@@ -7,7 +7,7 @@ import pytest
 
 from models import LanguageModel
 from models.store import load_bundle
-from training.export.bundle import Exported
+from training.bundling.bundle import WrittenBundle
 
 KEPT = 2 * 4  # of each of two components
 CONTEXTS = ["", "One", "Two cats", "One dog draws", "Two cats bite one", "zzz", "One ape bites two bats now."]
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.load` is :Deprecation
 
 
 @pytest.fixture(scope="module", params=["onnx", "torchscript"])
-def sparse(sparse_export: Exported, request: pytest.FixtureRequest) -> LanguageModel:
+def sparse(sparse_export: WrittenBundle, request: pytest.FixtureRequest) -> LanguageModel:
     return load_bundle(sparse_export.path, backend=request.param, threads=1)
 
 
@@ -87,7 +87,7 @@ def test_a_result_does_not_depend_on_what_it_was_batched_with(sparse: LanguageMo
         assert got == pytest.approx([word.log_probability for word in expected.words], abs=1e-4)
 
 
-def test_both_backends_answer_alike(sparse_export: Exported) -> None:
+def test_both_backends_answer_alike(sparse_export: WrittenBundle) -> None:
     tables = [
         load_bundle(sparse_export.path, backend=backend, threads=1).distribution(CONTEXTS)
         for backend in ("onnx", "torchscript")

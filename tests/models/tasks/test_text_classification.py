@@ -12,7 +12,7 @@ from models import BundleError, Classifier, QueryError, TextTooLongError
 from models.backend import BackendName
 from models.reading import sha256_of
 from models.store import load_bundle
-from training.export.bundle import Exported
+from training.bundling.bundle import WrittenBundle
 from training.tasks.classification_export import LABELS
 from training.tasks.text_classification import TextClassificationTask
 
@@ -30,7 +30,7 @@ ODD_TEXTS = [
 
 
 @pytest.fixture(scope="module", params=["onnx", "torchscript"])
-def classifier(request: pytest.FixtureRequest, errands_export: Exported) -> Classifier:
+def classifier(request: pytest.FixtureRequest, errands_export: WrittenBundle) -> Classifier:
     backend: BackendName = request.param
     model = load_bundle(errands_export.path, backend=backend)
     assert isinstance(model, Classifier)
@@ -153,7 +153,7 @@ def _restate(bundle: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("content", ["a\n", "walk\n" * 8, "", "\xff"])
-def test_other_labels_than_promised_are_refused(errands_export: Exported, tmp_path: Path, content: str) -> None:
+def test_other_labels_than_promised_are_refused(errands_export: WrittenBundle, tmp_path: Path, content: str) -> None:
     bundle = _copy(errands_export.path, tmp_path)
     (bundle / LABELS).write_bytes(content.encode("latin-1"))
     _restate(bundle, LABELS)
@@ -161,7 +161,7 @@ def test_other_labels_than_promised_are_refused(errands_export: Exported, tmp_pa
         load_bundle(bundle)
 
 
-def test_another_tokenizer_is_refused(errands_export: Exported, tmp_path: Path) -> None:
+def test_another_tokenizer_is_refused(errands_export: WrittenBundle, tmp_path: Path) -> None:
     bundle = _copy(errands_export.path, tmp_path)
     path = bundle / "tokenizer.json"
     content = json.loads(path.read_text())

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 from transformers.modeling_utils import PreTrainedModel
 
 from tests.support.random_classifiers import make_classifier
-from training.importing.bundle import BundleSettings, Imported, write_bundle
-from training.importing.importer import ImportOptions, chosen_importer
+from training.bundling.bundle import BundleSettings, WrittenBundle
+from training.importing.importer import ImportOptions, chosen_importer, write_imported
 from training.importing.samples import Samples, read_samples
 from training.importing.source import open_source
 
@@ -28,7 +29,7 @@ TEXTS = (
 
 BERT = "BertForSequenceClassification"
 Source = Callable[..., Path]
-Import = Callable[..., Imported]
+Import = Callable[..., WrittenBundle]
 
 
 def set_config(directory: Path, **fields: object) -> Path:
@@ -42,11 +43,11 @@ def set_config(directory: Path, **fields: object) -> Path:
 
 def import_directory(
     directory: Path, output: Path, samples: Samples | None = None, options: ImportOptions | None = None, **changes: Any
-) -> Imported:
+) -> WrittenBundle:
     source = open_source(str(directory))
-    importer = chosen_importer(source)(source, options or ImportOptions())
+    options = replace(options or ImportOptions(), samples=samples or read_samples(None))
     settings: dict[str, Any] = {"name": "it", "version": 1, "description": "A model.", "licence": "MIT", **changes}
-    return write_bundle(importer, source, BundleSettings(**settings), output, samples or read_samples(None))
+    return write_imported(chosen_importer(source)(source, options), BundleSettings(**settings), output)
 
 
 @pytest.fixture(scope="session")
@@ -78,9 +79,9 @@ def source(_made: Source, tmp_path: Path) -> Source:
 @pytest.fixture(scope="session")
 def imported(_made: Source, tmp_path_factory: pytest.TempPathFactory) -> Import:
     """Return the float32 bundle of a small model, which is not to be changed."""
-    done: dict[str, Imported] = {}
+    done: dict[str, WrittenBundle] = {}
 
-    def bundle(architecture: str = BERT, name: str = "", **config: Any) -> Imported:
+    def bundle(architecture: str = BERT, name: str = "", **config: Any) -> WrittenBundle:
         key = name or architecture
         if key not in done:
             done[key] = import_directory(_made(architecture, name, **config), tmp_path_factory.mktemp("imported"))

@@ -11,12 +11,12 @@ from models.reading import validate
 from models.store import load_bundle
 from models.tasks.text_classification import Classifier
 from tests.training.importing.conftest import TEXTS, Import, Source, import_directory
-from training.export.verify import ExportError
-from training.importing.bundle import Imported
+from training.bundling.bundle import BundleGraph, WrittenBundle
+from training.bundling.verify import ExportError
 from training.importing.classification import SequenceClassifierImporter
 from training.importing.classifier import ClassifierImporter
 from training.importing.errors import ImportRefused
-from training.importing.importer import Agreement, ImportedGraph, ImportOptions
+from training.importing.importer import Agreement, ImportOptions
 from training.importing.samples import Samples
 from training.importing.source import open_source
 
@@ -29,7 +29,7 @@ def _traced_once(_made: Source) -> Iterator[None]:
     source = open_source(str(_made("BertForSequenceClassification")))
     graphs = SequenceClassifierImporter(source, ImportOptions()).graphs()
 
-    def traced(importer: SequenceClassifierImporter) -> Mapping[str, ImportedGraph]:
+    def traced(importer: SequenceClassifierImporter) -> Mapping[str, BundleGraph]:
         assert importer._architecture == "BertForSequenceClassification"
         return copy.deepcopy(graphs)
 
@@ -39,7 +39,7 @@ def _traced_once(_made: Source) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def int8(_made: Source, tmp_path_factory: pytest.TempPathFactory) -> Imported:
+def int8(_made: Source, tmp_path_factory: pytest.TempPathFactory) -> WrittenBundle:
     return import_directory(
         _made("BertForSequenceClassification"), tmp_path_factory.mktemp("int8"), SAMPLES, version=3, int8=True
     )
@@ -56,7 +56,7 @@ def test_a_bundle_is_complete(imported: Import) -> None:
     assert source.compared_with.startswith("transformers 5.")
     assert source.largest_difference == found.difference
     assert found.manifest.provenance.recipe == {}
-    assert (found.manifest.softmax.bias, found.manifest.quality, found.agreement) == (True, (), None)
+    assert (found.manifest.softmax.bias, found.manifest.quality, found.int8) == (True, (), None)
 
 
 def test_the_card_says_what_was_compared(imported: Import) -> None:
@@ -72,7 +72,7 @@ def test_the_card_says_what_was_compared(imported: Import) -> None:
     assert "The import measures no quality" in card
 
 
-def test_int8(int8: Imported, imported: Import) -> None:
+def test_int8(int8: WrittenBundle, imported: Import) -> None:
     assert validate(int8.path) == []
     sizes = [(each.path / "weights.bin").stat().st_size for each in (int8, imported())]
     assert sizes[0] < sizes[1]
@@ -82,11 +82,11 @@ def test_int8(int8: Imported, imported: Import) -> None:
     assert lossy is not None
     assert (lossy.kind, lossy.metric, lossy.float32_value) == ("int8-static", "same best class as float32", 1.0)
     assert lossy.dataset == f"{len(SAMPLES.held_out())} texts of texts.txt"
-    assert int8.agreement is not None
-    assert int8.agreement.value == lossy.value
-    assert 0 < int8.agreement.difference < 0.2
+    assert int8.int8 is not None
+    assert int8.int8.value == lossy.value
+    assert 0 < int8.int8.difference < 0.2
     card = (int8.path / "MODEL_CARD.md").read_text(encoding="utf-8")
-    assert f"* largest difference of a probability: {round(int8.agreement.difference, 6):.4f}" in card
+    assert f"* largest difference of a probability: {round(int8.int8.difference, 6):.4f}" in card
     one, other = load_bundle(int8.path), load_bundle(imported().path)
     assert isinstance(one, Classifier)
     assert isinstance(other, Classifier)
@@ -121,7 +121,7 @@ def test_a_failed_import_leaves_what_was_there(source: Source, tmp_path: Path, m
     directory, output = source(), tmp_path / "out"
     (output / "it" / "1").mkdir(parents=True)
     (output / "it" / "1" / MANIFEST).touch()
-    monkeypatch.setattr("training.importing.bundle.TOLERANCE", -1.0)
+    monkeypatch.setattr("training.importing.importer.TOLERANCE", -1.0)
     with pytest.raises(ImportRefused, match="log-probabilities differ"):
         import_directory(directory, output, force=True)
     assert [file.name for file in output.rglob("*")] == ["it", "1", MANIFEST]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from models.reading import validate
+from tests.training.cli.test_cli import run_cli
 from tests.training.importing.conftest import TEXTS, Source, set_config
-from tests.training.test_cli import run_cli
 
 
 def test_a_directory_becomes_a_bundle(source: Source, tmp_path: Path) -> None:

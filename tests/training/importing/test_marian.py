@@ -275,6 +275,6 @@ def test_languages_of_the_caller_go_first(marian_directory, wanted, found):
 @pytest.mark.parametrize("wanted", [0, 96])
 def test_the_longest_sentence_fits_the_positions(marian_directory, wanted):
     source = open_source(str(marian_directory))
-    assert MarianImporter(source, ImportOptions(max_tokens=50)).section()["limits"] == {"max_tokens": 50}
+    assert MarianImporter(source, ImportOptions(max_tokens=50)).config()["limits"] == {"max_tokens": 50}
     with pytest.raises(ImportRefused, match="--max-tokens must lie between 1 and 95"):
         MarianImporter(source, ImportOptions(max_tokens=wanted))

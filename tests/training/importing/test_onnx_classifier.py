@@ -16,9 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 from models.store import load_bundle
 from models.tasks.text_classification import Classifier
 from tests.support.random_classifiers import TOKENIZERS
+from tests.training.cli.test_cli import run_cli
 from tests.training.importing.conftest import TEXTS, import_directory
-from tests.training.test_cli import run_cli
-from training.importing.bundle import Imported
+from training.bundling.bundle import WrittenBundle
 from training.importing.errors import ImportRefused
 from training.importing.importer import ImportOptions
 
@@ -88,7 +88,7 @@ def saved(directory: Path, model: onnx.ModelProto, config: dict[str, Any] | None
     return directory
 
 
-def loaded(imported: Imported) -> Classifier:
+def loaded(imported: WrittenBundle) -> Classifier:
     model = load_bundle(imported.path)
     assert isinstance(model, Classifier)
     return model
@@ -143,8 +143,8 @@ def test_a_configuration_beside_it_is_read(tmp_path: Path) -> None:
 
 def test_int8(tmp_path: Path) -> None:
     imported = import_directory(saved(tmp_path / "there", graph(classes=600)), tmp_path / "out", int8=True)
-    assert imported.agreement is not None
-    assert imported.agreement.difference > 0
+    assert imported.int8 is not None
+    assert imported.int8.difference > 0
     assert "classify.cuda.onnx" in {file.name for file in imported.path.iterdir()}
 
 

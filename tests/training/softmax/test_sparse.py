@@ -88,7 +88,7 @@ def test_a_trace_resolves_ties_and_other_counts(k: int, traced: int | None) -> N
 
 
 def test_an_exported_program_has_no_branch() -> None:
-    """ONNX has TopK, which ranks ties as we do; `tests/training/export` runs it."""
+    """ONNX has TopK, which ranks ties as we do; `tests/training/bundling` runs it."""
     batch = torch.export.Dim("batch")
     program = torch.export.export(_Sparse(4), (_scores(count=3),), dynamic_shapes=({0: batch},))
     for count in (1, 5):

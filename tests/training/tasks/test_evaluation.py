@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from training.data.text_batching import TextBatch, TextBatches
-from training.distributed import Group
+from training.run.distributed import Group
 from training.tasks.evaluation import evaluate_batches, evaluate_examples
 
 TEXTS = [[1, 2, 3], [4], [5, 6], [7, 8, 9, 9]]

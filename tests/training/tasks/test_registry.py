@@ -7,11 +7,11 @@ import torch
 
 from models.text.tokenization import SubwordTokenizer, WordTokenizer
 from training.recipe import Recipe
-from training.run_directory import RunDirectory
+from training.run.directory import RunDirectory
+from training.run.session import open_task, start_run
 from training.tasks.language_model import LanguageModelTask
 from training.tasks.translation import TranslationTask
 from training.tasks.translation.settings import TranslationRecipe
-from training.trained import open_task, start_run
 
 CPU = torch.device("cpu")
 

@@ -3,26 +3,22 @@
 Shapes: `B` images, `S` height and width.
 """
 
-import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from models.backend import Backend
 from models.bundle.manifest import BundleManifest
-from models.tasks.image_classification import ImageClassifier, ImageClassifierConfig
-from training.export.folding import FoldedSoftmax
-from training.export.model_card import Card
-from training.export.topk import top_k
-from training.networks.image_classifier import ImageClassifier as ImageClassifierNetwork
+from models.tasks.image_classification import ImageClassifierConfig
+from training.bundling.folding import FoldedSoftmax
+from training.bundling.model_card import Card
+from training.bundling.topk import top_k
+from training.networks.image_classifier import ImageClassifier
 from training.tasks.classification import label_file
-from training.tasks.classification_export import LABELS, ClassifierExport, probability_table
-from training.tasks.classification_quality import measure_single
-from training.tasks.image_classification.reading import image_source, read_images
-from training.tasks.image_classification.settings import ImageClassificationRecipe
+from training.tasks.classification_export import LABELS, ClassifierExport
+from training.tasks.image_classification.reading import image_source
 from training.tasks.image_classification.task import ImageClassificationTask
 
 __all__ = ["ClassifyImageGraph", "ImageClassificationExport"]
@@ -34,7 +30,7 @@ _BATCHES = (1, 2, 5)
 class ClassifyImageGraph(nn.Module):
     """Computes the most probable classes of each image."""
 
-    def __init__(self, model: ImageClassifierNetwork) -> None:
+    def __init__(self, model: ImageClassifier) -> None:
         super().__init__()
         self.model = model
         self.output_layer = FoldedSoftmax(model.output_layer)
@@ -80,24 +76,7 @@ class ImageClassificationExport(ClassifierExport):
         return self.worst(backend, [(self._example(size, seed=10 + size),) for size in _BATCHES])
 
     @classmethod
-    def measure(
-        cls, model: ImageClassifier, recipe: ImageClassificationRecipe, split: str, data_dir: Path
-    ) -> dict[str, float]:
-        """Return the metrics of a loaded bundle, by the same code that serves it."""
-        images, labels = read_images(recipe.data, split, data_dir, model.labels, recipe.export.max_pixels)
-        found = model.classify([_png(image) for image in images], len(model.labels))
-        table = probability_table(model.labels, [result.labels for result in found])
-        return measure_single(table, labels.tolist()).named()
-
-    @classmethod
     def card(cls, manifest: BundleManifest[ImageClassifierConfig]) -> Card:
         network, size = manifest.config.network, manifest.config.network.image_size
         description = f"{network.kind}, {network.hidden_size} hidden units, images brought to {size} x {size}"
         return cls.card_of(manifest, description, "", f"{manifest.config.limits.max_pixels} pixels")
-
-
-def _png(pixels: object) -> bytes:
-    """Return a file, such as clients send."""
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")  # type: ignore[arg-type]
-    return file.getvalue()

@@ -1,18 +1,22 @@
 """Training of image classifiers: classes, encoder, batches."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 import torch
+from PIL import Image
 from torch import Tensor
 
+from models.tasks.image_classification import ImageClassifier as ServedImageClassifier
 from training.data.image_batching import ImageBatch, ImageBatches
 from training.networks.image_classifier import ImageClassifier
 from training.networks.image_encoder import DenseNet, EfficientNetLite0, ImageEncoder, load_efficientnet_lite0
 from training.networks.pretrained import image_weights
-from training.run_directory import RunDirectory
+from training.run.paths import RunPaths
 from training.tasks.classification import ClassificationTask, label_file, read_labels
+from training.tasks.classification_quality import measure_single, probability_table
 from training.tasks.image_classification.reading import image_source, read_images
 from training.tasks.image_classification.settings import ImageClassificationRecipe, ImageEncoderSettings
 from training.tasks.registry import register
@@ -47,11 +51,11 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
         return source.labels(data_dir)
 
     @classmethod
-    def prepare(cls, recipe: ImageClassificationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
+    def prepare(cls, recipe: ImageClassificationRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
         return {run.labels: label_file(cls.build_labels(recipe, data_dir))}
 
     @classmethod
-    def open(cls, recipe: ImageClassificationRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
+    def open(cls, recipe: ImageClassificationRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
         return cls(recipe, read_labels(run), data_dir, device)
 
     def initialize(self) -> None:
@@ -73,8 +77,25 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
     def vectors(self, batch: ImageBatch) -> Tensor:
         return self.model(batch.images.to(self.device))
 
+    @classmethod
+    def measure_bundle(
+        cls, model: ServedImageClassifier, recipe: ImageClassificationRecipe, split: str, data_dir: Path
+    ) -> dict[str, float]:
+        """Return the metrics of a loaded bundle, by the same code that serves it."""
+        images, labels = read_images(recipe.data, split, data_dir, model.labels, recipe.export.max_pixels)
+        found = model.classify([_png(image) for image in images], len(model.labels))
+        table = probability_table(model.labels, [result.labels for result in found])
+        return measure_single(table, labels.tolist()).named()
+
 
 def _encoder(network: ImageEncoderSettings) -> ImageEncoder:
     if network.encoder == "densenet":
         return DenseNet(growth=network.growth, layers=network.layers, dropout=network.dropout)
     return EfficientNetLite0(dropout=network.dropout, drop_path=network.drop_path)
+
+
+def _png(pixels: object) -> bytes:
+    """Return a file, such as clients send."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")  # type: ignore[arg-type]
+    return file.getvalue()

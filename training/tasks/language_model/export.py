@@ -3,7 +3,6 @@
 Shapes: `B` sequences, `T` time steps.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -11,18 +10,15 @@ import onnx
 
 from models.backend import Backend
 from models.bundle.manifest import BundleManifest
-from models.tasks.language_model import LanguageModel, LanguageModelConfig
-from training.export.model_card import Card
-from training.export.quantize import quantize_int8_weights
-from training.export.task_export import TOKENIZER, TaskExport, vocabulary_section
+from models.tasks.language_model import LanguageModelConfig
+from training.bundling.model_card import Card
+from training.bundling.quantize import quantize_int8_weights
+from training.bundling.task_export import TOKENIZER, TaskExport, vocabulary_section
 from training.tasks.language_model.graphs import language_model_graphs
-from training.tasks.language_model.perplexity import Perplexity, covered_line, perplexity_line
-from training.tasks.language_model.reading import split_texts
-from training.tasks.language_model.settings import LanguageModelRecipe
 from training.tasks.language_model.task import LanguageModelTask
 from training.tasks.language_model.verification import largest_difference
 
-__all__ = ["LanguageModelExport", "bundle_perplexity"]
+__all__ = ["LanguageModelExport"]
 
 
 class LanguageModelExport(TaskExport):
@@ -53,21 +49,6 @@ class LanguageModelExport(TaskExport):
         return {name: quantize_int8_weights(model) for name, model in models.items()}
 
     @classmethod
-    def measure(cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path) -> dict[str, float]:
-        result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
-        if model.manifest.softmax.sparse_k is None:
-            values = {"perplexity": result.value}
-        else:  # its perplexity is infinite with the first word of probability 0
-            values = {"coverage": result.coverage, "perplexity_of_covered": result.of_possible}
-        return {metric: value for metric, value in values.items() if math.isfinite(value)}
-
-    @classmethod
-    def report(cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path) -> list[str]:
-        result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
-        sparse = model.manifest.softmax.sparse_k is not None
-        return [covered_line(result) if sparse else perplexity_line("perplexity", result)]
-
-    @classmethod
     def card(cls, manifest: BundleManifest[LanguageModelConfig]) -> Card:
         config, network = manifest.config, manifest.config.network
         quality = "Perplexity per token, sentence ends included, `<unk>` counted like any word."
@@ -89,8 +70,3 @@ class LanguageModelExport(TaskExport):
             columns=columns,
             references={"perplexity": None, "coverage": 1.0, "perplexity_of_covered": None},
         )
-
-
-def bundle_perplexity(model: LanguageModel, texts: list[str]) -> Perplexity:
-    """Return the perplexity of a loaded bundle, by the same code that serves it."""
-    return Perplexity.of(token.log_probability for score in model.score(texts) for token in score.tokens)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from training.export.folding import FoldedSoftmax
-from training.export.graphs import ExportGraph, contract, random_sequences
-from training.export.topk import top_k
+from training.bundling.folding import FoldedSoftmax
+from training.bundling.graphs import ExportGraph, contract, random_sequences
+from training.bundling.topk import top_k
 from training.networks.language_model import RecurrentLanguageModel
 
 __all__ = ["NextWordsGraph", "ScoreGraph", "example_inputs", "language_model_graphs"]

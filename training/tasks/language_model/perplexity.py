@@ -1,11 +1,13 @@
 """Perplexity of a language model on a text."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-__all__ = ["Perplexity", "covered_line", "perplexity_line"]
+from models.tasks.language_model import LanguageModel
+
+__all__ = ["Perplexity", "bundle_perplexity", "covered_line", "perplexity_line"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,11 @@ class Perplexity:
         values = list(log_probabilities)
         possible = [value for value in values if value != -math.inf]
         return cls(math.fsum(possible), len(values), len(values) - len(possible))
+
+
+def bundle_perplexity(model: LanguageModel, texts: Sequence[str]) -> Perplexity:
+    """Return the perplexity of a loaded bundle, by the same code that serves it."""
+    return Perplexity.of(token.log_probability for score in model.score(texts) for token in score.tokens)
 
 
 def perplexity_line(metric: str, result: Perplexity) -> str:

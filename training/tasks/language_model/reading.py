@@ -8,7 +8,7 @@ from models.text.tokenization import WordTokenizer
 from training.data.corpora import get_corpus
 from training.data.mapped_tokens import MappedTokens
 from training.data.own_texts import iterate_lines
-from training.progress import counted
+from training.run.progress import counted
 from training.tasks.language_model.settings import DataSettings
 
 __all__ = ["encoded_split", "iterate_texts", "split_texts"]

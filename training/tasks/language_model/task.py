@@ -10,18 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from models.tasks.language_model import LanguageModel
 from models.text.tokenization import WordTokenizer
 from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, StreamBatches
 from training.data.mapped_tokens import MappedTokens
 from training.data.tokenization import build_word_tokenizer
-from training.distributed import ALONE, Group
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
-from training.run_directory import RunDirectory
+from training.run.distributed import ALONE, Group
+from training.run.paths import RunPaths
 from training.tasks.evaluation import evaluate_batches
 from training.tasks.examples import Examples, Measurement, perplexity
-from training.tasks.language_model.perplexity import Perplexity, covered_line, perplexity_line
-from training.tasks.language_model.reading import encoded_split, iterate_texts
+from training.tasks.language_model.perplexity import Perplexity, bundle_perplexity, covered_line, perplexity_line
+from training.tasks.language_model.reading import encoded_split, iterate_texts, split_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
 from training.tasks.registry import register
 from training.tasks.task import RunFiles, Task
@@ -83,11 +84,11 @@ class LanguageModelTask(Task[Batch]):
         return tokenizer
 
     @classmethod
-    def prepare(cls, recipe: LanguageModelRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
+    def prepare(cls, recipe: LanguageModelRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
         return {run.tokenizer: cls.build_tokenizer(recipe, data_dir).save}
 
     @classmethod
-    def open(cls, recipe: LanguageModelRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
+    def open(cls, recipe: LanguageModelRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
         return cls(recipe, WordTokenizer.from_file(run.tokenizer), data_dir, device)
 
     def initialize(self) -> None:
@@ -168,6 +169,23 @@ class LanguageModelTask(Task[Batch]):
             variance = self.mixture_variance(batches)
             lines.append(f"mean variance of the mixture weights over the components {variance:.4g}")
         return lines
+
+    @classmethod
+    def measure_bundle(
+        cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path
+    ) -> dict[str, float]:
+        result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
+        if model.manifest.softmax.sparse_k is None:
+            values = {"perplexity": result.value}
+        else:  # its perplexity is infinite with the first word of probability 0
+            values = {"coverage": result.coverage, "perplexity_of_covered": result.of_possible}
+        return {metric: value for metric, value in values.items() if math.isfinite(value)}
+
+    @classmethod
+    def report_bundle(cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path) -> list[str]:
+        result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
+        sparse = model.manifest.softmax.sparse_k is not None
+        return [covered_line(result) if sparse else perplexity_line("perplexity", result)]
 
     def mixture_variance(self, batches: Batches[Batch]) -> float:
         """Return the mean over positions of the variance of the mixture weights (kernel paper, eq. 14, Table 2)."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from models.backend import Backend
-from training.export.graphs import ExportGraph
-from training.export.verify import TOLERANCE, ExportError, absolute_difference, both_outputs
+from training.bundling.graphs import ExportGraph
+from training.bundling.verify import TOLERANCE, ExportError, absolute_difference, both_outputs
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import State
 from training.tasks.language_model.graphs import example_inputs

@@ -3,38 +3,36 @@
 Shapes: `B` texts, `T` tokens, `C` classes, `d` hidden size.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import onnx
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from models.backend import Backend
 from models.bundle.manifest import BundleManifest
 from models.tasks.text_classification import BertNetwork, Classifier, ClassifierConfig
 from models.text.padding import padded
-from training.export.attention import projections
-from training.export.calibration import RangeRecorder
-from training.export.disentangled import relative_layers
-from training.export.folding import FoldedSoftmax
-from training.export.graphs import random_sequences
-from training.export.model_card import Card
-from training.export.operators import attend, attend_some
-from training.export.quantize import quantize_int8_static
-from training.export.task_export import TOKENIZER, vocabulary_section
-from training.export.topk import top_k
+from training.bundling.attention import projections
+from training.bundling.calibration import RangeRecorder
+from training.bundling.disentangled import relative_layers
+from training.bundling.folding import FoldedSoftmax
+from training.bundling.graphs import random_sequences
+from training.bundling.model_card import Card
+from training.bundling.operators import attend, attend_some
+from training.bundling.quantize import quantize_int8_static
+from training.bundling.task_export import TOKENIZER, vocabulary_section
+from training.bundling.topk import top_k
 from training.networks.text_classifier import TextClassifier, pooled
 from training.networks.transformer import padding_mask
 from training.tasks.classification import label_file
-from training.tasks.classification_export import LABELS, ClassifierExport, probability_table
-from training.tasks.classification_quality import OUT_OF_SCOPE, measured, scope_threshold
-from training.tasks.text_classification.reading import label_ids, out_of_scope_texts, read_labelled
-from training.tasks.text_classification.settings import ClassificationRecipe
-from training.tasks.text_classification.task import TextClassificationTask
+from training.tasks.classification_export import LABELS, ClassifierExport
+from training.tasks.classification_quality import OUT_OF_SCOPE, scope_threshold
+from training.tasks.text_classification.reading import out_of_scope_texts, read_labelled
+from training.tasks.text_classification.task import TextClassificationTask, bundle_probabilities
 
 __all__ = ["ClassifyTextGraph", "TextClassificationExport"]
 
@@ -127,28 +125,6 @@ class TextClassificationExport(ClassifierExport):
             recorder.run("classify", {**inputs, "k": np.array(1)}, ["log_probabilities"])
         return {name: quantize_int8_static(model, recorder.ranges(name)) for name, model in models.items()}
 
-    @classmethod
-    def measure(cls, model: Classifier, recipe: ClassificationRecipe, split: str, data_dir: Path) -> dict[str, float]:
-        """Return the metrics of a loaded bundle, by the same code that serves it."""
-        texts = read_labelled(recipe.data, split, data_dir)
-        labels = label_ids(texts, model.labels, unseen=recipe.data.limited)
-        inside = _probabilities(model, [each.text for each in texts])
-        outside = _probabilities(model, out_of_scope_texts(recipe.data, split, data_dir))
-        found = measured(
-            inside,
-            labels,
-            outside,
-            model.labels,
-            several=recipe.data.multi_label,
-            threshold=model.config.classes.threshold,
-        )
-        rule = model.config.classes.out_of_scope
-        if rule is not None and len(outside):
-            known = [max(classes) < len(model.labels) for classes in labels]
-            point = scope_threshold(inside[known], outside, rule.threshold)
-            found |= {"out-of-scope detected": point.detected, "in-scope rejected": point.rejected}
-        return found
-
     def calibrated(self, model: Classifier, data_dir: Path) -> Mapping[str, object]:
         data = self.task.recipe.data
         outside = [] if data.multi_label else out_of_scope_texts(data, "dev", data_dir)
@@ -156,7 +132,7 @@ class TextClassificationExport(ClassifierExport):
             return {}
         labelled = read_labelled(data, "dev", data_dir)
         texts = [each.text for each in labelled if set(each.labels) <= set(model.labels)]
-        point = scope_threshold(_probabilities(model, texts), _probabilities(model, outside))
+        point = scope_threshold(bundle_probabilities(model, texts), bundle_probabilities(model, outside))
         classes = model.config.classes.model_dump()
         return {"classes": {**classes, "out_of_scope": asdict(point)}}
 
@@ -173,8 +149,3 @@ class TextClassificationExport(ClassifierExport):
             f"\n* Vocabulary: {config.vocab_size} word pieces",
             f"{config.limits.max_tokens} word pieces",
         )
-
-
-def _probabilities(model: Classifier, texts: Sequence[str]) -> NDArray[np.float64]:
-    results = model.classify(texts, len(model.labels), truncate=True)
-    return probability_table(model.labels, [result.labels for result in results])

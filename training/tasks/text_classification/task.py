@@ -10,14 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from models.tasks.text_classification import Classifier
 from models.text.tokenization import EncoderTokenizer
 from training.data.batching import Batches, RedrawnBatches
 from training.data.text_batching import TextBatch, TextBatches
 from training.networks.text_classifier import TextClassifier
 from training.networks.text_encoder import EncoderConfig, TextEncoder
-from training.run_directory import RunDirectory
+from training.run.paths import RunPaths
 from training.tasks.classification import ClassificationTask, label_file, read_labels
-from training.tasks.classification_quality import OUT_OF_SCOPE, measured
+from training.tasks.classification_quality import OUT_OF_SCOPE, measured, probability_table, scope_threshold
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
 from training.tasks.registry import register
 from training.tasks.task import RunFiles
@@ -30,7 +31,7 @@ from training.tasks.text_classification.reading import (
 )
 from training.tasks.text_classification.settings import ClassificationRecipe
 
-__all__ = ["Classes", "TextClassificationTask"]
+__all__ = ["Classes", "TextClassificationTask", "bundle_probabilities"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,12 +91,12 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         return "micro F1" if recipe.data.multi_label else "accuracy"
 
     @classmethod
-    def prepare(cls, recipe: ClassificationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
+    def prepare(cls, recipe: ClassificationRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
         classes = cls.build_classes(recipe, data_dir)
         return {run.labels: label_file(classes.labels), **encoder_files(run, classes.tokenizer, classes.encoder)}
 
     @classmethod
-    def open(cls, recipe: ClassificationRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
+    def open(cls, recipe: ClassificationRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
         tokenizer, encoder = read_encoder(run)
         return cls(recipe, Classes(tokenizer=tokenizer, labels=read_labels(run), encoder=encoder), data_dir, device)
 
@@ -142,3 +143,33 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
             several=self.several,
             threshold=threshold,
         )
+
+    @classmethod
+    def measure_bundle(
+        cls, model: Classifier, recipe: ClassificationRecipe, split: str, data_dir: Path
+    ) -> dict[str, float]:
+        """Return the metrics of a loaded bundle, by the same code that serves it."""
+        texts = read_labelled(recipe.data, split, data_dir)
+        labels = label_ids(texts, model.labels, unseen=recipe.data.limited)
+        inside = bundle_probabilities(model, [each.text for each in texts])
+        outside = bundle_probabilities(model, out_of_scope_texts(recipe.data, split, data_dir))
+        found = measured(
+            inside,
+            labels,
+            outside,
+            model.labels,
+            several=recipe.data.multi_label,
+            threshold=model.config.classes.threshold,
+        )
+        rule = model.config.classes.out_of_scope
+        if rule is not None and len(outside):
+            known = [max(classes) < len(model.labels) for classes in labels]
+            point = scope_threshold(inside[known], outside, rule.threshold)
+            found |= {"out-of-scope detected": point.detected, "in-scope rejected": point.rejected}
+        return found
+
+
+def bundle_probabilities(model: Classifier, texts: Sequence[str]) -> NDArray[np.float64]:
+    """Return the probabilities `[N, C]` of a loaded bundle, by the same code that serves it."""
+    results = model.classify(texts, len(model.labels), truncate=True)
+    return probability_table(model.labels, [result.labels for result in results])

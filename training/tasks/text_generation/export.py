@@ -1,22 +1,19 @@
 """Export of text generators: manifest section, calibration, measurement, model card."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import SourceQuery
-from models.tasks.text_generation import GenerationConfig, Generator
-from training.export.model_card import Card
-from training.export.task_export import vocabulary_section
+from models.tasks.text_generation import GenerationConfig
+from training.bundling.model_card import Card
+from training.bundling.task_export import vocabulary_section
 from training.tasks.sequence_export import CALIBRATION_SOURCES, SequenceExport
 from training.tasks.text_generation.graphs import generation_graphs
-from training.tasks.text_generation.quality import measured
-from training.tasks.text_generation.reading import SourceTargets, read_source_targets
-from training.tasks.text_generation.settings import GenerationRecipe
+from training.tasks.text_generation.reading import read_source_targets
 from training.tasks.text_generation.task import TextGenerationTask
 
-__all__ = ["TextGenerationExport", "bundle_generation"]
+__all__ = ["TextGenerationExport"]
 
 
 class TextGenerationExport(SequenceExport):
@@ -56,10 +53,6 @@ class TextGenerationExport(SequenceExport):
         return [SourceQuery(ids, 1, SearchOptions(), data.max_output_tokens) for ids in cut]
 
     @classmethod
-    def measure(cls, model: Generator, recipe: GenerationRecipe, split: str, data_dir: Path) -> dict[str, float]:
-        return bundle_generation(model, read_source_targets(recipe.data, split, data_dir))
-
-    @classmethod
     def card(cls, manifest: BundleManifest[GenerationConfig]) -> Card:
         config, network = manifest.config, manifest.config.network
         return Card(
@@ -73,12 +66,3 @@ class TextGenerationExport(SequenceExport):
             quality="Of texts written with beam size 5, 0 to 100: F1 of ROUGE with stemming, best of a text's "
             "references, and unsmoothed BLEU of words and punctuation in lower case. Equal sources count once.",
         )
-
-
-def bundle_generation(
-    model: Generator, texts: Sequence[SourceTargets], beam_size: int = 5, *, options: SearchOptions | None = None
-) -> dict[str, float]:
-    """Return the metrics of a loaded bundle's outputs, by the same code that serves it."""
-    results = model.generate([text.source for text in texts], beam_size, options=options, truncate=True)
-    outputs = [result.outputs[0].text for result in results]
-    return dict(measured(outputs, [text.targets for text in texts]).metrics)

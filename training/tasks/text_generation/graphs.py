@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.export.attention import projections
-from training.export.folding import FoldedSoftmax
-from training.export.graphs import ExportGraph
-from training.export.operators import attend, slot_indices, write_slots
-from training.export.topk import top_k
+from training.bundling.attention import projections
+from training.bundling.folding import FoldedSoftmax
+from training.bundling.graphs import ExportGraph
+from training.bundling.operators import attend, slot_indices, write_slots
+from training.bundling.topk import top_k
 from training.networks.generation_model import GenerationModel
 from training.tasks.sequence_graphs import sequence_graphs
 

@@ -9,9 +9,12 @@ import sacrebleu
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
+from models.decoding.beam_search import SearchOptions
+from models.tasks.text_generation import Generator
 from training.tasks.examples import Examples, Measurement, mean
+from training.tasks.text_generation.reading import SourceTargets
 
-__all__ = ["METRIC", "measured"]
+__all__ = ["METRIC", "bundle_generation", "measured"]
 
 METRIC = "ROUGE-L"
 """The metric that models are selected by."""
@@ -50,6 +53,15 @@ def measured(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Mea
         results[f"BLEU-{longest}"] = bleu.corpus_score(words, streams).score
     rouge_l = [100 * each[_ROUGE[METRIC]].fmeasure for each in scores]
     return Measurement(results, Examples(np.stack([rouge_l, np.ones(len(rouge_l))], 1), mean))
+
+
+def bundle_generation(
+    model: Generator, texts: Sequence[SourceTargets], beam_size: int = 5, *, options: SearchOptions | None = None
+) -> dict[str, float]:
+    """Return the metrics of a loaded bundle's outputs, by the same code that serves it."""
+    results = model.generate([text.source for text in texts], beam_size, options=options, truncate=True)
+    outputs = [result.outputs[0].text for result in results]
+    return dict(measured(outputs, [text.targets for text in texts]).metrics)
 
 
 def _words(text: str) -> list[str]:

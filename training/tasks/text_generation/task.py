@@ -9,18 +9,19 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from models.tasks.text_generation import Generator
 from models.text.tokenization import EncoderTokenizer
 from training.data.masked_targets import masked_targets
 from training.data.pair_batching import PairBatch, PairBatches
 from training.networks.generation_model import GenerationModel
 from training.networks.text_encoder import EncoderConfig, TextEncoder
-from training.run_directory import RunDirectory
+from training.run.paths import RunPaths
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
 from training.tasks.examples import Measurement
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
-from training.tasks.text_generation.quality import METRIC, measured
+from training.tasks.text_generation.quality import METRIC, bundle_generation, measured
 from training.tasks.text_generation.reading import SourceTargets, read_source_targets
 from training.tasks.text_generation.settings import GenerationRecipe
 
@@ -83,11 +84,11 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         return tokenizer, encoder
 
     @classmethod
-    def prepare(cls, recipe: GenerationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
+    def prepare(cls, recipe: GenerationRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
         return encoder_files(run, *cls.build_encoder(recipe, data_dir))
 
     @classmethod
-    def open(cls, recipe: GenerationRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
+    def open(cls, recipe: GenerationRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
         return cls(recipe, *read_encoder(run), data_dir, device)
 
     def initialize(self) -> None:
@@ -150,3 +151,7 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
 
     def quality(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> GenerationQuality:
         return GenerationQuality(measurement=measured(outputs, references), outputs=list(outputs))
+
+    @classmethod
+    def measure_bundle(cls, model: Generator, recipe: GenerationRecipe, split: str, data_dir: Path) -> dict[str, float]:
+        return bundle_generation(model, read_source_targets(recipe.data, split, data_dir))

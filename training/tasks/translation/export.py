@@ -9,16 +9,15 @@ from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import SourceQuery
 from models.tasks.translation import TranslationConfig, Translator
-from training.export.model_card import Card
-from training.export.task_export import vocabulary_section
+from training.bundling.model_card import Card
+from training.bundling.task_export import vocabulary_section
 from training.tasks.sequence_export import CALIBRATION_SOURCES, SequenceExport
 from training.tasks.translation.confidence import calibrated_threshold
 from training.tasks.translation.graphs import translation_graphs
 from training.tasks.translation.reading import split_pairs
-from training.tasks.translation.settings import TranslationRecipe
 from training.tasks.translation.task import TranslationTask
 
-__all__ = ["TranslationExport", "bundle_bleu"]
+__all__ = ["TranslationExport"]
 
 
 class TranslationExport(SequenceExport):
@@ -53,10 +52,6 @@ class TranslationExport(SequenceExport):
         return {"low_confidence": calibrated_threshold(model, split_pairs(self.task.recipe.data, "dev", data_dir))}
 
     @classmethod
-    def measure(cls, model: Translator, recipe: TranslationRecipe, split: str, data_dir: Path) -> dict[str, float]:
-        return bundle_bleu(model, split_pairs(recipe.data, split, data_dir))
-
-    @classmethod
     def card(cls, manifest: BundleManifest[TranslationConfig]) -> Card:
         config, network = manifest.config, manifest.config.network
         return Card(
@@ -73,17 +68,6 @@ class TranslationExport(SequenceExport):
             columns={"BLEU": "BLEU", "chrF": "chrF"},
             references={"BLEU": None},
         )
-
-
-def bundle_bleu(model: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
-    """Return BLEU and chrF of a loaded bundle, beam size 5, by the same code that serves it."""
-    results = model.translate([source for source, _ in pairs], truncate=True)
-    translations = [result.translations[0].text for result in results]
-    references = [target for _, target in pairs]
-    return {
-        "BLEU": sacrebleu.corpus_bleu(translations, [references]).score,
-        "chrF": sacrebleu.corpus_chrf(translations, [references]).score,
-    }
 
 
 def _confidence(config: TranslationConfig) -> str:

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.export.attention import KeyValue, projections, scaled_query
-from training.export.folding import FoldedSoftmax
-from training.export.graphs import ExportGraph
-from training.export.operators import attend, attend_some, slot_indices, write_slots
-from training.export.topk import top_k
+from training.bundling.attention import KeyValue, projections, scaled_query
+from training.bundling.folding import FoldedSoftmax
+from training.bundling.graphs import ExportGraph
+from training.bundling.operators import attend, attend_some, slot_indices, write_slots
+from training.bundling.topk import top_k
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 from training.tasks.sequence_graphs import sequence_graphs

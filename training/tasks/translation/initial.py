@@ -7,8 +7,8 @@ import torch
 
 from models.bundle.manifest import MANIFEST
 from models.reading import load_manifest, read_manifest
-from training import checkpoint
-from training.run_directory import RunDirectory
+from training.run import checkpoint
+from training.run.directory import RunDirectory
 from training.tasks.translation.bundle_weights import bundle_model
 
 __all__ = ["initial_sources", "initial_tokenizer", "initial_weights"]

@@ -11,6 +11,7 @@ import sacrebleu
 import torch
 from numpy.typing import NDArray
 
+from models.tasks.translation import Translator
 from models.text.tokenization import SubwordTokenizer
 from training.data.batching import Batches, RedrawnBatches
 from training.data.entities import TextPair
@@ -18,7 +19,7 @@ from training.data.pair_batching import Pair, PairBatch, PairBatches
 from training.data.tokenization import build_subword_tokenizer, read_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
-from training.run_directory import RunDirectory
+from training.run.paths import RunPaths
 from training.tasks.examples import Examples, Measurement
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
@@ -87,14 +88,14 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         return build_subword_tokenizer(texts, vocab_size=data.vocab_size, separate_digits=data.separate_digits)
 
     @classmethod
-    def prepare(cls, recipe: TranslationRecipe, run: RunDirectory, data_dir: Path) -> RunFiles:
+    def prepare(cls, recipe: TranslationRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
         tokenizer = cls.build_tokenizer(recipe, data_dir)
         if recipe.initial is not None:
             _check_initial(recipe, recipe.initial, tokenizer.vocab_size)
         return {run.tokenizer: tokenizer.save}
 
     @classmethod
-    def open(cls, recipe: TranslationRecipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Self:
+    def open(cls, recipe: TranslationRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
         return cls(recipe, SubwordTokenizer.from_file(run.tokenizer), data_dir, device)
 
     def initialize(self) -> None:
@@ -160,6 +161,23 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     def report(self, split: str) -> list[str]:
         quality = self.evaluate(self.batches(split))
         return [f"greedy, {self.metric} {quality.bleu:.2f} ({quality.signature})"]
+
+    @classmethod
+    def measure_bundle(
+        cls, model: Translator, recipe: TranslationRecipe, split: str, data_dir: Path
+    ) -> dict[str, float]:
+        return bundle_bleu(model, split_pairs(recipe.data, split, data_dir))
+
+
+def bundle_bleu(model: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
+    """Return BLEU and chrF of a loaded bundle, beam size 5, by the same code that serves it."""
+    results = model.translate([source for source, _ in pairs], truncate=True)
+    translations = [result.translations[0].text for result in results]
+    references = [target for _, target in pairs]
+    return {
+        "BLEU": sacrebleu.corpus_bleu(translations, [references]).score,
+        "chrF": sacrebleu.corpus_chrf(translations, [references]).score,
+    }
 
 
 def _check_initial(recipe: TranslationRecipe, initial: str, vocab_size: int) -> None:

@@ -17,11 +17,11 @@ from torch.nn import functional
 from models.backend import Backend
 from models.bundle.manifest import BundleManifest
 from softserve_embedding.model import EmbeddingConfig, EmbeddingModel
+from training.bundling.graphs import ExportGraph, contract
+from training.bundling.model_card import Card
+from training.bundling.quantize import quantize_int8_weights
+from training.bundling.task_export import TOKENIZER, TaskExport, vocabulary_section
 from training.data.text_batching import TextBatches
-from training.export.graphs import ExportGraph, contract
-from training.export.model_card import Card
-from training.export.quantize import quantize_int8_weights
-from training.export.task_export import TOKENIZER, TaskExport, vocabulary_section
 from training.networks.text_classifier import TextClassifier
 from training.tasks.examples import Measurement
 from training.tasks.text_classification import TextClassificationTask
@@ -97,13 +97,6 @@ class EmbeddingExport(TaskExport):
         return {name: quantize_int8_weights(model) for name, model in models.items()}
 
     @classmethod
-    def measure(cls, model: EmbeddingModel, recipe: EmbeddingRecipe, split: str, data_dir):  # type: ignore[no-untyped-def]
-        labels = sorted({label for each in read_labelled(recipe.data, "train", data_dir) for label in each.labels})
-        texts = read_labelled(recipe.data, split, data_dir)
-        vectors = np.stack(model.embed([each.text for each in texts]))
-        return {"nearest neighbour": nearest(vectors, label_ids(texts, labels)).value}
-
-    @classmethod
     def card(cls, manifest: BundleManifest[EmbeddingConfig]) -> Card:
         dimensions, limit = manifest.config.dimensions, manifest.config.limits.max_tokens
         return Card(
@@ -147,3 +140,10 @@ class EmbeddingTask(TextClassificationTask):
 
     def measure(self, split: str) -> Measurement:
         return Measurement({"nearest neighbour": self.evaluate(self.batches_of(split, training=False)).value})
+
+    @classmethod
+    def measure_bundle(cls, model: EmbeddingModel, recipe: EmbeddingRecipe, split: str, data_dir):  # type: ignore[no-untyped-def]
+        labels = sorted({label for each in read_labelled(recipe.data, "train", data_dir) for label in each.labels})
+        texts = read_labelled(recipe.data, split, data_dir)
+        vectors = np.stack(model.embed([each.text for each in texts]))
+        return {"nearest neighbour": nearest(vectors, label_ids(texts, labels)).value}

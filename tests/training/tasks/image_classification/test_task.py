@@ -10,17 +10,18 @@ import torch
 from models.store import load_bundle
 from models.tasks.image_classification import ImageClassifier
 from tests.fixtures.images import LABELS, SHAPES_RECIPE, SIZE
-from training.export.bundle import Exported, export_run
-from training.export.verify import ExportError
+from training.bundling.bundle import WrittenBundle
+from training.bundling.verify import ExportError
 from training.networks.image_classifier import ImageClassifier as Network
 from training.networks.image_encoder import DenseNet, EfficientNetLite0
-from training.recipe import parse_recipe
-from training.run_directory import RunDirectory
+from training.recipe.loading import parse_recipe
+from training.run.directory import RunDirectory
+from training.run.export import export_run
+from training.run.session import open_task, start_run
 from training.softmax import GeneralizedSoftmax
 from training.tasks.image_classification import ImageClassificationTask
 from training.tasks.image_classification.export import ImageClassificationExport
 from training.tasks.image_classification.settings import ImageClassificationRecipe
-from training.trained import open_task, start_run
 
 
 def _recipe(**sections: Any) -> ImageClassificationRecipe:
@@ -39,7 +40,7 @@ def test_a_small_network_learns(shapes_task: ImageClassificationTask) -> None:
 
 
 def test_the_bundle_is_as_good_as_the_model(
-    shapes_export: Exported, shapes_task: ImageClassificationTask, tiny_data_dir: Path
+    shapes_export: WrittenBundle, shapes_task: ImageClassificationTask, tiny_data_dir: Path
 ) -> None:
     assert max(shapes_export.differences.values()) < 1e-5
     model = load_bundle(shapes_export.path)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.export.graphs import ExportGraph
+from training.bundling.graphs import ExportGraph
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM
 from training.softmax import GeneralizedSoftmax

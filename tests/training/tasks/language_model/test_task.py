@@ -11,7 +11,8 @@ import torch
 from training.data.batching import IGNORED, Batch, SentenceBatches, StreamBatches
 from training.data.corpus import Corpus
 from training.data.mapped_tokens import MappedTokens
-from training.recipe import Recipe, parse_recipe
+from training.recipe import Recipe
+from training.recipe.loading import parse_recipe
 from training.tasks.language_model import LanguageModelTask
 from training.tasks.language_model.perplexity import Perplexity
 from training.tasks.language_model.reading import encoded_split, split_texts

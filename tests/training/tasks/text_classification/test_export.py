@@ -14,22 +14,23 @@ from models.store import load_bundle
 from tests.fixtures.classification import ERRANDS_RECIPE, train_classifier
 from tests.fixtures.deberta import write_sentence_pieces
 from tests.fixtures.optional_tools import needs
+from training.bundling.bundle import WrittenBundle
+from training.bundling.verify import ExportError
 from training.data.corpora import get_corpus
-from training.export.bundle import Exported, export_run
-from training.export.verify import ExportError
-from training.recipe import parse_recipe
-from training.run_directory import RunDirectory
+from training.recipe.loading import parse_recipe
+from training.run.directory import RunDirectory
+from training.run.export import export_run
 from training.tasks.text_classification import TextClassificationTask
 from training.tasks.text_classification.export import TextClassificationExport
 from training.tasks.text_classification.settings import ClassificationRecipe
 
 
-def test_graphs_are_those_of_the_model(errands_export: Exported) -> None:
+def test_graphs_are_those_of_the_model(errands_export: WrittenBundle) -> None:
     assert set(errands_export.differences) == {"onnx", "torchscript"}
     assert max(errands_export.differences.values()) < 1e-5
 
 
-def test_the_manifest_says_what_there_is(errands_export: Exported) -> None:
+def test_the_manifest_says_what_there_is(errands_export: WrittenBundle) -> None:
     manifest = errands_export.manifest
     assert manifest.task == "text-classification"
     assert (manifest.config.classes.count, manifest.config.classes.threshold) == (8, None)
@@ -40,7 +41,7 @@ def test_the_manifest_says_what_there_is(errands_export: Exported) -> None:
     assert metrics == ["accuracy", "macro F1", "top-5 accuracy", "expected calibration error", *separation]
 
 
-def test_the_card_has_the_numbers(errands_export: Exported) -> None:
+def test_the_card_has_the_numbers(errands_export: WrittenBundle) -> None:
     card = (errands_export.path / "MODEL_CARD.md").read_text(encoding="utf-8")
     for quality in errands_export.manifest.quality:
         assert f"{quality.value:.4f}" in card
@@ -49,7 +50,7 @@ def test_the_card_has_the_numbers(errands_export: Exported) -> None:
 
 
 def test_the_bundle_is_as_good_as_the_model(
-    errands_export: Exported, errands_task: TextClassificationTask, tiny_data_dir: Path
+    errands_export: WrittenBundle, errands_task: TextClassificationTask, tiny_data_dir: Path
 ) -> None:
     model = load_bundle(errands_export.path)
     assert isinstance(model, Classifier)
@@ -60,7 +61,7 @@ def test_the_bundle_is_as_good_as_the_model(
 
 
 def test_the_threshold_of_scope_is_that_of_the_validation_split(
-    errands_export: Exported, errands_task: TextClassificationTask, tiny_data_dir: Path
+    errands_export: WrittenBundle, errands_task: TextClassificationTask, tiny_data_dir: Path
 ) -> None:
     model = load_bundle(errands_export.path)
     assert isinstance(model, Classifier)

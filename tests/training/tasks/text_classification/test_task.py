@@ -14,11 +14,11 @@ from safetensors.torch import save_file
 from tests.fixtures.classification import ERRANDS_RECIPE, WORDS, train_classifier
 from tests.training.networks.golden import bert
 from training.data.text_batching import TextBatch, TextBatches
-from training.recipe import parse_recipe
-from training.run_directory import RunDirectory
+from training.recipe.loading import parse_recipe
+from training.run.directory import RunDirectory
+from training.run.session import open_task, start_run
 from training.tasks.text_classification import TextClassificationTask
 from training.tasks.text_classification.settings import ClassificationRecipe
-from training.trained import open_task, start_run
 
 CPU = torch.device("cpu")
 

@@ -9,20 +9,21 @@ import pytest
 from models import Generator
 from models.store import load_bundle
 from tests.fixtures.generation import NOTES_RECIPE, train_generator
-from training.export.bundle import Exported, export_run
-from training.recipe import parse_recipe
-from training.run_directory import RunDirectory
+from training.bundling.bundle import WrittenBundle
+from training.recipe.loading import parse_recipe
+from training.run.directory import RunDirectory
+from training.run.export import export_run
 from training.tasks.text_generation import TextGenerationTask
-from training.tasks.text_generation.export import bundle_generation
+from training.tasks.text_generation.quality import bundle_generation
 from training.tasks.text_generation.reading import read_source_targets
 
 
-def test_graphs_are_those_of_the_model(notes_export: Exported) -> None:
+def test_graphs_are_those_of_the_model(notes_export: WrittenBundle) -> None:
     assert set(notes_export.differences) == {"onnx", "torchscript"}
     assert max(notes_export.differences.values()) < 1e-5
 
 
-def test_the_manifest_says_what_there_is(notes_export: Exported) -> None:
+def test_the_manifest_says_what_there_is(notes_export: WrittenBundle) -> None:
     manifest = notes_export.manifest
     assert manifest.task == "text-generation"
     assert manifest.config.network.kind == "unilm"
@@ -33,7 +34,7 @@ def test_the_manifest_says_what_there_is(notes_export: Exported) -> None:
     assert test[0][1] > 90
 
 
-def test_the_card_has_the_numbers(notes_export: Exported) -> None:
+def test_the_card_has_the_numbers(notes_export: WrittenBundle) -> None:
     card = (notes_export.path / "MODEL_CARD.md").read_text(encoding="utf-8")
     for quality in notes_export.manifest.quality:
         assert f" {quality.value:.2f} " in card
@@ -44,7 +45,7 @@ def test_the_card_has_the_numbers(notes_export: Exported) -> None:
 @pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")
 @pytest.mark.parametrize("backend", ["onnx", "torchscript"])
 def test_the_bundle_writes_what_the_model_writes(
-    backend: str, notes_export: Exported, notes_task: TextGenerationTask
+    backend: str, notes_export: WrittenBundle, notes_task: TextGenerationTask
 ) -> None:
     model = load_bundle(notes_export.path, backend=backend)
     assert isinstance(model, Generator)
@@ -82,7 +83,7 @@ def test_int8_writes_nearly_the_same_whatever_stands_beside(notes_dir: Path, tmp
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")
-def test_mask_tokens_are_in_the_graphs(masked_export: Exported, masked_task: TextGenerationTask) -> None:
+def test_mask_tokens_are_in_the_graphs(masked_export: WrittenBundle, masked_task: TextGenerationTask) -> None:
     """The TorchScript graphs are float32, those of ONNX int8."""
     assert set(masked_export.differences) == {"onnx", "torchscript"}
     assert max(masked_export.differences.values()) < 1e-5

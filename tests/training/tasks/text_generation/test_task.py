@@ -11,11 +11,11 @@ import torch
 from tests.fixtures.deberta import DEBERTA, write_sentence_pieces
 from tests.fixtures.generation import MASKED_RECIPE, NOTES_RECIPE
 from training.data.batching import IGNORED
-from training.recipe import parse_recipe
-from training.run_directory import RunDirectory
+from training.recipe.loading import parse_recipe
+from training.run.directory import RunDirectory
+from training.run.session import open_task, start_run
 from training.tasks.text_generation import TextGenerationTask
 from training.tasks.text_generation.settings import GenerationRecipe
-from training.trained import open_task, start_run
 
 
 def _task(

@@ -7,7 +7,7 @@ import pytest
 
 from models.store import load_bundle
 from models.tasks.translation import Translator
-from training.export.bundle import Exported
+from training.bundling.bundle import WrittenBundle
 from training.tasks.translation.confidence import calibrated_threshold, chosen_threshold
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import TranslationRecipe
@@ -54,7 +54,7 @@ def test_where_all_are_poor_all_are_below() -> None:
 
 
 def test_a_bundle_is_calibrated_on_its_own_translations(
-    pairs_export: Exported, pairs_recipe: TranslationRecipe, tiny_data_dir: Path
+    pairs_export: WrittenBundle, pairs_recipe: TranslationRecipe, tiny_data_dir: Path
 ) -> None:
     model = load_bundle(pairs_export.path)
     assert isinstance(model, Translator)

@@ -20,18 +20,20 @@ from models.bundle.manifest import MANIFEST
 from models.reading import read_manifest, validate
 from models.store import load_bundle
 from models.tasks.translation import Translator
-from training.export.bundle import Exported, export_run
-from training.export.verify import ExportError, verify_bundle
+from training.bundling.bundle import WrittenBundle
+from training.bundling.verify import ExportError, verify_bundle
 from training.networks.translation_model import TranslationModel
-from training.recipe import parse_recipe
-from training.run_directory import RunDirectory
+from training.recipe.loading import parse_recipe
+from training.run.directory import RunDirectory
+from training.run.export import export_run
+from training.run.session import load_trained
 from training.tasks.sequence_graphs import example_source, example_step
 from training.tasks.translation import TranslationTask
-from training.tasks.translation.export import TranslationExport, bundle_bleu
+from training.tasks.translation.export import TranslationExport
 from training.tasks.translation.graphs import EncoderGraph, translation_graphs
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import TranslationRecipe
-from training.trained import load_trained
+from training.tasks.translation.task import bundle_bleu
 
 # torch deprecates TorchScript; it stays a backend because users asked for it.
 pytestmark = [
@@ -44,7 +46,7 @@ FILES = {"encode.onnx", "step.onnx", "weights.bin", "translation_model.pt", "tok
 
 
 @pytest.fixture(scope="module", params=[OnnxBackend, TorchScriptBackend], ids=["onnx", "torchscript"])
-def backend(request: pytest.FixtureRequest, pairs_export: Exported) -> Backend:
+def backend(request: pytest.FixtureRequest, pairs_export: WrittenBundle) -> Backend:
     opened: Backend = request.param(pairs_export.path, pairs_export.manifest, threads=1)
     return opened
 
@@ -126,7 +128,7 @@ def test_steps_from_an_empty_cache_equal_the_whole_sentence(backend: Backend, pa
         torch.testing.assert_close(torch.stack(found, 2)[:, hypothesis], expected, atol=1e-4, rtol=0)
 
 
-def test_a_wrong_weight_is_found(task: TranslationTask, pairs_export: Exported) -> None:
+def test_a_wrong_weight_is_found(task: TranslationTask, pairs_export: WrittenBundle) -> None:
     backend = OnnxBackend(pairs_export.path, pairs_export.manifest, threads=1)
     assert TranslationExport(task).largest_difference(backend) < 1e-4
     bias = task.model.network.decoder_layers()[0].cross_attention.key_value.bias
@@ -141,7 +143,7 @@ def test_a_wrong_weight_is_found(task: TranslationTask, pairs_export: Exported) 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_one_number_that_is_none_is_found(
-    wrong: float, task: TranslationTask, pairs_export: Exported, monkeypatch: pytest.MonkeyPatch
+    wrong: float, task: TranslationTask, pairs_export: WrittenBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = OnnxBackend(pairs_export.path, pairs_export.manifest, threads=1)
     run = backend.run
@@ -156,7 +158,9 @@ def test_one_number_that_is_none_is_found(
     assert not TranslationExport(task).largest_difference(backend) <= 1e-4
 
 
-def test_a_graph_with_permuted_tokens_is_refused(task: TranslationTask, pairs_export: Exported, tmp_path: Path) -> None:
+def test_a_graph_with_permuted_tokens_is_refused(
+    task: TranslationTask, pairs_export: WrittenBundle, tmp_path: Path
+) -> None:
     """All log-probabilities are right, but token 0 has that of the last one, and so on."""
     bundle = Path(shutil.copytree(pairs_export.path, tmp_path / "1"))
     model = onnx.load(bundle / "step.onnx", load_external_data=False)
@@ -175,7 +179,7 @@ def test_a_graph_with_permuted_tokens_is_refused(task: TranslationTask, pairs_ex
 # ---- the bundle -------------------------------------------------------------------------------------------
 
 
-def test_a_bundle_is_complete_and_sound(pairs_export: Exported) -> None:
+def test_a_bundle_is_complete_and_sound(pairs_export: WrittenBundle) -> None:
     assert {file.name for file in pairs_export.path.iterdir()} == FILES
     assert validate(pairs_export.path) == []
     assert read_manifest(pairs_export.path) == pairs_export.manifest
@@ -184,7 +188,7 @@ def test_a_bundle_is_complete_and_sound(pairs_export: Exported) -> None:
         onnx.checker.check_model(str(pairs_export.path / f"{name}.onnx"))
 
 
-def test_the_manifest_says_what_a_translator_is(pairs_export: Exported, pairs_recipe: TranslationRecipe) -> None:
+def test_the_manifest_says_what_a_translator_is(pairs_export: WrittenBundle, pairs_recipe: TranslationRecipe) -> None:
     manifest = pairs_export.manifest
     assert (manifest.name, manifest.version, manifest.task) == ("numerals", 1, "translation")
     assert (manifest.config.languages.source, manifest.config.languages.target) == ("de", "en")
@@ -208,7 +212,7 @@ def test_the_manifest_says_what_a_translator_is(pairs_export: Exported, pairs_re
     assert parse_recipe(manifest.provenance.recipe) == pairs_recipe
 
 
-def test_the_card_says_what_a_translator_is(pairs_export: Exported) -> None:
+def test_the_card_says_what_a_translator_is(pairs_export: WrittenBundle) -> None:
     card = (pairs_export.path / "MODEL_CARD.md").read_text(encoding="utf-8")
     lines = card.splitlines()
     assert lines[0] == "# numerals, version 1"
@@ -231,7 +235,9 @@ def test_the_card_says_what_a_translator_is(pairs_export: Exported) -> None:
     assert parse_recipe(recipe).model_dump(mode="json") == pairs_export.manifest.provenance.recipe
 
 
-def test_quality_is_that_of_what_is_served(pairs_export: Exported, task: TranslationTask, tiny_data_dir: Path) -> None:
+def test_quality_is_that_of_what_is_served(
+    pairs_export: WrittenBundle, task: TranslationTask, tiny_data_dir: Path
+) -> None:
     model = load_bundle(pairs_export.path, threads=1)
     assert isinstance(model, Translator)
     pairs = split_pairs(task.recipe.data, "test", tiny_data_dir)
@@ -243,7 +249,7 @@ def test_quality_is_that_of_what_is_served(pairs_export: Exported, task: Transla
 
 
 def test_greedy_search_of_the_bundle_is_that_of_the_task(
-    pairs_export: Exported, task: TranslationTask, tiny_data_dir: Path
+    pairs_export: WrittenBundle, task: TranslationTask, tiny_data_dir: Path
 ) -> None:
     model = load_bundle(pairs_export.path, threads=1)
     assert isinstance(model, Translator)
@@ -269,7 +275,7 @@ def test_a_sparse_mixture_is_exported_and_served(
 
 
 def test_int8_says_what_it_cost(
-    pairs_run: RunDirectory, pairs_export: Exported, tiny_data_dir: Path, tmp_path: Path
+    pairs_run: RunDirectory, pairs_export: WrittenBundle, tiny_data_dir: Path, tmp_path: Path
 ) -> None:
     run = RunDirectory(Path(shutil.copytree(pairs_run.path, tmp_path / "run")))
     content = run.recipe().model_dump()

@@ -9,17 +9,17 @@ import pytest
 import sacrebleu
 import torch
 
-from training import checkpoint
+from training.bundling.bundle import WrittenBundle
 from training.data.batching import IGNORED
 from training.data.pair_batching import PairBatches
-from training.export.bundle import Exported
-from training.loop import Trainer
-from training.run_directory import Progress, RunDirectory
+from training.run import checkpoint
+from training.run.directory import Progress, RunDirectory
+from training.run.loop import Trainer
+from training.run.session import load_trained, start_run
 from training.tasks.translation import TranslationTask
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import PairSettings, TranslationRecipe
 from training.tasks.translation.task import build_model
-from training.trained import load_trained, start_run
 
 CPU = torch.device("cpu")
 LAYERS: list[dict[str, Any]] = [
@@ -277,7 +277,7 @@ def test_a_run_can_start_from_another(
 
 def test_a_run_can_start_from_a_bundle(
     pairs_run: RunDirectory,
-    pairs_export: Exported,
+    pairs_export: WrittenBundle,
     pairs_recipe: TranslationRecipe,
     tiny_data_dir: Path,
     tmp_path: Path,

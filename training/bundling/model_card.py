@@ -1,0 +1,178 @@
+"""MODEL_CARD.md of a bundle, written from its manifest and sentences of its task or architecture."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import yaml
+
+from models.bundle.manifest import DataSource, Manifest, Quantization, SoftmaxLayer
+
+__all__ = ["Card", "imported_card", "model_card", "with_device_line"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """The sentences of a model card that depend on the task, or on the architecture of an imported model."""
+
+    network: str
+    """The network and its sizes."""
+    outputs: str
+    """Vocabulary, classes or languages."""
+    limits: str
+    """Paragraph about accepted inputs and known weaknesses."""
+    unit: str = "classes"
+    """The plural noun for the outputs of the softmax: `words` or `classes`."""
+    quality: str = ""
+    """Paragraph about how the metrics are computed."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Heading of each metric in the table of quality; all metrics of the manifest by name if empty."""
+    references: Mapping[str, float | None] = field(default_factory=dict)
+    """The values of reference models for each metric, None for the value that is given; the first metric if empty."""
+    digits: int = 2
+    """Decimals of metrics."""
+
+
+def model_card(
+    manifest: Manifest,
+    card: Card,
+    recipe: Mapping[str, object],
+    *,
+    differences: Mapping[str, float],
+    references: Mapping[str, float],
+) -> str:
+    """Return the card of a trained model, Markdown.
+
+    `recipe` has the fields that are not their defaults; `references` are other models' values of the first metric on
+    the test split.
+    """
+    provenance = manifest.provenance
+    largest = ", ".join(f"{name} {difference:.1e}" for name, difference in differences.items())
+    sections = {
+        "Data": "\n".join(_source(source) for source in provenance.data),
+        "Quality": f"{card.quality}\n\n{_table(manifest, card, references)}\n\n"
+        f"Exported graphs against the trained module, largest difference of any output, float32: {largest}.",
+        "Limits": card.limits,
+        "Recipe": f"Exported on {provenance.date} after {provenance.training_seconds:.0f} s of training; code "
+        f"{provenance.git_revision}.\n\n```yaml\n{yaml.safe_dump(recipe, sort_keys=False).strip()}\n```\n\n"
+        "Other fields have their defaults; `provenance.recipe` in `manifest.json` has all.",
+    }
+    origin, weights = (
+        f"Output layer: {_output_layer(manifest.softmax, card.unit)}",
+        _weights(manifest.quantization, card.digits),
+    )
+    return _card(manifest, card, origin, weights, sections)
+
+
+def imported_card(manifest: Manifest, card: Card, texts: int) -> str:
+    """Return the card of an imported model, Markdown; `texts` is the number of sample texts that were compared."""
+    source = manifest.provenance.source
+    assert source is not None
+    revision = "" if source.revision is None else f", revision {source.revision}"
+    files = "\n".join(f"| `{name}` | `{checksum}` |" for name, checksum in source.files.items())
+    sections = {
+        "Verification": f"Compared with {source.compared_with} on {texts} sample texts of several lengths, alone and "
+        "in a batch: equal tokens,\n"
+        f"largest difference of a log-probability, float32: {source.largest_difference:.1e}.",
+        "Quality": f"The import measures no quality: see the model card of the source.{_agreement(manifest)}",
+        "Limits": card.limits,
+        "Source files": f"| file | sha256 |\n| --- | --- |\n{files}",
+    }
+    origin = (
+        f"Imported on {manifest.provenance.date} from `{source.name}`{revision}; architecture {source.architecture}"
+    )
+    lossy = manifest.quantization
+    weights = "float32" if lossy is None else f"int8 ({lossy.metric} {lossy.value:.4f})"
+    return _card(manifest, card, origin, weights, sections)
+
+
+def _card(manifest: Manifest, card: Card, origin: str, weights: str, sections: Mapping[str, str]) -> str:
+    parts = "\n\n".join(f"## {heading}\n\n{text}" for heading, text in sections.items())
+    return f"""# {manifest.name}, version {manifest.version}
+
+{manifest.description}
+
+* {origin}
+* Network: {card.network}
+* {card.outputs}
+* Licence of the model: {manifest.licence}
+* Weights: {weights}
+{_device_line(manifest)}
+{parts}
+"""
+
+
+def _device_line(manifest: Manifest) -> str:
+    """Return the line that names the graphs for GPUs, nothing where there are none."""
+    files = [f"`{file}`" for graph in manifest.graphs.values() for file in graph.devices.values()]
+    return f"{_DEVICES} {', '.join(files)}, with the same weights; activations are not int8\n" if files else ""
+
+
+def with_device_line(text: str, manifest: Manifest) -> str:
+    """Return a model card with the line that names the graphs for GPUs after that of the weights."""
+    lines = [line for line in text.splitlines(keepends=True) if not line.startswith(_DEVICES)]
+    return "".join(line + _device_line(manifest) if line.startswith("* Weights: ") else line for line in lines)
+
+
+_DEVICES = "* Graphs for GPUs:"
+
+
+def _source(source: DataSource) -> str:
+    if not source.homepage.startswith("https://"):
+        return f"* {source.name}: {source.licence}"
+    return f"* {source.name}: {source.licence}, <{source.homepage}>"
+
+
+def _output_layer(layer: SoftmaxLayer, unit: str) -> str:
+    kernels = ", ".join(_kernel(kernel.name, kernel.hyperparameters) for kernel in layer.kernels)
+    parts = [f"mixture of {kernels}" if len(layer.kernels) > 1 else kernels]
+    if layer.bias:
+        parts.append(f"a bias for each of the {unit}")
+    if layer.untied is not None:
+        matrices = "in full" if layer.untied == "full" else f"by corrections of rank {layer.untied}"
+        parts.append(f"projection matrices untied {matrices}")
+    if layer.sparse_k is not None:
+        parts.append(
+            f"sparse-softmax over the {layer.sparse_k} best {unit}{' of each' if len(layer.kernels) > 1 else ''}"
+        )
+    return "; ".join(parts)
+
+
+def _kernel(name: str, hyperparameters: Mapping[str, float]) -> str:
+    values = ", ".join(f"{key} = {value:g}" for key, value in hyperparameters.items())
+    return f"`{name}` ({values})" if values else f"`{name}`"
+
+
+def _agreement(manifest: Manifest) -> str:
+    if manifest.quantization is None:
+        return ""
+    lines = "\n".join(f"* {each.metric}: {each.value:.4f}" for each in manifest.quality)
+    dataset = manifest.quantization.dataset
+    return f" Agreement of int8 with float32 on {dataset}, not those\nthat activations were observed on:\n\n{lines}"
+
+
+def _weights(lossy: Quantization | None, digits: int) -> str:
+    if lossy is None:
+        return "float32"
+    values = [f"{value:.{digits}f}" for value in (lossy.value, lossy.float32_value)]
+    return f"int8 ({lossy.metric} {values[0]} against {values[1]} in float32)"
+
+
+def _table(manifest: Manifest, card: Card, references: Mapping[str, float]) -> str:
+    """Return the measured metrics as a table with a column for each."""
+    columns = card.columns or {quality.metric: quality.metric for quality in manifest.quality}
+    rows = [["model", "data", "split", *columns.values()], ["---"] * (3 + len(columns))]
+    splits: dict[tuple[str, str], dict[str, float]] = {}
+    for quality in manifest.quality:
+        splits.setdefault((quality.dataset, quality.split), {})[quality.metric] = quality.value
+    rows += [["this model", *where, *_numbers(columns, values, card.digits)] for where, values in splits.items()]
+    first = manifest.quality[0]
+    tested = next((quality.dataset for quality in manifest.quality if quality.split == "test"), first.dataset)
+    for name, value in references.items():
+        known = card.references or {first.metric: None}
+        values = {metric: value if fixed is None else fixed for metric, fixed in known.items()}
+        rows.append([name, tested, "test", *_numbers(columns, values, card.digits)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _numbers(columns: Iterable[str], values: Mapping[str, float], digits: int) -> list[str]:
+    return [f"{values[column]:.{digits}f}" if column in values else "" for column in columns]

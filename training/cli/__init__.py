@@ -1,0 +1,63 @@
+"""`softserve-train`: train from recipes, evaluate, export bundles. `--version` prints the version.
+
+Exit status: 0, 1 where something failed, 2 for wrong usage, 130 or 143 where SIGINT or SIGTERM ended it.
+"""
+
+import logging
+import sys
+from importlib import metadata
+
+from training.run.interruption import Interrupted, raise_on_signals, received
+
+__all__ = ["main"]
+
+_PACKAGES = ("models", "training")
+
+
+def main() -> None:
+    """Run the `softserve-train` command."""
+    raise_on_signals()
+    logging.basicConfig(level=logging.WARNING)
+    sys.path.insert(0, "")  # a recipe's kernel may be in a module of the current directory
+    try:
+        sys.exit(_run())
+    except KeyboardInterrupt as error:
+        _end(str(error) or "interrupted", error.number if isinstance(error, Interrupted) else 2)
+    except Exception as error:
+        if (number := received()) is None:
+            raise
+        _end(f"interrupted ({type(error).__name__})", number)
+
+
+def _run() -> int | str:
+    if sys.argv[1:] == ["--version"]:
+        print(f"softserve-train {metadata.version('softserve')}")
+        return 0
+    try:
+        from training.cli import commands  # takes seconds, and needs the extra `train`
+    except ModuleNotFoundError as error:
+        return f"softserve-train: {missing_module(error)}"
+    except ImportError as error:
+        return f"softserve-train: {error}"
+    from models.escaping import escaped  # not above: another package may hide `models`, which is said then
+
+    try:
+        return commands.run_command(__doc__ or "")
+    except ModuleNotFoundError as error:
+        return f"softserve-train: {missing_module(error)}"
+    except commands.ERRORS as error:
+        return f"softserve-train: {escaped(str(error), lines=True)}"
+
+
+def missing_module(error: ModuleNotFoundError) -> str:
+    """Return a line about a module that is not installed; raises the error again if it is one of this project."""
+    name = (error.name or "").partition(".")[0]
+    if name in _PACKAGES:
+        raise error
+    extra = "import" if name in ("transformers", "huggingface_hub", "sentencepiece") else "train"
+    return f"{name} is not installed; training needs it: pip install 'softserve[{extra}]'"
+
+
+def _end(message: str, number: int) -> None:
+    print(f"softserve-train: {message}", file=sys.stderr)
+    sys.exit(128 + number)

@@ -1,0 +1,87 @@
+"""`softserve-train import`: a model of another program becomes a bundle."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from pydantic import ValidationError
+from rich.console import Console
+
+from training.importing.errors import ImportRefused, described
+from training.importing.samples import read_samples
+from training.importing.source import SourceDirectory, open_source
+
+__all__ = ["import_model"]
+
+console = Console()
+
+
+def import_model(
+    source: Annotated[str, tyro.conf.Positional],
+    output: Path,
+    name: str | None = None,
+    version: int = 1,
+    quantize: Literal["none", "int8"] = "none",
+    licence: str | None = None,
+    description: str | None = None,
+    texts: Path | None = None,
+    max_tokens: int | None = None,
+    languages: str | None = None,
+    force: bool = False,
+) -> int:
+    """Writes a bundle from a Hugging Face model directory or an ONNX text classifier, compared with the original.
+
+    Imported are text classifiers (BERT, RoBERTa, XLM-RoBERTa, DistilBERT, ELECTRA, DeBERTa-v2 and v3) and MarianMT
+    translation models (opus-mt) with safetensors weights, and ONNX files of text classifiers with a tokenizer.json
+    in their directory. Pickled weights are refused.
+
+    Args:
+        source: Directory, ONNX file, or hf:owner/name@revision to download from the Hugging Face Hub.
+        output: Model directory; the bundle goes to <output>/<name>/<version>/.
+        name: Name of the bundle; by default that of the source.
+        version: Version of the bundle.
+        quantize: With int8, matrix products are those of 8-bit integers; the agreement with float32 is printed.
+        licence: Licence of the model, where its README.md does not state one; "unstated" if it is not known.
+        description: Line that describes the model.
+        texts: File of sample texts, one a line, such as the model will get: they are compared with the original, and
+            set the ranges of int8. Some texts are built in.
+        max_tokens: Longest text in tokens; by default the longest that the model can read.
+        languages: Source and target language of a translation model, such as de-en.
+        force: Replace a bundle of the same version.
+    """
+    # With the compilers of ONNX, which take a second.
+    from training.bundling.bundle import BundleSettings
+    from training.importing.importer import ImportOptions, chosen_importer, write_imported
+
+    opened, samples = open_source(source), read_samples(texts)
+    console.print(f"reading {opened.name}", highlight=False, soft_wrap=True)
+    try:
+        settings = BundleSettings(
+            name=name or opened.default_name(),
+            version=version,
+            description=description or f"Imported from {opened.name}",
+            licence=licence or _stated_licence(opened),
+            int8=quantize == "int8",
+            force=force,
+        )
+    except ValidationError as error:
+        raise ImportRefused(described(error)) from error
+    options = ImportOptions(max_tokens=max_tokens, languages=languages, samples=samples)
+    imported = write_imported(chosen_importer(opened)(opened, options), settings, output, console.print)
+    console.print(f"largest difference of a log-probability: {imported.difference:.1e}", highlight=False)
+    if (found := imported.int8) is not None:
+        console.print(
+            f"int8: {found.metric} {found.value:.3f}, largest difference of a probability {found.difference:.3f}, on "
+            f"{len(samples.held_out())} texts",
+            highlight=False,
+            soft_wrap=True,
+        )
+    console.print(f"wrote {imported.path}", soft_wrap=True)
+    return 0
+
+
+def _stated_licence(source: SourceDirectory) -> str:
+    licence = source.licence()
+    if licence is None:
+        raise ImportRefused('no README.md states the licence of the model; say it by --licence, such as "unstated"')
+    return licence

@@ -1,0 +1,187 @@
+"""Export a run: its best checkpoint is the source of a bundle."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from models.bundle.manifest import Manifest
+from training.bundling.bundle import BundleGraph, BundleSettings, BundleSource, BundleWriter, Draft, WrittenBundle
+from training.bundling.model_card import model_card
+from training.bundling.onnx import to_onnx
+from training.bundling.torchscript import save_torchscript
+from training.bundling.verify import ExportError, verify_bundle, verify_device_graphs
+from training.recipe.overrides import check_only_export
+from training.run.directory import RunDirectory
+from training.run.session import load_trained
+from training.tasks.task import Task
+
+__all__ = ["Int8Comparison", "TrainedModel", "export_run"]
+
+_ACCEPTABLE_LOSS = 0.3
+"""Points of the first metric that int8 may lose to be suggested."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Int8Comparison:
+    """What int8 would cost a bundle that is exported in float32, on the validation split."""
+
+    metric: str
+    float32: float
+    int8: float
+    loss: float
+    """Points that int8 loses; below 0 where it is better."""
+    megabytes: tuple[float, float]
+    """Size of the bundle in float32 and in int8."""
+
+    def advice(self) -> str:
+        """Return a line that suggests int8, or says why not."""
+        before, after = self.megabytes
+        change = f"{self.metric} {self.int8:.4g} instead of {self.float32:.4g} on the validation split"
+        size = f"{after:.1f} instead of {before:.1f} MB"
+        if self.loss < _ACCEPTABLE_LOSS:
+            return f"int8 is suggested: {change}, {size}; --force --set export.quantization=int8"
+        return f"float32 is the better choice: int8 has {change}, {size}"
+
+
+def export_run(
+    run: RunDirectory,
+    output: Path,
+    data_dir: Path,
+    *,
+    references: Mapping[str, float] | None = None,
+    force: bool = False,
+    overrides: Sequence[str] = (),
+) -> WrittenBundle[Int8Comparison]:
+    """Write `<output>/<name>/<version>/` from a run's best checkpoint.
+
+    `references` are other models' values of the first metric on the test split, for the model card; `overrides` such as
+    `export.version=2` set fields of the recipe's section `export`, and raise `ValueError` for other fields.
+    Raises `FileExistsError` where that version exists and `force` is not set, `ExportError` where a graph differs from
+    the model by more than 1e-4, and for int8 of a task without, `FileNotFoundError` where the run has no checkpoint,
+    `ValueError` for an unknown corpus. A failed export leaves nothing.
+    """
+    check_only_export(overrides)
+    source = TrainedModel(run, load_trained(run, data_dir, "cpu", overrides), references or {})
+    export = source.recipe.export
+    settings = BundleSettings(
+        name=source.recipe.name,
+        version=export.version,
+        description=export.description,
+        licence=export.licence,
+        int8=export.quantization == "int8",
+        force=force,
+    )
+    return BundleWriter(source, settings).write(output)
+
+
+class TrainedModel(BundleSource[Int8Comparison]):
+    """The model of a run as the source of a bundle."""
+
+    advice = "raise export.version in the recipe, or use --force"
+
+    def __init__(self, run: RunDirectory, task: Task[Any], references: Mapping[str, float]) -> None:
+        """Raise `ExportError` for a model that cannot be exported, `ValueError` for an unknown corpus."""
+        self.recipe, self.task = task.recipe, task.recipe.task
+        self._run, self._trained, self._references = run, task, references
+        self._special = task.exporter(task)
+        if self.recipe.export.quantization != "none" and self._special.quantization is None:
+            raise ExportError(f"export.quantization: models of {self.task} are exported in float32")
+        for corpus in self.recipe.export.also_test_on:
+            self.recipe.data.on_corpus(corpus)
+        self._differences: dict[str, float] = {}
+        self._float32: list[dict[str, Any]] = []
+        """Quality on the test split before quantization."""
+
+    def graphs(self) -> Mapping[str, BundleGraph]:
+        torchscript = self._special.torchscript if self.recipe.export.torchscript else None
+        return {
+            name: BundleGraph(graph.contract.model_copy(update={"torchscript": torchscript}), to_onnx(graph))
+            for name, graph in self._special.graphs.items()
+        }
+
+    def files(self) -> Mapping[str, Callable[[Path], object]]:
+        if not self.recipe.export.torchscript:
+            return self._special.files()
+        graphs = self._special.graphs
+        return {**self._special.files(), self._special.torchscript: lambda path: save_torchscript(graphs, path)}
+
+    def config(self) -> Mapping[str, object]:
+        return self._special.config()
+
+    def softmax(self) -> Mapping[str, object]:
+        layer = self._trained.model.output_layer
+        kernels = [{"name": kernel.name, "hyperparameters": kernel.hyperparameters} for kernel in layer.components()]
+        return {"kernels": kernels, "sparse_k": layer.sparse_k, "untied": layer.untied, "bias": layer.bias is not None}
+
+    def provenance(self) -> Mapping[str, object]:
+        return {
+            "recipe": self.recipe.model_dump(mode="json"),
+            "git_revision": self._run.provenance()["git_revision"],
+            "data": self.recipe.sources(),
+            "training_seconds": round(self._run.training_seconds(), 1),
+        }
+
+    def verify(self, draft: Draft) -> Mapping[str, float]:
+        self._differences = verify_bundle(draft.directory, draft.save_manifest(), self._special.largest_difference)
+        return self._differences
+
+    def quantized(self, draft: Draft) -> Mapping[str, onnx.ModelProto]:
+        self._float32 = self._measured(draft, "test")
+        return self._special.quantize(draft.models)
+
+    def measure(self, draft: Draft) -> None:
+        int8 = draft.settings.int8
+        if int8:
+            verify_device_graphs(draft.directory, draft.save_manifest(), self._special.largest_difference)
+        draft.section |= self._special.calibrated(draft.load(), self._trained.data_dir)
+        dev, test = self._measured(draft, "dev"), self._measured(draft, "test")
+        if int8:
+            value = self._float32[0]["value"]
+            draft.quantization = {"kind": self._special.quantization, **test[0], "float32_value": value}
+        elif self._special.quantization is not None:
+            self.int8 = self._compared(draft, dev)
+        draft.quality += [*dev, *test]
+        for corpus in self.recipe.export.also_test_on:
+            draft.quality += self._measured(draft, "test", corpus)
+
+    def model_card(self, manifest: Manifest) -> str:
+        given = self.recipe.model_dump(mode="json", exclude_defaults=True)
+        card, differences = self._special.card(manifest), self._differences
+        return model_card(manifest, card, given, differences=differences, references=self._references)
+
+    def _measured(self, draft: Draft, split: str, corpus: str | None = None) -> list[dict[str, Any]]:
+        """Return the quality of the bundle as it is now, as the manifest lists it, the most important number first."""
+        recipe = self.recipe
+        if corpus is not None:
+            recipe = recipe.model_copy(update={"data": recipe.data.on_corpus(corpus)})
+        values = self._trained.measure_bundle(draft.load(), recipe, split, self._trained.data_dir)
+        dataset = recipe.data.dataset(split)
+        return [
+            {"metric": metric, "value": round(value, 4), "dataset": dataset, "split": split}
+            for metric, value in values.items()
+        ]
+
+    def _compared(self, draft: Draft, float32: list[dict[str, Any]]) -> Int8Comparison | None:
+        """Return what int8 would cost; None where a metric that is not finite was left out."""
+        with tempfile.TemporaryDirectory() as temporary:
+            directory = Path(temporary) / draft.settings.name / str(draft.settings.version)
+            shutil.copytree(draft.directory, directory)
+            copy = replace(draft, directory=directory)
+            copy.save_graphs(self._special.quantize(draft.models))
+            int8 = self._measured(copy, "dev")
+            sizes = [sum(file.stat().st_size for file in each.iterdir()) / 1e6 for each in (draft.directory, directory)]
+        if not float32 or not int8 or int8[0]["metric"] != float32[0]["metric"]:
+            return None
+        change = int8[0]["value"] - float32[0]["value"]
+        return Int8Comparison(
+            metric=float32[0]["metric"],
+            float32=float32[0]["value"],
+            int8=int8[0]["value"],
+            loss=(-change if self._trained.maximize else change) / self._special.point,
+            megabytes=(sizes[0], sizes[1]),
+        )

@@ -1,0 +1,20 @@
+"""The files of a run directory."""
+
+from pathlib import Path
+
+__all__ = ["RunPaths"]
+
+
+class RunPaths:
+    """`runs/<name>/`: the files that checkpoints and tasks are kept in."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.last, self.best = path / "last.pt", path / "best.pt"
+        self.best_weights = path / "best.safetensors"
+        self.tokenizer = path / "tokenizer.json"
+        """Tokenizer of a task that reads texts."""
+        self.labels = path / "labels.txt"
+        """Classes of a classifier, a label a line."""
+        self.encoder = path / "encoder.json"
+        """Sizes of a text encoder."""

@@ -1,0 +1,137 @@
+"""Start a run, train it from the start or from its last checkpoint, and load its best checkpoint."""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from models.tasks.registry import TASKS as MODELS
+from training.device import choose_device
+from training.output import console
+from training.recipe import Recipe
+from training.run import checkpoint
+from training.run.directory import Progress, RunDirectory
+from training.run.distributed import joined
+from training.run.locking import only_session
+from training.run.loop import Trainer
+from training.run.optimization import check_precision, resolved_precision
+from training.run.resumption import continued
+from training.tasks.registry import TASKS
+from training.tasks.task import Task
+
+__all__ = ["load_offering", "load_trained", "open_task", "start_run", "train", "use_threads"]
+
+
+def train(
+    settings: Recipe,
+    directory: RunDirectory,
+    data_dir: Path,
+    device: torch.device,
+    *,
+    command: tuple[Path, Sequence[str]] | None = None,
+    restart: bool = False,
+    stop_after: int | None = None,
+) -> Progress:
+    """Train to the end, or for `stop_after` steps, and return the progress of the run.
+
+    `command`, the recipe's file and its overrides, is noted in the run directory. Raises `RecipeError` where the
+    directory holds a run that cannot continue with these settings, unless `restart` removes it.
+    """
+    with contextlib.ExitStack() as sessions, joined(device) as (group, own_device):
+        say = Console(quiet=not group.is_first, soft_wrap=True, markup=False, highlight=False).print
+        if group.size > 1 and (reason := TASKS[settings.task].single_process) is not None:
+            raise ValueError(f"{settings.name} is trained by one process: {reason}")
+        check_precision(settings.loop, own_device)  # before `_prepared`, which may remove an earlier run
+        if group.is_first:
+            sessions.enter_context(only_session(directory.path))
+        prepared = _prepared(settings, directory, data_dir, restart) if group.is_first else None
+        settings = group.from_first(prepared or settings)
+        if group.is_first:
+            for line in settings.ineffective_fields():
+                say(line)
+            if command is not None:
+                directory.write_command(*command)
+        torch.manual_seed(settings.seed)
+        task = open_task(settings, directory, data_dir, own_device)
+        if not group.is_first:  # the weights are the same, what dropout drops is not
+            torch.manual_seed(settings.seed + group.rank)
+        for note in settings.data.held_out_notes():
+            say(note)
+        parameters = sum(parameter.numel() for parameter in task.model.parameters())
+        count = task.model.output_layer.weight.shape[0]
+        products = f"{own_device}, {resolved_precision(settings.loop, own_device)}"
+        say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {count} {task.outputs}; {products}")
+        progress = Trainer(task, directory, settings.loop, group).fit(say, stop_after)
+        if progress.best is not None:
+            best, inside = progress.best, settings.loop.evaluate_steps is not None
+            place = f"step {best.step}" if inside else f"epoch {best.epoch}"
+            say(f"best dev {task.metric} {best.metric:.3f} after {place}")
+    return progress
+
+
+def _prepared(settings: Recipe, directory: RunDirectory, data_dir: Path, restart: bool) -> Recipe:
+    """Start a run directory where there is none to continue; return the recipe that the run has."""
+    if not directory.last.is_file() or restart:
+        console.print(f"{settings.name}: preparing the data")
+        start_run(settings, directory, data_dir)
+        return settings
+    settings, changes = continued(directory, settings)
+    for line in changes:
+        console.print(line)
+    directory.write_recipe(settings)
+    return settings
+
+
+def use_threads(threads: int | None) -> None:
+    """Compute with so many threads; raises `ValueError` for less than one. None leaves torch's default."""
+    if threads is None:
+        return
+    if threads < 1:
+        raise ValueError(f"--threads must be at least 1, not {threads}")
+    torch.set_num_threads(threads)
+
+
+def start_run(recipe: Recipe, run: RunDirectory, data_dir: Path) -> None:
+    """Make a run directory: the recipe, and the files that its task prepares from the training data.
+
+    An earlier run in the directory is removed, but only once these files are prepared.
+    """
+    files = TASKS[recipe.task].prepare(recipe, run, data_dir)
+    run.clear()
+    run.start(recipe)
+    for path, write in files.items():
+        write(path)
+
+
+def open_task(recipe: Recipe, run: RunDirectory, data_dir: Path, device: torch.device) -> Task[Any]:
+    """Return the task of a recipe with fresh parameters and the files of its run directory."""
+    return TASKS[recipe.task].open(recipe, run, data_dir, device)
+
+
+def load_trained(
+    run: RunDirectory, data_dir: Path = Path("data"), device: str = "auto", overrides: Sequence[str] = ()
+) -> Task[Any]:
+    """Return the task of a run with its best checkpoint, dropout off, no gradients; it reads data only for batches.
+
+    Raises `FileNotFoundError` where there is no run, or one that has not ended an epoch, and the errors of
+    `load_recipe` for overrides.
+    """
+    recipe = run.recipe(overrides)
+    if not run.best.is_file():
+        raise FileNotFoundError(f"{run.path} has no best.pt: its first epoch is not over")
+    task = open_task(recipe, run, data_dir, choose_device(device))
+    task.model.load_state_dict(checkpoint.load(run.best, task.device)["model"])
+    task.model.eval().requires_grad_(False)
+    return task
+
+
+def load_offering(run: RunDirectory, operation: str, data_dir: Path = Path("data"), device: str = "auto") -> Any:
+    """Load a run as `load_trained` does; raises `ValueError` if bundles of its task do not offer an operation."""
+    task = load_trained(run, data_dir, device)
+    name = task.recipe.task
+    if operation not in MODELS[name].offers:
+        raise ValueError(f"{run.path} is a run of task {name!r}, which does not offer the operation {operation!r}")
+    return task

@@ -1,0 +1,56 @@
+"""Confusions of classes by a classifier.
+
+Shapes: `N` examples, `C` classes.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.search.analyses.tables import Rows
+
+__all__ = ["class_rows", "confusion_rows"]
+
+
+def confusion_rows(
+    probabilities: NDArray[np.float64], labels: Sequence[Sequence[int]], names: Sequence[str], count: int
+) -> Rows:
+    """Return the pairs of a true and a wrong class that are confused most often: `[N, C]`, N, C.
+
+    An example counts where its most probable class is none of its own; one of several classes counts for each.
+    """
+    predicted = probabilities.argmax(1).tolist()
+    found: Counter[tuple[int, int]] = Counter()
+    sure: dict[tuple[int, int], float] = {}
+    totals = Counter(label for own in labels for label in own)
+    for row, (best, own) in enumerate(zip(predicted, labels, strict=True)):
+        for label in own if best not in own else ():
+            found[label, best] += 1
+            sure[label, best] = sure.get((label, best), 0.0) + float(probabilities[row, best])
+    rows = Rows(["class", "taken for", "times", "of", "mean probability"])
+    for (label, best), times in sorted(found.items(), key=lambda each: (-each[1], each[0]))[:count]:
+        mean = sure[label, best] / times
+        rows.add([names[label], names[best], times, totals[label], mean])
+    return rows
+
+
+def class_rows(
+    probabilities: NDArray[np.float64], labels: Sequence[Sequence[int]], names: Sequence[str], count: int
+) -> Rows:
+    """Return precision, recall and F1 of the classes with the lowest F1, by the most probable class: `[N, C]`, N, C."""
+    from sklearn.metrics import precision_recall_fscore_support  # with scipy, which takes seconds
+
+    predicted = probabilities.argmax(1).tolist()
+    truth, guess = (np.zeros((len(labels), len(names)), bool) for _ in range(2))
+    for row, own in enumerate(labels):
+        truth[row, list(own)], guess[row, predicted[row]] = True, True
+    precision, recall, f1, examples = precision_recall_fscore_support(truth, guess, zero_division=0)
+    rows = zip(f1.tolist(), names, precision.tolist(), recall.tolist(), examples.tolist(), strict=True)
+    known = np.any(truth | guess, axis=0).tolist()
+    table = Rows(["class", "F1", "precision", "recall", "examples"])
+    for score, name, *others in sorted(itertools.compress(rows, known))[:count]:
+        table.add([name, score, *others])
+    return table
