@@ -105,7 +105,7 @@ _SLOW = (
     "training/test_continuing.py",
     "training/test_loop_steps.py",
     "training/test_cli_devices.py",
-    "support/test_translation_bundle.py",
+    "benchmarks/test_translation_bundle.py",
     "training/data/test_pair_batching.py",
     "clients/test_openai.py",
     "models/test_reading_sections.py",
