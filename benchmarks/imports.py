@@ -7,7 +7,6 @@ Tokenizers are small ones; the table of words has the true size. Latency is that
 on all cores, in the bundle's graph and in transformers with its default attention: medians of 10 interleaved runs.
 """
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 import tyro
 
+from benchmarks.timing import medians_of
 from models.store import load_bundle
 from tests.support.random_classifiers import make_classifier
 from training.bundling.bundle import BundleSettings, WrittenBundle
@@ -101,11 +101,11 @@ def measure(name: str, *, int8: bool, deviation: float) -> str:
         del importer
         size = sum(file.stat().st_size for file in imported.path.iterdir()) / 1e6
         parameters, theirs = _transformers(model.architecture, where / name)
-        milliseconds = _milliseconds(_bundle_run(imported.path), theirs)
+        seconds_of = medians_of({"ours": _bundle_run(imported.path), "theirs": theirs}, _RUNS)
     agreement = "" if imported.int8 is None else _agreement(imported)
     return (
         f"| {name} | {parameters / 1e6:.0f} M | {imported.difference:.1e} | {seconds:.0f} | {size:.0f} | "
-        f"{milliseconds[0]:.0f} | {milliseconds[1]:.0f} |{agreement}"
+        f"{1000 * seconds_of['ours']:.0f} | {1000 * seconds_of['theirs']:.0f} |{agreement}"
     )
 
 
@@ -127,18 +127,6 @@ def _transformers(architecture: str, path: Path) -> tuple[int, Callable[[], obje
     tokens = torch.randint(100, 250, (_BATCH, _LENGTH), generator=torch.Generator().manual_seed(0))
     run = torch.inference_mode()(lambda: model(input_ids=tokens))
     return sum(parameter.numel() for parameter in model.parameters()), run
-
-
-def _milliseconds(*runs: Callable[[], object]) -> list[float]:
-    """Return the median time of each, interleaved."""
-    times: list[list[float]] = [[] for _ in runs]
-    for number in range(_RUNS + 1):
-        for run, found in zip(runs, times, strict=True):
-            start = time.perf_counter()
-            run()
-            if number > 0:  # the first one warms up
-                found.append(1e3 * (time.perf_counter() - start))
-    return [statistics.median(found) for found in times]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ Operations and sizes take turns in each round, and medians are printed.
 
 import io
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Annotated, Any
 import tyro
 from PIL import Image
 
+from benchmarks.timing import interleaved
 from models import ModelStore
 from models.store import BUNDLED
 from models.tasks.model import Model
@@ -48,15 +48,9 @@ def main(
     """
     loaded: Model[Any] = ModelStore(model_dir).load(model, threads=threads)
     calls = _calls(loaded)
-    times: dict[tuple[str, int], list[float]] = {}
-    for _ in range(rounds + _WARM_UP):
-        for size in _BATCH_SIZES:
-            for name, call in calls.items():
-                started = time.perf_counter()
-                call(size)
-                times.setdefault((name, size), []).append(time.perf_counter() - started)
-    for (name, size), values in sorted(times.items()):
-        median = statistics.median(values[_WARM_UP:])
+    timed = {(name, size): partial(call, size) for size in _BATCH_SIZES for name, call in calls.items()}
+    for (name, size), values in sorted(interleaved(timed, rounds, warm_up=_WARM_UP).items()):
+        median = statistics.median(values)
         print(f"{name:<11} batch {size:>2}: {1000 * median:7.2f} ms, {size / median:7.0f} {loaded.reads}s/s")
 
 

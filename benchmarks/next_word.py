@@ -11,13 +11,13 @@ import json
 import os
 import platform
 import statistics
-import time
 from collections.abc import Callable
 
 import onnxruntime
 import tyro
 
 from benchmarks.server import serving
+from benchmarks.timing import interleaved
 from models import LanguageModel, ModelStore
 from service.settings import BUNDLED
 
@@ -43,7 +43,7 @@ def main(rounds: int = 300, long_words: int = 200) -> None:
             f"in process, {long_words} words read again": lambda: model.next_words([long_context]),
             f"in process, {long_words} words continued": lambda: model.next_words(["this"], after=[prefix]),
         }
-        times = _measure(calls, rounds)
+        times = interleaved(calls, rounds, warm_up=10)
     base = statistics.median(next(iter(times.values())))
     print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, onnxruntime {onnxruntime.__version__}"
@@ -51,17 +51,6 @@ def main(rounds: int = 300, long_words: int = 200) -> None:
     for name, values in times.items():
         median, high = statistics.median(values), statistics.quantiles(values, n=20)[-1]
         print(f"{name:<38} {1000 * median:7.2f} ms   p95 {1000 * high:7.2f} ms   {median / base:5.2f} x")
-
-
-def _measure(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(rounds + 10):
-        for name, call in calls.items():
-            started = time.perf_counter()
-            call()
-            if number >= 10:
-                times[name].append(time.perf_counter() - started)
-    return times
 
 
 def _post(connection: http.client.HTTPConnection, context: str) -> object:

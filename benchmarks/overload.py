@@ -22,6 +22,7 @@ import tyro
 
 from benchmarks.server import serving
 from service.settings import BUNDLED
+from tests.support.memory_limit import resident
 
 _WORDS = ("please", "tell", "me", "how", "my", "card", "was", "declined", "at", "the", "airport", "and", "why")
 _TEXTS = 10_000
@@ -109,19 +110,13 @@ def _print(name: str, result: dict[str, Any], pid: int) -> None:
         f"{refused['max']:.1f} ms",
         str({**statuses, **result["failures"]} or 0),
         f"{100 * result['client']['processor_share']:.0f} %",
-        f"{_resident(pid):.0f} MB",
+        f"{resident(pid):.0f} MB",
     )
     print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def _latencies(result: dict[str, Any]) -> tuple[dict[str, float] | None, dict[str, float] | None]:
     return result["latency_ms"], result["refused"]["latency_ms"]
-
-
-def _resident(pid: int) -> float:
-    """Return the resident memory of a process in megabytes (Linux: `/proc`)."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 if __name__ == "__main__":

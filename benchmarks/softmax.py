@@ -14,7 +14,6 @@ import functools
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,8 @@ import tyro
 from torch import Tensor
 from torch.nn import functional
 
+from benchmarks.timing import medians_of
+from tests.support.memory_limit import status_field
 from training.bundling.onnx import save_graphs, to_onnx
 from training.device import choose_device
 from training.networks.language_model import RecurrentLanguageModel
@@ -40,20 +41,6 @@ from training.tasks.language_model.graphs import language_model_graphs
 
 Call = Callable[[], object]
 app = tyro.extras.SubcommandApp()
-
-
-def interleaved(
-    calls: Mapping[str, Call], rounds: int, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, float]:
-    """Return median seconds of each call over rounds in which every call ran once, after one to warm up."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(rounds + 1):
-        for name, call in calls.items():
-            started = clock()
-            call()
-            if number:
-                times[name].append(clock() - started)
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def report(medians: Mapping[str, float], base: str) -> None:
@@ -117,7 +104,7 @@ def kernels(
             lambda: functional.linear_cross_entropy(hidden, plain, target, reduction="sum"), hidden, plain
         )
     with torch.autocast(place.type, torch.bfloat16, enabled=bfloat16):
-        report(interleaved(calls, rounds, clock), "lin")
+        report(medians_of(calls, rounds, clock), "lin")
 
 
 @app.command
@@ -142,7 +129,7 @@ def sparse(examples: int = 1024, classes: int = 32_768, k: int = 20, rounds: int
         print("entmax is not installed: pip install entmax")
     else:
         calls["entmax15_loss"] = forward_backward(lambda: entmax15_loss(scores, target).sum(), scores)
-    report(interleaved(calls, rounds), "F.cross_entropy")
+    report(medians_of(calls, rounds), "F.cross_entropy")
 
 
 @app.command
@@ -166,7 +153,7 @@ def sparse_layer(
             layer = GeneralizedSoftmax(count, hidden_size, sparse_k=sparse_k)
             calls[name] = forward_backward(functools.partial(layer.loss, hidden, target), hidden, layer.weight)
         print(f"V = {count:,}")
-        medians = interleaved(calls, rounds)
+        medians = medians_of(calls, rounds)
         report(medians, "lin")
         ratios[count] = medians[f"lin, sparse_k = {k}"] / medians["lin"]
     if figure is not None:
@@ -209,19 +196,15 @@ def _peak_megabytes(kernels: str, straightforward: bool, positions: int, hidden_
     hidden = torch.randn(positions, hidden_size, requires_grad=True)
     target = torch.randint(classes, (positions,))
     torch.autograd.grad(layer.loss(hidden[:8], target[:8]), layer.weight)  # what libraries take once
-    before = _resident("VmRSS")
+    pid = os.getpid()
+    before = status_field(pid, "VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     if straightforward:
         loss = functional.nll_loss(layer.log_prob(hidden), target, reduction="sum")
     else:
         loss = layer.loss(hidden, target)
     torch.autograd.grad(loss, [hidden, *layer.parameters()])
-    return _resident("VmHWM") - before
-
-
-def _resident(field: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+    return status_field(pid, "VmHWM") - before
 
 
 @app.command
@@ -235,7 +218,7 @@ def inference(hidden_size: int = 512, classes: int = 10_000, rounds: int = 200) 
             feed = _feed(batch, hidden_size)
             print(f"batch {batch}")
             calls = {name: functools.partial(session.run, None, feed) for name, session in sessions.items()}
-            report(interleaved(calls, rounds), "lin")
+            report(medians_of(calls, rounds), "lin")
             for name in ("lin", "mixbig"):
                 print(f"  {name}: {_profile(paths[name], feed, Path(folder))}")
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import tyro
 
-from benchmarks.softmax import interleaved
+from benchmarks.timing import medians_of
 from training.data.batching import TensorBatch
 from training.device import choose_device, native_bfloat16
 from training.recipe import Recipe
@@ -88,7 +88,7 @@ def main(options: Options) -> None:
         for name in ("float32", "bfloat16"):
             recipe = load_recipe(options.recipe, [*options.overrides, f"loop.precision={name}"])
             sides[name] = _side(recipe, Path(directory), options.data_dir, device)
-    medians = interleaved({name: side.update for name, side in sides.items()}, options.updates)
+    medians = medians_of({name: side.update for name, side in sides.items()}, options.updates)
     for name, side in sides.items():
         speed = medians["float32"] / medians[name]
         time_and_speed = f"{1000 * medians[name]:8.1f} ms an update, {speed:5.2f} x float32's speed"
