@@ -100,7 +100,7 @@ _SLOW = (
     "service/test_forced_exit.py",
     "training/analysis/test_grid.py",
     "service/api/v1/test_language_model_busy.py",
-    "benchmarks/load/test_command.py",
+    "benchmarks/test_in_process.py",
     "models/test_devices.py",
     "training/test_continuing.py",
     "training/test_loop_steps.py",
