@@ -100,7 +100,7 @@ _SLOW = (
     "service/test_forced_exit.py",
     "training/search/analyses/test_grid.py",
     "service/api/v1/test_language_model_busy.py",
-    "benchmarks/load/test_command.py",
+    "benchmarks/test_in_process.py",
     "models/test_devices.py",
     "training/run/test_resumption.py",
     "training/run/test_loop_steps.py",

@@ -15,7 +15,7 @@ _DEFAULT = LoadOptions()
 
 
 def load(
-    url: Annotated[str, tyro.conf.Positional],
+    url: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="URL")],
     options: Annotated[LoadOptions, tyro.conf.OmitArgPrefixes] = _DEFAULT,
 ) -> int:
     """Run a load test of a server and report throughput, latency, errors, and the server's metrics.
