@@ -5,6 +5,7 @@ import functools
 import importlib
 import subprocess
 import sys
+import warnings
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -102,7 +103,8 @@ def test_exported_names_exist(path):
     names = exported(path)
     assert len(names) == len(set(names))
     try:
-        module = importlib.import_module(module_name(path))
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of former names
+            module = importlib.import_module(module_name(path))
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise

@@ -257,8 +257,7 @@ def test_a_path_has_its_methods(app, path, methods):
 
 
 def test_an_operation_has_its_path(app):
-    scope = {"type": "http", "app": app}
-    found = [serving_path(scope, name) for name in ("classify", "generate", "next-word", "fly")]
+    found = [serving_path(app, name) for name in ("classify", "generate", "next-word", "fly")]
     assert found == ["/v1/classify", "/v1/generate-text", "/v1/next-word", None]
 
 
