@@ -45,7 +45,7 @@ def test_the_bundle_is_as_good_as_the_model(
     assert max(shapes_export.differences.values()) < 1e-5
     model = load_bundle(shapes_export.path)
     assert isinstance(model, ImageClassifier)
-    found = ImageClassificationExport.measure(model, shapes_task.recipe, "test", tiny_data_dir)
+    found = ImageClassificationTask.measure_bundle(model, shapes_task.recipe, "test", tiny_data_dir)
     np.testing.assert_allclose(list(found.values()), list(shapes_task.measure("test").metrics.values()), atol=1e-4)
     manifest = shapes_export.manifest
     assert manifest.config.limits.model_dump() == {"max_pixels": 10_000}

@@ -54,7 +54,7 @@ def test_the_bundle_is_as_good_as_the_model(
 ) -> None:
     model = load_bundle(errands_export.path)
     assert isinstance(model, Classifier)
-    found = TextClassificationExport.measure(model, errands_task.recipe, "test", tiny_data_dir)
+    found = TextClassificationTask.measure_bundle(model, errands_task.recipe, "test", tiny_data_dir)
     expected = errands_task.measure("test").metrics
     assert list(found) == [*expected, "out-of-scope detected", "in-scope rejected"]
     np.testing.assert_allclose([found[metric] for metric in expected], list(expected.values()), atol=1e-4)
@@ -67,7 +67,7 @@ def test_the_threshold_of_scope_is_that_of_the_validation_split(
     assert isinstance(model, Classifier)
     rule = model.config.classes.out_of_scope
     assert rule is not None
-    found = TextClassificationExport.measure(model, errands_task.recipe, "dev", tiny_data_dir)
+    found = TextClassificationTask.measure_bundle(model, errands_task.recipe, "dev", tiny_data_dir)
     assert (found["out-of-scope detected"], found["in-scope rejected"]) == (rule.detected, rule.rejected)
     assert [each.out_of_scope for each in model.classify(["", " \n"])] == [True, True]
     texts = [text for _, text in get_corpus("errands").records("dev", tiny_data_dir)]
@@ -153,7 +153,7 @@ def test_a_bundle_of_another_encoder_answers_as_the_model(
     exported = export_run(run, tmp_path / "bundles", tiny_data_dir, overrides=["export.torchscript=false"])
     expected = task.measure("test").metrics
     model = load_bundle(exported.path)
-    found = TextClassificationExport.measure(model, recipe, "test", tiny_data_dir)
+    found = TextClassificationTask.measure_bundle(model, recipe, "test", tiny_data_dir)
     np.testing.assert_allclose([found[metric] for metric in expected], list(expected.values()), atol=1e-4)
     assert exported.manifest.config.special_tokens.start == (0 if family == "Roberta" else None)
 
