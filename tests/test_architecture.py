@@ -85,16 +85,10 @@ def test_commands_of_training_start_without_libraries_that_take_seconds_to_impor
     assert not {"nltk", "onnx_ir", "onnxscript", "rouge_score", "scipy", "sklearn", "tensorboard"} & libraries
 
 
-CIRCLES = [("training.tasks.registry", "training.tasks.task")]
-"""Imports each of which closes a circle of modules today; one that is gone is an error here."""
-
-
 def test_no_modules_import_each_other_in_a_circle():
     """Imports inside of functions and for type checkers count, and those of `__init__.py`, unlike in pyproject.toml."""
     imports = grimp.build_graph("models", "service", "training", cache_dir=None)
     graph = {module: set(imports.find_modules_directly_imported_by(module)) for module in imports.modules}
-    for importer, imported in CIRCLES:
-        graph[importer].remove(imported)
     list(TopologicalSorter(graph).static_order())
 
 
