@@ -26,6 +26,10 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 """Names that models may have: other entries, such as `lost+found`, need not be readable."""
 
 
+LoadedModel = Any
+"""A model of the class that its task registers, which no type checker knows."""
+
+
 class BackendOptions(TypedDict, total=False):
     """Where and how graphs are computed."""
 
@@ -86,7 +90,7 @@ class ModelStore:
             raise UnknownModelError(name if version is None else f"{plain}:{version}", known)
         return bundles[plain, wanted]
 
-    def load(self, name: str, version: int | None = None, **options: Unpack[LoadOptions]) -> Any:
+    def load(self, name: str, version: int | None = None, **options: Unpack[LoadOptions]) -> LoadedModel:
         """Load a model after checking all its files; the options are those of `load_bundle`."""
         return load_bundle(self.path(name, version), **options)
 
@@ -153,7 +157,7 @@ def _note(path: Path, error: OSError, problems: dict[Path, str]) -> None:
 
 def load_bundle(
     path: Path, *, backend: BackendName = "onnx", map_weights: bool = False, **options: Unpack[BackendOptions]
-) -> Any:
+) -> LoadedModel:
     """Load the bundle in a directory; return a model of the class that its task registers.
 
     Its files are checked, copied to a temporary directory and loaded from there, so that a file that changes later
@@ -170,7 +174,9 @@ def load_bundle(
         return load_verified(bundle, backend=backend, **options)
 
 
-def load_verified(bundle: VerifiedBundle, *, backend: BackendName = "onnx", **options: Unpack[BackendOptions]) -> Any:
+def load_verified(
+    bundle: VerifiedBundle, *, backend: BackendName = "onnx", **options: Unpack[BackendOptions]
+) -> LoadedModel:
     """Load a bundle whose files have been checked, as `load_bundle` does."""
     path, manifest = bundle.path, bundle.manifest
     try:

@@ -29,7 +29,9 @@ class Memory(Protocol):
     shared: bool
     """Whether values share the memory of the arrays that they were made of."""
 
-    def run(self, session: onnxruntime.InferenceSession, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Any:
+    def run(
+        self, session: onnxruntime.InferenceSession, inputs: Mapping[str, Array], outputs: Sequence[str]
+    ) -> list[Array]:
         """Run a session and return its outputs as arrays."""
         ...
 
@@ -47,9 +49,12 @@ class HostMemory:
 
     shared = True
 
-    def run(self, session: onnxruntime.InferenceSession, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Any:
+    def run(
+        self, session: onnxruntime.InferenceSession, inputs: Mapping[str, Array], outputs: Sequence[str]
+    ) -> list[Array]:
         with interruptible_run() as options:
-            return session.run(list(outputs), dict(inputs), options)  # a binding takes 0.07 ms longer
+            results: list[Array] = session.run(list(outputs), dict(inputs), options)  # a binding takes 0.07 ms longer
+        return results
 
     def place(self, array: Array) -> onnxruntime.OrtValue:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
@@ -71,7 +76,9 @@ class DeviceMemory:
         self._device = kind, number
         self._buffers = PinnedBuffers(number)
 
-    def run(self, session: onnxruntime.InferenceSession, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Any:
+    def run(
+        self, session: onnxruntime.InferenceSession, inputs: Mapping[str, Array], outputs: Sequence[str]
+    ) -> list[Array]:
         binding = session.io_binding()
         for name, array in inputs.items():
             self.bind(binding, name, array)

@@ -13,6 +13,7 @@ from models.bundle.contract import Contract, FileName, PositiveInt, TaskConfig
 __all__ = [
     "FORMAT_VERSION",
     "MANIFEST",
+    "AnyManifest",
     "BundleManifest",
     "DataSource",
     "Graph",
@@ -213,6 +214,8 @@ class BundleManifest(Contract, Generic[ConfigT]):
 
 Manifest = BundleManifest[TaskConfig]
 """The manifest of any task."""
+AnyManifest = BundleManifest[Any]
+"""A manifest whose section a task knows."""
 
 _CONFIG_FIELDS = ("network", "languages", "classes", "tokenizer", "vocab_size", "special_tokens", "limits")
 """Fields of format 1 that belong to the section of the task since format 2."""

@@ -18,6 +18,7 @@ from models.text.limits import checked_text
 
 __all__ = [
     "AnyOperation",
+    "AnyOutput",
     "Operation",
     "Output",
     "OutputKind",
@@ -199,6 +200,7 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
 
 
 AnyOperation = Operation[Any, Any, Any, Any]
+AnyOutput = Output[Any, Any]
 
 
 def _kind_of(annotation: object) -> tuple[OutputKind | None, bool]:

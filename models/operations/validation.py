@@ -5,7 +5,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-__all__ = ["errors_of", "named_sentence", "sentence", "shown_name"]
+__all__ = ["FieldError", "errors_of", "named_sentence", "sentence", "shown_name"]
+
+FieldError = Mapping[str, Any]
+"""An error of a field, as pydantic has it."""
 
 _MAX_NAME = 80
 """Characters of one name of a field, which may be a client's."""
@@ -53,13 +56,13 @@ _SENTENCES: Mapping[str, str] = {
 _JSON_NAMES = {"True": "true", "False": "false", "None": "null"}
 
 
-def errors_of(error: ValidationError, *place: str) -> list[dict[str, Any]]:
+def errors_of(error: ValidationError, *place: str) -> list[FieldError]:
     """Return the errors of fields, as `RequestValidationError` takes them, of an object that is at `place`."""
     found = error.errors(include_url=False, include_input=False)
     return [{**each, "loc": (*place, *each["loc"])} for each in found]
 
 
-def sentence(error: Mapping[str, Any]) -> str:
+def sentence(error: FieldError) -> str:
     """Return the sentence of an error, to follow the name of its field."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in _OWN:
@@ -80,7 +83,7 @@ def shown_name(name: str) -> str:
     return short.encode("utf-8", "replace").decode()
 
 
-def named_sentence(error: Mapping[str, Any], location: Sequence[str | int]) -> str:
+def named_sentence(error: FieldError, location: Sequence[str | int]) -> str:
     """Return the place of an error and its sentence."""
     place = ".".join(shown_name(str(part)) for part in location)
     return f"{place}: {sentence(error)}" if place else sentence(error)

@@ -7,13 +7,13 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 
 from models.backend import Array, Backend
 from models.bundle.contract import Contract, PositiveInt
-from models.bundle.manifest import BundleManifest
+from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
 from models.image.decoding import decoded
 from models.operations.classification import ClassifyImageParams, ClassifyResult
@@ -144,7 +144,7 @@ class ImageClassifier(Model[ImageClassifierConfig]):
         return self._ranking.rule is not None
 
     @classmethod
-    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
+    def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
         return cls(manifest, read_labels(path, manifest.config), backend)
 
     def classify(self, images: Sequence[bytes], top_k: int = 5) -> list[ImageClassification]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from models.backend import Array, Backend
 from models.bundle.contract import Contract, PositiveInt
-from models.bundle.manifest import BundleManifest
+from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
 from models.operations.language import ExplainedScore, NextWordParams, NextWordResult, ScoreParams, ScoreResult
 from models.operations.operation import Operation, Output, Params, TokenForm
@@ -33,7 +33,7 @@ from models.tasks.language_results import (
 )
 from models.tasks.language_sampling import Drawn, DrawQuery, drawn_place
 from models.tasks.language_scoring import Explanation, Scorer
-from models.tasks.model import BatchFunction, Model, Part
+from models.tasks.model import BatchFunction, Model, Part, Values
 from models.tasks.registry import register
 from models.text.config import TextConfig, load_tokenizer
 from models.text.limits import Keep, TextLimit, checked_ids, checked_text, head, several, tail
@@ -170,7 +170,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         self._salt = ""
 
     @classmethod
-    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
+    def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
         return cls(manifest, load_tokenizer(WordTokenizer, path, manifest.config), backend)
 
     @property
@@ -215,7 +215,7 @@ class LanguageModel(Model[LanguageModelConfig]):
             return len(inputs)  # of a context that goes on, one word is read
         return super().estimated_tokens(operation, inputs)
 
-    def result(self, query: Any, outputs: Sequence[Any]) -> Any:
+    def result(self, query: Any, outputs: Values) -> Any:
         """Return the one output, kept in the cache, or the result that is known already."""
         if not outputs:
             return query.known
@@ -446,7 +446,7 @@ class LanguageModel(Model[LanguageModelConfig]):
                 remaining[row] = remaining[row][end:]
         return {**padded(remaining), **state}
 
-    def _sentence_score(self, query: ScoreQuery, facts: Sequence[tuple[Any, ...]]) -> SentenceScore:
+    def _sentence_score(self, query: ScoreQuery, facts: Sequence[Values]) -> SentenceScore:
         """Return the result of a query; `facts` holds the log-probability of each token, and what explains it."""
         end = self._tokenizer.word(self._end)
         spelled = zip((*query.words, end), (*query.tokens, self._end), facts, strict=True)

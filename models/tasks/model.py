@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from models.backend import Backend
 from models.bundle.contract import TaskConfig
-from models.bundle.manifest import BundleManifest
+from models.bundle.manifest import AnyManifest, BundleManifest
 from models.decoding.continuous import Decoding
 from models.operations.operation import AnyOperation
 from models.operations.query import Part, Query
 
-__all__ = ["BatchFunction", "Model", "Part", "Query", "SinglePart", "TopKQuery"]
+__all__ = ["AnyModel", "BatchFunction", "Model", "Part", "Query", "SinglePart", "TopKQuery", "Values"]
 
 _CHARACTERS_PER_TOKEN = 4
 """Characters of a token, for estimates."""
@@ -44,7 +44,9 @@ class TopKQuery(SinglePart):
         return self.top_k
 
 
-BatchFunction = Callable[[Sequence[Any]], Sequence[Any]]
+Values = Sequence[Any]
+"""Parts to be computed, or what a model has computed of them, in their order."""
+BatchFunction = Callable[[Values], Values]
 """Computes the outputs of parts, in their order. Safe to call from several threads."""
 
 
@@ -85,7 +87,7 @@ class Model(abc.ABC, Generic[ConfigT]):
 
     @classmethod
     @abc.abstractmethod
-    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
+    def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
         """Load what the bundle holds besides its graphs; raises `BundleError`."""
 
     @classmethod
@@ -97,7 +99,7 @@ class Model(abc.ABC, Generic[ConfigT]):
         """What computes batches, by name; empty for models that decode continuously."""
         return {}
 
-    def compute(self, function: str, parts: Sequence[Any]) -> Sequence[Any]:
+    def compute(self, function: str, parts: Values) -> Values:
         """Return the outputs of parts, computed by a batch function, or by decoding where the model decodes."""
         return self.batch_functions[function](parts)
 
@@ -112,7 +114,7 @@ class Model(abc.ABC, Generic[ConfigT]):
     def self_test(self) -> None:
         """Answer a query of each operation from its input to its result; raises errors that loading does not find."""
 
-    def result(self, query: Any, outputs: Sequence[Any]) -> Any:
+    def result(self, query: Any, outputs: Values) -> Any:
         """Return the result of a query from the outputs of its parts."""
         del query
         return outputs[0]
@@ -138,3 +140,7 @@ class Model(abc.ABC, Generic[ConfigT]):
 
         `on_lookup` is called for every query that may use the cache, with whether something was found.
         """
+
+
+AnyModel = Model[Any]
+"""A model of any task."""

@@ -1,13 +1,11 @@
 """The tasks that bundles can be of, by name."""
 
-from typing import Any
-
 from models.registry import Registry
-from models.tasks.model import Model
+from models.tasks.model import AnyModel
 
 __all__ = ["TASKS", "register"]
 
-TASKS: Registry[type[Model[Any]]] = Registry("models.tasks", "task")
+TASKS: Registry[type[AnyModel]] = Registry("models.tasks", "task")
 """The model class of each task."""
 
 register = TASKS.register

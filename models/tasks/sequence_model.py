@@ -1,15 +1,14 @@
 """The common part of tasks whose models read a text and generate others by beam search."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from models.backend import Backend
 from models.bundle.contract import Contract, PositiveInt
-from models.bundle.manifest import BundleManifest
+from models.bundle.manifest import AnyManifest, BundleManifest
 from models.decoding.continuous import Decoding, Footprint
 from models.decoding.sequence_to_sequence import Decoder
-from models.tasks.model import Model
+from models.tasks.model import Model, Values
 from models.text.config import TextConfig, TokenizerT, load_tokenizer
 
 __all__ = ["SequenceConfig", "SequenceModel", "SequenceNetwork"]
@@ -62,10 +61,10 @@ class SequenceModel(Model[ConfigT], Generic[ConfigT, TokenizerT]):
         self._tokenizer = tokenizer
 
     @classmethod
-    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
+    def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
         return cls(manifest, load_tokenizer(cls.tokenizer_type, path, manifest.config), backend)
 
-    def compute(self, function: str, parts: Sequence[Any]) -> Sequence[Any]:
+    def compute(self, function: str, parts: Values) -> Values:
         return self.decoder.search(parts)
 
     def start_decoding(self, beam_size: int) -> Decoding:

@@ -8,14 +8,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from models.backend import Backend
 from models.batching import split
 from models.bundle.contract import Contract, PositiveInt
-from models.bundle.manifest import BundleManifest
+from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
 from models.operations.classification import ClassifyImageParams, ClassifyParams, ClassifyResult
 from models.operations.operation import Operation, Output, TokenForm
@@ -191,7 +191,7 @@ class Classifier(Model[ClassifierConfig]):
         return self._ranking.rule is not None
 
     @classmethod
-    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
+    def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
         tokenizer = load_tokenizer(EncoderTokenizer, path, manifest.config)
         return cls(manifest, tokenizer, read_labels(path, manifest.config), backend)
 

@@ -9,13 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from models.backend import Backend
 from models.bundle.contract import Contract, FileName, PositiveInt
-from models.bundle.manifest import BundleManifest
+from models.bundle.manifest import AnyManifest, BundleManifest
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceQuery, checked_options
 from models.errors import BundleError, QueryError, TextTooLongError
@@ -304,7 +304,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         self._segmenter = Segmenter(self.config.languages.source)
 
     @classmethod
-    def from_bundle(cls, path: Path, manifest: BundleManifest[Any], backend: Backend) -> Self:
+    def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
         config: TranslationConfig = manifest.config
         pieces = config.sentence_pieces
         if pieces is None:

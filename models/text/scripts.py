@@ -43,7 +43,7 @@ _OF_WORDS = frozenset({"CJK", "IDEOGRAPHIC", "HANGUL", "HIRAGANA", "KATAKANA"})
 
 
 class Script:
-    """The letters of a language. Any letter is one of a language that is not known."""
+    """The letters of a language. A language that is not known has all letters."""
 
     def __init__(self, language: str) -> None:
         """`language` is an ISO 639-1 or 639-3 code."""

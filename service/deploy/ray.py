@@ -5,7 +5,6 @@ replicas and replaces them; batching, admission and deadlines stay those of the 
 """
 
 import math
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Annotated, Any
 
 from prometheus_client import Metric
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.serve import Application
 from ray.serve.config import AutoscalingContext
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from models import ModelStore
 from service.deploy.replica_metrics import ReplicaMetrics
@@ -25,9 +25,7 @@ from service.settings import Settings
 
 __all__ = ["Arguments", "Replica", "ScaleOnWait", "application"]
 
-_Scope = MutableMapping[str, Any]
-_ASGI = Callable[[_Scope, Any, Any], Awaitable[None]]
-
+_Json = dict[str, Any]
 _QUEUED_BY_ROUTER = 256
 """Requests that a proxy keeps where every replica has as many as it accepts; more are refused with 429."""
 _RETRY_AFTER = 1
@@ -47,7 +45,7 @@ class Arguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    settings: dict[str, Any] = {}
+    settings: _Json = {}
     """Settings of the service by name, such as `models` and `max_queue_items`; they take precedence over the
     environment of the nodes."""
     cpus: Annotated[int, Field(ge=1)] = 1
@@ -72,7 +70,7 @@ def application(args: Arguments) -> Application:
     settings = _checked(given)
     store = ModelStore(*settings.model_dirs)
     models = len([store.path(name) for name in settings.models] or {path.parent for path in store.paths()})
-    number: dict[str, Any] = {"num_replicas": args.replicas}
+    number: _Json = {"num_replicas": args.replicas}
     if args.max_replicas is not None:
         number = {"autoscaling_config": _autoscaling(args)}
     deployment = serve.deployment(
@@ -96,7 +94,7 @@ def _most_requests(settings: Settings) -> int:
     return settings.max_queue_items + devices * settings.parallel_batches * settings.max_batch_items
 
 
-def _autoscaling(args: Arguments) -> dict[str, Any]:
+def _autoscaling(args: Arguments) -> _Json:
     policy = {
         "policy_function": f"{ScaleOnWait.__module__}:{ScaleOnWait.__qualname__}",
         "policy_kwargs": {"target_wait_seconds": args.target_wait_seconds},
@@ -111,7 +109,7 @@ def _autoscaling(args: Arguments) -> dict[str, Any]:
     }
 
 
-def _checked(given: dict[str, Any]) -> Settings:
+def _checked(given: _Json) -> Settings:
     """Return settings; raises `ValueError` for those that Ray Serve gives no effect."""
     if unknown := sorted(given.keys() - Settings.model_fields.keys()):
         raise ValueError(f"there are no settings {', '.join(unknown)}; docs/reference/settings.md lists them")
@@ -128,13 +126,13 @@ def _checked(given: dict[str, Any]) -> Settings:
 class Replica:
     """The service in an actor of Ray Serve, which calls every method here."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: _Json) -> None:
         self._settings = settings
         self._registry: Registry | None = None
         self._metrics: Metrics | None = None
         self._counted = 0, 0
 
-    def __serve_build_asgi_app__(self) -> _ASGI:
+    def __serve_build_asgi_app__(self) -> ASGIApp:
         """Create the application; Ray starts it, which loads the models, before it sends requests."""
         limit_heap()
         app = create_app(_checked(self._settings), load_first=True)
@@ -178,7 +176,7 @@ class ScaleOnWait:
     def __init__(self, target_wait_seconds: float) -> None:
         self._target = target_wait_seconds
 
-    def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
+    def __call__(self, context: AutoscalingContext) -> tuple[int, _Json]:
         """Return the wanted number of replicas, within the bounds of the deployment, and no state."""
         metrics = context.aggregated_metrics or {}
         waits = metrics.get("expected_wait_seconds", {}).values()
@@ -192,14 +190,14 @@ class ScaleOnWait:
         return min(max(wanted, least), most), {}
 
 
-def at_root(app: _ASGI) -> _ASGI:
+def at_root(app: ASGIApp) -> ASGIApp:
     """Return an application whose paths begin after the prefix under which it is mounted.
 
     It sends no `X-Request-ID`: Ray adds the same one.
     """
 
-    async def call(scope: _Scope, receive: Any, send: Any) -> None:
-        async def send_without_id(message: _Scope) -> None:
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_without_id(message: Scope) -> None:
             if message["type"] == "http.response.start":
                 headers = [pair for pair in message.get("headers", ()) if pair[0].lower() != b"x-request-id"]
                 message = {**message, "headers": headers}

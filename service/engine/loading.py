@@ -15,7 +15,7 @@ from models.bundle.manifest import MANIFEST
 from models.private_copy import private_directory, verified_copy
 from models.reading import VerifiedBundle, read_manifest, sha256_of, verify
 from models.store import bundle_errors
-from models.tasks.model import Model
+from models.tasks.model import AnyModel
 from service.engine.batcher import Batcher
 from service.engine.computations import Computations
 from service.engine.continuous_batching import ContinuousBatcher
@@ -129,7 +129,7 @@ class Loader:
         self._stopped.set()
         self._thread.shutdown(cancel_futures=True)
 
-    async def _load(self, path: Path, trial: bool) -> tuple[list[Model[Any]], list[Measured], str]:
+    async def _load(self, path: Path, trial: bool) -> tuple[list[AnyModel], list[Measured], str]:
         """Return the model on each device, the times of its warm-up there, and the digest of its manifest."""
         try:
             with bundle_errors(path, "it cannot be read"):
@@ -192,9 +192,7 @@ class Loader:
             return int(min(_LOAD_MEMORY + _LOAD_MEMORY_SHARE * size, _AVAILABLE_SHARE * available_memory()))
         return _LOAD_MEMORY
 
-    def _batcher(
-        self, replicas: Sequence[Model[Any]], measured: Sequence[Measured], observer: ModelObserver
-    ) -> Batcher:
+    def _batcher(self, replicas: Sequence[AnyModel], measured: Sequence[Measured], observer: ModelObserver) -> Batcher:
         """Return the batcher of a model that is loaded on one or several devices."""
         costs = [
             {operation: self._cost(samples, observer, operation, model) for operation, samples in each.items()}
@@ -226,7 +224,7 @@ class Loader:
             computations=computations,
         )
 
-    def _cost(self, samples: Sequence[Sample], observer: ModelObserver, operation: str, model: Model[Any]) -> CostModel:
+    def _cost(self, samples: Sequence[Sample], observer: ModelObserver, operation: str, model: AnyModel) -> CostModel:
         report = functools.partial(observer.cost, operation, model.backend.device)
         return CostModel(samples, batch_cost=self._settings.batch_cost, report=report)
 

@@ -1,14 +1,13 @@
 """The copies of a model, one for each device, loaded and warmed up."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from models.backend import BackendName
 from models.reading import VerifiedBundle
 from models.store import bundle_errors, load_verified
-from models.tasks.model import Model
+from models.tasks.model import AnyModel
 from service.engine.cost_model import Sample
 from service.engine.warm_up import warm_up
 
@@ -32,9 +31,9 @@ class ReplicaOptions(BaseModel):
     map_weights: bool
 
 
-def load_replicas(bundle: VerifiedBundle, options: ReplicaOptions) -> tuple[list[Model[Any]], list[Measured]]:
+def load_replicas(bundle: VerifiedBundle, options: ReplicaOptions) -> tuple[list[AnyModel], list[Measured]]:
     """Return the model on each device, and the times of its warm-up there; any failure is a `BundleError`."""
-    replicas: list[Model[Any]] = [
+    replicas: list[AnyModel] = [
         load_verified(
             bundle,
             backend=options.backend,

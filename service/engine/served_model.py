@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
 
 from models import Manifest
-from models.tasks.model import Model
+from models.tasks.model import AnyModel
 from service.engine.batcher import Batcher
 from service.observability.metrics import ModelObserver
 
@@ -18,7 +17,7 @@ Key = tuple[str, int]
 class ServedModel:
     """A loaded model, its batcher and its metrics. It counts the requests that hold it, so that it can be drained."""
 
-    def __init__(self, model: Model[Any], batcher: Batcher, observer: ModelObserver, digest: str) -> None:
+    def __init__(self, model: AnyModel, batcher: Batcher, observer: ModelObserver, digest: str) -> None:
         self.model = model
         """The model on the first device, by which queries are made."""
         self.batcher = batcher

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from models.tasks.model import Model
+from models.tasks.model import AnyModel
 from service.engine.cost_model import Sample
 from service.engine.daemon_executor import DaemonExecutor
 from service.engine.priority import lower_thread_priority
@@ -19,7 +19,7 @@ _REPETITIONS, _ENOUGH = 3, 0.01
 """A batch is computed this many times, or until it has taken so many seconds after the first one."""
 
 
-def warm_up(model: Model[Any], *, max_batch_items: int, parallel_batches: int) -> Mapping[str, Sequence[Sample]]:
+def warm_up(model: AnyModel, *, max_batch_items: int, parallel_batches: int) -> Mapping[str, Sequence[Sample]]:
     """Test a model, compute its operations for several batch sizes and lengths, and return how long each batch took.
 
     Batches are computed alone, which is timed. Where requests will be computed concurrently, a single long query of
@@ -51,7 +51,7 @@ def _expected(samples: Sequence[Sample], count: int, length: int) -> float:
     return min(each.seconds * max(1.0, count / each.items) * max(1.0, length / each.longest) for each in samples)
 
 
-def _measured(model: Model[Any], operation: str, count: int, length: int) -> list[Sample]:
+def _measured(model: AnyModel, operation: str, count: int, length: int) -> list[Sample]:
     """Return a sample of a batch, or of each step of a decoding: the fastest of several runs.
 
     The first run of a shape may be many times slower: a GPU loads kernels.
@@ -62,7 +62,7 @@ def _measured(model: Model[Any], operation: str, count: int, length: int) -> lis
     return [min(same, key=lambda sample: sample.seconds) for same in zip(*runs, strict=False)]
 
 
-def _compute(model: Model[Any], operation: str, count: int, length: int) -> list[Sample]:
+def _compute(model: AnyModel, operation: str, count: int, length: int) -> list[Sample]:
     queries: Sequence[Any] = model.warm_up_queries(operation, count, length)
     if model.continuous:
         return _decode(model, queries)
@@ -71,7 +71,7 @@ def _compute(model: Model[Any], operation: str, count: int, length: int) -> list
     return [Sample(count, max(query.length for query in queries), time.perf_counter() - started)]
 
 
-def _decode(model: Model[Any], queries: Sequence[Any]) -> list[Sample]:
+def _decode(model: AnyModel, queries: Sequence[Any]) -> list[Sample]:
     """Decode to the end, and return a sample of each step."""
     decoding = model.start_decoding(queries[0].beam_size)
     searches = [(number, query.options, query.max_tokens) for number, query in enumerate(queries)]

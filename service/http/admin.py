@@ -1,7 +1,5 @@
 """`POST /v1/admin/models/{name}/load` and `unload`: load and unload models while others serve."""
 
-from typing import Any
-
 from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, ConfigDict
 
@@ -17,7 +15,7 @@ __all__ = ["load_model", "router"]
 router = APIRouter(prefix=ADMIN_PREFIX.rstrip("/"), tags=["admin"])
 
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {status: PROBLEM_RESPONSES[status] for status in (401, 404)}
+_REFUSALS: dict[int | str, dict[str, object]] = {status: PROBLEM_RESPONSES[status] for status in (401, 404)}
 
 
 class Loaded(BaseModel):

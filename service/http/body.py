@@ -10,7 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope
 
-from models.operations.validation import errors_of, shown_name
+from models.operations.validation import FieldError, errors_of, shown_name
 from service.engine.budget import BodyReservation
 from service.engine.caller import Caller
 from service.engine.client import Engine
@@ -124,7 +124,7 @@ def checked_body(model: type[BodyT], content: bytes, content_type: str, max_valu
     Raises `RequestValidationError`, `HTTPException`.
     """
     with _paused_collection():
-        body, wrong = _parsed(content, content_type, max_values), []
+        body, wrong = _parsed(content, content_type, max_values), list[FieldError]()
         if isinstance(body, dict) and model.model_config.get("extra") == "forbid":
             # pydantic would make an error of every unknown field.
             wrong = _unknown(body, list(model.model_fields))
@@ -140,10 +140,10 @@ def checked_body(model: type[BodyT], content: bytes, content_type: str, max_valu
     return checked
 
 
-def _unknown(body: dict[str, Any], known: Sequence[str]) -> list[dict[str, Any]]:
+def _unknown(body: dict[str, object], known: Sequence[str]) -> list[FieldError]:
     """Return the errors of unknown fields, the first of which names the known ones."""
     names = itertools.islice((name for name in body if name not in known), MAX_ERRORS)
-    wrong: list[dict[str, Any]] = [{"type": "extra_forbidden", "loc": ("body", name), "ctx": {}} for name in names]
+    wrong: list[FieldError] = [{"type": "extra_forbidden", "loc": ("body", name), "ctx": {}} for name in names]
     for first in wrong[:1]:
         first["ctx"]["known"] = known
     return wrong
@@ -172,7 +172,7 @@ def _parsed(content: bytes, content_type: str, max_values: int) -> object:
         raise HTTPException(400, "the body holds a number of too many digits") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return an object; raises `HTTPException` for one with a name twice, which parsers understand differently."""
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -27,7 +27,7 @@ register = ENDPOINTS.register
 async def run_operation(
     request: Request,
     operation: AnyOperation,
-    inputs: Sequence[Any],
+    inputs: Sequence[object],
     params: Params,
     *,
     model: str | None,

@@ -76,13 +76,13 @@ class Problem(BaseModel):
     """The request's id, as in the header `X-Request-Id`."""
 
 
-def problem_schema(description: str) -> dict[str, Any]:
+def problem_schema(description: str) -> dict[str, object]:
     """Return the description of a problem answer for the OpenAPI entry of an endpoint."""
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {"description": description, "content": content}
 
 
-PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
+PROBLEM_RESPONSES: dict[int | str, dict[str, object]] = {
     status: problem_schema(HTTPStatus(status).phrase) for status in (400, 401, 404, 413, 415, 422, 429, 500, 503, 504)
 }
 """Problem answers of an endpoint that runs a model, for its OpenAPI entry."""
@@ -224,7 +224,7 @@ def _shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _malformed(failing: Failing, error: dict[str, Any]) -> str:
+def _malformed(failing: Failing, error: Mapping[str, Any]) -> str:
     if error["type"] == "json_invalid":
         return f"the body is not JSON: {error['ctx']['error']}"
     if error["type"] == "string_unicode":

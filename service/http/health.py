@@ -1,6 +1,6 @@
 """Liveness, readiness and metrics."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
@@ -14,7 +14,7 @@ __all__ = ["router"]
 
 router = APIRouter(tags=["health"])
 
-_NOT_READY: dict[int | str, dict[str, Any]] = {
+_NOT_READY: dict[int | str, dict[str, object]] = {
     503: {"description": "Models are loading or failed to load, or the service is shutting down"}
 }
 

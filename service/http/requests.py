@@ -1,7 +1,7 @@
 """Types of request fields, and who asks: deadline, urgency and key of a request."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from fastapi import Header, Request
@@ -110,9 +110,9 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-def examples(*bodies: dict[str, Any]) -> ConfigDict:
+def examples(*bodies: Mapping[str, Any]) -> ConfigDict:
     """Return the configuration of a request model with example bodies, which the OpenAPI document shows."""
-    return ConfigDict(json_schema_extra={"examples": list(bodies)})
+    return ConfigDict(json_schema_extra={"examples": [dict(each) for each in bodies]})
 
 
 def timeout_of(request: Request) -> int | None:

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from pydantic import ValidationError
 
 from models.operations.operation import AnyOperation, Params
 from models.operations.validation import named_sentence
-from models.tasks.model import Model, Query
+from models.tasks.model import AnyModel, Query
 from service.offline.options import UsageError
 from service.offline.outputs import Shown
 
@@ -44,7 +43,7 @@ class Asked:
         computed_by = self.operation.computed_by
         return self.name if computed_by is None else computed_by(self.params)
 
-    def query(self, model: Model[Any], text: str) -> Query:
+    def query(self, model: AnyModel, text: str) -> Query:
         """Make a query of a text; raises `QueryError`."""
         query: Query = self.operation.query(model, text, self.params, None)
         return query

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from models import ModelError, NativeError, QueryError
 from models.batching import split
 from models.native import native_errors
-from models.tasks.model import Model
+from models.operations.query import Query
+from models.tasks.model import AnyModel
 from service.offline.lines import Line
 from service.offline.options import COMPUTING
 
@@ -31,15 +31,15 @@ class Prepared:
     """Texts that are tokenized."""
 
     lines: Sequence[Line]
-    queries: Mapping[int, Any]
+    queries: Mapping[int, Query]
     """The query of each text by its place."""
     refused: Sequence[tuple[int, ModelError]]
     """The places of the other texts, and their errors."""
 
 
-def prepare(query: Callable[[str], Any], lines: Sequence[Line]) -> Prepared:
+def prepare(query: Callable[[str], Query], lines: Sequence[Line]) -> Prepared:
     """Make the query of each text."""
-    queries: dict[int, Any] = {}
+    queries: dict[int, Query] = {}
     refused: list[tuple[int, ModelError]] = []
     for place, line in enumerate(lines):
         try:
@@ -49,14 +49,14 @@ def prepare(query: Callable[[str], Any], lines: Sequence[Line]) -> Prepared:
     return Prepared(lines, queries, refused)
 
 
-def _query(query: Callable[[str], Any], line: Line) -> Any:
+def _query(query: Callable[[str], Query], line: Line) -> Query:
     if line.error is not None:
         raise QueryError(line.error)
     with native_errors("the preparation of the text"):
         return query(line.text)
 
 
-def prepare_ahead(query: Callable[[str], Any], windows: Iterator[Sequence[Line]]) -> Iterator[Prepared]:
+def prepare_ahead(query: Callable[[str], Query], windows: Iterator[Sequence[Line]]) -> Iterator[Prepared]:
     """Yield prepared windows of texts, each of which is read and prepared while the one before is computed."""
 
     def following() -> Prepared | None:
@@ -73,7 +73,7 @@ def prepare_ahead(query: Callable[[str], Any], windows: Iterator[Sequence[Line]]
         pool.shutdown(wait=False, cancel_futures=True)  # an interrupted command does not wait for native code
 
 
-def compute(model: Model[Any], function: str, prepared: Prepared, threads: int) -> Iterator[Sequence[tuple[int, Any]]]:
+def compute(model: AnyModel, function: str, prepared: Prepared, threads: int) -> Iterator[Sequence[tuple[int, object]]]:
     """Yield results as they are computed, each with the place of its text; that of a refused text is its `ModelError`.
 
     `threads` parts are computed at once; a continuous decoder of the model must be loaded for as many.
@@ -92,7 +92,7 @@ def compute(model: Model[Any], function: str, prepared: Prepared, threads: int) 
         pool.shutdown(wait=False, cancel_futures=True)  # as above
 
 
-def _groups(model: Model[Any], order: Sequence[int], lengths: dict[int, int]) -> Iterator[list[int]]:
+def _groups(model: AnyModel, order: Sequence[int], lengths: dict[int, int]) -> Iterator[list[int]]:
     """Yield the places of texts that are computed together, in descending order of length."""
     if model.continuous:
         left = iter(order)
@@ -106,17 +106,19 @@ def _groups(model: Model[Any], order: Sequence[int], lengths: dict[int, int]) ->
         start = end
 
 
-def _computed(model: Model[Any], function: str, queries: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
+def _computed(model: AnyModel, function: str, queries: Sequence[tuple[int, Query]]) -> list[tuple[int, object]]:
     parts = [part for _, query in queries for part in query.parts()]
     return _results(model, queries, model.compute(function, parts) if parts else [])
 
 
-def _results(model: Model[Any], queries: Sequence[tuple[int, Any]], outputs: Sequence[Any]) -> list[tuple[int, Any]]:
+def _results(
+    model: AnyModel, queries: Sequence[tuple[int, Query]], outputs: Sequence[object]
+) -> list[tuple[int, object]]:
     left = iter(outputs)
     return [(place, _result(model, query, list(islice(left, len(query.parts()))))) for place, query in queries]
 
 
-def _result(model: Model[Any], query: Any, outputs: Sequence[Any]) -> Any:
+def _result(model: AnyModel, query: Query, outputs: Sequence[object]) -> object:
     try:
         return model.result(query, outputs)
     except NativeError as error:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from models.escaping import escaped
 from service.offline.options import FileOptions, UsageError
@@ -19,7 +19,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 class Shown:
     """A result: its cells, and a function that makes the same as a JSON object."""
 
-    def __init__(self, cells: Sequence[object], record: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, cells: Sequence[object], record: Callable[[], Mapping[str, object]]) -> None:
         self.cells, self.record = cells, record
 
 

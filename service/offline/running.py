@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from models import ModelError, ModelStore, UnsuitableModelError
 from models.backend.cpus import usable_cpus
 from models.escaping import escaped
-from models.tasks.model import Model
+from models.tasks.model import AnyModel
 from service.offline.asked import Asked
 from service.offline.computing import FIRST_WINDOW, WINDOW, Prepared, compute, prepare, prepare_ahead
 from service.offline.inputs import line_count, read_texts
@@ -73,7 +73,7 @@ class _Writer:
     """Computes the results of prepared texts and writes them; counts texts without a result and shows their errors."""
 
     def __init__(
-        self, model: Model[Any], asked: Asked, threads: int, output: TextIO, form: str, progress: Progress
+        self, model: AnyModel, asked: Asked, threads: int, output: TextIO, form: str, progress: Progress
     ) -> None:
         self._model, self._asked, self._threads = model, asked, threads
         self._output, self._form, self._progress = output, form, progress
@@ -117,7 +117,7 @@ class _Writer:
         return Shown(("",), lambda: {**text, "line": line.number, "error": str(error)})
 
 
-def _loaded(asked: Asked, options: ModelOptions) -> tuple[Model[Any], int]:
+def _loaded(asked: Asked, options: ModelOptions) -> tuple[AnyModel, int]:
     """Load the model, and return with it the number of parts that are computed at once."""
     store = ModelStore(*options.model_dirs)
     name = options.model or _only_model(store, asked.name)
@@ -125,7 +125,7 @@ def _loaded(asked: Asked, options: ModelOptions) -> tuple[Model[Any], int]:
         raise UnsuitableModelError(asked.name, _offering(store, asked.name), name, offers)
     cpus = options.threads or usable_cpus()
     at_once = cpus if options.device == "cpu" else 1
-    model: Model[Any] = store.load(name, device=options.device, threads=cpus, parallel=at_once)
+    model: AnyModel = store.load(name, device=options.device, threads=cpus, parallel=at_once)
     return model, at_once
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import Request
 
 from models.operations.classification import ClassifyParams
+from models.tasks.model import AnyModel
 from models.tasks.text_classification import CLASSIFY, Classification
 from service.engine.client import Job, Outcome
 from service.http.requests import caller_of, engine_of
@@ -17,17 +18,17 @@ _ALL = 1_000_000
 """More classes than a model has."""
 
 
-def _classes(model: Any) -> Any:
+def _classes(model: AnyModel) -> Any:
     """Return the section of a classifier's manifest about its classes; None for a model of another distribution."""
     return getattr(model.config, "classes", None)
 
 
-def function_of(model: Any) -> str:
+def function_of(model: AnyModel) -> str:
     """Return how a classifier makes probabilities of scores: `sigmoid`, each by itself, or `softmax`, all together."""
     return "sigmoid" if getattr(_classes(model), "independent", False) else "softmax"
 
 
-def tells_out_of_scope(model: Any) -> bool:
+def tells_out_of_scope(model: AnyModel) -> bool:
     """Return whether a classifier has a rule for inputs of no class."""
     return getattr(_classes(model), "out_of_scope", None) is not None
 
@@ -47,6 +48,6 @@ async def classified(
     return await engine_of(request).run(job)
 
 
-def class_scores(result: Classification) -> list[dict[str, Any]]:
+def class_scores(result: Classification) -> list[dict[str, object]]:
     """Return label and probability of each class, most probable first; those of probability 0 are left out."""
     return [{"score": each.probability, "label": each.label} for each in result.labels]

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import parse_qs
 
 from fastapi import Request, Response
@@ -74,7 +74,7 @@ def _form(content: bytes, lists: frozenset[str]) -> Mapping[str, object]:
     return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
 
 
-async def json_response(request: Request, content: Callable[[], Any], items: int = 0) -> Response:
+async def json_response(request: Request, content: Callable[[], object], items: int = 0) -> Response:
     """Return a response of JSON; one of many result items is made on another thread."""
 
     def encoded() -> bytes:

@@ -40,7 +40,7 @@ class Instances:
 
     def __init__(self, directory):
         self._directory = directory
-        self.ports = [free_port(), podman.free_port()]
+        self.ports = [free_port(), free_port()]
         self._running = {port: self._start(port) for port in self.ports}
 
     def ready(self):

@@ -39,7 +39,7 @@ def _request_model(forms: Sequence[AnyOperation]) -> type[Body]:
     fields["model"] = (ModelName, None)
 
     class Examples(Body):
-        model_config = examples(*(dict(each) for form in forms for each in form.examples))
+        model_config = examples(*(each for form in forms for each in form.examples))
 
     return create_model(
         f"{first.schema_name}Request", __base__=Examples, __module__=__name__, __doc__=first.about, **fields

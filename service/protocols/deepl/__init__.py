@@ -1,7 +1,7 @@
 """DeepL's API, version 2 (client: `deepl`, with `server_url`): texts, languages and usage."""
 
 from collections import Counter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
@@ -48,13 +48,13 @@ class TranslateFields(Fields):
     source_lang: str | None = None
     formality: Literal["default", "prefer_more", "prefer_less"] = "default"
     split_sentences: Literal["1", "nonewlines", 1, True] = "1"
-    glossary_id: Any = None
-    glossary_ids: Any = None
-    tag_handling: Any = None
-    style_id: Any = None
-    custom_instructions: Any = None
-    translation_memory_id: Any = None
-    translation_memory_ids: Any = None
+    glossary_id: object = None
+    glossary_ids: object = None
+    tag_handling: object = None
+    style_id: object = None
+    custom_instructions: object = None
+    translation_memory_id: object = None
+    translation_memory_ids: object = None
 
 
 class LanguagesFields(Fields):
@@ -70,7 +70,7 @@ async def translate(request: Request) -> Response:
     join_lines = fields.split_sentences == "nonewlines"
     found = await translated(request, fields.text, pair, seconds=_SECONDS, join_lines=join_lines)
 
-    def content() -> dict[str, Any]:
+    def content() -> dict[str, object]:
         return {"translations": [_translation(each, pair.source) for each in found.results]}
 
     response = await json_response(request, content, found.items)
@@ -86,7 +86,7 @@ def _counts(request: Request) -> Counter[str]:
     return counts
 
 
-def _translation(translation: Translation, source: str) -> dict[str, Any]:
+def _translation(translation: Translation, source: str) -> dict[str, object]:
     return {
         "detected_source_language": two_letters(translation.detected_language or source).upper(),
         "text": translation.translations[0].text,
@@ -98,7 +98,7 @@ async def languages(request: Request) -> Response:
     """Answer `GET /v2/languages`, whose field `type` may be in the query or in a form."""
     fields = await read_fields(request, LanguagesFields)
     kind = request.query_params.get("type", fields.type)
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, object]] = {}
     for pair in language_pairs(request):
         code = two_letters(pair.source if kind == "source" else pair.target)
         for shown in (code.upper(),) if kind == "source" else _REGIONS.get(code, (code.upper(),)):

@@ -56,7 +56,7 @@ class GenerationParameters(Parameters):
 
 class InferenceFields(Fields):
     inputs: OneOrSeveralTexts
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: dict[str, object] = Field(default_factory=dict)
     stream: Literal[False] = False
 
     def texts(self) -> list[str]:
@@ -98,10 +98,11 @@ def _find(request: Request) -> ServedModel:
     return fitting[key]
 
 
-Shown = Callable[[Any], Any]
+Shown = Callable[[Any], object]
+_Answered = tuple[Outcome[Any], Shown]
 
 
-async def _classify(request: Request, served: ServedModel, fields: InferenceFields) -> tuple[Outcome[Any], Shown]:
+async def _classify(request: Request, served: ServedModel, fields: InferenceFields) -> _Answered:
     parameters = fields.checked(ClassificationParameters)
     applied, asked = function_of(served.model), parameters.function_to_apply
     if asked not in (None, applied):
@@ -113,18 +114,18 @@ async def _classify(request: Request, served: ServedModel, fields: InferenceFiel
     return await classified(request, fields.texts(), model=model, top_k=parameters.top_k), class_scores
 
 
-async def _translate(request: Request, served: ServedModel, fields: InferenceFields) -> tuple[Outcome[Any], Shown]:
+async def _translate(request: Request, served: ServedModel, fields: InferenceFields) -> _Answered:
     parameters = fields.checked(TranslationParameters)
     pair = find_pair(request, parameters.src_lang, parameters.tgt_lang, model=names_of(served.key)[1])
     found = await translated(request, fields.texts(), pair)
     return found, lambda each: {"translation_text": each.translations[0].text}
 
 
-async def _generate(request: Request, served: ServedModel, fields: InferenceFields) -> tuple[Outcome[Any], Shown]:
+async def _generate(request: Request, served: ServedModel, fields: InferenceFields) -> _Answered:
     parameters = fields.checked(GenerationParameters)
     count = parameters.num_return_sequences
 
-    def shown(found: Generation) -> Any:
+    def shown(found: Generation) -> object:
         outputs = [{"generated_text": each.text} for each in found.outputs]
         return outputs[0] if count == 1 else outputs
 
@@ -140,7 +141,7 @@ async def _generate(request: Request, served: ServedModel, fields: InferenceFiel
     return await engine_of(request).run(job), shown
 
 
-_TASKS: Mapping[str, Callable[[Request, ServedModel, InferenceFields], Awaitable[tuple[Outcome[Any], Shown]]]] = {
+_TASKS: Mapping[str, Callable[[Request, ServedModel, InferenceFields], Awaitable[_Answered]]] = {
     "classify": _classify,
     "translate": _translate,
     "generate": _generate,

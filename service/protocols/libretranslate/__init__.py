@@ -27,6 +27,8 @@ _LEAST = 0.01
 _STATUSES = {401: 403, 422: 400}
 """Statuses that LibreTranslate has others for."""
 
+_Json = dict[str, Any]
+
 router = APIRouter()
 
 
@@ -46,7 +48,7 @@ async def translate(request: Request) -> Response:
     """Answer `POST /translate`."""
     fields = await read_fields(request, TranslateFields, lists=frozenset(("q",)))
     texts = [fields.q] if isinstance(fields.q, str) else fields.q
-    detected: list[dict[str, Any]] | None = [] if fields.source == _AUTO else None
+    detected: list[_Json] | None = [] if fields.source == _AUTO else None
     known = _known(request)
     pair = find_pair(request, fields.source if detected is None else _read(request, texts[0], known), fields.target)
     unknown = {"language": two_letters(pair.source), "confidence": 0.0}
@@ -58,7 +60,7 @@ async def translate(request: Request) -> Response:
     found = await translated(request, texts, pair, n_best=fields.alternatives + 1, prepare=detect_language)
     single, alternatives = isinstance(fields.q, str), fields.alternatives > 0
 
-    def content() -> dict[str, Any]:
+    def content() -> _Json:
         return _content(list(found.results), detected, single=single, alternatives=alternatives)
 
     return await json_response(request, content, found.items)
@@ -72,12 +74,12 @@ def _read(request: Request, text: str, known: Collection[str]) -> str | None:
 
 def _content(
     translations: Sequence[Translation],
-    detected: Sequence[dict[str, Any]] | None,
+    detected: Sequence[_Json] | None,
     *,
     single: bool,
     alternatives: bool,
-) -> dict[str, Any]:
-    content: dict[str, Any] = {"translatedText": [each.translations[0].text for each in translations]}
+) -> _Json:
+    content: _Json = {"translatedText": [each.translations[0].text for each in translations]}
     if alternatives:
         content["alternatives"] = [[other.text for other in each.translations[1:]] for each in translations]
     if detected is not None:
@@ -92,7 +94,7 @@ async def detect(request: Request) -> Response:
     return await json_response(request, lambda: _detected(fields.q, known))
 
 
-def _detected(text: str, known: Collection[str]) -> list[dict[str, Any]]:
+def _detected(text: str, known: Collection[str]) -> list[_Json]:
     """Return the languages that a text may be in, most probable first; a text without letters has none."""
     found = [each for each in detected_languages(text) if each[0] in known and each[1] >= _LEAST]
     return [{"language": code, "confidence": round(100 * share, 1)} for code, share in found[:_DETECTED]]

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from models import QueryError
 from models.operations.operation import AnyOperation, Params, Text
 from models.operations.translation import TranslateResult
+from models.tasks.model import AnyModel
 from models.tasks.registry import TASKS
 from service.http.endpoint import run_operation
 from service.http.requests import ModelName, caller_of
@@ -51,21 +52,21 @@ class Tool:
     """The operation that a served model must offer for texts; other tools are not listed."""
     description: str
     arguments: type[Arguments]
-    run: Callable[[Request, Any], Awaitable[dict[str, Any]]]
+    run: Callable[[Request, Any], Awaitable[dict[str, object]]]
 
 
-async def _translate(request: Request, arguments: TranslateArguments) -> dict[str, Any]:
+async def _translate(request: Request, arguments: TranslateArguments) -> dict[str, object]:
     pair = find_pair(request, arguments.source_language, arguments.target_language)
     found = await translated(request, [arguments.text], pair)
     return TranslateResult.of(next(iter(found.results))).model_dump(mode="json", exclude_none=True)
 
 
-async def _sources(request: Request, arguments: NoArguments) -> dict[str, Any]:
+async def _sources(request: Request, arguments: NoArguments) -> dict[str, object]:
     del arguments
     return {"languages": sorted({two_letters(pair.source) for pair in language_pairs(request)})}
 
 
-async def _targets(request: Request, arguments: TargetArguments) -> dict[str, Any]:
+async def _targets(request: Request, arguments: TargetArguments) -> dict[str, object]:
     source = arguments.source_language
     found = {
         two_letters(pair.target)
@@ -84,7 +85,7 @@ def _tool(operation: AnyOperation) -> Tool:
     }
     bounded = replace(operation, result_items=_bounded(operation))
 
-    async def run(request: Request, arguments: Any) -> dict[str, Any]:
+    async def run(request: Request, arguments: Any) -> dict[str, object]:
         params = operation.params.model_construct(
             **{name: getattr(arguments, name) for name in operation.params.model_fields}
         )
@@ -102,11 +103,11 @@ def _tool(operation: AnyOperation) -> Tool:
     return Tool(operation.name, operation.summary, arguments, run)
 
 
-def _bounded(operation: AnyOperation) -> Callable[[Any, Params], int] | None:
+def _bounded(operation: AnyOperation) -> Callable[[AnyModel, Params], int] | None:
     """Return an operation's number of items, which refuses more than a language model should read."""
     items = operation.result_items
 
-    def bounded(model: Any, params: Params) -> int:
+    def bounded(model: AnyModel, params: Params) -> int:
         found = 0 if items is None else items(model, params)
         if found > _MOST_ITEMS:
             raise QueryError(f"a tool returns at most {_MOST_ITEMS} items, not {found}")

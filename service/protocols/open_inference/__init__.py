@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
@@ -175,9 +174,10 @@ def _run(app: FastAPI) -> AbstractAsyncContextManager[None]:
     return grpc_server.run(app, settings)
 
 
+_Handler = Callable[[Request], Awaitable[Response]]
 _MODEL = "/v2/models/{model}"
-_OF_MODELS: Mapping[str, Any] = {"": metadata, "/ready": model_ready, "/config": config, "/stats": stats}
-_GET: Mapping[str, Any] = {
+_OF_MODELS: Mapping[str, _Handler] = {"": metadata, "/ready": model_ready, "/config": config, "/stats": stats}
+_GET: Mapping[str, _Handler] = {
     "/v2": server,
     "/v2/health/live": live,
     "/v2/health/ready": ready,
@@ -186,7 +186,7 @@ _GET: Mapping[str, Any] = {
     **{_MODEL + ending: function for ending, function in _OF_MODELS.items()},
     **{f"{_MODEL}/versions/{{version}}{ending}": function for ending, function in _OF_MODELS.items()},
 }
-_POST: Mapping[str, Any] = {
+_POST: Mapping[str, _Handler] = {
     f"{_MODEL}/infer": infer,
     f"{_MODEL}/versions/{{version}}/infer": infer,
     "/v2/repository/index": index,

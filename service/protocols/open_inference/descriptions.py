@@ -1,7 +1,6 @@
 """Open Inference's descriptions of the server and its models, as JSON."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from fastapi import FastAPI
 
@@ -23,7 +22,7 @@ EXTENSIONS = (
 _CONFIG_TYPES = {"BYTES": "TYPE_STRING"}
 
 
-def server(app: FastAPI) -> dict[str, Any]:
+def server(app: FastAPI) -> dict[str, object]:
     """Return the server's name, version and extensions."""
     return {"name": "softserve", "version": app.version, "extensions": list(EXTENSIONS)}
 
@@ -34,7 +33,7 @@ def served_models(app: FastAPI) -> list[InferenceModel]:
     return inference_models(registry.served.values())
 
 
-def metadata(app: FastAPI, model: InferenceModel) -> dict[str, Any]:
+def metadata(app: FastAPI, model: InferenceModel) -> dict[str, object]:
     """Return a model's name, versions and tensors."""
     return {
         "name": model.name,
@@ -45,11 +44,11 @@ def metadata(app: FastAPI, model: InferenceModel) -> dict[str, Any]:
     }
 
 
-def _described(spec: Spec) -> dict[str, Any]:
+def _described(spec: Spec) -> dict[str, object]:
     return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
 
 
-def config(model: InferenceModel) -> dict[str, Any]:
+def config(model: InferenceModel) -> dict[str, object]:
     """Return a model's configuration as far as it says how requests are made."""
     return {
         "name": model.name,
@@ -63,12 +62,12 @@ def config(model: InferenceModel) -> dict[str, Any]:
     }
 
 
-def _configured(spec: Spec) -> dict[str, Any]:
+def _configured(spec: Spec) -> dict[str, object]:
     kind = _CONFIG_TYPES.get(spec.datatype, f"TYPE_{spec.datatype}")
     return {"name": spec.name, "data_type": kind, "dims": list(spec.shape)}
 
 
-def model_statistics(app: FastAPI, models: Iterable[InferenceModel]) -> dict[str, Any]:
+def model_statistics(app: FastAPI, models: Iterable[InferenceModel]) -> dict[str, object]:
     """Return the statistics of models."""
     shown = [{**statistics(app.state.metrics, model.served), "name": model.name} for model in models]
     return {"model_stats": shown}

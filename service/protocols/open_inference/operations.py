@@ -3,7 +3,7 @@
 A text model has the outputs of all its operations; those that are asked for decide which are computed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,9 +12,10 @@ import numpy as np
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from models.operations.operation import AnyOperation, Output, OutputKind, Params
+from models.operations.operation import AnyOperation, AnyOutput, OutputKind, Params
 from models.operations.query import Query
 from models.operations.validation import sentence
+from models.tasks.model import AnyModel
 from service.engine.caller import Caller
 from service.engine.client import Engine, Job
 from service.engine.served_model import ServedModel, names_of
@@ -48,7 +49,7 @@ class Call:
     caller: Caller
     served: ServedModel
     inputs: Mapping[str, Tensor]
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, object]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +58,7 @@ class TensorOperation:
 
     operation: AnyOperation
     """What is computed, of the inputs that `read` returns."""
-    shown: Sequence[Output[Any, Any]]
+    shown: Sequence[AnyOutput]
     """The outputs that the model has."""
     of_ids: bool = False
 
@@ -89,12 +90,12 @@ class TensorOperation:
         results, model = list(found.results), call.served.model
         return [_tensor(each, [each.values(model, result) for result in results]) for each in self.shown]
 
-    def _read(self, inputs: Mapping[str, Tensor]) -> Sequence[Any]:
+    def _read(self, inputs: Mapping[str, Tensor]) -> Sequence[object]:
         if self.of_ids:
             return _token_rows(inputs)
         return inputs["text"].texts() if self.operation.reads == "text" else inputs["image"].contents()
 
-    def _params(self, parameters: Mapping[str, Any]) -> Params:
+    def _params(self, parameters: Mapping[str, object]) -> Params:
         known = {name: value for name, value in parameters.items() if name in self.parameters and value is not None}
         checked: type[Params] = self.operation.params
         try:
@@ -104,7 +105,7 @@ class TensorOperation:
             raise HTTPException(400, f"parameter {first['loc'][0]} {sentence(first)}") from None
 
 
-def _tensor(output: Output[Any, Any], rows: Sequence[Any]) -> Tensor:
+def _tensor(output: AnyOutput, rows: Sequence[Any]) -> Tensor:
     """Return the values of all results: `[B]`, or `[B, k]`, where rows that end earlier are filled up."""
     shape: tuple[int, ...] = (len(rows),)
     values = list(rows)
@@ -132,17 +133,17 @@ def _token_rows(inputs: Mapping[str, Tensor]) -> list[tuple[int, ...]]:
     return [tuple(row[:length]) for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
 
 
-def of_texts(model: Any) -> dict[str, TensorOperation]:
+def of_texts(model: AnyModel) -> dict[str, TensorOperation]:
     """Return a model's operations on texts, by name."""
     return _of(model, "text")
 
 
-def of_images(model: Any) -> dict[str, TensorOperation]:
+def of_images(model: AnyModel) -> dict[str, TensorOperation]:
     """Return a model's operations on PNG or JPEG files, by name."""
     return _of(model, "image")
 
 
-def of_tokens(model: Any) -> dict[str, TensorOperation]:
+def of_tokens(model: AnyModel) -> dict[str, TensorOperation]:
     """Return a model's operations on token ids, by name."""
     found = {}
     for each in model.operations:
@@ -152,13 +153,18 @@ def of_tokens(model: Any) -> dict[str, TensorOperation]:
     return found
 
 
-def _token_query(query: Any, model: Any, ids: Sequence[int], params: Params, most: int | None) -> Query:
+def _token_query(
+    query: Callable[[AnyModel, Sequence[int], Params], Query],
+    model: AnyModel,
+    ids: Sequence[int],
+    params: Params,
+    most: int | None,
+) -> Query:
     del most
-    made: Query = query(model, ids, params)
-    return made
+    return query(model, ids, params)
 
 
-def _of(model: Any, reads: str) -> dict[str, TensorOperation]:
+def _of(model: AnyModel, reads: str) -> dict[str, TensorOperation]:
     return {
         each.name: TensorOperation(operation=each, shown=[output for output in each.tensors() if output.told_by(model)])
         for each in model.operations

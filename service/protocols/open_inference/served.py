@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
 from models import UnknownModelError
+from models.tasks.model import AnyModel
 from service.engine.caller import Caller
 from service.engine.client import Engine
 from service.engine.queue import DEFAULT_URGENCY
@@ -32,7 +33,7 @@ _TOKENS = ".tokens"
 _TEXT = (Spec("text", "BYTES", (-1,)),)
 _IDS = (Spec("input_ids", "INT64", (-1, -1)), Spec("lengths", "INT64", (-1,)))
 _IMAGE = (Spec("image", "BYTES", (-1,)),)
-_FORMS: Sequence[tuple[str, Sequence[Spec], Callable[[Any], Mapping[str, TensorOperation]]]] = (
+_FORMS: Sequence[tuple[str, Sequence[Spec], Callable[[AnyModel], Mapping[str, TensorOperation]]]] = (
     ("", _TEXT, of_texts),
     ("", _IMAGE, of_images),
     (_TOKENS, _IDS, of_tokens),

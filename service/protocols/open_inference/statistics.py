@@ -1,7 +1,6 @@
 """Statistics of Open Inference, from the service's metrics."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from service.engine.served_model import ServedModel
 from service.observability.metrics import Metrics
@@ -11,7 +10,7 @@ __all__ = ["statistics"]
 _NANOSECONDS = 1e9
 
 
-def statistics(metrics: Metrics, served: ServedModel) -> dict[str, Any]:
+def statistics(metrics: Metrics, served: ServedModel) -> dict[str, object]:
     """Return the counts and times of one model in this process since it was loaded.
 
     They are those of all protocols. `inference_count` counts texts, `execution_count` batches; `queue` is per text,

@@ -64,15 +64,15 @@ class _Input(_Strict):
     name: str
     shape: list[Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]]
     datatype: str
-    parameters: dict[str, Any] = Field(default_factory=dict)
-    data: list[Any] | None = None
+    parameters: dict[str, object] = Field(default_factory=dict)
+    data: list[object] | None = None
 
 
 class RequestedOutput(_Strict):
     """An output that a client asks for."""
 
     name: str
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: dict[str, object] = Field(default_factory=dict)
 
     @property
     def classes(self) -> int:
@@ -85,7 +85,7 @@ class RequestedOutput(_Strict):
 
 class _Body(_Strict):
     id: Text = ""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: dict[str, object] = Field(default_factory=dict)
     inputs: list[_Input]
     outputs: list[RequestedOutput] | None = None
 
@@ -126,7 +126,7 @@ class InferRequest:
     """A checked request."""
 
     id: str
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, object]
     inputs: Mapping[str, Tensor]
     outputs: Sequence[RequestedOutput]
     """The outputs that are asked for; none for the default ones."""
@@ -188,7 +188,7 @@ def _divided(content: bytes, json_length: str | None) -> tuple[memoryview, memor
     return view[:length], view[length:]
 
 
-def _flag(parameters: Mapping[str, Any], name: str) -> bool:
+def _flag(parameters: Mapping[str, object], name: str) -> bool:
     value = parameters.get(name, False)
     if not isinstance(value, bool):
         raise _malformed(f"parameter {name} must be true or false")
@@ -247,7 +247,7 @@ def _counted(name: str, datatype: str, shape: Sequence[int], values: Array | Seq
     return Tensor(name, datatype, tuple(shape), values)
 
 
-def _from_json(given: _Input) -> list[Any]:
+def _from_json(given: _Input) -> list[object]:
     """Return the elements of nested lists, texts as bytes."""
     elements = list(_flattened(given.data or [], 0))
     if given.datatype != _BYTES:
@@ -258,7 +258,7 @@ def _from_json(given: _Input) -> list[Any]:
         raise _malformed(f"input {given.name!r}: half of a surrogate pair is no character") from None
 
 
-def _flattened(data: Sequence[Any], depth: int) -> Iterable[Any]:
+def _flattened(data: Sequence[object], depth: int) -> Iterable[Any]:
     if depth == _MOST_DIMENSIONS:
         raise _malformed(f"data is nested more than {_MOST_DIMENSIONS} times")
     for each in data:
@@ -289,12 +289,12 @@ def _elements(name: str, content: memoryview) -> list[bytes]:
 
 
 def encode_answer(
-    head: Mapping[str, Any], tensors: Sequence[Tensor], request: InferRequest
+    head: Mapping[str, object], tensors: Sequence[Tensor], request: InferRequest
 ) -> tuple[bytes, int | None]:
     """Return the body of an answer, and the length of its JSON part where tensors in binary form follow."""
     outputs, parts = [], []
     for tensor in tensors:
-        shown: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+        shown: dict[str, object] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
         if request.is_binary(tensor.name):
             parts.append(to_bytes(tensor))
             shown["parameters"] = {_BINARY_SIZE: len(parts[-1])}
@@ -305,7 +305,7 @@ def encode_answer(
     return b"".join((text, *parts)), len(text) if parts else None
 
 
-def _to_json(tensor: Tensor) -> list[Any]:
+def _to_json(tensor: Tensor) -> list[object]:
     """Return the elements; JSON has no infinity, for which the largest number of the datatype stands."""
     if not isinstance(tensor.values, np.ndarray):
         return [each.decode() for each in tensor.values]

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 from fastapi import Request, Response
@@ -97,7 +97,7 @@ async def completions(request: Request) -> Response:
     async for _ in job.grow():
         pass
 
-    def content() -> dict[str, Any]:
+    def content() -> dict[str, object]:
         choices = [_choice(job, each) for each in job.continuations]
         return {**head, "choices": choices, "usage": job.usage()}
 
@@ -170,7 +170,7 @@ def _without_end(query: ScoreQuery, end: int) -> ScoreQuery:
     return replace(query, tokens=query.tokens[1:], words=query.words[1:])
 
 
-def _choice(job: _Job, found: Continuation) -> dict[str, Any]:
+def _choice(job: _Job, found: Continuation) -> dict[str, object]:
     echo = job.echoes[found.index // job.fields.n] if job.echoes else ()
     return {
         "index": found.index,
@@ -184,14 +184,14 @@ def _text(tokens: Sequence[LoggedToken]) -> str:
     return "".join(token.text for token in tokens)
 
 
-def _logged(job: _Job, tokens: Sequence[LoggedToken], offset: int) -> dict[str, Any] | None:
+def _logged(job: _Job, tokens: Sequence[LoggedToken], offset: int) -> dict[str, object] | None:
     if job.fields.logprobs is None:
         return None
     return log_probabilities(tokens, offset, alternatives=job.fields.logprobs > 0)
 
 
 async def _events(
-    job: _Job, head: dict[str, Any], first: list[Continuation], growing: AsyncIterator[list[Continuation]]
+    job: _Job, head: dict[str, object], first: list[Continuation], growing: AsyncIterator[list[Continuation]]
 ) -> AsyncIterator[bytes]:
     """Yield server-sent events: the prompts where they are asked for, pieces of the completions, the end."""
     lengths = [0] * len(job.continuations)
@@ -229,5 +229,5 @@ async def _events(
     yield b"data: [DONE]\n\n"
 
 
-def _event(content: dict[str, Any]) -> bytes:
+def _event(content: dict[str, object]) -> bytes:
     return f"data: {json.dumps(content, ensure_ascii=False, allow_nan=False)}\n\n".encode()

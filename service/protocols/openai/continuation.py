@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -111,7 +110,7 @@ def _beginning(text: str, stop: str) -> int:
     return len(tail) - place if place >= 0 else 0
 
 
-def log_probabilities(tokens: Sequence[LoggedToken], offset: int, *, alternatives: bool) -> dict[str, Any]:
+def log_probabilities(tokens: Sequence[LoggedToken], offset: int, *, alternatives: bool) -> dict[str, object]:
     """Return the member `logprobs` of a choice; `offset` is the place in the text where its first token begins."""
     offsets = []
     for token in tokens:

@@ -1,7 +1,5 @@
 """Errors as OpenAI's API has them."""
 
-from typing import Any
-
 from fastapi import Response
 from starlette.responses import JSONResponse
 
@@ -20,7 +18,7 @@ _KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_
 _STATUSES = {422: 400}
 
 
-def failure_content(failure: Failure) -> dict[str, Any]:
+def failure_content(failure: Failure) -> dict[str, object]:
     """Return the body of the answer to a request that failed."""
     kind = _KINDS.get(failure.status, "server_error" if failure.status >= 500 else "invalid_request_error")
     error = {"message": failure.detail, "type": kind, "param": None, "code": _CODES.get(failure.status)}

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Sequence
 from itertools import chain
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -76,7 +76,7 @@ class CompletionFields(Fields):
 
     model_config = ConfigDict(extra="allow")
 
-    prompt: Annotated[list[Any], BeforeValidator(_prompts)]
+    prompt: Annotated[list[object], BeforeValidator(_prompts)]
     model: ModelName = None
     max_tokens: Annotated[int, Field(ge=0), _or_default(16)] = 16
     temperature: Annotated[float, Field(ge=0, le=2), _or_default(1.0)] = 1.0

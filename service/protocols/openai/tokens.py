@@ -45,8 +45,8 @@ async def tokenize(request: Request) -> Response:
     (ids,) = await begun.prepare("score", model.token_ids, [fields.prompt])
     await begun.reserve(len(ids))
 
-    def content() -> dict[str, Any]:
-        answer: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": model.longest_input}
+    def content() -> dict[str, object]:
+        answer: dict[str, object] = {"tokens": ids, "count": len(ids), "max_model_len": model.longest_input}
         return {**answer, "token_strs": model.spelled(ids)} if fields.return_token_strs else answer
 
     return await json_response(request, content, len(ids))

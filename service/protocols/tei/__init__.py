@@ -31,7 +31,7 @@ router = APIRouter()
 _FORMS = "must be a text, a text in a list, or a batch of lists of one text"
 
 
-def _forms(value: Any) -> Any:
+def _forms(value: object) -> object:
     entries: list[Any] = value if isinstance(value, list) else [value]
     texts = list(chain.from_iterable(entries)) if types_of(entries) == {list} else entries
     if not types_of(texts) <= {str}:
@@ -55,7 +55,7 @@ async def predict(request: Request) -> Response:
     texts, batch = _texts(fields.inputs)
     found = await classified(request, texts, truncate=fields.truncate)
 
-    def content() -> list[Any]:
+    def content() -> object:
         scores = [class_scores(each) for each in found.results]
         return scores if batch else scores[0]
 
@@ -95,7 +95,7 @@ async def info(request: Request) -> Response:
     return await json_response(request, lambda: content)
 
 
-def _described(served: ServedModel) -> dict[str, Any]:
+def _described(served: ServedModel) -> dict[str, object]:
     classifier: Any = served.model
     name, labels = served.manifest.name, classifier.labels
     classes = {

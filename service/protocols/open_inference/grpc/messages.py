@@ -15,7 +15,10 @@ from service.protocols.open_inference.tensors import (
     to_bytes,
 )
 
-__all__ = ["infer_request", "infer_response"]
+__all__ = ["Message", "infer_request", "infer_response"]
+
+Message = Any
+"""A message of protocol buffers: its fields are made at run time."""
 
 _CONTENTS: Mapping[str, str] = {
     "BOOL": "bool_contents",
@@ -34,7 +37,7 @@ _CONTENTS: Mapping[str, str] = {
 """The member of `InferTensorContents` with the elements of each datatype; FP16 has none."""
 
 
-def infer_request(message: Any) -> InferRequest:
+def infer_request(message: Message) -> InferRequest:
     """Return a `ModelInferRequest` as a checked request; raises `HTTPException` for whatever is wrong with it."""
     raw = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
@@ -54,7 +57,7 @@ def infer_request(message: Any) -> InferRequest:
     return InferRequest(message.id, _parameters(message.parameters), inputs, outputs)
 
 
-def _elements(given: Any) -> Sequence[Any]:
+def _elements(given: Message) -> Sequence[object]:
     """Return the typed elements of an input; those of another datatype must be empty."""
     name = _CONTENTS.get(given.datatype, "")
     for field, values in given.contents.ListFields():
@@ -64,11 +67,11 @@ def _elements(given: Any) -> Sequence[Any]:
     return []
 
 
-def _parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _parameters(parameters: Mapping[str, object]) -> dict[str, object]:
     return {name: _value(each) for name, each in parameters.items()}
 
 
-def _value(parameter: Any) -> object:
+def _value(parameter: Message) -> object:
     name = parameter.WhichOneof("parameter_choice")
     return None if name is None else getattr(parameter, name)
 

@@ -28,7 +28,7 @@ from service.http.requests import TIMEOUT_HEADER, parsed_timeout, urgency_of
 from service.observability.metrics import Metrics
 from service.protocols.open_inference import descriptions
 from service.protocols.open_inference.grpc import open_inference_pb2 as messages
-from service.protocols.open_inference.grpc.messages import infer_request, infer_response
+from service.protocols.open_inference.grpc.messages import Message, infer_request, infer_response
 from service.protocols.open_inference.served import InferenceModel, check_administrator, find_model
 from service.protocols.open_inference.tensors import INLINE_BYTES
 from service.settings import Settings
@@ -59,6 +59,10 @@ _CODES: Mapping[int, grpc.StatusCode] = {
 """The code of each HTTP status; others are invalid arguments."""
 
 
+Context = Any
+"""`grpc.aio.ServicerContext`, of a library without types."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A call: the application, who calls, and what is known of the call."""
@@ -77,7 +81,7 @@ class Asked:
         return replace(self, caller=replace(self.caller, timeout_ms=parsed_timeout(header)))
 
 
-Method = Callable[[Any, Asked], Awaitable[Any]]
+Method = Callable[[Message, Asked], Awaitable[Message]]
 """Answers a message."""
 
 
@@ -113,7 +117,7 @@ class _Waits:
         self._seconds, self._stopping = seconds, False
         self._running: set[asyncio.Timeout] = set()
 
-    async def message(self, given: AsyncIterator[Any]) -> Any:
+    async def message(self, given: AsyncIterator[bytes]) -> Message:
         """Return the next message of a call, None at its end; raises `_Refused` where there is none in time."""
         try:
             async with asyncio.timeout(0 if self._stopping else self._seconds) as running:
@@ -180,7 +184,7 @@ class _UnknownMethods:
         del handler_call_details
         return grpc.stream_unary_rpc_method_handler(self._refuse)
 
-    async def _refuse(self, given: AsyncIterator[Any], context: Any) -> Any:
+    async def _refuse(self, given: AsyncIterator[bytes], context: Context) -> Message:
         del given
         self._app.state.metrics.count("", _UNMATCHED, 501, 0.0)
         detail = f"method not found: there is no such method; the service is {_SERVICE}"
@@ -194,7 +198,7 @@ class _Call:
         self._app, self._waits, self._broken, self._name, self._method = app, waits, broken, name, method
         self._type = messages.ModelInferRequest if method is _infer else getattr(messages, f"{name}Request")
 
-    async def receive(self, given: AsyncIterator[Any], context: Any, *, needed: bool = False) -> Any:
+    async def receive(self, given: AsyncIterator[bytes], context: Context, *, needed: bool = False) -> Message:
         """Return the next message of a call, None at its end unless one is needed.
 
         Raises `_Refused`, at once where a key is missing.
@@ -211,7 +215,7 @@ class _Call:
             raise
         return message
 
-    def _parsed(self, content: bytes | None) -> Any:
+    def _parsed(self, content: bytes | None) -> Message:
         """Return the message of the bytes that a client has sent; raises `_Refused` where they are none."""
         try:
             return None if content is None else self._type.FromString(content)
@@ -219,7 +223,7 @@ class _Call:
             self._broken.note(self._name)
             raise _Refused(Failure(400, f"the message is no {self._type.DESCRIPTOR.full_name}")) from None
 
-    async def answer(self, message: Any, context: Any) -> Any:
+    async def answer(self, message: Message, context: Context) -> Message:
         """Return the answer to a message; raises `_Refused`."""
         started, status = time.monotonic(), 200
         asked = self._asked(context)
@@ -241,7 +245,7 @@ class _Call:
             account.close()
             self._count(account, status, time.monotonic() - started)
 
-    def _asked(self, context: Any) -> Asked:
+    def _asked(self, context: Context) -> Asked:
         """Return who calls: the key and the urgency are metadata, the deadline is the call's."""
         metadata = context.invocation_metadata() or ()
         values = [(name.encode(), value.encode() if isinstance(value, str) else value) for name, value in metadata]
@@ -270,7 +274,7 @@ class _Refused(Exception):
 
 
 class _Unary(_Call):
-    async def respond(self, given: AsyncIterator[Any], context: Any) -> Any:
+    async def respond(self, given: AsyncIterator[bytes], context: Context) -> Message:
         """Answer a message, or abort the call."""
         try:
             message = await self.receive(given, context, needed=True)
@@ -281,7 +285,7 @@ class _Unary(_Call):
 
 
 class _Stream(_Call):
-    async def stream(self, given: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+    async def stream(self, given: AsyncIterator[bytes], context: Context) -> AsyncIterator[Message]:
         """Answer each message in its turn; an error of one ends no stream."""
         while True:
             try:
@@ -298,56 +302,56 @@ class _Stream(_Call):
                 yield messages.ModelStreamInferResponse(error_message=str(error), infer_response=identified)
 
 
-async def _abort(context: Any, failure: Failure) -> Any:
+async def _abort(context: Context, failure: Failure) -> Message:
     code = _CODES.get(failure.status, grpc.StatusCode.INVALID_ARGUMENT)
     headers = tuple((name.lower(), value) for name, value in failure.headers.items())
     return await context.abort(code, failure.detail, headers)
 
 
-async def _server_live(message: Any, asked: Asked) -> Any:
+async def _server_live(message: Message, asked: Asked) -> Message:
     del message, asked
     return messages.ServerLiveResponse(live=True)
 
 
-async def _server_ready(message: Any, asked: Asked) -> Any:
+async def _server_ready(message: Message, asked: Asked) -> Message:
     del message
     registry: Registry = asked.app.state.registry
     return messages.ServerReadyResponse(ready=registry.ready)
 
 
-async def _server_metadata(message: Any, asked: Asked) -> Any:
+async def _server_metadata(message: Message, asked: Asked) -> Message:
     del message
     return ParseDict(descriptions.server(asked.app), messages.ServerMetadataResponse())
 
 
-def _found(message: Any, asked: Asked) -> InferenceModel:
+def _found(message: Message, asked: Asked) -> InferenceModel:
     return find_model(asked.app, message.name, message.version)
 
 
-async def _model_ready(message: Any, asked: Asked) -> Any:
+async def _model_ready(message: Message, asked: Asked) -> Message:
     try:
         return messages.ModelReadyResponse(ready=_found(message, asked).ready)
     except (UnknownModelError, NotReady):
         return messages.ModelReadyResponse(ready=False)
 
 
-async def _model_metadata(message: Any, asked: Asked) -> Any:
+async def _model_metadata(message: Message, asked: Asked) -> Message:
     content = descriptions.metadata(asked.app, _found(message, asked))
     return ParseDict(content, messages.ModelMetadataResponse())
 
 
-async def _model_config(message: Any, asked: Asked) -> Any:
+async def _model_config(message: Message, asked: Asked) -> Message:
     content = {"config": descriptions.config(_found(message, asked))}
     return ParseDict(content, messages.ModelConfigResponse(), ignore_unknown_fields=True)
 
 
-async def _model_statistics(message: Any, asked: Asked) -> Any:
+async def _model_statistics(message: Message, asked: Asked) -> Message:
     chosen = [_found(message, asked)] if message.name else descriptions.served_models(asked.app)
     content = descriptions.model_statistics(asked.app, chosen)
     return ParseDict(content, messages.ModelStatisticsResponse(), ignore_unknown_fields=True)
 
 
-async def _infer(message: Any, asked: Asked) -> Any:
+async def _infer(message: Message, asked: Asked) -> Message:
     model = find_model(asked.app, message.model_name, message.model_version)
     large = message.ByteSize() > INLINE_BYTES
     call = await _apart(asked, large, lambda: infer_request(message))
@@ -356,7 +360,7 @@ async def _infer(message: Any, asked: Asked) -> Any:
     return await _apart(asked, large, lambda: infer_response(model.name, model.version, call, tensors))
 
 
-async def _apart(asked: Asked, large: bool, function: Callable[[], Any]) -> Any:
+async def _apart(asked: Asked, large: bool, function: Callable[[], Message]) -> Message:
     """Return the result of a function, which runs on another thread where its input is large."""
     if not large:
         return function()
@@ -364,18 +368,18 @@ async def _apart(asked: Asked, large: bool, function: Callable[[], Any]) -> Any:
     return await asyncio.get_running_loop().run_in_executor(resources.encoder, function)
 
 
-async def _index(message: Any, asked: Asked) -> Any:
+async def _index(message: Message, asked: Asked) -> Message:
     del message
     return ParseDict({"models": descriptions.index(asked.app)}, messages.RepositoryIndexResponse())
 
 
-async def _load(message: Any, asked: Asked) -> Any:
+async def _load(message: Message, asked: Asked) -> Message:
     check_administrator(asked.app.state.settings, is_administrator=asked.identity.administrator)
     await admin.load_model(asked.app.state.registry, message.model_name)
     return messages.RepositoryModelLoadResponse()
 
 
-async def _unload(message: Any, asked: Asked) -> Any:
+async def _unload(message: Message, asked: Asked) -> Message:
     check_administrator(asked.app.state.settings, is_administrator=asked.identity.administrator)
     await asked.app.state.registry.remove(message.model_name)
     return messages.RepositoryModelUnloadResponse()
