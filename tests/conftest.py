@@ -144,7 +144,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path) in slow:
             item.add_marker(pytest.mark.slow)
-        if item.path.is_relative_to(_TESTS / "benchmarks"):
+        programs = _TESTS / "benchmarks"  # the load generator is used as a tool
+        if item.path.is_relative_to(programs) and not item.path.is_relative_to(programs / "load"):
             item.add_marker(pytest.mark.benchmarks)
 
 

@@ -6,7 +6,6 @@ from typing import Annotated
 import tyro
 
 from benchmarks.load.options import LoadOptions, UsageError
-from benchmarks.load.run import run
 from models.escaping import escaped
 
 __all__ = ["main"]
@@ -27,6 +26,10 @@ def load(
         url: Address of the server, http://... or https://...
         options: Options of the load test.
     """
+    try:
+        from benchmarks.load.run import run
+    except ModuleNotFoundError as error:
+        raise UsageError(f"a load test needs {error.name}: pip install -e '.[bench]'") from error
     return run(url, options)
 
 

@@ -1,1 +1,1 @@
-"""What can be asked of models: the parameters, queries and records of each operation, the same for every caller."""
+"""The operations of models: parameters, queries and records, the same for every caller."""

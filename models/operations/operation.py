@@ -1,4 +1,4 @@
-"""Operations: what callers may choose, how a model makes a query of an input, and what is told of a result.
+"""Operations: parameters, how a model makes a query of an input, and the record of a result.
 
 A model class lists its operations. HTTP endpoints, protocols and commands are made of that table alone, so that an
 operation of another package has all of them.
@@ -42,7 +42,7 @@ _EMPTY: Mapping[OutputKind, Scalar] = {"text": "", "number": 0.0, "integer": 0, 
 
 
 class Params(BaseModel):
-    """What a caller may choose; unknown names are refused. Every parameter has a default."""
+    """The parameters of an operation; unknown names are refused. Every parameter has a default."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -54,7 +54,7 @@ class TruncateParams(Params):
 
 
 class Record(BaseModel):
-    """What is told of a result: plain data, made from the attributes of the same names that the result has."""
+    """A result as plain data, made from the attributes of the same names that the result has."""
 
     model_config = ConfigDict(from_attributes=True, use_attribute_docstrings=True)
 
@@ -108,14 +108,14 @@ class TokenForm(Generic[ModelT, ParamsT, ResultT]):
 
 @dataclass(frozen=True, kw_only=True)
 class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
-    """Something that can be asked of a model: an input and parameters in, a result out."""
+    """A computation that a model offers: an input and parameters in, a result out."""
 
     name: str
     """Such as `classify`, as metrics and commands have it."""
     summary: str
-    """What it does, a sentence."""
+    """Description in a sentence: `Return the vector of each text.`"""
     about: str
-    """What a request holds."""
+    """Description of a request: `Texts to embed.`"""
     query: Callable[[ModelT, InputT, ParamsT, int | None], Query]
     """Makes a query of a model, an input and parameters. The last argument is the largest number of parts, if there is
     one. Raises `QueryError`."""
@@ -136,10 +136,12 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     """Beginning of the names of its request and response, by default made of the path."""
     result_items: Callable[[ModelT, ParamsT], int] | None = None
     """Largest number of words, labels or tokens of an input's result, where it is known before the query is made."""
+    within: Callable[[ModelT, ParamsT], ParamsT] | None = None
+    """Parameters as far as a model can follow them, for callers that do not know the model: commands and tools."""
     computed_by: Callable[[ParamsT], str] | None = None
     """The model's batch function for these parameters, where it is not that of the operation's name."""
     omits_null: bool = False
-    """Whether records leave out what is null."""
+    """Whether records leave out fields that are null."""
     command_defaults: Mapping[str, object] = field(default_factory=dict)
     """Parameters that have another default on the command line."""
     cells: Callable[[ResultT], Sequence[object]] | None = None
@@ -161,6 +163,10 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     def schema_name(self) -> str:
         """Beginning of the names of its request and response."""
         return self.title or "".join(map(str.capitalize, self.last_part.split("-")))
+
+    def query_within(self, model: ModelT, given: InputT, params: ParamsT, most_parts: int | None) -> Query:
+        """Make a query with the parameters as far as the model can follow them."""
+        return self.query(model, given, params if self.within is None else self.within(model, params), most_parts)
 
     def record_of(self, result: ResultT, params: ParamsT) -> Record:
         """Return the record of a result."""
@@ -186,15 +192,18 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
         for name, about in self.record.model_fields.items():
             kind, several = _kind_of(about.annotation)
             if kind is not None and name != self.input:
-                yield Output(name=name, kind=kind, several=several, values=self._value(name))
+                empty = () if several else _EMPTY[kind]
+                yield Output(name=name, kind=kind, several=several, values=self._value(name, empty))
 
-    def _value(self, name: str) -> Callable[[ModelT, ResultT], Scalar | Sequence[Scalar]]:
-        """Return what reads a value of a result's record."""
+    def _value(
+        self, name: str, empty: Scalar | Sequence[Scalar]
+    ) -> Callable[[ModelT, ResultT], Scalar | Sequence[Scalar]]:
+        """Return a function that reads a value of a result's record; `empty` stands for null."""
 
         def value(model: ModelT, result: ResultT) -> Scalar | Sequence[Scalar]:
             del model
             found: Scalar | Sequence[Scalar] = getattr(self.record_of(result, self.params()), name)
-            return found
+            return empty if found is None else found
 
         return value
 

@@ -136,7 +136,7 @@ CLASSES_OUTPUTS: tuple[Output[ClassifierLike, Classified], ...] = (
         told_by=lambda model: model.tells_out_of_scope,
     ),
 )
-"""What a classifier tells of an input."""
+"""The outputs of classifiers."""
 
 
 def classes_cells(found: Classified) -> tuple[object, ...]:

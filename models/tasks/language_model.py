@@ -90,6 +90,7 @@ NEXT_WORD = Operation["LanguageModel", str, NextWordParams, NextWords](
     input="context",
     describes_input="A text to continue, or a list of texts.",
     result_items=lambda model, params: min(params.top_k, model.vocab_size),
+    within=lambda model, params: params.model_copy(update={"top_k": min(params.top_k, model.vocab_size)}),
     omits_null=True,
     command_defaults={"top_k": 5},
     cells=lambda result: (", ".join(f"{each.word} {each.probability:.3f}" for each in result.words), result.context),

@@ -45,7 +45,7 @@ class TopKQuery(SinglePart):
 
 
 Values = Sequence[Any]
-"""Parts to be computed, or what a model has computed of them, in their order."""
+"""Parts to be computed, or the outputs of parts, in their order."""
 BatchFunction = Callable[[Values], Values]
 """Computes the outputs of parts, in their order. Safe to call from several threads."""
 
@@ -60,7 +60,7 @@ class Model(abc.ABC, Generic[ConfigT]):
     config_type: ClassVar[type[TaskConfig]]
     """The section of the manifest."""
     operations: ClassVar[tuple[AnyOperation, ...]] = ()
-    """What can be asked of the model: endpoints, protocols and commands are made of them."""
+    """The operations that the model offers: endpoints, protocols and commands are made of them."""
     offers: ClassVar[tuple[str, ...]] = ()
     """The names of the operations, such as `classify`; a class that lists none may name what its own endpoints ask."""
     reads: ClassVar[Literal["text", "image"]] = "text"

@@ -1,4 +1,4 @@
-"""Who asks the engine, how soon an answer is needed, and what is known of the request meanwhile."""
+"""The caller of the engine, its deadline and urgency, and the account of its request."""
 
 import contextlib
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Timing:
 
 @dataclass(slots=True)
 class Account:
-    """What a request holds until its answer is sent, and what is known of it, also where it fails."""
+    """Resources that a request holds until its answer is sent, and its model and timings, also where it fails."""
 
     model: str | None = None
     """Name of the model that was found."""
@@ -33,7 +33,7 @@ class Account:
     short_deadline: bool = False
     """Whether it missed a deadline that was too short for any answer."""
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    """What is released with it."""
+    """Resources, released by `close`."""
 
     def note_missed_deadline(self) -> None:
         """Note whether the deadline, which was missed, was too short for any answer."""
@@ -41,13 +41,13 @@ class Account:
             self.short_deadline = True
 
     def close(self) -> None:
-        """Release what is held: the answer is sent."""
+        """Release all resources: the answer is sent."""
         self.held.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and how soon an answer is needed."""
+    """Key, deadline and urgency of a request."""
 
     account: Account
     timeout_ms: int | None = None

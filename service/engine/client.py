@@ -1,4 +1,4 @@
-"""The door of the engine: a job in, its outcome out, whoever asks and over whatever protocol."""
+"""The interface of the engine: a job in, its outcome out, the same for every protocol."""
 
 import asyncio
 import itertools
@@ -52,7 +52,7 @@ class Outcome(Generic[ResultT]):
 
 
 class Begun:
-    """A request whose model is found and held: what it needs is prepared, reserved and computed step by step."""
+    """A request whose model is found and held: its inputs are prepared, and its parts computed, step by step."""
 
     def __init__(self, engine: "Engine", served: ServedModel, caller: Caller) -> None:
         self.served, self.model = served, served.model
@@ -63,7 +63,7 @@ class Begun:
         self.deadline = engine.deadline(caller)
 
     def expect_inputs(self, function: str, inputs: Sequence[Any]) -> None:
-        """Note what is to be computed, as an estimate: nothing is tokenized yet."""
+        """Note an estimate of the work, before anything is tokenized."""
 
         def unloaded() -> tuple[float, float]:
             estimates = [Work.estimated(len(some), self.model.estimated_tokens(function, some)) for some in both]
@@ -74,7 +74,7 @@ class Begun:
         self._engine.allowance(self._account).unloaded = unloaded
 
     def expect_parts(self, function: str, parts: Sequence[Part], steps: int = 1) -> None:
-        """Note what is to be computed: parts, each in so many steps.
+        """Note the work: parts, each computed in so many steps.
 
         Steps after the first one read a token of each part.
         """
@@ -164,14 +164,14 @@ class Engine:
         begun = self.begin(job.caller, job.model, operation.name, operation.reads)
         function = operation.name if operation.computed_by is None else operation.computed_by(params)
         begun.expect_inputs(function, inputs)
-        items, known = 0, operation.result_items is not None
+        items = None
         if operation.result_items is not None:
             items = len(inputs) * operation.result_items(begun.served.model, params)
             await begun.reserve(items)
         query, model, most = operation.query, begun.model, self.settings.max_queue_items
         images = operation.reads == "image"
         queries = await begun.prepare(function, lambda each: query(model, each, params, most), inputs, images=images)
-        if not known:
+        if items is None:
             items = sum(each.result_items for each in queries)
             await begun.reserve(items)
         parts = [each.parts() for each in queries]

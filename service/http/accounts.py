@@ -1,4 +1,4 @@
-"""Where a request's account is kept: in the state of its ASGI scope."""
+"""The account of a request is kept in the state of its ASGI scope."""
 
 from starlette.types import Scope
 
@@ -11,6 +11,6 @@ _ACCOUNT = "account"
 
 
 def account_of(scope: Scope) -> Account:
-    """Return what a request holds and what is known of it."""
+    """Return the account of a request, a new one at the first call."""
     account: Account = scope.setdefault("state", {}).setdefault(_ACCOUNT, Account())
     return account

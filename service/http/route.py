@@ -87,7 +87,7 @@ class RouterBypass:
     """Middleware that passes `POST` requests on the paths of model routes to these, past the router.
 
     Through FastAPI's router a request to the bundled int8 classifier takes 7 % more processor time, 2.76 instead of
-    2.57 ms, and the server answers 5 % fewer requests/s: medians of six interleaved runs of `softserve bench` with 64
+    2.57 ms, and the server answers 5 % fewer requests/s: medians of six interleaved runs of the load generator with 64
     connections on two cores.
     """
 

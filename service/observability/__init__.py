@@ -1,1 +1,1 @@
-"""What is measured and logged of a running service."""
+"""Measurements of a running service: metrics, spans, delays of the event loop."""

@@ -17,7 +17,7 @@ __all__ = ["Asked"]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of a model: texts become queries, and results lines."""
+    """An operation and its parameters: texts become queries, and results lines."""
 
     operation: AnyOperation
     params: Params
@@ -45,7 +45,7 @@ class Asked:
 
     def query(self, model: AnyModel, text: str) -> Query:
         """Make a query of a text; raises `QueryError`."""
-        query: Query = self.operation.query(model, text, self.params, None)
+        query: Query = self.operation.query_within(model, text, self.params, None)
         return query
 
     def shown(self, result: object) -> Shown:

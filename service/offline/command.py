@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from models.operations.operation import AnyOperation
-from models.tasks.registry import TASKS
+from models.tasks.registry import listed_operations
 from service.offline.asked import Asked
 from service.offline.options import FileOptions, ModelOptions, UsageError
 from service.offline.running import run_file, run_texts
@@ -43,8 +43,7 @@ _OF_FILES = frozenset({"truncate"})
 
 def text_operations() -> Mapping[str, AnyOperation]:
     """Return the operations on texts that tasks list, by name."""
-    found = [each for task in TASKS.values() for each in task.operations if each.reads == "text"]
-    return {each.name: each for each in found}
+    return {each.name: each for each in listed_operations() if each.reads == "text"}
 
 
 def command_of(operation: AnyOperation) -> Callable[..., int]:

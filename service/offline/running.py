@@ -1,4 +1,4 @@
-"""Runs what is asked on the lines of a file: windows of lines in, results in their order out."""
+"""Runs an operation on the lines of a file: windows of lines in, results in their order out."""
 
 import sys
 from collections.abc import Iterator, Sequence

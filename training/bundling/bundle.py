@@ -80,7 +80,7 @@ class WrittenBundle(Generic[Int8T]):
 
 
 class BundleSource(abc.ABC, Generic[Int8T]):
-    """What a bundle is made of, and how its graphs are compared with what they were made of.
+    """The content of a bundle, and the comparison of its graphs with the networks that they were made of.
 
     `BundleWriter` calls the methods in the order in which they are defined here.
     """
@@ -134,7 +134,7 @@ class BundleSource(abc.ABC, Generic[Int8T]):
 
 @dataclass(kw_only=True)
 class Draft:
-    """A bundle that is being written: its directory, and what has been measured of it so far."""
+    """A bundle that is being written: its directory, and the measurements so far."""
 
     source: BundleSource[Any]
     settings: BundleSettings

@@ -1,6 +1,6 @@
 """`POST /v1/...`: the endpoint of each operation that the tasks list."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, create_model
 
 from models import QueryError
 from models.operations.operation import AnyOperation, Record
-from models.tasks.registry import TASKS
+from models.tasks.registry import listed_operations
 from service.http.answer import Answer, Results
 from service.http.endpoint import register, run_operation
 from service.http.errors import PROBLEM_RESPONSES
@@ -92,14 +92,13 @@ def _add(forms: Sequence[AnyOperation]) -> None:
     )
 
 
-def _forms() -> dict[str, list[AnyOperation]]:
-    """Return the operations of all tasks by path, those of one name and input once."""
-    found: dict[str, dict[str, AnyOperation]] = {}
-    for task in TASKS.values():
-        for each in task.operations:
-            found.setdefault(each.last_part, {}).setdefault(each.input, each)
-    return {path: sorted(forms.values(), key=lambda form: form.reads != "text") for path, forms in found.items()}
+def _forms() -> Iterable[list[AnyOperation]]:
+    """Return the operations of each path, one for each kind of input, those on texts first."""
+    found: dict[str, list[AnyOperation]] = {}
+    for each in sorted(listed_operations(), key=lambda each: each.reads != "text"):
+        found.setdefault(each.last_part, []).append(each)
+    return found.values()
 
 
-for forms in _forms().values():
+for forms in _forms():
     _add(forms)

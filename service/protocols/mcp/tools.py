@@ -11,7 +11,7 @@ from models import QueryError
 from models.operations.operation import AnyOperation, Params, Text
 from models.operations.translation import TranslateResult
 from models.tasks.model import AnyModel
-from models.tasks.registry import TASKS
+from models.tasks.registry import listed_operations
 from service.http.endpoint import run_operation
 from service.http.requests import ModelName, caller_of
 from service.protocols.languages import two_letters
@@ -42,6 +42,7 @@ class TargetArguments(Arguments):
 
 _TRANSLATE = "translate"
 _MOST_ITEMS = 1000
+"""Classes or words of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def _tool(operation: AnyOperation) -> Tool:
         **{name: (field.annotation, field) for name, field in operation.params.model_fields.items()},
         "model": (ModelName, None),
     }
-    bounded = replace(operation, result_items=_bounded(operation))
+    bounded = replace(operation, query=operation.query_within, result_items=_bounded(operation))
 
     async def run(request: Request, arguments: Any) -> dict[str, object]:
         params = operation.params.model_construct(
@@ -118,7 +119,7 @@ def _bounded(operation: AnyOperation) -> Callable[[AnyModel, Params], int] | Non
 
 def tools() -> Mapping[str, Tool]:
     """Return the tools by name: those of languages, and one for each other operation on texts that a task lists."""
-    found = [each for task in TASKS.values() for each in task.operations if each.reads == "text"]
+    found = [each for each in listed_operations() if each.reads == "text"]
     return _OF_LANGUAGES | {each.name: _tool(each) for each in found if each.name != _TRANSLATE}
 
 

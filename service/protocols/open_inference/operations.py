@@ -57,7 +57,7 @@ class TensorOperation:
     """An operation of a model as tensors."""
 
     operation: AnyOperation
-    """What is computed, of the inputs that `read` returns."""
+    """The operation that is computed."""
     shown: Sequence[AnyOutput]
     """The outputs that the model has."""
     of_ids: bool = False

@@ -42,7 +42,7 @@ async def _in_turns(each: Iterable[EachT]) -> AsyncIterator[EachT]:
 
 @dataclass(slots=True)
 class _Job:
-    """A request: its prompts, their completions, and what of the prompts is answered."""
+    """A request: its prompts and their completions, and the tokens of prompts that are part of the answer."""
 
     request: Request
     fields: CompletionFields

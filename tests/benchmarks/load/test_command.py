@@ -1,5 +1,8 @@
 """Tests of the command's flags."""
 
+import subprocess
+import sys
+
 import pytest
 
 
@@ -24,3 +27,10 @@ def test_help_shows_the_flags(load):
     assert status == 0
     for text in ("--rate", "--warm-up", "--api-key-file", "SOFTSERVE_BENCH_API_KEY", "exit status"):
         assert text in out
+
+
+def test_a_load_test_without_its_dependencies_names_the_extra():
+    code = "import sys; sys.modules |= {'aiohttp': None}; from benchmarks.load.__main__ import main; sys.exit(main())"
+    finished = subprocess.run([sys.executable, "-c", code, "http://127.0.0.1:9"], capture_output=True, text=True)
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert finished.stderr == "benchmarks.load: a load test needs aiohttp: pip install -e '.[bench]'\n"

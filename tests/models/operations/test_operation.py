@@ -1,6 +1,6 @@
-"""Operations as a table: what is derived where a task says nothing."""
+"""Operations as a table: defaults that follow from the record."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from pydantic import ValidationError
@@ -45,6 +45,15 @@ def test_tensors_are_the_values_of_the_record():
     described = {name: (each.kind, each.several, each.filler) for name, each in outputs.items()}
     assert described == {"letters": ("text", True, ""), "length": ("integer", False, 0), "odd": ("flag", False, False)}
     assert [outputs[name].values(None, FOUND) for name in described] == [["a", "b"], 2, False]
+
+
+def test_null_is_the_empty_value():
+    class Perhaps(Record):
+        name: str | None = None
+        numbers: list[float] | None = None
+
+    found = replace(SPELL, record=Perhaps).tensors()
+    assert [each.values(None, Perhaps()) for each in found] == ["", ()]
 
 
 def test_names_follow_from_the_operation():

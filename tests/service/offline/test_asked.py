@@ -44,3 +44,9 @@ def test_texts_of_no_class_are_said_to_be(store):
 def test_a_parameter_out_of_range_is_an_error_of_usage():
     with pytest.raises(UsageError, match="--beam-size: must be at most 32"):
         Asked.of(TRANSLATE, {"beam_size": 33})
+
+
+def test_more_words_than_there_are_are_all(store):
+    model = store.load("next-word", threads=1)
+    query = Asked.of(NEXT_WORD, {"top_k": model.vocab_size + 5}).query(model, "a book")
+    assert query.top_k == model.vocab_size - 1  # the unknown word is none

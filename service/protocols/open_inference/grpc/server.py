@@ -65,7 +65,7 @@ Context = Any
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call: the application, who calls, and what is known of the call."""
+    """A call: application, caller, key and metadata."""
 
     app: FastAPI
     caller: Caller
