@@ -78,5 +78,9 @@ class TextTooLongError(QueryError):
         super().__init__(f"the text has {length} {unit}; the model's limit is {limit}")
 
 
+class TooManyPartsError(TextTooLongError):
+    """A text with more parts than its caller accepts."""
+
+
 class UnsupportedDeviceError(ModelError, RuntimeError):
     """A requested device or backend that is not available."""

@@ -1,4 +1,4 @@
-"""What modules export, what they know, and what is imported at run time; pyproject.toml says what they may import."""
+"""Imports and exports of the packages, and which modules know a task."""
 
 import ast
 import functools

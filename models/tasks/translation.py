@@ -18,7 +18,7 @@ from models.bundle.contract import Contract, FileName, PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceQuery, checked_options
-from models.errors import BundleError, QueryError, TextTooLongError
+from models.errors import BundleError, QueryError, TooManyPartsError
 from models.operations.operation import Operation, Output
 from models.operations.translation import TranslateParams, TranslateResult
 from models.tasks.registry import register
@@ -370,13 +370,13 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
     ) -> TranslationQuery:
         """Check and tokenize one text; see `translate`.
 
-        Raises `TextTooLongError` also where the text has more than `max_sentences`, before any is tokenized.
+        Raises `TooManyPartsError` where the text has more than `max_sentences`, before any is tokenized.
         """
         options, prefix = checked_options(beam_size, options), self.config.languages.prefix(target_language)
         most = math.inf if max_sentences is None else max_sentences
         segments = self._segmenter.segments(checked_text(text), join_lines=join_lines, max_cores=most)
         if max_sentences is not None and len(segments.cores) > max_sentences:
-            raise TextTooLongError(len(segments.cores), max_sentences, "sentences")
+            raise TooManyPartsError(len(segments.cores), max_sentences, "sentences")
         tokens: list[list[int]] = []
         for first in range(0, len(segments.cores), _TOKENIZED_TOGETHER):
             together = segments.cores[first : first + _TOKENIZED_TOGETHER]

@@ -22,7 +22,7 @@ class Budget:
     """
 
     def __init__(self, total: int, unit: str) -> None:
-        """`unit` is what errors call the amount, such as "result items (--max-result-items)"."""
+        """`unit` is the name of the amount in errors, such as "result items"."""
         self.total = total
         self.used = 0
         self._unit = unit
@@ -76,8 +76,8 @@ class Budget:
 class ResultBudget:
     """The result items that requests may hold until their answers are sent: words, labels, tokens."""
 
-    def __init__(self, total: int) -> None:
-        unit = "result items (--max-result-items)"
+    def __init__(self, total: int, unit: str) -> None:
+        """`unit` is the name of the items in errors."""
         self._large, self._small = Budget(total, unit), Budget(max(1, total // _SMALL_SHARE), unit)
 
     @property

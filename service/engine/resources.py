@@ -21,7 +21,7 @@ class Resources:
 
     def __init__(self, settings: Settings) -> None:
         self.bodies = BodyBudget(_BODIES * settings.max_body_bytes, settings.max_body_bytes)
-        self.results = ResultBudget(settings.max_result_items)
+        self.results = ResultBudget(settings.max_result_items, "result items (--max-result-items)")
         self.decoding_cache = Budget(
             settings.decoding_cache_mb * _MEGABYTE, "bytes of decoding cache (--decoding-cache-mb)"
         )

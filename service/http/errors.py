@@ -19,7 +19,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import Scope
 
-from models import NativeError, QueryError, TextTooLongError, UnknownModelError, UnsuitableModelError
+from models import NativeError, QueryError, UnknownModelError, UnsuitableModelError
+from models.errors import TooManyPartsError
 from models.operations.validation import named_sentence, shown_name
 from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.budget import OverBudget
@@ -200,14 +201,13 @@ def _queue_full(failing: Failing, error: Exception) -> Failure:
     return Failure(429, "the model's queue is full", {"Retry-After": str(seconds)})
 
 
-def _too_long(failing: Failing, error: Exception) -> Failure:
-    assert isinstance(error, TextTooLongError)
+def _too_many_parts(failing: Failing, error: Exception) -> Failure:
+    """413 for a text with more parts than the queue has room for."""
+    assert isinstance(error, TooManyPartsError)
     del failing
-    if error.unit == "sentences":  # more than the queue has room for
-        return Failure(
-            413, f"the text has {error.length} sentences; the queue holds {error.limit}; send fewer at a time"
-        )
-    return Failure(422, str(error))
+    return Failure(
+        413, f"the text has {error.length} {error.unit}; the queue holds {error.limit}; send fewer at a time"
+    )
 
 
 def _invalid(failing: Failing, error: Exception) -> Failure:
@@ -279,7 +279,7 @@ _FAILURES: Mapping[type[Exception], Maker] = {
     UnknownModelError: _failure(404),
     UnsuitableModelError: _unsuitable,
     QueryError: _failure(422),
-    TextTooLongError: _too_long,
+    TooManyPartsError: _too_many_parts,
     NativeError: _native,
     DeadlineExceeded: _expired,
     NotReady: _failure(503, headers={"Retry-After": "1"}),

@@ -72,7 +72,7 @@ def command_of(operation: AnyOperation) -> Callable[..., int]:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     command.__name__, command.__doc__ = operation.name.replace("-", "_"), _described(operation)
     command.__annotations__ = {name: annotation for name, (annotation, _) in parameters.items()} | {"return": int}
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    vars(command)["__signature__"] = inspect.Signature(
         [inspect.Parameter(name, kind, default=given, annotation=form) for name, (form, given) in parameters.items()]
     )
     return command

@@ -1,5 +1,6 @@
 """A line for each result: tab-separated values, JSON, or columns that a person reads."""
 
+import io
 import json
 import os
 import sys
@@ -49,7 +50,8 @@ def standard_output(form: str) -> tuple[TextIO, str]:
     """Return standard output, which is UTF-8 from now on, and its format."""
     if sys.stdout is None:
         raise UsageError("standard output is closed; --output names a file")
-    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
     return sys.stdout, ("table" if sys.stdout.isatty() else "tsv") if form == "auto" else form
 
 

@@ -93,7 +93,7 @@ def test_no_order_of_events_exceeds_the_total_or_loses_anything(events):
 
 def test_small_requests_do_not_wait_for_large_ones():
     async def run():
-        results = ResultBudget(6400)
+        results = ResultBudget(6400, "result items")
         await results.of(6400).reserve(6400)
         for _ in range(16):
             await results.of(100).reserve(100)

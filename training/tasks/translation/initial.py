@@ -6,7 +6,9 @@ from pathlib import Path
 import torch
 
 from models.bundle.manifest import MANIFEST
+from models.errors import BundleError
 from models.reading import load_manifest, read_manifest
+from models.text.config import TextConfig
 from training.run import checkpoint
 from training.run.directory import RunDirectory
 from training.tasks.translation.bundle_weights import bundle_model
@@ -30,8 +32,10 @@ def _run(path: str) -> RunDirectory:
 def initial_tokenizer(path: str) -> Path:
     """Return the tokenizer file of a run or bundle; raises `FileNotFoundError`, and `BundleError` for a bundle."""
     if _is_bundle(path):
-        tokenizer: str = load_manifest(Path(path)).config.tokenizer  # type: ignore[attr-defined]
-        return Path(path) / tokenizer
+        config = load_manifest(Path(path)).config
+        if not isinstance(config, TextConfig):
+            raise BundleError(path, ["it is of a task without a tokenizer"])
+        return Path(path) / config.tokenizer
     return _run(path).tokenizer
 
 
