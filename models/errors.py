@@ -8,6 +8,7 @@ __all__ = [
     "NativeError",
     "QueryError",
     "TextTooLongError",
+    "TooManyPartsError",
     "UnknownModelError",
     "UnsuitableModelError",
     "UnsupportedDeviceError",

@@ -19,8 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import Scope
 
-from models import NativeError, QueryError, UnknownModelError, UnsuitableModelError
-from models.errors import TooManyPartsError
+from models import NativeError, QueryError, TooManyPartsError, UnknownModelError, UnsuitableModelError
 from models.operations.validation import named_sentence, shown_name
 from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.budget import OverBudget

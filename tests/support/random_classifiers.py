@@ -1,5 +1,7 @@
 """Directories in Hugging Face's layout with random weights, made by transformers."""
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,10 +43,15 @@ def _word_pieces() -> Tokenizer:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    counts = _counts(tokenizer)
+    letters = sorted(set("".join(counts)))
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer.train_from_iterator(
-        BUILT_IN, trainers.WordPieceTrainer(vocab_size=300, special_tokens=names, show_progress=False)
+    # of the library's trainers only that of byte pairs gives the same vocabulary in each run
+    pieces = dict.fromkeys([*names, *letters, *(f"##{letter}" for letter in letters), *counts])
+    tokenizer.model = models.WordPiece(
+        {piece: index for index, piece in enumerate(list(pieces)[:300])}, unk_token="[UNK]"
     )
+    tokenizer.add_special_tokens(names)
     tokenizer.post_processor = _template(tokenizer, "[CLS]", "[SEP]")
     return tokenizer
 
@@ -69,12 +76,23 @@ def _unigram(names: tuple[str, str, str, str]) -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=280, special_tokens=list(names), unk_token=unknown, show_progress=False
-    )
-    tokenizer.train_from_iterator(BUILT_IN, trainer)
+    counts = _counts(tokenizer)
+    pieces = [*counts.items(), *((letter, 1) for letter in sorted(set("".join(counts)) - set(counts)))]
+    total = sum(count for _, count in pieces)
+    scores = [*((name, 0.0) for name in names), *((piece, math.log(count / total)) for piece, count in pieces)]
+    tokenizer.model = models.Unigram(scores[:280], unk_id=names.index(unknown))
+    tokenizer.add_special_tokens(list(names))
     tokenizer.post_processor = _template(tokenizer, start, end)
     return tokenizer
+
+
+def _counts(tokenizer: Tokenizer) -> dict[str, int]:
+    """Return how often each word of the built-in texts occurs, most frequent first."""
+    assert tokenizer.normalizer is not None
+    assert tokenizer.pre_tokenizer is not None
+    texts = [tokenizer.normalizer.normalize_str(text) for text in BUILT_IN]
+    words = [word for text in texts for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+    return dict(Counter(words).most_common())
 
 
 def _template(tokenizer: Tokenizer, start: str, end: str) -> processors.TemplateProcessing:
