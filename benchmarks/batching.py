@@ -269,7 +269,7 @@ def print_policy_times(rounds: int = 50) -> None:
 def _policy_time(limits: Limits, generator: random.Random) -> tuple[float, int]:
     queue: BatchQueue[None] = BatchQueue(limits)
     lengths = (max(3, round(generator.lognormvariate(2.4, 0.5))) for _ in range(limits.max_queue_items))
-    queue.push([Entry(operation="classify", length=each, arrived=0.0, deadline=30.0, payload=None) for each in lengths])
+    queue.push([Entry(batch_key="classify", length=each, arrived=0.0, deadline=30.0, payload=None) for each in lengths])
     started = time.perf_counter()
     batch = queue.next_batch(1.0)
     return time.perf_counter() - started, len(batch)

@@ -263,7 +263,7 @@ def _deliver(pending: list[tuple[float, int]], now: float, policy: Policy, lengt
 
 
 def _request(length: int, arrived: float, client: int) -> Request:
-    return Entry(operation="classify", length=length, arrived=arrived, deadline=arrived + _DEADLINE, payload=client)
+    return Entry(batch_key="classify", length=length, arrived=arrived, deadline=arrived + _DEADLINE, payload=client)
 
 
 def _result(latencies: Sequence[float], end: float, batches: int) -> Result:

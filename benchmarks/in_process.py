@@ -63,7 +63,7 @@ def _calls(model: Model[Any]) -> Mapping[str, Callable[[int], object]]:
 
     def compute(operation: str, size: int) -> object:
         """Run an operation without tokenization, of a task whose methods are not known here."""
-        return model.batch_functions[operation](model.warm_up_queries(operation, size, model.warm_up_lengths[0]))
+        return model.batch_functions[operation](model.warm_up_parts(operation, size, model.warm_up_lengths[0]))
 
     calls: dict[str, Callable[[int], object]] = {}
     for operation in model.offers:

@@ -26,7 +26,7 @@ import tyro
 
 from benchmarks.sides import Side, interleaved, side
 from models.decoding.beam_search import SearchOptions
-from models.decoding.sequence_to_sequence import SourceQuery
+from models.decoding.sequence_to_sequence import SourceSequence
 from models.reading import load_manifest
 from models.store import load_bundle
 from models.tasks.translation import Translator
@@ -106,7 +106,7 @@ def _softserve(bundle: Path, threads: int, output_tokens: int) -> Translate:
 
     def run(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
         options = SearchOptions(stop="full")
-        queries = [SourceQuery(tuple(source), beam, options, output_tokens) for source in sources]
+        queries = [SourceSequence(tuple(source), beam, options, output_tokens) for source in sources]
         return [list(found[0].tokens) for found in translator.decoder.search(queries)]
 
     return run

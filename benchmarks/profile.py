@@ -157,11 +157,11 @@ def _computation(
     """Return a function that computes a repetition."""
     operation = operation or model.offers[0]
     if not model.continuous:
-        queries: Sequence[Any] = model.warm_up_queries(operation, batch, length)
+        queries: Sequence[Any] = model.warm_up_parts(operation, batch, length)
         return lambda: model.batch_functions[operation](queries)
     options = SearchOptions(stop="full")
     if texts is None:
-        made = model.warm_up_queries(operation, batch * parallel, length)
+        made = model.warm_up_parts(operation, batch * parallel, length)
         sources: list[Any] = [dataclasses.replace(each, beam_size=beam, options=options) for each in made]
     else:
         queries = [model.query(line, beam, options=options) for line in texts.read_text(encoding="utf-8").splitlines()]

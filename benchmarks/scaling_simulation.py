@@ -130,7 +130,7 @@ def latencies(
             begin(number, now)
             continue
         node = router(nodes, generator)
-        entry = Entry(operation="translate", length=text.tokens, arrived=arrives, deadline=math.inf, payload=text)
+        entry = Entry(batch_key="translate", length=text.tokens, arrived=arrives, deadline=math.inf, payload=text)
         node.queue.push([entry])
         if not node.busy:
             begin(nodes.index(node), arrives)

@@ -28,7 +28,7 @@ import tyro
 from benchmarks.ctranslate2_model import END, convert, spelled
 from benchmarks.sides import Side, interleaved, side
 from models.decoding.beam_search import SearchOptions
-from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceQuery
+from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceSequence
 from models.reading import load_manifest
 from models.store import load_bundle
 from models.tasks.translation import TranslationConfig, Translator
@@ -165,7 +165,7 @@ def _softserve(bundle: Path, precision: str, at_once: int, threads: int, sentenc
 
     def run(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
         options = SearchOptions(stop="full")
-        queries = [SourceQuery(tuple(source), beam, options, sentences.limit(source)) for source in sources]
+        queries = [SourceSequence(tuple(source), beam, options, sentences.limit(source)) for source in sources]
         return [list(found[0].tokens) for found in translator.decoder.search(queries, parallel=at_once)]
 
     return run

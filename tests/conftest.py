@@ -96,7 +96,7 @@ _SLOW = (
     "service/protocols/test_capabilities.py",
     "service/test_short_deadlines.py",
     "service/test_app.py",
-    "service/engine/test_registry.py",
+    "service/engine/test_served_models.py",
     "service/test_forced_exit.py",
     "training/search/analyses/test_grid.py",
     "service/api/v1/test_language_model_busy.py",

@@ -12,7 +12,7 @@ from models.decoding.continuous import Decoding, Footprint
 from models.errors import QueryError
 from models.text.utf8 import Utf8Tokens
 
-__all__ = ["BATCH_SOURCES", "MAX_BEAM_SIZE", "Decoder", "SourceQuery", "checked_options"]
+__all__ = ["BATCH_SOURCES", "MAX_BEAM_SIZE", "Decoder", "SourceSequence", "checked_options"]
 
 MAX_BEAM_SIZE = 32
 """Larger beams do not find better translations (Koehn and Knowles 2017, section 3.6), but cost as much more."""
@@ -26,7 +26,7 @@ _IDLE_SHARE = 1 / 2
 
 
 @dataclass(frozen=True, slots=True)
-class SourceQuery:
+class SourceSequence:
     """A source to be decoded: a sentence to translate, or a text from which to generate another."""
 
     tokens: tuple[int, ...]
@@ -87,7 +87,7 @@ class Decoder:
         )
 
     def search(
-        self, queries: Sequence[SourceQuery], batch_size: int = BATCH_SOURCES, *, parallel: int = 1
+        self, queries: Sequence[SourceSequence], batch_size: int = BATCH_SOURCES, *, parallel: int = 1
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, in order; all sources have one beam size.
 
@@ -125,14 +125,14 @@ class Decoder:
 class _Pending:
     """Sources that no decoding has taken, by their index. Safe to use from several threads."""
 
-    def __init__(self, queries: Sequence[SourceQuery]) -> None:
+    def __init__(self, queries: Sequence[SourceSequence]) -> None:
         self._lock = threading.Lock()
         self._queries = sorted(enumerate(queries), key=lambda each: each[1].length)  # the last, longest go first
 
     def __len__(self) -> int:
         return len(self._queries)
 
-    def take(self, free: int, batch_size: int) -> list[tuple[int, SourceQuery]]:
+    def take(self, free: int, batch_size: int) -> list[tuple[int, SourceSequence]]:
         """Take up to `free` sources, none where that would be too few at once."""
         with self._lock:
             if free < min(len(self._queries), _REFILL * batch_size):

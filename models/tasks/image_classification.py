@@ -164,7 +164,7 @@ class ImageClassifier(Model[ImageClassifierConfig]):
     def batch_functions(self) -> Mapping[str, BatchFunction]:
         return {"classify": self.run}
 
-    def warm_up_queries(self, operation: str, count: int, length: int) -> list[ImageQuery]:
+    def warm_up_parts(self, operation: str, count: int, length: int) -> list[ImageQuery]:
         black = np.zeros((self._size, self._size, 3), np.uint8)
         return [ImageQuery(black, min(5, len(self.labels)))] * count
 

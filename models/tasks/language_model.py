@@ -183,7 +183,7 @@ class LanguageModel(Model[LanguageModelConfig]):
             "draw": self.run_draws,
         }
 
-    def warm_up_queries(self, operation: str, count: int, length: int) -> Sequence[Part]:
+    def warm_up_parts(self, operation: str, count: int, length: int) -> Sequence[Part]:
         tokens = (self._unknown,) * min(length, self._limit.max_tokens)
         if operation == "draw":
             return [DrawQuery(tokens, temperature=1.0)] * count

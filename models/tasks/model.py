@@ -72,9 +72,12 @@ class Model(abc.ABC, Generic[ConfigT]):
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        if isinstance(functions := cls.__dict__.get("operations"), property):  # its former name
+        if isinstance(functions := cls.__dict__.get("operations"), property):  # former names
             warnings.warn(f"{cls.__name__}.operations is batch_functions now", DeprecationWarning, stacklevel=2)
             cls.batch_functions, cls.operations = functions, ()  # type: ignore[method-assign, assignment]
+        if (made := cls.__dict__.get("warm_up_queries")) is not None:
+            warnings.warn(f"{cls.__name__}.warm_up_queries is warm_up_parts now", DeprecationWarning, stacklevel=2)
+            cls.warm_up_parts = made  # type: ignore[method-assign]
         if cls.operations:
             cls.offers = tuple(each.name for each in cls.operations)
 
@@ -108,8 +111,8 @@ class Model(abc.ABC, Generic[ConfigT]):
         raise NotImplementedError
 
     @abc.abstractmethod
-    def warm_up_queries(self, operation: str, count: int, length: int) -> Sequence[Part]:
-        """Return queries of roughly `length` tokens, to compile, warm up and measure an operation with."""
+    def warm_up_parts(self, operation: str, count: int, length: int) -> Sequence[Part]:
+        """Return parts of roughly `length` tokens each, to compile, warm up and measure an operation with."""
 
     def self_test(self) -> None:
         """Answer a query of each operation from its input to its result; raises errors that loading does not find."""

@@ -221,7 +221,7 @@ class Classifier(Model[ClassifierConfig]):
     def batch_functions(self) -> Mapping[str, BatchFunction]:
         return {"classify": self.run}
 
-    def warm_up_queries(self, operation: str, count: int, length: int) -> list[ClassifyQuery]:
+    def warm_up_parts(self, operation: str, count: int, length: int) -> list[ClassifyQuery]:
         tokens = self._tokenizer.framed([self.config.special_tokens.unknown] * max(1, length - 2))
         return [ClassifyQuery("", tuple(tokens[: self._limit.max_tokens]), min(5, len(self.labels)))] * count
 

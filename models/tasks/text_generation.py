@@ -10,7 +10,7 @@ from models.backend import Backend
 from models.bundle.contract import PositiveInt
 from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import Hypothesis, SearchOptions
-from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceQuery, checked_options
+from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceSequence, checked_options
 from models.errors import QueryError
 from models.operations.generation import GenerateParams, GenerateResult
 from models.operations.operation import Operation, Output
@@ -82,7 +82,7 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationQuery(SourceQuery, SinglePart):
+class GenerationQuery(SourceSequence, SinglePart):
     """A checked and tokenized text."""
 
     text: str = ""
@@ -174,10 +174,10 @@ class Generator(SequenceModel[GenerationConfig, EncoderTokenizer]):
         tokens = self._limit.tokens(self._tokenizer.encode(self._limit.characters(text, keep)), keep)
         return GenerationQuery((self._tokenizer.start_id, *tokens), beam_size, options, longest, text)
 
-    def warm_up_queries(self, operation: str, count: int, length: int) -> list[SourceQuery]:
+    def warm_up_parts(self, operation: str, count: int, length: int) -> list[SourceSequence]:
         unknown = [self.config.special_tokens.unknown] * max(0, min(length, self._limit.max_tokens) - 2)
         tokens = (self._tokenizer.start_id, *unknown)
-        return [SourceQuery(tokens, 5, SearchOptions(), min(length + 10, self.max_output_tokens))] * count
+        return [SourceSequence(tokens, 5, SearchOptions(), min(length + 10, self.max_output_tokens))] * count
 
     def self_test(self) -> None:
         self.generate(["a"], truncate=True)

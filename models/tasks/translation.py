@@ -17,7 +17,7 @@ from models.backend import Backend
 from models.bundle.contract import Contract, FileName, PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.decoding.beam_search import Hypothesis, SearchOptions
-from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceQuery, checked_options
+from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceSequence, checked_options
 from models.errors import BundleError, QueryError, TooManyPartsError
 from models.operations.operation import Operation, Output
 from models.operations.translation import TranslateParams, TranslateResult
@@ -230,14 +230,14 @@ class TranslationQuery:
         tokens = sum(part.max_tokens for part in self.parts())
         return self.options.n_best * (tokens + copied // _CHARACTERS_PER_ITEM)
 
-    def parts(self) -> list[SourceQuery]:
+    def parts(self) -> list[SourceSequence]:
         """Return the sources to decode, one for each sentence.
 
         Of a sentence with literals, the whole beam is returned for `Translator.result` to choose from.
         """
         whole_beam = replace(self.options, n_best=self.beam_size)
         return [
-            SourceQuery(
+            SourceSequence(
                 each.tokens,
                 self.beam_size,
                 whole_beam if each.literals and self.options.temperature is None else self.options,
@@ -396,15 +396,15 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         read = [self._segmenter.normalized(self._limit.characters(each, keep)) for each in sentences]
         return [list(self._limit.tokens(ids, keep)) for ids in self._tokenizer.encode_batch(read)]
 
-    def warm_up_queries(self, operation: str, count: int, length: int) -> list[SourceQuery]:
+    def warm_up_parts(self, operation: str, count: int, length: int) -> list[SourceSequence]:
         tokens = (self.config.special_tokens.unknown,) * max(1, min(length, self._limit.max_tokens) - 1)
-        return [SourceQuery(tokens, 5, SearchOptions(), min(length + 10, self._max_target))] * count
+        return [SourceSequence(tokens, 5, SearchOptions(), min(length + 10, self._max_target))] * count
 
     def self_test(self) -> None:
         self.translate(["a"], truncate=True)  # which may have nothing to translate
         (ids,) = self._tokenize(["a"], head)
         tokens = (*self.config.languages.prefix(None), *(ids or [self.config.special_tokens.unknown]))
-        (found,) = self.decoder.search([SourceQuery(tokens, 5, SearchOptions(), min(12, self._max_target))])
+        (found,) = self.decoder.search([SourceSequence(tokens, 5, SearchOptions(), min(12, self._max_target))])
         self._target_tokenizer.decode_batch([each.tokens for each in found])
 
     def result(self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]]) -> Translation:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from models import ModelStore
 from service.deploy.replica_metrics import ReplicaMetrics
 from service.engine.memory import limit_heap
-from service.engine.registry import Registry
+from service.engine.served_models import ServedModels
 from service.observability.exposition import Exposition
 from service.observability.metrics import Metrics
 from service.server.app import create_app
@@ -128,7 +128,7 @@ class Replica:
 
     def __init__(self, settings: _Json) -> None:
         self._settings = settings
-        self._registry: Registry | None = None
+        self._served_models: ServedModels | None = None
         self._metrics: Metrics | None = None
         self._counted = 0, 0
 
@@ -136,17 +136,17 @@ class Replica:
         """Create the application; Ray starts it, which loads the models, before it sends requests."""
         limit_heap()
         app = create_app(_checked(self._settings), load_first=True)
-        self._registry, self._metrics = app.state.registry, app.state.metrics
+        self._served_models, self._metrics = app.state.served_models, app.state.metrics
         app.state.exposition = Exposition(ReplicaMetrics(self.collect_metrics, "collect_metrics").text)
         return at_root(app)
 
     def check_health(self) -> None:
         """Raise an error where a model answers nothing any more, after which Ray replaces the replica."""
-        if self._registry is None:
+        if self._served_models is None:
             return
-        if failed := self._registry.failed_engines:
+        if failed := self._served_models.failed_engines:
             raise RuntimeError(f"the engine of {', '.join(failed)} has failed")
-        if stuck := self._registry.stuck_models:
+        if stuck := self._served_models.stuck_models:
             raise RuntimeError(f"a computation of {', '.join(stuck)} does not return")
 
     def collect_metrics(self) -> tuple[str, list[Metric]]:
@@ -156,7 +156,7 @@ class Replica:
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Return the expected wait, and the share of texts that were refused since the last call, for `ScaleOnWait`."""
-        batchers = [] if self._registry is None else [each.batcher for each in self._registry.served.values()]
+        batchers = [] if self._served_models is None else [each.batcher for each in self._served_models.served.values()]
         admitted, refused = sum(each.admitted for each in batchers), sum(each.refused for each in batchers)
         new_admitted, new_refused = admitted - self._counted[0], refused - self._counted[1]
         self._counted = admitted, refused

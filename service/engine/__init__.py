@@ -1,1 +1,1 @@
-"""The batching engine: queues, batching policy, workers and model registry."""
+"""The batching engine: queues, batching policy, workers and the served models."""

@@ -234,7 +234,7 @@ class Batcher(abc.ABC):
         context = self._tracer.context() if self._tracer else None
         return [
             Entry(
-                operation=self._group(operation, part),
+                batch_key=self._batch_key(operation, part),
                 length=part.length,
                 cost=self._cost(operation, part),
                 arrived=now,
@@ -245,8 +245,8 @@ class Batcher(abc.ABC):
             for part in parts
         ]
 
-    def _group(self, operation: str, part: Part) -> str:
-        """Return the name that all parts of one batch have in common."""
+    def _batch_key(self, operation: str, part: Part) -> str:
+        """Return what all parts of one batch have in common."""
         return operation
 
     def _cost(self, operation: str, part: Part) -> float:
@@ -272,7 +272,7 @@ class Batcher(abc.ABC):
         short = sum(
             too_short(
                 entry.deadline - entry.arrived,
-                self.unloaded_seconds(entry.operation, self.work_of([entry.payload.part])),
+                self.unloaded_seconds(entry.batch_key, self.work_of([entry.payload.part])),
             )
             for entry in entries
         )

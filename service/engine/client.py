@@ -13,9 +13,9 @@ from models.operations.query import Part
 from service.engine.allowance import SHORT_DEADLINE, Allowance
 from service.engine.batcher import DeadlineExceeded, Timing, Work
 from service.engine.caller import Account, Caller
-from service.engine.registry import Registry
 from service.engine.resources import Resources
 from service.engine.served_model import ServedModel
+from service.engine.served_models import ServedModels
 from service.observability.metrics import Metrics
 from service.observability.tracing import trace_request
 from service.settings import Settings
@@ -128,7 +128,7 @@ class Begun:
             raise DeadlineExceeded from None
         held.callback(budget.release, items)
         if items > _LARGE_RESULT:
-            held.callback(self._engine.registry.heap_trimmer.request)
+            held.callback(self._engine.served_models.heap_trimmer.request)
 
     async def compute(self, function: str, parts: Sequence[Part]) -> list[Any]:
         """Return the outputs of parts; several computations of a request add up. Raises the errors of `submit`."""
@@ -143,12 +143,12 @@ class Begun:
 class Engine:
     """Computes jobs by the served models."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, registry: Registry, resources: Resources) -> None:
-        self.settings, self.metrics, self.registry, self.resources = settings, metrics, registry, resources
+    def __init__(self, settings: Settings, metrics: Metrics, served_models: ServedModels, resources: Resources) -> None:
+        self.settings, self.metrics, self.served_models, self.resources = settings, metrics, served_models, resources
 
     def begin(self, caller: Caller, model: str | None, operation: str, reads: str = "text") -> Begun:
         """Find the model for an operation and hold it until the answer is sent; raises the errors of `find`."""
-        served = self.registry.find(model, operation, reads)
+        served = self.served_models.find(model, operation, reads)
         caller.account.model = served.manifest.name
         served.hold()
         caller.account.held.callback(served.release)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from models.decoding.beam_search import Hypothesis
 from models.decoding.continuous import Decoding
-from models.decoding.sequence_to_sequence import SourceQuery
+from models.decoding.sequence_to_sequence import SourceSequence
 from models.native import native_errors
 from models.tasks.model import Part
 from service.engine.batcher import (
@@ -70,7 +70,7 @@ Start = Callable[[int], Decoding]
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """One of the computations at once: its decodings, by their group of queries, take turns."""
+    """One of the computations at once: its decodings, by batch key, take turns."""
 
     start: Start
     cost: CostModel
@@ -123,7 +123,7 @@ class ContinuousBatcher(Batcher):
             self._cache.check(self._bytes(None, [_source(part)]))
         return await super().submit(operation, parts, deadline, urgency)
 
-    def _group(self, operation: str, part: Part) -> str:
+    def _batch_key(self, operation: str, part: Part) -> str:
         """Return the beam size and the length class."""
         source = _source(part)
         return f"{source.beam_size}/{sum(source.max_tokens > most for most in _STEPS)}"
@@ -204,9 +204,9 @@ class ContinuousBatcher(Batcher):
         reserved = self._cache.try_reserve(more)
         assert reserved, "next_joining returned entries that do not fit"
         worker.reserved += more
-        group = entries[0].operation
-        if group not in worker.decodings:
-            worker.decodings[group] = worker.start(_source(entries[0].payload.part).beam_size)
+        key = entries[0].batch_key
+        if key not in worker.decodings:
+            worker.decodings[key] = worker.start(_source(entries[0].payload.part).beam_size)
         self._batches += 1
         batch = _Batch(self._batches, now, entries, len(entries))
         new = [_Running(entry, batch, worker.steps) for entry in entries]
@@ -228,12 +228,12 @@ class ContinuousBatcher(Batcher):
         return True
 
     def _missing(self, worker: _Worker, entries: Sequence[Entry[Waiting]]) -> int:
-        """Return the bytes that are still to be reserved for entries of one group to join."""
-        group, sources = entries[0].operation, [_source(entry.payload.part) for entry in entries]
-        needed = sum(each.reserved_bytes() for key, each in worker.decodings.items() if key != group)
-        return max(0, needed + self._bytes(worker.decodings.get(group), sources) - worker.reserved)
+        """Return the bytes that are still to be reserved for entries of one batch key to join."""
+        batch_key, sources = entries[0].batch_key, [_source(entry.payload.part) for entry in entries]
+        needed = sum(each.reserved_bytes() for key, each in worker.decodings.items() if key != batch_key)
+        return max(0, needed + self._bytes(worker.decodings.get(batch_key), sources) - worker.reserved)
 
-    def _bytes(self, decoding: Decoding | None, joining: Sequence[SourceQuery]) -> int:
+    def _bytes(self, decoding: Decoding | None, joining: Sequence[SourceSequence]) -> int:
         """Return the bytes that a decoding may come to take once others join; an empty one where there is none."""
         if decoding is None:
             beam_size = joining[0].beam_size
@@ -280,7 +280,7 @@ class ContinuousBatcher(Batcher):
             decoding.cancel(gone)
         if new:
             sources = [_source(each.entry.payload.part) for each in new]
-            decoding = worker.decodings[new[0].entry.operation]
+            decoding = worker.decodings[new[0].entry.batch_key]
             searches = [(each, source.options, source.max_tokens) for each, source in zip(new, sources, strict=True)]
             decoding.add([source.tokens for source in sources], searches)
         return [result for decoding in list(worker.decodings.values()) for result in decoding.step()]
@@ -319,7 +319,7 @@ def _progress(running: _Running, worker: _Worker) -> int:
     return round(running.entry.cost * min(1.0, 2 * (worker.steps - running.joined) / limit))
 
 
-def _weight(source: SourceQuery) -> float:
+def _weight(source: SourceSequence) -> float:
     """Return the work of a step of a sequence, compared with that of the usual beam size."""
     return (_FIXED_BEAM + source.beam_size) / (_FIXED_BEAM + _USUAL_BEAM)
 
@@ -329,6 +329,6 @@ def _running(key: object) -> _Running:
     return key
 
 
-def _source(part: Part) -> SourceQuery:
-    assert isinstance(part, SourceQuery)
+def _source(part: Part) -> SourceSequence:
+    assert isinstance(part, SourceSequence)
     return part

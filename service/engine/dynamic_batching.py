@@ -98,8 +98,8 @@ class DynamicBatcher(Batcher):
         """Take the next batch for a replica out of the queue."""
         now = time.monotonic()
         head = self._queue.head(now) if len(self._queue) else None
-        if head is not None and head.operation in replica.costs:
-            cost = replica.costs[head.operation]
+        if head is not None and head.batch_key in replica.costs:
+            cost = replica.costs[head.batch_key]
             seconds = cost.terms.fixed if cost.batch_cost >= _WORTH_WAITING else 0.0
             self._queue.limits = replace(self.limits, batch_cost=cost.batch_cost, batch_seconds=seconds)
         return self._queue.next_batch(now)
@@ -142,10 +142,10 @@ class DynamicBatcher(Batcher):
         self._batches += 1
         number, started, parts = self._batches, time.monotonic(), [entry.payload.part for entry in batch]
         try:
-            operation = native_errors("the model")(replica.operations[batch[0].operation])
+            operation = native_errors("the model")(replica.operations[batch[0].batch_key])
             outputs = await self.computations.run(self._thread, operation, parts, awaited=lambda: awaited(batch))
             if len(outputs) != len(batch):
-                raise ValueError(f"{batch[0].operation} returned {len(outputs)} results for {len(batch)} queries")
+                raise ValueError(f"{batch[0].batch_key} returned {len(outputs)} results for {len(batch)} queries")
         except Exception as error:
             for entry in batch:
                 fail(entry, error)
@@ -157,9 +157,9 @@ class DynamicBatcher(Batcher):
             self._queue.completed(time.monotonic(), batch)
         seconds = time.monotonic() - started
         self._drain.record(sum(entry.cost for entry in batch), seconds / len(self._running))
-        if batch[0].operation in replica.costs:
+        if batch[0].batch_key in replica.costs:
             longest = max(entry.length for entry in batch)
-            replica.costs[batch[0].operation].record(Sample(len(batch), longest, seconds / replica.running))
+            replica.costs[batch[0].batch_key].record(Sample(len(batch), longest, seconds / replica.running))
         waits = [started - entry.arrived for entry in batch]
         for entry, output, wait in zip(batch, outputs, waits, strict=True):
             succeed(entry, output, Timing(wait, seconds, number))

@@ -51,8 +51,8 @@ class Limits:
 class Entry(Generic[T]):
     """An input that waits in the queue. Compared by identity."""
 
-    operation: str
-    """Only entries of one operation share a batch."""
+    batch_key: str
+    """Only entries of one key share a batch."""
     length: int
     """Tokens."""
     cost: float = 0.0
@@ -162,13 +162,13 @@ class BatchQueue(Generic[T]):
         if not self._entries:
             return []
         head, limits = self.head(now), self.limits
-        operation, urgency = head.operation, head.urgency
-        equals = [entry for entry in self._entries if entry.operation == operation and entry.urgency == urgency]
+        key, urgency = head.batch_key, head.urgency
+        equals = [entry for entry in self._entries if entry.batch_key == key and entry.urgency == urgency]
         # The oldest ones, the head among them, so that entries of similar lengths do not overtake others repeatedly.
         considered = _CONSIDERED * limits.max_batch_items
         batch = _cheapest_with(head, equals[:considered], limits)
         if len(batch) < limits.max_batch_items and len(equals) < len(self._entries):  # others backfill the batch
-            others = (entry for entry in self._entries if entry.operation == operation and entry.urgency != urgency)
+            others = (entry for entry in self._entries if entry.batch_key == key and entry.urgency != urgency)
             _fill(batch, _closest(islice(others, considered), head), limits)
         self.remove(batch)
         self._computing += 1
@@ -193,7 +193,7 @@ class BatchQueue(Generic[T]):
             if fitting is None:
                 return []
             head = fitting
-        candidates = (entry for entry in self._entries if entry is not head and entry.operation == head.operation)
+        candidates = (entry for entry in self._entries if entry is not head and entry.batch_key == head.batch_key)
         batch = [head]
         limits = replace(self.limits, max_batch_items=room, batch_cost=self.limits.max_batch_tokens)
         _fill(batch, _closest(candidates, head), limits, fits)

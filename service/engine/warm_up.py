@@ -63,7 +63,7 @@ def _measured(model: AnyModel, operation: str, count: int, length: int) -> list[
 
 
 def _compute(model: AnyModel, operation: str, count: int, length: int) -> list[Sample]:
-    queries: Sequence[Any] = model.warm_up_queries(operation, count, length)
+    queries: Sequence[Any] = model.warm_up_parts(operation, count, length)
     if model.continuous:
         return _decode(model, queries)
     started = time.perf_counter()

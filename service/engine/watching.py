@@ -7,7 +7,7 @@ from pathlib import Path
 
 from models.store import NO_MANIFEST
 from service.engine.loading import Loader, Signature, key_of, signature_of
-from service.engine.registry import Registry, log_failure
+from service.engine.served_models import ServedModels, log_failure
 
 __all__ = ["DirectoryWatcher"]
 
@@ -27,7 +27,7 @@ class _Found:
 
 
 class DirectoryWatcher:
-    """Keeps the models of a registry those that are on disk.
+    """Keeps the served models those that are on disk.
 
     Bundles that are new or have changed are loaded, and then those unloaded that are not to be served any more. One
     that does not load, perhaps because it is still being copied, is tried again when its files have changed. Models
@@ -36,8 +36,8 @@ class DirectoryWatcher:
     be read any more, in place of an older version.
     """
 
-    def __init__(self, registry: Registry, loader: Loader) -> None:
-        self._registry, self._loader = registry, loader
+    def __init__(self, served_models: ServedModels, loader: Loader) -> None:
+        self._served_models, self._loader = served_models, loader
 
     async def run(self, seconds: float) -> None:
         """Check the directories every so many seconds, until cancelled."""
@@ -45,7 +45,7 @@ class DirectoryWatcher:
         while True:
             await asyncio.sleep(seconds)
             try:
-                async with self._registry.changing:
+                async with self._served_models.changing:
                     await self._update()
                 problem = ""
             except Exception as error:  # an unreadable disk must not end the watch
@@ -55,24 +55,24 @@ class DirectoryWatcher:
 
     async def _update(self) -> None:
         signatures = self._loader.signatures
-        self._registry.note_problems(await self._loader.run(self._loader.store.problems))
+        self._served_models.note_problems(await self._loader.run(self._loader.store.problems))
         found = await self._loader.run(self._scan)
-        self._registry.forget_failures(found.wanted.keys() | found.pinned.keys())
+        self._served_models.forget_failures(found.wanted.keys() | found.pinned.keys())
         for path, signature in (found.wanted | found.pinned).items():
             if signature == signatures.get(path):
                 continue
             try:
-                await self._registry.serve(path, trial=True)
+                await self._served_models.serve(path, trial=True)
             except Exception as error:
                 log_failure(path, error)
         wanted, pinned, hidden = (set(map(key_of, each)) for each in (found.wanted, found.pinned, found.hidden))
-        self._registry.retain(wanted | hidden, pinned | hidden & self._registry.pinned)
+        self._served_models.retain(wanted | hidden, pinned | hidden & self._served_models.pinned)
         for path in signatures.keys() - found.wanted.keys() - found.pinned.keys() - found.hidden:
             del signatures[path]
 
     def _scan(self) -> "_Found":
         """Return the bundles as they are on disk now; raises `FileNotFoundError` where there are none."""
-        store, served = self._loader.store, self._registry.served
+        store, served = self._loader.store, self._served_models.served
         unreadable = {path for path, problem in store.problems().items() if problem != NO_MANIFEST}
         loaded = [path for path in list(self._loader.signatures) if key_of(path) in served]
         hidden = {path for path in loaded if not unreadable.isdisjoint([path, *path.parents])}
@@ -84,5 +84,5 @@ class DirectoryWatcher:
         }
         if not wanted:
             raise FileNotFoundError("they hold no bundle")
-        pinned = {path: signature_of(path) for path in store.paths() if key_of(path) in self._registry.pinned}
+        pinned = {path: signature_of(path) for path in store.paths() if key_of(path) in self._served_models.pinned}
         return _Found(wanted, pinned, hidden)

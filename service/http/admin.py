@@ -4,8 +4,8 @@ from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, ConfigDict
 
 from models import BundleError, UnsupportedDeviceError
-from service.engine.registry import Registry
 from service.engine.served_model import ServedModel
+from service.engine.served_models import ServedModels
 from service.http.auth import ADMIN_PREFIX
 from service.http.errors import PROBLEM_RESPONSES, problem_schema
 from service.http.models import Name
@@ -40,10 +40,10 @@ class Unloaded(BaseModel):
     """The versions that were served, as `name:version`."""
 
 
-async def load_model(registry: Registry, name: str) -> ServedModel:
+async def load_model(served_models: ServedModels, name: str) -> ServedModel:
     """Load a model from disk and serve it; raises `HTTPException` where it does not load, and `UnknownModelError`."""
     try:
-        return await registry.add(name)
+        return await served_models.add(name)
     except (BundleError, UnsupportedDeviceError, TimeoutError) as error:
         raise HTTPException(409, f"{name} does not load: {error}") from error
 
@@ -54,13 +54,13 @@ async def load(name: Name, request: Request) -> Loaded:
 
     A served one is loaded again. Where that fails, the model that was served before goes on serving.
     """
-    served = await load_model(request.app.state.registry, name)
+    served = await load_model(request.app.state.served_models, name)
     return Loaded(name=served.manifest.name, version=served.manifest.version, digest=served.digest)
 
 
 @router.post("/models/{name}/unload", responses=_REFUSALS)
 async def unload(name: Name, request: Request) -> Unloaded:
     """Stop serving all versions of a model, or `name:version`."""
-    registry: Registry = request.app.state.registry
-    removed = await registry.remove(name)
+    served_models: ServedModels = request.app.state.served_models
+    removed = await served_models.remove(name)
     return Unloaded(unloaded=[f"{known}:{version}" for known, version in removed])

@@ -113,7 +113,7 @@ class _Room:
         engine, caller = self._asked()
         reserved, held = BodyReservation(engine.resources.bodies), caller.account.held
         self._deadline, self._most = engine.deadline(caller), engine.settings.max_body_bytes
-        held.callback(engine.registry.heap_trimmer.request)
+        held.callback(engine.served_models.heap_trimmer.request)
         held.callback(reserved.release)
         return reserved
 

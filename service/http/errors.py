@@ -26,7 +26,7 @@ from service.engine.budget import OverBudget
 from service.engine.caller import Account
 from service.engine.computations import ComputationTimeout, ModelStuck
 from service.engine.queue import QueueFull
-from service.engine.registry import NotReady
+from service.engine.served_models import NotReady
 from service.http.accounts import account_of
 from service.http.routes import allowed_methods, endpoint_of, nearest_paths, route_path, serving_path
 

@@ -5,7 +5,7 @@ from typing import Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from service.engine.registry import Registry
+from service.engine.served_models import ServedModels
 from service.http.errors import Failure, error_response
 from service.observability.exposition import Exposition
 from service.observability.metrics import CONTENT_TYPE_LATEST
@@ -62,10 +62,10 @@ async def health(request: Request) -> Healthy | Response:
 @router.get("/readyz", response_model=Ready, responses=_NOT_READY)
 async def readyz(request: Request) -> Ready | Response:
     """Return 200 while every configured model is loaded and warmed up, and the service is not shutting down."""
-    registry: Registry = request.app.state.registry
-    if registry.obstacle is None:
+    served_models: ServedModels = request.app.state.served_models
+    if served_models.obstacle is None:
         return Ready()
-    return error_response(request.scope, Failure(503, registry.obstacle, {"Retry-After": "1"}))
+    return error_response(request.scope, Failure(503, served_models.obstacle, {"Retry-After": "1"}))
 
 
 @router.get("/metrics", response_class=Response)

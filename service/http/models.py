@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from models import UnknownModelError
 from models.bundle.manifest import Quality
-from service.engine.registry import Registry
 from service.engine.served_model import Key, ServedModel, full_names, names_of
+from service.engine.served_models import ServedModels
 from service.http.errors import PROBLEM_RESPONSES
 
 __all__ = ["Name", "openai_models", "router"]
@@ -143,22 +143,22 @@ class ModelList(BaseModel):
 @router.get("/models")
 async def list_models(request: Request) -> ModelList:
     """Return every served model."""
-    registry: Registry = request.app.state.registry
-    models = [_model_info(served) for _, served in sorted(registry.served.items())]
+    served_models: ServedModels = request.app.state.served_models
+    models = [_model_info(served) for _, served in sorted(served_models.served.items())]
     problems = [
-        BundleProblem(bundle=_entry_of(path, registry.directories), problem=problem[:_MAX_PROBLEM])
-        for path, problem in itertools.islice(registry.problems.items(), _MAX_PROBLEMS)
+        BundleProblem(bundle=_entry_of(path, served_models.directories), problem=problem[:_MAX_PROBLEM])
+        for path, problem in itertools.islice(served_models.problems.items(), _MAX_PROBLEMS)
     ]
-    return ModelList(models=models, problems=problems, data=openai_models(registry.served))
+    return ModelList(models=models, problems=problems, data=openai_models(served_models.served))
 
 
 @router.get("/models/{name}", responses={404: PROBLEM_RESPONSES[404]})
 async def get_models(name: Name, request: Request) -> ModelVersions:
     """Return every served version of one model; `name:version` for one of them."""
-    registry: Registry = request.app.state.registry
-    found = {key: served for key, served in registry.served.items() if name in names_of(key)}
+    served_models: ServedModels = request.app.state.served_models
+    found = {key: served for key, served in served_models.served.items() if name in names_of(key)}
     if not found:
-        raise UnknownModelError(name, full_names(registry.served))
+        raise UnknownModelError(name, full_names(served_models.served))
     newest = found[max(found)]
     models = [_model_info(served) for _, served in sorted(found.items())]
     return ModelVersions(models=models, id=name, created=_created(newest))

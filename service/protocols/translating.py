@@ -9,8 +9,8 @@ from models import QueryError
 from models.operations.translation import TranslateParams
 from models.tasks.translation import TRANSLATE, Translation, TranslationQuery, Translator
 from service.engine.client import Job, Outcome
-from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel, names_of
+from service.engine.served_models import NotReady, ServedModels
 from service.http.requests import caller_of, engine_of
 from service.protocols.languages import same_language, two_letters
 
@@ -32,10 +32,10 @@ class LanguagePair:
 
 def language_pairs(request: Request) -> list[LanguagePair]:
     """Return the language pairs of the served models, newest versions first; raises `NotReady` while models load."""
-    registry: Registry = request.app.state.registry
-    if not registry.served and not registry.ready:
+    served_models: ServedModels = request.app.state.served_models
+    if not served_models.served and not served_models.ready:
         raise NotReady
-    return [pair for served in _translators(registry.served.values()) for pair in _pairs_of(served)]
+    return [pair for served in _translators(served_models.served.values()) for pair in _pairs_of(served)]
 
 
 def _translators(served: Iterable[ServedModel]) -> list[ServedModel]:

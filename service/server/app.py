@@ -13,8 +13,8 @@ from fastapi import Depends, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from service.engine.client import Engine
-from service.engine.registry import Registry
 from service.engine.resources import Resources
+from service.engine.served_models import ServedModels
 from service.engine.watching import DirectoryWatcher
 from service.http import admin, health, models
 from service.http.access_log import AccessLog
@@ -24,7 +24,7 @@ from service.http.errors import ERROR_FORMS, Problem, install_error_handlers
 from service.http.head import HeadMiddleware
 from service.http.middleware import RequestMiddleware
 from service.http.redirects import RelativeRedirects
-from service.http.route import SHOWN_KEY, RouterBypass, check_dependencies
+from service.http.route import SHOWN_KEY, check_dependencies, direct_routes
 from service.observability.exposition import Exposition
 from service.observability.loop_lag import measure_loop_lag
 from service.observability.metrics import Metrics
@@ -47,7 +47,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     settings = settings or Settings()
     metrics = Metrics()
     resources = Resources(settings)
-    registry = Registry(settings, metrics, resources)
+    served_models = ServedModels(settings, metrics, resources)
     app = FastAPI(
         title="Softserve",
         summary="Models whose output layer is not a plain softmax: next words, scores, translations, texts, classes",
@@ -58,10 +58,10 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
         responses={500: {"model": Problem}},
         telemetry={"tracing": settings.tracing, "auto_configure": settings.tracing, "metrics": False, "logs": False},
     )
-    app.state.settings, app.state.metrics, app.state.registry = settings, metrics, registry
+    app.state.settings, app.state.metrics, app.state.served_models = settings, metrics, served_models
     app.state.resources = resources
-    app.state.engine = Engine(settings, metrics, registry, resources)
-    app.state.heap_trimmer = registry.heap_trimmer
+    app.state.engine = Engine(settings, metrics, served_models, resources)
+    app.state.heap_trimmer = served_models.heap_trimmer
     app.state.exposition = Exposition(metrics.text)
     app.state.load_first = load_first
     app.state.shutdown_deadline = math.inf  # on the clock of time.monotonic; the server sets it
@@ -73,7 +73,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     app.add_middleware(HeadMiddleware)
     app.add_middleware(RelativeRedirects)
     if not settings.tracing:  # FastAPI's spans learn their route from its router
-        app.add_middleware(RouterBypass, routes=[route for router in routers for route in router.routes])
+        app.router.routes.extend(direct_routes(route for router in routers for route in router.routes))
     app.state.guard = Guard(
         users=_keys(settings.api_keys),
         administrators=_keys(settings.admin_keys),
@@ -110,14 +110,14 @@ def _keys(path: Path | None) -> KeyRing | None:
 
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    registry: Registry = app.state.registry
+    served_models: ServedModels = app.state.served_models
     settings: Settings = app.state.settings
     app.openapi()  # kept: made at its first request, it would block the event loop for 0.1 s
     measuring = asyncio.create_task(measure_loop_lag(app.state.metrics.loop_lag))
     try:
         if app.state.load_first:
-            await registry.load()
-        running = asyncio.create_task(_run(registry, settings.watch_seconds, load=not app.state.load_first))
+            await served_models.load()
+        running = asyncio.create_task(_run(served_models, settings.watch_seconds, load=not app.state.load_first))
         running.add_done_callback(_log_failure)
         try:
             async with contextlib.AsyncExitStack() as servers:
@@ -127,18 +127,18 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         finally:
             running.cancel()
             await asyncio.wait([running])
-            await registry.stop()
+            await served_models.stop()
     finally:
         measuring.cancel()
         app.state.exposition.close()
         app.state.resources.close()
 
 
-async def _run(registry: Registry, watch_seconds: float, *, load: bool) -> None:
+async def _run(served_models: ServedModels, watch_seconds: float, *, load: bool) -> None:
     if load:
-        await registry.load()
+        await served_models.load()
     if watch_seconds:
-        await DirectoryWatcher(registry, registry.loader).run(watch_seconds)
+        await DirectoryWatcher(served_models, served_models.loader).run(watch_seconds)
 
 
 def _log_failure(running: "asyncio.Task[None]") -> None:

@@ -2,6 +2,11 @@
 
 They accept connections from one socket. Each has an index, by which prometheus-client names the files of its metrics;
 an index is used again once its process is gone, so that there are no more files than processes.
+
+`uvicorn.supervisors.Multiprocess` (0.54) is not enough here. Its processes answer its questions from a thread, also
+where the event loop is blocked or a computation does not return; it kills one that is paused; it starts one that ends
+at once again and again without a pause; it waits for ever for one that does not end at SIGTERM; while none serves,
+clients wait for the port instead of getting 503; and its processes have no index.
 """
 
 import asyncio
@@ -26,8 +31,8 @@ from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.config import STARTUP_FAILURE
 
 from models.backend.cpus import usable_cpus
-from service.engine.registry import Registry
 from service.engine.running_time import RunningTime
+from service.engine.served_models import ServedModels
 from service.observability.metrics import PROCESSES
 from service.server.app import create_app
 from service.server.forced_exit import ForcedExit
@@ -313,7 +318,7 @@ def _work(settings: Settings, sockets: list[socket.socket], pipe: Connection, in
     prepare(settings)
     threads = settings.threads or max(1, usable_cpus() // settings.workers)
     app = create_app(settings.model_copy(update={"threads": threads}), load_first=True)
-    app.state.registry.on_failure = partial(_exit_at_failure, app.state.registry)
+    app.state.served_models.on_failure = partial(_exit_at_failure, app.state.served_models)
     server = _WorkerServer(settings, app, pipe)
     server.forced_exit = ForcedExit()
     server.run(sockets)
@@ -340,7 +345,7 @@ class _WorkerServer(Server):
         """Do nothing: the supervisor lets another process get ready before it stops this one."""
 
     async def _send_heartbeats(self) -> None:
-        while send_heartbeat(self._pipe.fileno(), self.started, stuck=bool(self._registry.stuck_models)):
+        while send_heartbeat(self._pipe.fileno(), self.started, stuck=bool(self._served_models.stuck_models)):
             await asyncio.sleep(self._interval if self.started else min(_CHECK_INTERVAL, self._interval))
         os.kill(os.getpid(), signal.SIGTERM)  # there is no supervisor any more, which would end this process
 
@@ -356,8 +361,8 @@ def send_heartbeat(descriptor: int, serving: bool, *, stuck: bool = False) -> bo
     return True
 
 
-def _exit_at_failure(registry: Registry) -> None:
+def _exit_at_failure(served_models: ServedModels) -> None:
     """End a process that serves nothing yet."""
-    logger.error("a model failed to load: %s", registry.failure)
+    logger.error("a model failed to load: %s", served_models.failure)
     logging.shutdown()
     os._exit(STARTUP_FAILURE)

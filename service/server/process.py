@@ -18,8 +18,8 @@ from fastapi import FastAPI
 
 from models.escaping import escaped
 from service.engine.memory import limit_heap
-from service.engine.registry import Registry
 from service.engine.running_time import RunningTime
+from service.engine.served_models import ServedModels
 from service.http.errors import ERROR_FORMS
 from service.http.middleware import DRAINING
 from service.observability.metrics import Metrics
@@ -52,7 +52,7 @@ class Server(uvicorn.Server):
     def __init__(self, settings: Settings, app: FastAPI) -> None:
         metrics: Metrics = app.state.metrics
         self._state = app.state
-        self._registry: Registry = app.state.registry
+        self._served_models: ServedModels = app.state.served_models
         self._drain_delay, self._drained_at = settings.drain_delay, 0.0
         self._hang_timeout, self._shutdown_timeout = settings.hang_timeout, settings.shutdown_timeout
         self.forced_exit: ForcedExit | None = None
@@ -110,7 +110,7 @@ class Server(uvicorn.Server):
         while True:
             await asyncio.sleep(clock.period)
             now = clock.advance()
-            since = {name: since.get(name, now) for name in self._registry.stuck_models}
+            since = {name: since.get(name, now) for name in self._served_models.stuck_models}
             if stuck := [name for name, begun in since.items() if now - begun >= timeout]:
                 logger.critical("a computation of %s does not return: the process stops", ", ".join(stuck))
                 self.gave_up = True
@@ -120,7 +120,7 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop; after SIGTERM, go on accepting requests for the drain delay, in which the service is not ready."""
         if sig == signal.SIGTERM and not self.should_exit:
-            self._registry.draining = True
+            self._served_models.draining = True
             self._drained_at = time.monotonic() + self._drain_delay
         if self.forced_exit is not None:
             self.forced_exit.arm(max(0.0, self._drained_at - time.monotonic()) + _LINGER + self._shutdown_timeout)
@@ -179,15 +179,15 @@ def serve(settings: Settings) -> int:
     prepare(settings)
     app = create_app(settings)
     server = Server(settings, app)
-    app.state.registry.on_failure = lambda: setattr(server, "should_exit", True)
+    app.state.served_models.on_failure = lambda: setattr(server, "should_exit", True)
     server.forced_exit = ForcedExit()
     try:
         server.run()
     except SystemExit:  # how uvicorn says that it could not listen, after it logged why
         return 1
-    failed = app.state.registry.failure or not server.started
+    failed = app.state.served_models.failure or not server.started
     status = server.forced_exit.leave(EXIT_STUCK if server.gave_up else 1 if failed else 0)
-    if app.state.registry.loader.busy:
+    if app.state.served_models.loader.busy:
         # Libraries that compute on another thread crash when the interpreter ends.
         logging.shutdown()
         os._exit(status)

@@ -30,7 +30,7 @@ def test_an_operation_of_another_task_is_measured_with_its_warm_up_queries(capsy
         offers=("embed",),
         reads="image",
         batch_functions={"embed": lambda queries: sizes.append(len(queries))},
-        warm_up_queries=lambda operation, count, length: [(operation, length)] * count,
+        warm_up_parts=lambda operation, count, length: [(operation, length)] * count,
         warm_up_lengths=(4,),
     )
     store = SimpleNamespace(load=lambda name, threads: model)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from models.decoding.beam_search import SearchOptions
-from models.decoding.sequence_to_sequence import SourceQuery
+from models.decoding.sequence_to_sequence import SourceSequence
 from models.store import load_bundle
 
 
@@ -19,7 +19,7 @@ def test_a_bundle_with_random_weights_never_ends_a_translation(
     assert translator.manifest.quantization.kind == "int8-static"
     assert translator.config.vocab_size == 300
     for beam in (1, 5):
-        queries = [SourceQuery((number, 9, 7), beam, SearchOptions(stop="full"), 12) for number in range(2, 40)]
+        queries = [SourceSequence((number, 9, 7), beam, SearchOptions(stop="full"), 12) for number in range(2, 40)]
         found = [hypotheses[0].tokens for hypotheses in translator.decoder.search(queries)]
         assert {len(tokens) for tokens in found} == {12}
         assert len(set(found)) > 20, "translations depend on their sources"

@@ -59,7 +59,7 @@ class RemainderModel(Model[RemainderConfig]):
     def batch_functions(self) -> Mapping[str, BatchFunction]:
         return {"divide": self.remainders}
 
-    def warm_up_queries(self, operation: str, count: int, length: int) -> Sequence[Part]:
+    def warm_up_parts(self, operation: str, count: int, length: int) -> Sequence[Part]:
         raise AssertionError("it is not served here")
 
     def remainders(self, numbers: Sequence[int]) -> list[int]:

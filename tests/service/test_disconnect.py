@@ -23,7 +23,7 @@ def address(library, gate, monkeypatch, wait_until):
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        wait_until(lambda: server.started and app.state.registry.ready)
+        wait_until(lambda: server.started and app.state.served_models.ready)
         gate.reset()
         yield server.servers[0].sockets[0].getsockname()
     finally:

@@ -9,7 +9,7 @@ from models import NativeError, QueryError, TextTooLongError, UnknownModelError
 from service.engine.batcher import DeadlineExceeded, Stopped
 from service.engine.computations import ComputationTimeout, ModelStuck
 from service.engine.queue import QueueFull
-from service.engine.registry import NotReady
+from service.engine.served_models import NotReady
 from service.http.errors import Failure, install_error_handlers, problem_response
 from service.http.middleware import RequestMiddleware
 from service.observability.metrics import Metrics

@@ -25,7 +25,7 @@ def paths():
 @pytest.fixture(scope="module")
 def client(wait_until):
     with TestClient(APP, follow_redirects=False) as client:
-        wait_until(lambda: APP.state.registry.ready, 120)
+        wait_until(lambda: APP.state.served_models.ready, 120)
         yield client
 
 

@@ -44,7 +44,7 @@ def document(wait_until):
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        wait_until(lambda: server.started and app.state.registry.ready)
+        wait_until(lambda: server.started and app.state.served_models.ready)
         port = server.servers[0].sockets[0].getsockname()[1]
         yield schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")
     finally:

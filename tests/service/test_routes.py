@@ -108,7 +108,7 @@ ADMIN_PATHS = [
 def test_no_admin_endpoint_is_reached_without_an_administrators_key(client, app, monkeypatch, path, method, key):
     calls = []
     for name in ("add", "remove"):
-        monkeypatch.setattr(app.state.registry, name, calls.append)
+        monkeypatch.setattr(app.state.served_models, name, calls.append)
     response = client.request(
         method, url(client, path), headers={"X-API-Key": key} if key else {}, follow_redirects=False
     )

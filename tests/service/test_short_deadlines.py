@@ -37,7 +37,7 @@ def test_a_refusal_because_of_the_deadline(serve, gate, metric, monkeypatch, mil
     holding = threading.Thread(target=post, args=(client, None))
     holding.start()
     assert gate.entered.wait(10)
-    (served,) = client.app.state.registry.served.values()
+    (served,) = client.app.state.served_models.served.values()
     monkeypatch.setattr(served.batcher._drain, "seconds", lambda cost: 1.0)
     assert post(client, milliseconds) == 429
     assert metric(client, REQUESTS, status="429", deadline=deadline) == metric(client, REQUESTS, status="429") == 1
@@ -49,7 +49,7 @@ def test_a_refusal_because_of_the_deadline(serve, gate, metric, monkeypatch, mil
 def test_a_model_that_has_become_slow_is_no_fault_of_the_deadline(serve, gate, metric):
     """The terms that are fitted to served batches rise with the slowness; those of the warm-up do not."""
     client = serve()
-    (served,) = client.app.state.registry.served.values()
+    (served,) = client.app.state.served_models.served.values()
     for cost in served.batcher._replicas[0].costs.values():
         cost.terms = cost.terms._replace(fixed=10.0)
     gate.opened.clear()
@@ -60,7 +60,7 @@ def test_a_model_that_has_become_slow_is_no_fault_of_the_deadline(serve, gate, m
 def test_a_completion_of_many_tokens_needs_the_time_of_its_steps(serve, metric, monkeypatch):
     """Each of 1000 steps takes 2 ms or so; drawing takes longer than the deadline in any case."""
     client = serve()
-    (served,) = client.app.state.registry.served.values()
+    (served,) = client.app.state.served_models.served.values()
     unloaded = served.batcher.unloaded_seconds
     assert unloaded("next-word", served.batcher.work_of([])._replace(items=1, tokens=4, longest=4)) > 0
     monkeypatch.setattr(served.batcher, "unloaded_seconds", lambda operation, work: 0.002)

@@ -61,7 +61,7 @@ PARAMETERS = [
 def client(wait_until):
     app = create_app(Settings(threads=1, protocols=",".join(("native", *PROTOCOLS))))
     with TestClient(app, base_url="http://127.0.0.1") as client:
-        wait_until(lambda: app.state.registry.ready, 120)
+        wait_until(lambda: app.state.served_models.ready, 120)
         yield client
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from models.bundle.contract import SpecialTokens
 from models.decoding.beam_search import Hypothesis
-from models.decoding.sequence_to_sequence import SourceQuery
+from models.decoding.sequence_to_sequence import SourceSequence
 from models.tasks.translation import Languages, Translator
 from models.text.sentence_pieces import SentencePieceTokenizer
 from training.bundling.bundle import BundleGraph
@@ -210,7 +210,7 @@ class MarianImporter(Importer):
                 found = float(np.maximum(found, self._difference(reference.eval(), query, hypotheses[0])))
         return found
 
-    def _difference(self, reference: Any, query: SourceQuery, best: Hypothesis) -> float:
+    def _difference(self, reference: Any, query: SourceSequence, best: Hypothesis) -> float:
         """Return the largest difference of a log-probability along a translation."""
         end = self.special_tokens.end
         target = [*best.tokens, *([end] if len(best.tokens) < query.max_tokens else [])]
@@ -233,7 +233,7 @@ class MarianImporter(Importer):
         return SentencePieceTokenizer.from_files(bundle / TOKENIZER, bundle / CHARACTERS, self.settings.vocab_size)
 
     @staticmethod
-    def _queries(model: Translator, texts: Sequence[str]) -> list[SourceQuery]:
+    def _queries(model: Translator, texts: Sequence[str]) -> list[SourceSequence]:
         """Return greedy searches for the first sentences of texts, in the default target language."""
         parts = [part for text in texts for part in model.query(text, 1, truncate=True).parts()[:_SENTENCES]]
         return [replace(part, max_tokens=min(part.max_tokens, _COMPARED_TOKENS)) for part in parts]

@@ -17,7 +17,7 @@ from models.backend import Array, Backend
 from models.bundle.contract import SpecialTokens
 from models.decoding.beam_search import SearchOptions
 from models.decoding.continuous import Decoding, Footprint
-from models.decoding.sequence_to_sequence import SourceQuery
+from models.decoding.sequence_to_sequence import SourceSequence
 from training.bundling.calibration import RangeRecorder
 from training.bundling.graphs import ExportGraph
 from training.bundling.quantize import quantize_int8_static
@@ -60,7 +60,7 @@ class SequenceExport(TaskExport):
         return {TOKENIZER: self.task.tokenizer.save}
 
     @abc.abstractmethod
-    def calibration(self) -> Sequence[SourceQuery]:
+    def calibration(self) -> Sequence[SourceSequence]:
         """Return training texts to observe activations with."""
 
     @property
@@ -131,7 +131,7 @@ def difference_by_token(log_probabilities: Array, tokens: Array, found: Array, c
 def quantize_sequences(
     models: Mapping[str, onnx.ModelProto],
     graphs: Mapping[str, ExportGraph],
-    queries: Sequence[SourceQuery],
+    queries: Sequence[SourceSequence],
     *,
     tokens: SpecialTokens,
     vocab_size: int,

@@ -14,8 +14,8 @@ from models.operations.generation import GenerateParams
 from models.operations.validation import errors_of
 from models.tasks.text_generation import GENERATE, Generation
 from service.engine.client import Job, Outcome
-from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel, full_names, names_of
+from service.engine.served_models import NotReady, ServedModels
 from service.http.errors import Failure
 from service.http.requests import OneOrSeveralTexts, caller_of, engine_of
 from service.protocols.classifying import class_scores, classified, function_of
@@ -82,15 +82,15 @@ async def infer(request: Request) -> Response:
 
 def _find(request: Request) -> ServedModel:
     """Return the model of the path; raises `UnknownModelError` also for one of another task."""
-    registry: Registry = request.app.state.registry
+    served_models: ServedModels = request.app.state.served_models
     name = request.path_params["model"]
-    fitting = {key: each for key, each in registry.served.items() if set(each.model.offers) & set(_TASKS)}
+    fitting = {key: each for key, each in served_models.served.items() if set(each.model.offers) & set(_TASKS)}
     fitting = {key: each for key, each in fitting.items() if each.model.reads == "text"}
     key = max((key for key in fitting if name in names_of(key)), default=None)
     if key is None:
-        if not registry.served and not registry.ready:
+        if not served_models.served and not served_models.ready:
             raise NotReady
-        other = next((each for key, each in registry.served.items() if name in names_of(key)), None)
+        other = next((each for key, each in served_models.served.items() if name in names_of(key)), None)
         if other is None:
             raise UnknownModelError(name, full_names(fitting))
         offers, task = other.model.offers, other.manifest.task

@@ -13,7 +13,7 @@ from mcp.types import Tool as ListedTool
 from pydantic import ValidationError
 
 from models.operations.validation import errors_of, named_sentence
-from service.engine.registry import Registry
+from service.engine.served_models import ServedModels
 from service.http.errors import Failing, failure_of
 from service.protocols.mcp.tools import TOOLS
 from service.settings import Settings
@@ -49,8 +49,10 @@ def allowed_origins(hosts: list[str], settings: Settings) -> list[str]:
 
 async def _list(context: Any, params: Any) -> ListToolsResult:
     del params
-    registry: Registry = context.request.app.state.registry
-    offered = {name for each in registry.served.values() if each.model.reads == "text" for name in each.model.offers}
+    served_models: ServedModels = context.request.app.state.served_models
+    offered = {
+        name for each in served_models.served.values() if each.model.reads == "text" for name in each.model.offers
+    }
     only_reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     return ListToolsResult(
         tools=[

@@ -9,8 +9,8 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from service.engine.registry import Registry
 from service.engine.resources import Resources
+from service.engine.served_models import ServedModels
 from service.http import admin
 from service.http.answer import INLINE_ITEMS, ChunkedResponse
 from service.http.auth import identity_of
@@ -44,9 +44,9 @@ async def live(request: Request) -> Response:
 
 async def ready(request: Request) -> Response:
     """Answer `GET /v2/health/ready`: 200 once every configured model is ready."""
-    registry: Registry = request.app.state.registry
-    if registry.obstacle is not None:
-        raise HTTPException(503, registry.obstacle, {"Retry-After": "1"})
+    served_models: ServedModels = request.app.state.served_models
+    if served_models.obstacle is not None:
+        raise HTTPException(503, served_models.obstacle, {"Retry-After": "1"})
     return await json_response(request, lambda: {"ready": True})
 
 
@@ -143,7 +143,7 @@ async def load(request: Request) -> Response:
     """Answer `POST /v2/repository/models/{model}/load`; needs an administrator's key."""
     check_administrator(request.app.state.settings, is_administrator=identity_of(request).administrator)
     await read_body(request)
-    await admin.load_model(request.app.state.registry, request.path_params["model"])
+    await admin.load_model(request.app.state.served_models, request.path_params["model"])
     return await json_response(request, dict)
 
 
@@ -151,7 +151,7 @@ async def unload(request: Request) -> Response:
     """Answer `POST /v2/repository/models/{model}/unload`; needs an administrator's key."""
     check_administrator(request.app.state.settings, is_administrator=identity_of(request).administrator)
     await read_body(request)
-    await request.app.state.registry.remove(request.path_params["model"])
+    await request.app.state.served_models.remove(request.path_params["model"])
     return await json_response(request, dict)
 
 

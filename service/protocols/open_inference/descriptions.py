@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from fastapi import FastAPI
 
-from service.engine.registry import Registry
+from service.engine.served_models import ServedModels
 from service.protocols.open_inference.operations import Spec
 from service.protocols.open_inference.served import InferenceModel, inference_models
 from service.protocols.open_inference.statistics import statistics
@@ -29,8 +29,8 @@ def server(app: FastAPI) -> dict[str, object]:
 
 def served_models(app: FastAPI) -> list[InferenceModel]:
     """Return the models that clients see."""
-    registry: Registry = app.state.registry
-    return inference_models(registry.served.values())
+    served_models: ServedModels = app.state.served_models
+    return inference_models(served_models.served.values())
 
 
 def metadata(app: FastAPI, model: InferenceModel) -> dict[str, object]:

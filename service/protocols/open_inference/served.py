@@ -12,8 +12,8 @@ from models.tasks.model import AnyModel
 from service.engine.caller import Caller
 from service.engine.client import Engine
 from service.engine.queue import DEFAULT_URGENCY
-from service.engine.registry import NotReady, Registry
 from service.engine.served_model import ServedModel
+from service.engine.served_models import NotReady, ServedModels
 from service.http.auth import require_administrator
 from service.protocols.open_inference.operations import (
     Call,
@@ -179,13 +179,13 @@ def check_administrator(settings: Settings, *, is_administrator: bool) -> None:
 
 def find_model(app: FastAPI, name: str, version: str | None = None) -> InferenceModel:
     """Return a model by its name and version, by default its newest; raises `UnknownModelError`, `NotReady`."""
-    registry: Registry = app.state.registry
+    served_models: ServedModels = app.state.served_models
     names = (name, name.removesuffix(_TOKENS))
-    models = inference_models(served for key, served in registry.served.items() if key[0] in names)
+    models = inference_models(served for key, served in served_models.served.items() if key[0] in names)
     fitting = [model for model in models if name == model.name and version in (None, "", model.version)]
     if fitting:
         return max(fitting, key=lambda model: model.served.manifest.version)
-    if not registry.served and not registry.ready:
+    if not served_models.served and not served_models.ready:
         raise NotReady
-    known = [f"{model.name}:{model.version}" for model in inference_models(registry.served.values())]
+    known = [f"{model.name}:{model.version}" for model in inference_models(served_models.served.values())]
     raise UnknownModelError(name if not version else f"{name}:{version}", known)

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
-from service.engine.registry import Registry
+from service.engine.served_models import ServedModels
 from service.http.models import openai_models
 from service.protocols.fields import json_response
 from service.protocols.openai.completions import completions
@@ -20,8 +20,8 @@ router = APIRouter()
 
 async def models(request: Request) -> Response:
     """Answer `GET /v1/models` where the native endpoint, whose answer has the same members, is not served."""
-    registry: Registry = request.app.state.registry
-    content = {"object": "list", "data": [each.model_dump() for each in openai_models(registry.served)]}
+    served_models: ServedModels = request.app.state.served_models
+    content = {"object": "list", "data": [each.model_dump() for each in openai_models(served_models.served)]}
     return await json_response(request, lambda: content)
 
 

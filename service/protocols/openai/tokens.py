@@ -7,7 +7,7 @@ from pydantic import BeforeValidator
 
 from models.tasks.language_model import LanguageModel
 from models.text.tokenization import END, UNKNOWN
-from service.engine.registry import Registry
+from service.engine.served_models import ServedModels
 from service.http.requests import ModelName, Text, caller_of, engine_of
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.openai.fields import is_ids
@@ -64,8 +64,8 @@ async def detokenize(request: Request) -> Response:
 
 async def tokenizer_info(request: Request) -> Response:
     """Answer `GET /tokenizer_info`; the parameter `model` names one of several language models."""
-    registry: Registry = request.app.state.registry
-    served = registry.find(request.query_params.get("model"), "next-word")
+    served_models: ServedModels = request.app.state.served_models
+    served = served_models.find(request.query_params.get("model"), "next-word")
     model = cast(LanguageModel, served.model)
     content = {
         "tokenizer_class": "WordLevel",

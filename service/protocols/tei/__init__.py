@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse
 
 from models import QueryError
 from models.text.limits import checked_text
-from service.engine.registry import Registry
 from service.engine.served_model import ServedModel
+from service.engine.served_models import ServedModels
 from service.http.errors import Failure
 from service.http.requests import types_of
 from service.protocols.classifying import class_scores, classified
@@ -78,8 +78,8 @@ def _texts(inputs: str | Sequence[str] | Sequence[Sequence[str]]) -> tuple[list[
 
 async def info(request: Request) -> Response:
     """Answer `GET /info`."""
-    registry: Registry = request.app.state.registry
-    served = registry.find(None, "classify")
+    served_models: ServedModels = request.app.state.served_models
+    served = served_models.find(None, "classify")
     settings = request.app.state.settings
     content = {
         **_described(served),

@@ -56,7 +56,7 @@ def serving(listening: Callable[..., Any], wait_until: Callable[..., None]) -> C
     def start(**settings: Any) -> Iterator[str]:
         app = create_app(Settings(**{"threads": 1, "models": ("next-word",), **settings}))
         with listening(app) as address:
-            wait_until(lambda: app.state.registry.ready)
+            wait_until(lambda: app.state.served_models.ready)
             yield address
 
     return start

@@ -4,12 +4,12 @@ import pytest
 
 from models import QueryError
 from models.decoding.beam_search import SearchOptions
-from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE, SourceQuery, checked_options
+from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE, SourceSequence, checked_options
 from models.store import load_bundle
 
 
 def test_a_source_is_as_long_as_what_the_encoder_reads():
-    assert SourceQuery((5, 6), 1, SearchOptions(), 7).length == 3
+    assert SourceSequence((5, 6), 1, SearchOptions(), 7).length == 3
 
 
 def test_the_usual_options_stand_where_none_are_given():

@@ -1,5 +1,7 @@
 """Tests of what models of all tasks have in common."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from models.bundle.contract import TaskConfig
@@ -13,15 +15,41 @@ def test_a_query_of_one_part_is_its_part():
 
 
 @pytest.mark.parametrize("name", ["next-word", "de-en", "intents"])
-def test_warm_up_queries_have_the_lengths_asked_for(store, name):
+def test_warm_up_parts_have_the_lengths_asked_for(store, name):
     model = store.load(name, threads=1)
     for operation in model.batch_functions or model.offers:
         for length in model.warm_up_lengths:
-            queries = model.warm_up_queries(operation, 3, length)
+            queries = model.warm_up_parts(operation, 3, length)
             assert len(queries) == 3
             assert all(abs(query.length - length) <= 2 for query in queries)
             if model.batch_functions:
                 assert len(model.batch_functions[operation](queries)) == 3
+
+
+def test_former_names_of_what_a_task_defines_are_accepted_with_a_warning():
+    with pytest.warns(DeprecationWarning, match=" now$") as warned:
+
+        class Former(Model[TaskConfig]):
+            config_type = TaskConfig
+
+            @classmethod
+            def from_bundle(cls, path, manifest, backend):
+                return cls(manifest, backend)
+
+            @property
+            def operations(self):
+                return {"ask": list}
+
+            def warm_up_queries(self, operation, count, length):
+                return [operation] * count
+
+    assert [str(each.message) for each in warned] == [
+        "Former.operations is batch_functions now",
+        "Former.warm_up_queries is warm_up_parts now",
+    ]
+    model = Former.from_bundle(None, SimpleNamespace(config=None), None)
+    assert model.warm_up_parts("ask", 2, 1) == ["ask", "ask"]
+    assert model.compute("ask", (1, 2)) == [1, 2]
 
 
 def test_tokens_are_estimated_from_characters(store):

@@ -227,7 +227,7 @@ def test_the_endpoints_of_this_project_are_registered_by_their_tasks():
 def test_an_entry_point_adds_an_endpoint(installed, served, monkeypatch):
     installed(router)
     app = create_app(Settings(models=("next-word",), threads=1))
-    monkeypatch.setattr(app.state.registry, "find", lambda name, operation, reads: served)
+    monkeypatch.setattr(app.state.served_models, "find", lambda name, operation, reads: served)
     client = TestClient(app)
     response = client.post("/v1/count", json={"text": ["two words", "one"]})
     assert response.json() == {

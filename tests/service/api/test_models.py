@@ -46,7 +46,7 @@ def test_unknown_models_name_the_known_ones(client, library, detail_of, name):
 
 
 def test_facts_of_other_tasks_appear(client, monkeypatch):
-    (served,) = client.app.state.registry.served.values()
+    (served,) = client.app.state.served_models.served.values()
     summary = {"dimensions": 384, "limits": {"max_tokens": 7, "max_seconds": 2.5}}
     monkeypatch.setattr(type(served.manifest.config), "summary", lambda config: summary)
     (found,) = client.get("/v1/models").json()["models"]
@@ -56,7 +56,7 @@ def test_facts_of_other_tasks_appear(client, monkeypatch):
 
 
 def test_what_does_not_load_or_cannot_be_read_is_listed(client, monkeypatch):
-    registry = client.app.state.registry
+    registry = client.app.state.served_models
     (directory,) = registry.directories
     error = BundleError("x", ["weights.bin is missing", "y" * 2000])
     monkeypatch.setattr(registry, "_failures", {directory / "next-word" / "7": error})

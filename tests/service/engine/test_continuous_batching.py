@@ -9,7 +9,7 @@ import pytest
 
 from models import NativeError
 from models.decoding.beam_search import Hypothesis, SearchOptions
-from models.decoding.sequence_to_sequence import SourceQuery
+from models.decoding.sequence_to_sequence import SourceSequence
 from service.engine.batcher import DeadlineExceeded, Stopped
 from service.engine.continuous_batching import ContinuousBatcher
 from service.engine.queue import Limits, QueueFull
@@ -121,7 +121,7 @@ class Bench:
     def submit(self, *steps, beam_size=1, seconds=60.0, length=2, max_tokens=7):
         """Submits sentences of equal lengths, their ends included."""
         sources = [(count, *[1] * (length - 2)) for count in steps]
-        queries = [SourceQuery(source, beam_size, SearchOptions(), max_tokens) for source in sources]
+        queries = [SourceSequence(source, beam_size, SearchOptions(), max_tokens) for source in sources]
         return asyncio.create_task(self.batcher.submit(str(beam_size), queries, time.monotonic() + seconds))
 
     async def hold(self, *steps, **options):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from models.decoding.beam_search import SearchOptions
-from models.decoding.sequence_to_sequence import SourceQuery
+from models.decoding.sequence_to_sequence import SourceSequence
 from service.engine.budget import Budget, OverBudget
 from service.engine.continuous_batching import ContinuousBatcher
 from tests.service.engine.test_continuous_batching import HANGS, Bench, Kitchen, with_bench
@@ -216,6 +216,6 @@ def test_the_cost_of_a_sequence_grows_with_its_beam():
     bench = Bench()
     costs = {}
     for beam_size in (1, 5, 32):
-        query = SourceQuery((1,) * 79, beam_size, SearchOptions(), 0)
+        query = SourceSequence((1,) * 79, beam_size, SearchOptions(), 0)
         costs[beam_size] = bench.batcher._cost("translate", query)
     assert costs == {1: 40.0, 5: 80.0, 32: 350.0}

@@ -11,7 +11,7 @@ import pytest
 
 from service.engine.loading import Loader
 from service.engine.priority import lower_thread_priority
-from service.engine.registry import Registry
+from service.engine.served_models import ServedModels
 from service.observability.metrics import Metrics
 from service.settings import Settings
 
@@ -84,7 +84,7 @@ def test_models_load_on_a_thread_of_their_own(monkeypatch):
     monkeypatch.setattr(Loader, "_verified", record)
 
     async def run():
-        registry = Registry(Settings(threads=1, models=("next-word",)), Metrics())
+        registry = ServedModels(Settings(threads=1, models=("next-word",)), Metrics())
         await registry.load()
         found["others"] = {await asyncio.to_thread(niceness) for _ in range(8)}
         await registry.stop()

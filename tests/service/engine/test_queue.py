@@ -22,9 +22,9 @@ def limits(**changes):
     return Limits(**(values | changes))
 
 
-def entry(length=1, operation="score", arrived=0.0, deadline=math.inf, urgency=DEFAULT_URGENCY, payload=None):
+def entry(length=1, batch_key="score", arrived=0.0, deadline=math.inf, urgency=DEFAULT_URGENCY, payload=None):
     return Entry(
-        operation=operation, length=length, arrived=arrived, deadline=deadline, urgency=urgency, payload=payload
+        batch_key=batch_key, length=length, arrived=arrived, deadline=deadline, urgency=urgency, payload=payload
     )
 
 
@@ -83,8 +83,8 @@ def test_the_closest_lengths_join():
     assert lengths(waiting.next_batch(0.0)) == [10]
 
 
-def test_operations_never_mix():
-    first, second, third = entry(operation="a"), entry(operation="b"), entry(operation="a")
+def test_batch_keys_never_mix():
+    first, second, third = entry(batch_key="a"), entry(batch_key="b"), entry(batch_key="a")
     waiting = queue(first, second, third)
     assert waiting.next_batch(0.0) == [first, third]
     assert waiting.next_batch(0.0) == [second]
@@ -276,7 +276,7 @@ LIMITS = st.builds(
 ENTRIES = st.builds(
     entry,
     length=st.integers(1, 20),
-    operation=st.sampled_from("ab"),
+    batch_key=st.sampled_from("ab"),
     deadline=st.integers(0, 10).map(float),
     urgency=st.integers(0, 7),
 )
@@ -284,7 +284,7 @@ ENTRIES = st.builds(
 
 def assert_fits(batch, bounds):
     assert 1 <= len(batch) <= bounds.max_batch_items
-    assert len({waiting.operation for waiting in batch}) == 1
+    assert len({waiting.batch_key for waiting in batch}) == 1
     assert len(batch) == 1 or len(batch) * max(lengths(batch)) <= bounds.max_batch_tokens
     padding = len(batch) * max(lengths(batch)) - sum(lengths(batch))
     assert padding <= bounds.batch_cost * (len(batch) - 1)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from models.decoding.beam_search import SearchOptions
-from models.decoding.sequence_to_sequence import SourceQuery
+from models.decoding.sequence_to_sequence import SourceSequence
 from service.engine.warm_up import warm_up
 
 
@@ -37,7 +37,7 @@ class BatchModel:
     def self_test(self):
         self.tested += 1
 
-    def warm_up_queries(self, operation, count, length):
+    def warm_up_parts(self, operation, count, length):
         return [Query(operation, length)] * count
 
     @property
@@ -74,8 +74,8 @@ class ContinuousModel(BatchModel):
     def batch_functions(self):
         raise AssertionError("it has no batches")
 
-    def warm_up_queries(self, operation, count, length):
-        return [SourceQuery((7,) * length, 5, SearchOptions(), 2)] * count
+    def warm_up_parts(self, operation, count, length):
+        return [SourceSequence((7,) * length, 5, SearchOptions(), 2)] * count
 
     def start_decoding(self, beam_size):
         return Countdown(self.calls, beam_size)
@@ -163,7 +163,7 @@ def test_the_slow_first_run_of_a_shape_does_not_count():
     assert max(each.seconds for each in samples) < 0.05
 
 
-@pytest.mark.parametrize("method", ["self_test", "warm_up_queries"])
+@pytest.mark.parametrize("method", ["self_test", "warm_up_parts"])
 def test_errors_of_the_model_are_raised(method):
     model = BatchModel()
     setattr(model, method, lambda *_: 1 / 0)

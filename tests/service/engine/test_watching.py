@@ -11,7 +11,7 @@ from models import ModelStore
 from service.engine import loading, watching
 from service.engine.trial import LoadTimeoutError
 from service.engine.watching import DirectoryWatcher
-from tests.service.engine.test_registry import counts, quick, until, with_registry
+from tests.service.engine.test_served_models import counts, quick, until, with_registry
 
 __all__ = ["quick"]
 

@@ -56,7 +56,7 @@ class Running:
 
     @property
     def ready(self) -> bool:
-        return bool(self.app.state.registry.ready)
+        return bool(self.app.state.served_models.ready)
 
     @property
     def port(self) -> int:

@@ -13,7 +13,7 @@ import transformers
 
 from models import QueryError
 from models.decoding.beam_search import SearchOptions
-from models.decoding.sequence_to_sequence import SourceQuery
+from models.decoding.sequence_to_sequence import SourceSequence
 from models.reading import load_manifest, validate
 from models.store import load_bundle
 from models.tasks.translation import Translator
@@ -42,15 +42,15 @@ def translator(marian_bundle: Path) -> Translator:
 
 def sources(
     translator: Translator, count: int = 12, options: SearchOptions | None = None, beam: int = 1
-) -> list[SourceQuery]:
+) -> list[SourceSequence]:
     """Return searches for random sources of several lengths."""
     generator = np.random.default_rng(0)
     lengths = generator.integers(2, 20, count)
     tokens = [tuple(generator.integers(2, translator.config.vocab_size - 1, length).tolist()) for length in lengths]
-    return [SourceQuery(each, beam, options or SearchOptions(), LIMIT) for each in tokens]
+    return [SourceSequence(each, beam, options or SearchOptions(), LIMIT) for each in tokens]
 
 
-def generated(reference: Any, query: SourceQuery, **options: Any) -> list[tuple[list[int], float | None]]:
+def generated(reference: Any, query: SourceSequence, **options: Any) -> list[tuple[list[int], float | None]]:
     """Return token ids without start and end of what transformers generates, best first, and their scores."""
     start, end = reference.config.decoder_start_token_id, reference.config.eos_token_id
     found = reference.generate(
@@ -136,7 +136,7 @@ def test_the_bundle_is_sound_and_says_what_it_is(marian_bundle, marian_directory
 
 def test_padding_is_never_generated(translator):
     """The padding token has probability 0 even where a beam asks for every token."""
-    (found,) = translator.decoder.search([SourceQuery((5, 6), 32, SearchOptions(n_best=32), 3)])
+    (found,) = translator.decoder.search([SourceSequence((5, 6), 32, SearchOptions(n_best=32), 3)])
     assert len(found) == 32
     assert all(419 not in each.tokens and each.log_probability > -1e4 for each in found)
 

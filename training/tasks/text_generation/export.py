@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import SearchOptions
-from models.decoding.sequence_to_sequence import SourceQuery
+from models.decoding.sequence_to_sequence import SourceSequence
 from models.tasks.text_generation import GenerationConfig
 from training.bundling.model_card import Card
 from training.bundling.task_export import vocabulary_section
@@ -45,12 +45,12 @@ class TextGenerationExport(SequenceExport):
             },
         }
 
-    def calibration(self) -> Sequence[SourceQuery]:
+    def calibration(self) -> Sequence[SourceSequence]:
         data = self.task.recipe.data
         texts = [each.source for each in read_source_targets(data, "train", self.task.data_dir)]
         sources = self.task.tokenizer.encode_batch(texts[:: -(-len(texts) // CALIBRATION_SOURCES)])
         cut = [tuple(ids[:-1][: data.max_tokens - 1]) for ids in sources]
-        return [SourceQuery(ids, 1, SearchOptions(), data.max_output_tokens) for ids in cut]
+        return [SourceSequence(ids, 1, SearchOptions(), data.max_output_tokens) for ids in cut]
 
     @classmethod
     def card(cls, manifest: BundleManifest[GenerationConfig]) -> Card:

@@ -7,7 +7,7 @@ import sacrebleu
 
 from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import SearchOptions
-from models.decoding.sequence_to_sequence import SourceQuery
+from models.decoding.sequence_to_sequence import SourceSequence
 from models.tasks.translation import TranslationConfig, Translator
 from training.bundling.model_card import Card
 from training.bundling.task_export import vocabulary_section
@@ -43,10 +43,10 @@ class TranslationExport(SequenceExport):
             "limits": {"max_tokens": recipe.export.max_tokens},
         }
 
-    def calibration(self) -> Sequence[SourceQuery]:
+    def calibration(self) -> Sequence[SourceSequence]:
         texts = [source for source, _ in split_pairs(self.task.recipe.data, "train", self.task.data_dir)]
         sources = self.task.tokenizer.encode_batch(texts[:: -(-len(texts) // CALIBRATION_SOURCES)])
-        return [SourceQuery(tuple(ids), 1, SearchOptions(), 2 * len(ids) + 10) for ids in sources]
+        return [SourceSequence(tuple(ids), 1, SearchOptions(), 2 * len(ids) + 10) for ids in sources]
 
     def calibrated(self, model: Translator, data_dir: Path) -> Mapping[str, object]:
         return {"low_confidence": calibrated_threshold(model, split_pairs(self.task.recipe.data, "dev", data_dir))}

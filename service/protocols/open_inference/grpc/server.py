@@ -17,8 +17,8 @@ from starlette.datastructures import Headers
 
 from models import UnknownModelError
 from service.engine.caller import Account, Caller
-from service.engine.registry import NotReady, Registry
 from service.engine.resources import GRPC_CALLS, Resources
+from service.engine.served_models import NotReady, ServedModels
 from service.http import admin
 from service.http.answer import INLINE_ITEMS
 from service.http.auth import Identity
@@ -315,8 +315,8 @@ async def _server_live(message: Message, asked: Asked) -> Message:
 
 async def _server_ready(message: Message, asked: Asked) -> Message:
     del message
-    registry: Registry = asked.app.state.registry
-    return messages.ServerReadyResponse(ready=registry.ready)
+    served_models: ServedModels = asked.app.state.served_models
+    return messages.ServerReadyResponse(ready=served_models.ready)
 
 
 async def _server_metadata(message: Message, asked: Asked) -> Message:
@@ -375,13 +375,13 @@ async def _index(message: Message, asked: Asked) -> Message:
 
 async def _load(message: Message, asked: Asked) -> Message:
     check_administrator(asked.app.state.settings, is_administrator=asked.identity.administrator)
-    await admin.load_model(asked.app.state.registry, message.model_name)
+    await admin.load_model(asked.app.state.served_models, message.model_name)
     return messages.RepositoryModelLoadResponse()
 
 
 async def _unload(message: Message, asked: Asked) -> Message:
     check_administrator(asked.app.state.settings, is_administrator=asked.identity.administrator)
-    await asked.app.state.registry.remove(message.model_name)
+    await asked.app.state.served_models.remove(message.model_name)
     return messages.RepositoryModelUnloadResponse()
 
 

@@ -90,7 +90,7 @@ class EmbeddingModel(Model[EmbeddingConfig]):
     def batch_functions(self) -> Mapping[str, BatchFunction]:
         return {"embed": self.run}
 
-    def warm_up_queries(self, operation: str, count: int, length: int) -> list[EmbeddingQuery]:
+    def warm_up_parts(self, operation: str, count: int, length: int) -> list[EmbeddingQuery]:
         return [self.query("a " * min(length, self._limit.max_tokens), truncate=True)] * count
 
     def run(self, queries: Sequence[EmbeddingQuery]) -> list[Array]:

@@ -35,7 +35,7 @@ def error(response):
 
 
 def test_each_model_reads_texts_and_token_ids(client):
-    models = inference_models(client.app.state.registry.served.values())
+    models = inference_models(client.app.state.served_models.served.values())
     assert [(model.name, model.version) for model in models] == [("errands", "1"), ("errands.tokens", "1")]
     assert [spec.name for spec in models[0].outputs] == ["label", "probability", "out_of_scope"]
     assert client.get("/v2/models").json() == {"models": ["errands", "errands.tokens"]}

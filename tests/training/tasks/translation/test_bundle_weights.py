@@ -10,7 +10,7 @@ import torch
 
 from models.bundle.manifest import MANIFEST
 from models.decoding.beam_search import SearchOptions
-from models.decoding.sequence_to_sequence import SourceQuery
+from models.decoding.sequence_to_sequence import SourceSequence
 from models.reading import load_manifest
 from models.store import load_bundle
 from models.tasks.translation import Translator
@@ -26,7 +26,7 @@ TEXTS = ["Guten Morgen!", "Wo ist der Bahnhof?", "Ich habe keine Zeit.", "Das Ha
 
 
 def bundle_greedy(translator: Translator, sources: Sequence[Sequence[int]], limit: int) -> list[list[int]]:
-    queries = [SourceQuery(tuple(source), 1, SearchOptions(), limit) for source in sources]
+    queries = [SourceSequence(tuple(source), 1, SearchOptions(), limit) for source in sources]
     return [list(hypotheses[0].tokens) for hypotheses in translator.decoder.search(queries)]
 
 

@@ -128,7 +128,7 @@ def test_the_model_is_free_after_every_call(served, call):
     call("ModelInfer", texts("play some music"))
     with pytest.raises(grpc.RpcError):
         call("ModelInfer", texts(*["a"] * 2000))
-    registry = served[0].app.state.registry
+    registry = served[0].app.state.served_models
     assert all(each._users == 0 for each in registry.served.values())
 
 

@@ -9,7 +9,7 @@ from onnxruntime import InferenceSession
 from models import BundleError, UnknownModelError
 from models.private_copy import verified_copy
 from service.engine.batcher import Stopped
-from service.engine.registry import NotReady, Registry
+from service.engine.served_models import NotReady, ServedModels
 from service.observability.metrics import Metrics
 from service.settings import Settings
 from tests.fixtures.bundled import NEXT_WORD_VERSION
@@ -20,7 +20,7 @@ def with_registry(scenario, **settings):
 
     async def run():
         defaults = {"threads": 1, "models": ("next-word",), "parallel_batches": 1}  # one, for a short warm-up
-        registry = Registry(Settings(**{**defaults, **settings}), Metrics())
+        registry = ServedModels(Settings(**{**defaults, **settings}), Metrics())
         await registry.load()
         try:
             await scenario(registry)
@@ -45,7 +45,7 @@ def quick(library, monkeypatch):
 
 
 def test_nothing_is_served_before_it_is_loaded():
-    registry = Registry(Settings(models=("next-word",)), Metrics())
+    registry = ServedModels(Settings(models=("next-word",)), Metrics())
     assert (registry.ready, dict(registry.served), registry.failure) == (False, {}, None)
     with pytest.raises(NotReady):
         registry.find(None, "next-word")
@@ -149,7 +149,7 @@ def test_what_keeps_a_model_from_loading_is_kept_told_and_raised(broken_models):
     told = []
 
     async def run():
-        registry = Registry(Settings(model_dirs=(broken_models,)), Metrics())
+        registry = ServedModels(Settings(model_dirs=(broken_models,)), Metrics())
         registry.on_failure = lambda: told.append(registry.failure)
         with pytest.raises(BundleError, match=r"tokenizer\.json does not match its checksum"):
             await registry.load()
@@ -164,14 +164,14 @@ def test_what_keeps_a_model_from_loading_is_kept_told_and_raised(broken_models):
 
 def test_a_missing_directory_and_an_unknown_name_are_refused_at_once(tmp_path):
     with pytest.raises(FileNotFoundError):
-        Registry(Settings(model_dirs=(tmp_path / "nowhere",)), Metrics())
+        ServedModels(Settings(model_dirs=(tmp_path / "nowhere",)), Metrics())
     with pytest.raises(UnknownModelError, match="known models: de-en:2, intents:2, next-word:"):
-        Registry(Settings(models=("nope",)), Metrics())
+        ServedModels(Settings(models=("nope",)), Metrics())
 
 
 def test_a_stopped_registry_refuses_work(quick):
     async def run():
-        registry = Registry(Settings(models=("next-word",)), Metrics())
+        registry = ServedModels(Settings(models=("next-word",)), Metrics())
         await registry.load()
         await registry.stop()
         served = registry.find(None, "next-word")
@@ -254,7 +254,7 @@ def test_without_models_at_the_start_the_first_one_that_an_administrator_loads_m
 
 def test_a_model_that_does_not_load_is_expected_and_not_ready(broken_models):
     async def run():
-        registry = Registry(Settings(model_dirs=(broken_models,)), Metrics())
+        registry = ServedModels(Settings(model_dirs=(broken_models,)), Metrics())
         with pytest.raises(BundleError):
             await registry.load()
         await registry.stop()

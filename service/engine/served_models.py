@@ -16,7 +16,7 @@ from service.engine.trial import reason_of
 from service.observability.metrics import Metrics
 from service.settings import Settings
 
-__all__ = ["NotReady", "Registry", "log_failure"]
+__all__ = ["NotReady", "ServedModels", "log_failure"]
 
 logger = logging.getLogger("softserve")
 
@@ -28,7 +28,7 @@ class NotReady(Exception):
         super().__init__(detail)
 
 
-class Registry:
+class ServedModels:
     """Every served model by name and version."""
 
     def __init__(
