@@ -28,7 +28,7 @@ of GPUs, where a batch of many texts takes hardly longer than one of a few."""
 class _Replica:
     """A device that holds the model."""
 
-    operations: Mapping[str, BatchFunction]
+    functions: Mapping[str, BatchFunction]
     costs: Mapping[str, CostModel]
     running: int = 0
     """Batches that it computes now."""
@@ -48,9 +48,9 @@ class DynamicBatcher(Batcher):
         tracer: Tracer | None = None,
         computations: Computations | None = None,
     ) -> None:
-        """`devices` holds the operations of each replica, which computes up to `parallel_batches` concurrently.
+        """`devices` holds the batch functions of each replica, which computes up to `parallel_batches` concurrently.
 
-        `costs` holds the measured costs of the operations of each replica, by which batches are formed and requests
+        `costs` holds the measured costs of the functions of each replica, by which batches are formed and requests
         admitted; without them a batch costs as in `limits`.
         """
         threads, expected = parallel_batches * len(devices), 1.0 if costs else 0.0
@@ -142,8 +142,8 @@ class DynamicBatcher(Batcher):
         self._batches += 1
         number, started, parts = self._batches, time.monotonic(), [entry.payload.part for entry in batch]
         try:
-            operation = native_errors("the model")(replica.operations[batch[0].batch_key])
-            outputs = await self.computations.run(self._thread, operation, parts, awaited=lambda: awaited(batch))
+            function = native_errors("the model")(replica.functions[batch[0].batch_key])
+            outputs = await self.computations.run(self._thread, function, parts, awaited=lambda: awaited(batch))
             if len(outputs) != len(batch):
                 raise ValueError(f"{batch[0].batch_key} returned {len(outputs)} results for {len(batch)} queries")
         except Exception as error:

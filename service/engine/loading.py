@@ -213,9 +213,9 @@ class Loader:
             return ContinuousBatcher(
                 starts, limits, observer, cache=cache, tracer=tracer, costs=steps, computations=computations
             )
-        operations, parallel = [model.batch_functions for model in replicas], settings.parallel_batches
+        functions, parallel = [model.batch_functions for model in replicas], settings.parallel_batches
         return DynamicBatcher(
-            operations,
+            functions,
             limits,
             observer,
             costs=costs,

@@ -19,7 +19,7 @@ from models.store import bundle_errors
 from models.tasks.registry import TASKS
 from service.engine.memory import private_memory
 from service.engine.replicas import ReplicaOptions
-from service.engine.trial_process import Outcome, Trial
+from service.engine.trial_process import Trial, TrialOutcome
 
 __all__ = ["CrashedError", "LoadTimeoutError", "MemoryLimitError", "reason_of", "try_bundle"]
 
@@ -95,7 +95,7 @@ def try_bundle(
         raise MemoryLimitError(str(bundle), [problem])
     if process.returncode or not answer:
         raise CrashedError(str(bundle), [f"the process that loaded it {_ending(process.returncode)}"])
-    return _path_of(bundle, Outcome.model_validate_json(answer))
+    return _path_of(bundle, TrialOutcome.model_validate_json(answer))
 
 
 def _watch(
@@ -123,7 +123,7 @@ def _ending(status: int) -> str:
     return f"was ended by signal {-status}"
 
 
-def _path_of(bundle: Path, outcome: Outcome) -> Path:
+def _path_of(bundle: Path, outcome: TrialOutcome) -> Path:
     if outcome.error == "device":
         raise UnsupportedDeviceError("; ".join(outcome.problems))
     if outcome.path is None:

@@ -1,7 +1,7 @@
 """The process that tries a bundle before the service loads it: `python -m service.engine.trial_process`.
 
-It reads a `Trial` from its standard input, as one line of JSON, and writes an `Outcome` to its standard output. It ends
-with the process that started it, whose end of the standard input is closed then.
+It reads a `Trial` from its standard input, as one line of JSON, and writes a `TrialOutcome` to its standard output. It
+ends with the process that started it, whose end of the standard input is closed then.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from service.engine.memory import copy_room
 from service.engine.priority import lower_thread_priority
 from service.engine.replicas import ReplicaOptions, load_replicas
 
-__all__ = ["Outcome", "Trial", "main", "run"]
+__all__ = ["Trial", "TrialOutcome", "main", "run"]
 
 _MAX_PROBLEMS, _MAX_CHARACTERS = 16, 500
 
@@ -41,7 +41,7 @@ class Trial(BaseModel):
     options: ReplicaOptions
 
 
-class Outcome(BaseModel):
+class TrialOutcome(BaseModel):
     """The result: the directory of the files that were loaded, or an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,7 +51,7 @@ class Outcome(BaseModel):
     problems: tuple[str, ...] = ()
 
 
-def run(trial: Trial) -> Outcome:
+def run(trial: Trial) -> TrialOutcome:
     """Check, load and warm up a bundle."""
     try:
         with bundle_errors(trial.bundle, "it cannot be read"):
@@ -62,10 +62,10 @@ def run(trial: Trial) -> Outcome:
                 bundle = verified_copy(trial.bundle, trial.directory, backend=trial.options.backend, max_bytes=room)
         load_replicas(bundle, trial.options)
     except UnsupportedDeviceError as error:
-        return Outcome(error="device", problems=_shortened([str(error)]))
+        return TrialOutcome(error="device", problems=_shortened([str(error)]))
     except BundleError as error:
-        return Outcome(error="bundle", problems=_shortened(error.problems))
-    return Outcome(path=bundle.path)
+        return TrialOutcome(error="bundle", problems=_shortened(error.problems))
+    return TrialOutcome(path=bundle.path)
 
 
 def _shortened(problems: Sequence[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from models.private_copy import private_directory
-from service.engine.trial_process import Outcome, Trial, run
+from service.engine.trial_process import Trial, TrialOutcome, run
 from tests.fixtures.bundled import NEXT_WORD
 from tests.service.engine.test_trial import OPTIONS
 
@@ -36,13 +36,13 @@ def process():
 def test_a_trial_is_answered_by_the_directory_of_the_files():
     with private_directory() as directory:
         found = run(trial(NEXT_WORD, directory))
-    assert found == Outcome(path=directory / "next-word" / NEXT_WORD.name)
+    assert found == TrialOutcome(path=directory / "next-word" / NEXT_WORD.name)
 
 
 def test_problems_are_answered_and_shortened(tmp_path):
     bundle = tmp_path / "next-word" / "4"
     bundle.mkdir(parents=True)
-    assert run(trial(bundle)) == Outcome(error="bundle", problems=("manifest.json is missing",))
+    assert run(trial(bundle)) == TrialOutcome(error="bundle", problems=("manifest.json is missing",))
     (bundle / "manifest.json").write_text(json.dumps({"task": "x" * 100_000}))
     found = run(trial(bundle))
     assert found.error == "bundle"
@@ -58,7 +58,7 @@ def test_the_process_writes_nothing_but_the_outcome(process, tmp_path):
     process.stdin.write(trial(tmp_path, modules=("this", "no_such_module")).model_dump_json().encode() + b"\n")
     process.stdin.flush()
     output = process.stdout.read()
-    assert Outcome.model_validate_json(output).problems == (
+    assert TrialOutcome.model_validate_json(output).problems == (
         "manifest.json cannot be read: it is a directory, not a file",
     )
     assert b"The Zen of Python" in process.stderr.read()
