@@ -19,9 +19,12 @@ import grpc
 import numpy as np
 import pytest
 import yaml
+from axe_playwright_python.sync_playwright import Axe
 
 from service.protocols.open_inference.grpc.open_inference_pb2 import ModelInferRequest, ModelInferResponse
 from tests.fixtures.classification import ERRANDS_RECIPE, errand
+from tests.fixtures.optional_tools import needs
+from tests.service.web.browser import Playground, chromium
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -218,6 +221,22 @@ def test_language_models_have_it_as_a_tool(server: str) -> None:
     assert (tool["name"], tool["description"]) == ("embed", "Return a unit vector for each text.")
     found = call("tools/call", name="embed", arguments={"text": "please walk now"})
     assert len(found["structuredContent"]["embedding"]) == 32
+
+
+@needs("chromium")
+def test_it_has_a_form_in_the_playground(server: str) -> None:
+    with chromium() as browser:
+        opened = Playground(browser, server, "#other")
+        assert opened.settle() == "Answered."
+        assert opened.posts == [{"text": "please walk now", "model": "errand-vectors:1"}]
+        assert opened.page.get_by_role("navigation").get_by_role("link").all_inner_texts()[-1] == "Other"
+        opened.page.get_by_label("Text").fill("word " * 100)
+        opened.page.get_by_label("Truncate").check()
+        opened.page.get_by_text("and 20 more").wait_for()
+        opened.page.wait_for_function("() => document.querySelector('.results').ariaBusy === 'false'")
+        assert opened.posts[-1] == {"text": "word " * 100, "truncate": True, "model": "errand-vectors:1"}
+        assert Axe().run(opened.page).response["violations"] == []
+        opened.close()
 
 
 def test_it_has_a_command(installed: dict[str, str], bundles: Path) -> None:

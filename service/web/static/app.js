@@ -7,14 +7,16 @@ import { Service } from "./answer.js";
 import { plural } from "./format.js";
 import * as classify from "./views/classify.js";
 import * as nextWord from "./views/next-word.js";
+import * as other from "./views/other.js";
 import * as score from "./views/score.js";
 import * as translate from "./views/translate.js";
 
-const VIEWS = { "next-word": nextWord, score, translate, classify };
+const VIEWS = { "next-word": nextWord, score, translate, classify, other };
 const WRITTEN = 300; // milliseconds after a change; browsers bound how often a page may change its address
 const POLL = 1000; // milliseconds between two questions whether the server is ready
 
 const names = Object.keys(VIEWS);
+const covered = names.map((name) => VIEWS[name].operation);
 
 function useAddress() {
   const [view, setView] = useState(() => readAddress(location.hash, VIEWS).view);
@@ -91,7 +93,10 @@ function App() {
     if (problem.kind === "loading" || problem.kind === "gone") served.reload();
   };
   const { View, title, operation } = VIEWS[view];
-  const models = (served.models ?? []).filter((model) => model.operations.includes(operation));
+  const others = [...new Set(served.models?.flatMap((model) => model.operations))].filter((each) => !covered.includes(each));
+  const asked = operation ? [operation] : others;
+  const models = (served.models ?? []).filter((model) => model.operations.some((each) => asked.includes(each)));
+  const listed = names.filter((name) => VIEWS[name].operation || others.length || name === view);
   useEffect(() => {
     document.title = `${title} · Softserve`;
   }, [title]);
@@ -100,7 +105,7 @@ function App() {
     <header class="top">
       <p class="name">Softserve</p>
       <nav aria-label="Views"><ul>
-        ${names.map((name) => html`<li key=${name}><a href=${written(name)} aria-current=${name === view ? "page" : undefined}>${VIEWS[name].title}</a></li>`)}
+        ${listed.map((name) => html`<li key=${name}><a href=${written(name)} aria-current=${name === view ? "page" : undefined}>${VIEWS[name].title}</a></li>`)}
       </ul></nav>
       <p class="server"><${ServerState} served=${served} /> <a href="docs">API reference</a></p>
     </header>
@@ -108,7 +113,7 @@ function App() {
     <main>
       <h1>${title}</h1>
       ${models.length
-        ? html`<${View} key=${view} fields=${fields} update=${update} models=${models} />`
+        ? html`<${View} key=${view} fields=${fields} update=${update} models=${models} others=${others} />`
         : html`<${NoModel} title=${title} served=${served} />`}
     </main>
   <//>`;

@@ -12,6 +12,19 @@ export function TextArea({ label, value, onInput, rows = 3, lang, hint }) {
   </div>`;
 }
 
+// An image of the reader's own; `onChange` gets its base64.
+export function ImageFile({ onChange }) {
+  const id = useId();
+  const read = async (event) => {
+    const [file] = event.target.files;
+    const bytes = file ? new Uint8Array(await file.arrayBuffer()) : [];
+    let text = "";
+    for (const byte of bytes) text += String.fromCharCode(byte);
+    onChange(btoa(text));
+  };
+  return html`<div class="field"><label for=${id}>Image, PNG or JPEG</label><input id=${id} type="file" accept="image/png,image/jpeg" onChange=${read} /></div>`;
+}
+
 export function Select({ label, value, options, onChange }) {
   const id = useId();
   return html`<div class="control">

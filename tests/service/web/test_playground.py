@@ -380,3 +380,37 @@ def test_the_timing_of_a_call_is_that_of_the_server(playground):
         "inference",
         "in all, from this page",
     ]
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "field", "changed", "shown"),
+    [
+        ("translate", {"text": "Guten Morgen!"}, "N best", {"n_best": 2}, "Good morning!"),
+        ("next-word", {"context": "we had a very"}, "Top k", {"top_k": 2}, "good"),
+        ("classify", {"text": "book a table for two"}, "Top k", {"top_k": 2}, "restaurant_reservation"),
+    ],
+)
+def test_an_operation_without_a_view_has_a_form(playground, server, operation, body, field, changed, shown):
+    opened = playground("#score")
+    opened.settle()
+    page = opened.page
+
+    def without_views(route):
+        answer = route.fetch()
+        route.fulfill(response=answer, body=answer.text().replace("!covered.includes(each)", "true"))
+
+    page.route("**/app.js", without_views)
+    page.goto(f"{server.address}/#other?operation={operation}")
+    page.reload()
+    opened.settle("Answered.")
+    model = opened.posts[-1].pop("model")
+    assert opened.posts[-1] == body
+    assert operation in server.get(f"/v1/models/{model}").json()["models"][0]["operations"]
+    page.get_by_label(field).fill("2")
+    page.get_by_label(field).press("Tab")
+    page.wait_for_url("**params=*")
+    opened.settle("Answered.")
+    expect(page.locator("table.plain table.plain tbody tr")).to_have_count(2)
+    expect(page.get_by_role("cell", name=shown, exact=True)).to_be_visible()
+    assert opened.posts[-1] == {**body, **changed, "model": model}
+    assert Axe().run(page).response["violations"] == []

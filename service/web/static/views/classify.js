@@ -1,10 +1,10 @@
 // The classes of a text or an image, those of probability 0, and the threshold of texts that are of no class.
 
-import { html, useId, useState } from "../hooks.js";
+import { html, useState } from "../hooks.js";
 import { useAnswers } from "../answer.js";
 import { percent, plural } from "../format.js";
 import { Frame } from "../frame.js";
-import { Bar, Examples, Heads, ModelSelect, TextArea, chosen, modelId } from "../parts.js";
+import { Bar, Examples, Heads, ImageFile, ModelSelect, TextArea, chosen, modelId } from "../parts.js";
 
 export const title = "Classify";
 export const operation = "classify";
@@ -30,18 +30,6 @@ export function View({ fields, update, models }) {
       <div class="controls"><${ModelSelect} models=${models} value=${modelId(model)} onChange=${(id) => update({ model: id })} /></div>
     </div>
     <${Frame} answers=${answers} summary=${summary}>${([{ results }]) => html`<${Classes} result=${results[0]} model=${model} asked=${top_k} />`}<//>`;
-}
-
-function ImageFile({ onChange }) {
-  const id = useId();
-  const read = async (event) => {
-    const [file] = event.target.files;
-    const bytes = file ? new Uint8Array(await file.arrayBuffer()) : [];
-    let text = "";
-    for (const byte of bytes) text += String.fromCharCode(byte);
-    onChange(btoa(text));
-  };
-  return html`<div class="field"><label for=${id}>Image, PNG or JPEG</label><input id=${id} type="file" accept="image/png,image/jpeg" onChange=${read} /></div>`;
 }
 
 function summary([{ results }]) {
