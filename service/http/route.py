@@ -84,8 +84,8 @@ class ModelRoute(APIRoute):
 class _DirectRoute(Route):
     """A model route as starlette has routes: put in front of the router, it answers before FastAPI's own steps.
 
-    Through FastAPI's router a request takes 80 to 120 microseconds of processor time more, of the 2.6 ms of one to the
-    bundled int8 classifier.
+    Through FastAPI's router a request takes about 0.1 ms of processor time more: of an endpoint that computes nothing
+    0.33 ms instead of 0.24 (medians on a slow core; a middleware that passes the router altogether needs 0.21).
     """
 
     def __init__(self, route: ModelRoute) -> None:
