@@ -12,5 +12,8 @@ _ACCOUNT = "account"
 
 def account_of(scope: Scope) -> Account:
     """Return the account of a request, a new one at the first call."""
-    account: Account = scope.setdefault("state", {}).setdefault(_ACCOUNT, Account())
+    state = scope.setdefault("state", {})
+    account: Account | None = state.get(_ACCOUNT)
+    if account is None:
+        account = state[_ACCOUNT] = Account()
     return account

@@ -36,7 +36,7 @@ async def run_operation(
     """Return the records of an operation's results; raises the errors of `Engine.run`."""
     job = Job(operation=operation, inputs=inputs, params=params, model=model, caller=caller)
     found = await engine_of(request).run(job)
-    return replace(found, results=(operation.record_of(each, params) for each in found.results))
+    return Outcome(found.served, (operation.record_of(each, params) for each in found.results), found.items)
 
 
 async def answer(

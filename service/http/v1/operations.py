@@ -11,10 +11,13 @@ from pydantic import BaseModel, Field, create_model
 from models import QueryError
 from models.operations.operation import AnyOperation, Record
 from models.tasks.registry import listed_operations
+from service.engine.caller import Caller
+from service.http.accounts import account_of
 from service.http.answer import Answer, Results
+from service.http.auth import tenant_of
 from service.http.endpoint import register, run_operation
 from service.http.errors import PROBLEM_RESPONSES
-from service.http.requests import Body, Deadline, ModelName, Priority, Texts, caller_of, examples
+from service.http.requests import Body, Deadline, ModelName, Priority, Texts, examples, urgency_of
 from service.http.route import ModelRoute
 
 __all__ = ["REQUESTS", "router"]
@@ -76,7 +79,7 @@ def _add(forms: Sequence[AnyOperation]) -> None:
             getattr(body, form.input),
             form.params.model_construct(body.model_fields_set & chosen.keys(), **chosen),
             model=body.model,
-            caller=caller_of(request, timeout_ms, priority),
+            caller=Caller(account_of(request.scope), timeout_ms, urgency_of(priority), tenant_of(request)),
         )
 
     run.__name__, run.__doc__ = first.last_part.replace("-", "_"), first.summary
