@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,9 @@ _SLOW = (
     "service/test_native_errors.py",
 )
 """Files of 6 seconds and more, the longest first: they have the marker `slow`."""
+_TIMED = ("clients", "containers", "extension/test_package.py", "service/deploy", "service/hostile", "service/web")
+"""What drives a browser, a cluster or a clock, beside the files of `service`: in continuous integration, such a test
+runs once more where it fails, and the summary names it. Others never do."""
 _FIXTURES = ("words", "classification", "generation", "images", "marian")
 
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -141,12 +145,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark slow files and those of benchmarks; begin with the longest, so that no process runs one alone in the end."""
     slow = {str(_TESTS / file): place for place, file in enumerate(_SLOW)}
     items.sort(key=lambda item: slow.get(str(item.path), len(slow)))
+    again = "SOFTSERVE_RERUN" in os.environ
     for item in items:
         if str(item.path) in slow:
             item.add_marker(pytest.mark.slow)
         programs = _TESTS / "benchmarks"  # the load generator is used as a tool
         if item.path.is_relative_to(programs) and not item.path.is_relative_to(programs / "load"):
             item.add_marker(pytest.mark.benchmarks)
+        of_clocks = any(item.path.is_relative_to(_TESTS / each) for each in _TIMED)
+        if again and (of_clocks or item.path.parent == _TESTS / "service"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the tests that ran a second time."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.write_line(f"FLAKY {report.nodeid}")
 
 
 def pytest_collection_finish() -> None:

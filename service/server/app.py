@@ -24,7 +24,7 @@ from service.http.errors import ERROR_FORMS, Problem, install_error_handlers
 from service.http.head import HeadMiddleware
 from service.http.middleware import RequestMiddleware
 from service.http.redirects import RelativeRedirects
-from service.http.route import SHOWN_KEY, check_dependencies, direct_routes
+from service.http.route import SHOWN_KEY, RouterBypass, check_dependencies
 from service.observability.exposition import Exposition
 from service.observability.loop_lag import measure_loop_lag
 from service.observability.metrics import Metrics
@@ -73,7 +73,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     app.add_middleware(HeadMiddleware)
     app.add_middleware(RelativeRedirects)
     if not settings.tracing:  # FastAPI's spans learn their route from its router
-        app.router.routes.extend(direct_routes(route for router in routers for route in router.routes))
+        app.add_middleware(RouterBypass, routes=[route for router in routers for route in router.routes])
     app.state.guard = Guard(
         users=_keys(settings.api_keys),
         administrators=_keys(settings.admin_keys),

@@ -24,7 +24,7 @@ class App:
     """
 
     def __init__(self, settings):
-        self.state = SimpleNamespace(metrics=Metrics(), registry=SimpleNamespace(draining=False))
+        self.state = SimpleNamespace(metrics=Metrics(), served_models=SimpleNamespace(draining=False))
         self.gate, self.started, self.seen, self.trailers = threading.Event(), [], [], None
         self._stack = RequestMiddleware(
             self._answer,

@@ -15,7 +15,7 @@ from service.engine.resources import Resources
 from service.http.errors import ClientDisconnected, install_error_handlers
 from service.http.middleware import RequestMiddleware
 from service.http.requests import Body, Deadline, Priority
-from service.http.route import SHOWN_KEY, ModelRoute, check_dependencies, direct_routes
+from service.http.route import SHOWN_KEY, ModelRoute, RouterBypass, check_dependencies
 from service.observability.metrics import Metrics
 from service.settings import Settings
 
@@ -49,11 +49,11 @@ async def brief(body: Question, request: Request, timeout_ms: Deadline = None, p
     return Answer(number=body.number, timeout_ms=timeout_ms)
 
 
-@pytest.fixture(params=[True, False], ids=["direct", "router"])
+@pytest.fixture(params=[True, False], ids=["bypass", "router"])
 def client(request):
     app = FastAPI()
     if request.param:
-        app.router.routes.extend(direct_routes(router.routes))
+        app.add_middleware(RouterBypass, routes=router.routes)
     app.add_middleware(RequestMiddleware, metrics=Metrics(), max_body_bytes=1000)
     install_error_handlers(app)
     app.state.settings = settings = Settings(max_body_bytes=1000)

@@ -55,7 +55,7 @@ def test_a_replica_answers_at_its_path_and_reports_its_load():
         assert client.post("/v1/classify", json={"text": "play some music"}).status_code == 200
         replica.check_health()
         assert replica.record_autoscaling_stats()["refused_share"] == 0
-        (served,) = replica._registry.served.values()
+        (served,) = replica._served_models.served.values()
         served.batcher.refused += 3
         served.batcher.admitted += 1
         assert replica.record_autoscaling_stats()["refused_share"] == 0.75
