@@ -119,8 +119,8 @@ _SLOW = (
 )
 """Files of 6 seconds and more, the longest first: they have the marker `slow`."""
 _TIMED = ("clients", "containers", "extension/test_package.py", "service/deploy", "service/hostile", "service/web")
-"""What drives a browser, a cluster or a clock, beside the files of `service`: in continuous integration, such a test
-runs once more where it fails, and the summary names it. Others never do."""
+"""Tests that drive a browser, a cluster or a clock, in addition to the files directly in `service`: in continuous
+integration, such a test runs once more where it fails, and the summary names it. Others never do."""
 _FIXTURES = ("words", "classification", "generation", "images", "marian")
 
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

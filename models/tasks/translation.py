@@ -250,7 +250,7 @@ class TranslationQuery:
 TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
     name="translate",
     summary="Translate each text. Its sentences are translated independently of each other and of other requests.",
-    about="Texts to translate, sentence by sentence, within lines. What has nothing to translate is copied.",
+    about="Texts to translate, sentence by sentence, within lines. Segments without words to translate are copied.",
     query=lambda model, text, params, most_sentences: model.query(
         text,
         params.beam_size,

@@ -144,11 +144,11 @@ class Failing:
     app: Any
     """The application."""
     scope: Scope | None = None
-    """Of a request over HTTP."""
+    """The ASGI scope of a request over HTTP; None for a call over another protocol."""
 
     @classmethod
     def of(cls, scope: Scope) -> "Failing":
-        """Return what is known of a request over HTTP."""
+        """Return the failing request of an ASGI scope."""
         return cls(account_of(scope), scope.get("app"), scope)
 
 

@@ -88,8 +88,8 @@ class RouterBypass:
 
     Through FastAPI's router a request to the bundled int8 classifier takes 7 % more processor time, 2.76 instead of
     2.57 ms, and the server answers 5 % fewer requests/s: medians of six interleaved runs of the load generator with 64
-    connections on two cores. A plain `Route` of starlette in front of FastAPI's saves three quarters of that, and the
-    application then has two routes of each path.
+    connections on two cores. With a plain `Route` of starlette in front of FastAPI's instead, the application has two
+    routes of each path, and an endpoint that computes nothing takes some 15 % more processor time.
     """
 
     def __init__(self, app: ASGIApp, *, routes: Iterable[BaseRoute]) -> None:
