@@ -6,9 +6,8 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol, Self
 
 from models.tasks.model import Part
@@ -18,6 +17,7 @@ from service.engine.computations import Computations, ModelStuck
 from service.engine.drain import DrainRate
 from service.engine.priority import lower_thread_priority
 from service.engine.queue import DEFAULT_URGENCY, BatchQueue, Entry, Limits, QueueFull
+from service.engine.waiting import Outputs, Waiting
 
 __all__ = [
     "PAUSE",
@@ -28,11 +28,7 @@ __all__ = [
     "Stopped",
     "Timing",
     "Tracer",
-    "Waiting",
     "Work",
-    "awaited",
-    "fail",
-    "succeed",
 ]
 
 logger = logging.getLogger("softserve")
@@ -90,16 +86,6 @@ class Tracer(Protocol):
     def batch(self, number: int, lengths: Sequence[int], requests: Sequence[Any], seconds: float) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A part of a query, and the future of its output."""
-
-    part: Part
-    future: "asyncio.Future[tuple[Any, Timing]]"
-    trace: Any = None
-    """The context of its request, where there is a tracer."""
-
-
 _OVERLOADED = "overloaded"
 """Reason of a refusal."""
 PAUSE = 1.0
@@ -137,7 +123,7 @@ class Batcher(abc.ABC):
         """Queries that are being prepared."""
         self._computing = 0.0
         """Cost of the entries that are being computed."""
-        self._submitted: set[asyncio.Future[tuple[Any, Timing]]] = set()
+        self._submitted: set[Outputs] = set()
         self._thread = ThreadPoolExecutor(threads, "softserve-model", initializer=lower_thread_priority)
         self._task: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -176,9 +162,8 @@ class Batcher(abc.ABC):
         self._fail_submitted(ModelStuck())
 
     def _fail_submitted(self, error: Exception) -> None:
-        for future in self._submitted:
-            if not future.done():
-                future.set_exception(error)
+        for outputs in self._submitted:
+            outputs.fail(error)
 
     async def stop(self) -> None:
         """Refuse new requests, and return when all queued ones are computed."""
@@ -204,34 +189,27 @@ class Batcher(abc.ABC):
         is finished for the others, and interrupted where there are none.
         """
         self.admit(len(parts), deadline, unloaded=self.unloaded_seconds(operation, self.work_of(parts)))
-        entries = self._entries(operation, parts, deadline, urgency)
-        futures = [entry.payload.future for entry in entries]
+        loop = asyncio.get_running_loop()
+        outputs = Outputs(len(parts), loop)
+        entries = self._entries(operation, parts, outputs, deadline, urgency)
         self._push(entries)
         self.admitted += len(parts)
-        self._submitted.update(futures)
+        self._submitted.add(outputs)
         self._wake.set()
-        timer = asyncio.timeout(deadline - time.monotonic())
+        timer = loop.call_later(max(0.0, deadline - time.monotonic()), self._expire, outputs, entries)
         try:
-            async with timer:
-                answers = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
-        except BaseException:
-            expired = timer.expired()
-            self._give_up(entries, expired=expired)
-            if expired:
-                raise DeadlineExceeded from None
+            return list(await outputs.all()), outputs.timing
+        except BaseException as error:
+            self._give_up(outputs, entries, cancelled=isinstance(error, asyncio.CancelledError))
             raise
         finally:
-            self._submitted.difference_update(futures)
-        timing = Timing(
-            max((timing.queue for _, timing in answers), default=0.0),
-            max((timing.inference for _, timing in answers), default=0.0),
-            max((timing.batch for _, timing in answers), default=0),
-        )
-        return [result for result, _ in answers], timing
+            timer.cancel()
+            self._submitted.discard(outputs)
 
-    def _entries(self, operation: str, parts: Sequence[Part], deadline: float, urgency: int) -> list[Entry[Waiting]]:
-        loop, now = asyncio.get_running_loop(), time.monotonic()
-        context = self._tracer.context() if self._tracer else None
+    def _entries(
+        self, operation: str, parts: Sequence[Part], outputs: Outputs, deadline: float, urgency: int
+    ) -> list[Entry[Waiting]]:
+        now, context = time.monotonic(), self._tracer.context() if self._tracer else None
         return [
             Entry(
                 batch_key=self._batch_key(operation, part),
@@ -240,9 +218,9 @@ class Batcher(abc.ABC):
                 arrived=now,
                 deadline=deadline,
                 urgency=urgency,
-                payload=Waiting(part, loop.create_future(), context),
+                payload=Waiting(part, outputs, place, context),
             )
-            for part in parts
+            for place, part in enumerate(parts)
         ]
 
     def _batch_key(self, operation: str, part: Part) -> str:
@@ -280,15 +258,17 @@ class Batcher(abc.ABC):
             if items:
                 self._observer.rejected(reason, items)
 
-    def _give_up(self, entries: Sequence[Entry[Waiting]], *, expired: bool) -> None:
-        """Remove the entries of a request whose results are no longer awaited from the queue."""
-        cancelled = [entry for entry in entries if entry.payload.future.cancelled()]
-        if expired:
-            self._count_expired(cancelled)
-        elif cancelled:
-            self._observer.rejected("cancelled", len(cancelled))
-        for entry in entries:
-            entry.payload.future.cancel()
+    def _expire(self, outputs: Outputs, entries: Sequence[Entry[Waiting]]) -> None:
+        """End a request whose deadline has passed."""
+        if not outputs.ended:
+            self._count_expired([entry for entry in entries if entry.payload.awaited])
+            outputs.fail(DeadlineExceeded())
+
+    def _give_up(self, outputs: Outputs, entries: Sequence[Entry[Waiting]], *, cancelled: bool) -> None:
+        """Remove the entries of a request whose outputs are no longer awaited from the queue."""
+        if cancelled and outputs.left:
+            self._observer.rejected("cancelled", outputs.left)
+        outputs.give_up()
         self._queue.remove(entries)
         self._report_queue()
 
@@ -366,21 +346,4 @@ class Batcher(abc.ABC):
             self._count_expired(expired)
             self._report_queue()
         for entry in expired:
-            fail(entry, DeadlineExceeded())
-
-
-def fail(entry: Entry[Waiting], error: Exception) -> None:
-    """Set the error of an entry whose result is still awaited."""
-    if not entry.payload.future.done():
-        entry.payload.future.set_exception(error)
-
-
-def succeed(entry: Entry[Waiting], result: object, timing: Timing) -> None:
-    """Set the result of an entry whose result is still awaited."""
-    if not entry.payload.future.done():
-        entry.payload.future.set_result((result, timing))
-
-
-def awaited(entries: Iterable[Entry[Waiting]]) -> bool:
-    """Return whether any of the results of entries is still awaited."""
-    return not all(entry.payload.future.done() for entry in entries)
+            entry.payload.fail(DeadlineExceeded())

@@ -12,23 +12,12 @@ from models.decoding.continuous import Decoding
 from models.decoding.sequence_to_sequence import SourceSequence
 from models.native import native_errors
 from models.tasks.model import Part
-from service.engine.batcher import (
-    PAUSE,
-    Batcher,
-    DeadlineExceeded,
-    Observer,
-    Timing,
-    Tracer,
-    Waiting,
-    Work,
-    awaited,
-    fail,
-    succeed,
-)
+from service.engine.batcher import PAUSE, Batcher, DeadlineExceeded, Observer, Timing, Tracer, Work
 from service.engine.budget import Budget
 from service.engine.computations import TOOK_TOO_LONG, Computations
 from service.engine.cost_model import CostModel, Sample
 from service.engine.queue import DEFAULT_URGENCY, Entry, Limits
+from service.engine.waiting import Waiting, awaited
 
 __all__ = ["ContinuousBatcher", "Start"]
 
@@ -261,12 +250,12 @@ class ContinuousBatcher(Batcher):
     def _abandoned(self, worker: _Worker) -> list[_Running]:
         """Take out the sequences whose requests are cancelled, or whose deadline has passed."""
         now = time.monotonic()
-        late = [each for each in worker.running if each.entry.deadline <= now and not each.entry.payload.future.done()]
+        late = [each for each in worker.running if each.entry.deadline <= now and each.entry.payload.awaited]
         if late:
             self._count_expired([each.entry for each in late])
         for each in late:
-            fail(each.entry, DeadlineExceeded())
-        gone = [each for each in worker.running if each.entry.payload.future.done()]
+            each.entry.payload.fail(DeadlineExceeded())
+        gone = [each for each in worker.running if not each.entry.payload.awaited]
         worker.running.difference_update(gone)
         for each in gone:
             self._finish(each.batch, each.entry.cost)
@@ -293,7 +282,7 @@ class ContinuousBatcher(Batcher):
             entry, batch = running.entry, running.batch
             self._observer.generated(sum(len(hypothesis.tokens) + 1 for hypothesis in hypotheses))
             self._observer.computed(now - batch.started)
-            succeed(entry, hypotheses, Timing(batch.started - entry.arrived, now - batch.started, batch.number))
+            entry.payload.succeed(hypotheses, Timing(batch.started - entry.arrived, now - batch.started, batch.number))
             self._finish(batch, entry.cost)
 
     def _finish(self, batch: _Batch, cost: float) -> None:
@@ -307,7 +296,7 @@ class ContinuousBatcher(Batcher):
 
     def _abort(self, worker: _Worker, error: Exception) -> None:
         for each in worker.running:
-            fail(each.entry, error)
+            each.entry.payload.fail(error)
             self._computing -= each.entry.cost
         worker.running.clear()
         worker.decodings.clear()

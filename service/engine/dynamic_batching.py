@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 from models.native import native_errors
 from models.tasks.model import BatchFunction
-from service.engine.batcher import PAUSE, Batcher, Observer, Timing, Tracer, Waiting, Work, awaited, fail, succeed
+from service.engine.batcher import PAUSE, Batcher, Observer, Timing, Tracer, Work
 from service.engine.computations import TOOK_TOO_LONG, Computations
 from service.engine.cost_model import UNMEASURED, CostModel, Sample
 from service.engine.queue import Entry, Limits
+from service.engine.waiting import Waiting, awaited
 
 __all__ = ["DynamicBatcher"]
 
@@ -148,7 +149,7 @@ class DynamicBatcher(Batcher):
                 raise ValueError(f"{batch[0].batch_key} returned {len(outputs)} results for {len(batch)} queries")
         except Exception as error:
             for entry in batch:
-                fail(entry, error)
+                entry.payload.fail(error)
             if not isinstance(error, TOOK_TOO_LONG):
                 return False  # the device may be broken
             self._drain.record(0, (time.monotonic() - started) / len(self._running))
@@ -162,7 +163,7 @@ class DynamicBatcher(Batcher):
             replica.costs[batch[0].batch_key].record(Sample(len(batch), longest, seconds / replica.running))
         waits = [started - entry.arrived for entry in batch]
         for entry, output, wait in zip(batch, outputs, waits, strict=True):
-            succeed(entry, output, Timing(wait, seconds, number))
+            entry.payload.succeed(output, Timing(wait, seconds, number))
         lengths = [entry.length for entry in batch]
         self._observer.batch(lengths, waits)
         self._observer.computed(seconds)

@@ -1,0 +1,1 @@
+"""What the service itself takes, beside a model that costs it no processor time."""
