@@ -1,6 +1,5 @@
 """The interface of the engine: a job in, its outcome out, the same for every protocol."""
 
-import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +15,7 @@ from service.engine.caller import Account, Caller
 from service.engine.resources import Resources
 from service.engine.served_model import ServedModel
 from service.engine.served_models import ServedModels
+from service.engine.started import in_time
 from service.observability.metrics import Metrics
 from service.observability.tracing import trace_request
 from service.settings import Settings
@@ -122,8 +122,7 @@ class Begun:
         """
         budget, held = self._engine.resources.results.of(items), self._account.held
         try:
-            async with asyncio.timeout(max(0.0, self.deadline - time.monotonic())):
-                await budget.reserve(items)
+            await in_time(budget.reserve(items), max(0.0, self.deadline - time.monotonic()))
         except TimeoutError:
             raise DeadlineExceeded from None
         held.callback(budget.release, items)

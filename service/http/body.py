@@ -1,6 +1,5 @@
 """Request bodies of model endpoints: read within a budget, parsed and checked in bounded time."""
 
-import asyncio
 import codecs
 import contextlib
 import gc
@@ -22,6 +21,7 @@ from models.operations.validation import FieldError, errors_of, shown_name
 from service.engine.budget import BodyReservation
 from service.engine.caller import Caller
 from service.engine.client import Engine
+from service.engine.started import in_time
 from service.http.auth import KEY_HEADERS, needs_body_key
 from service.http.errors import MAX_ERRORS, ClientDisconnected
 from service.http.requests import caller_of, engine_of
@@ -99,8 +99,7 @@ class _Room:
         reserved = self._reserved = self._reserved or self._begin()
         longer = min(-(-length // _STEP) * _STEP, self._most)
         try:
-            async with asyncio.timeout(max(0.0, self._deadline - time.monotonic())):
-                await reserved.extend(longer - self._length)
+            await in_time(reserved.extend(longer - self._length), max(0.0, self._deadline - time.monotonic()))
         except TimeoutError:
             reserved.release()
             self._asked()[0].metrics.rejected.labels("", "", "overloaded").inc()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.engine.started import Started, in_time
 from service.http.access_log import AccessLog
 from service.http.accounts import account_of
 from service.http.errors import FAILED_STATUS, ClientDisconnected, Failure, error_response
@@ -157,11 +158,10 @@ class _Body:
 
     async def _receive_in_time(self) -> Message:
         """Bound the time for the whole body, not that between two parts, from when the application begins to read."""
-        now, began = asyncio.get_running_loop().time(), time.monotonic()
-        self._deadline = min(self._deadline, now + self._timeout)
+        began = time.monotonic()
+        self._deadline = min(self._deadline, began + self._timeout)
         try:
-            async with asyncio.timeout_at(self._deadline):
-                return await self._receive()
+            return await in_time(self._receive(), self._deadline - began)
         except TimeoutError:
             self.refusal = (408, f"the body did not arrive within {self._timeout:g} seconds")
             raise _BodyRefused from None
@@ -180,6 +180,8 @@ class _Connection:
 
     def __init__(self, receive: Receive, send: Send, handler: "asyncio.Task[None]") -> None:
         self._receive, self._send, self._handler = receive, send, handler
+        self._end: Started[Message] | None = None
+        """Waits for what the client does after it has sent the body."""
         self._watcher: asyncio.Task[None] | None = None
         self._answered = self._disconnected = False
 
@@ -195,23 +197,38 @@ class _Connection:
         finally:
             if self._watcher is not None:
                 self._watcher.cancel()
+            elif self._end is not None:
+                self._end.close()
+                self._end = None
 
     async def receive(self) -> Message:
-        if self._watcher is not None:  # the application waits for the end itself
-            await self._watcher
+        if self._end is not None:  # the application waits for the end itself
+            await self._watching(self._end)
             return {"type": "http.disconnect"}
         message = await self._receive()
         if message["type"] == "http.request" and not message.get("more_body"):
-            self._watcher = asyncio.create_task(self._watch())
+            self._end = Started(self._receive())
+            self._end.when_ready(self._note_end)
         return message
+
+    def _note_end(self) -> None:
+        """Watch the connection, about which there is news while there is no answer."""
+        if self._end is not None and not self._answered:
+            self._watching(self._end)
+
+    def _watching(self, end: "Started[Message]") -> "asyncio.Task[None]":
+        if self._watcher is None:
+            self._watcher = asyncio.create_task(self._watch(end))
+        return self._watcher
 
     async def send(self, message: Message) -> None:
         self._answered = True
         await self._send(message)
 
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    async def _watch(self, end: "Started[Message]") -> None:
+        message = await end
+        while message["type"] != "http.disconnect":
+            message = await self._receive()
         if not self._answered:
             self._disconnected = True
             self._handler.cancel()
