@@ -1,4 +1,4 @@
-"""Measure what the service takes beside a model: requests/s on one core, where batches take a modelled time and no core.
+"""Measure what the service takes beside a model: requests/s on one core, where batches take a modelled time only.
 
     python -m benchmarks.modelled
     python -m benchmarks.modelled --connections 64 --texts 1 --rounds 10
@@ -77,7 +77,16 @@ def main(
             name=_SERVICE,
             command=lambda settings: [
                 *(*modelled, "serve", "--port", str(settings.port), "--log-level", "warning"),
-                *("--model-dirs", str(BUNDLED), "--models", "intents:2", "--max-batch-items", "256", "--max-queue-items", "65536"),
+                *(
+                    "--model-dirs",
+                    str(BUNDLED),
+                    "--models",
+                    "intents:2",
+                    "--max-batch-items",
+                    "256",
+                    "--max-queue-items",
+                    "65536",
+                ),
             ],
             path=_PATH,
             best=lambda answer: str(answer["results"][0]["labels"][0]["label"]),
@@ -101,8 +110,8 @@ def main(
                     for count, found in _measured(server, sample, many, connections, seconds, Path(directory)):
                         results[many, count, server.name].append(found)
     print(
-        f"{platform.machine()}, one of {usable_cpus()} cores for a server; a batch takes {fixed_us:g} us, {item_us:g} us "
-        f"a text and {token_us:g} us a token; {rounds} rounds of {seconds} s\n"
+        f"{platform.machine()}, one of {usable_cpus()} cores for a server; a batch takes {fixed_us:g} us, "
+        f"{item_us:g} us a text and {token_us:g} us a token; {rounds} rounds of {seconds} s\n"
     )
     print("\n".join(_table(results, ceilings)))
 
@@ -154,13 +163,13 @@ def _processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _table(
-    results: dict[tuple[int, int, str], list[Measured]], ceilings: dict[int, list[float]]
-) -> Iterator[str]:
-    yield "| texts | connections | server | requests/s | p50 | p99 | core time of a request | of Starlette | of tokenization |"
+def _table(results: dict[tuple[int, int, str], list[Measured]], ceilings: dict[int, list[float]]) -> Iterator[str]:
+    yield "| texts | connections | server | requests/s | p50 | p99 | core time | of Starlette | of tokenization |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for (many, count, name), found in results.items():
-        rate, p50, p99 = (statistics.median(getattr(each.load, key) for each in found) for key in ("rate", "p50", "p99"))
+        rate, p50, p99 = (
+            statistics.median(getattr(each.load, key) for each in found) for key in ("rate", "p50", "p99")
+        )
         processor = statistics.median(each.processor for each in found)
         bare = results[many, count, _BARE]
         pairs = zip(found, bare, ceilings[many], strict=False)

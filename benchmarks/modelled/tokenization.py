@@ -15,7 +15,7 @@ _PASSES = 4
 
 
 def tokenized(bundle: Path, texts: Sequence[str], many: int) -> float:
-    """Return the requests/s of a process with one thread that tokenizes the texts of a classifier, so many a request."""
+    """Return the requests/s of a process with one thread that only tokenizes, so many texts a request."""
     groups = [texts[first : first + many] for first in range(0, len(texts), many)]
     with side(_make, bundle) as tokenizer:
         tokenizer.time(groups)

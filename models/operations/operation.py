@@ -4,6 +4,8 @@ A model class lists its operations. HTTP endpoints, protocols and commands are m
 operation of another package has all of them.
 """
 
+import contextlib
+import functools
 import json
 import types
 import typing
@@ -12,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 
+from models.operations.plain import plain_form
 from models.operations.query import Query
 from models.text.limits import checked_text
 
@@ -63,6 +67,8 @@ class Record(BaseModel):
         """Return the record of a model's result."""
         return cls.model_validate(result)
 
+
+_OF = Record.of.__func__  # type: ignore[attr-defined]
 
 ModelT = TypeVar("ModelT")
 InputT = TypeVar("InputT")
@@ -119,6 +125,8 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     query: Callable[[ModelT, InputT, ParamsT, int | None], Query]
     """Makes a query of a model, an input and parameters. The last argument is the largest number of parts, if there is
     one. Raises `QueryError`."""
+    queries: Callable[[ModelT, Sequence[InputT], ParamsT], Sequence[Query]] | None = None
+    """Makes the same queries of several inputs, where that is faster. Raises `QueryError`."""
     params: type[ParamsT]
     record: type[Record]
     recorded: Callable[[ResultT, ParamsT], Record] | None = None
@@ -171,6 +179,20 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     def record_of(self, result: ResultT, params: ParamsT) -> Record:
         """Return the record of a result."""
         return self.record.of(result) if self.recorded is None else self.recorded(result, params)
+
+    def json_of(self, result: ResultT, params: ParamsT) -> bytes:
+        """Return the record of a result as JSON."""
+        if self._plain is not None:
+            with contextlib.suppress(AttributeError, TypeError, ValueError):  # a result of other types than its record
+                return to_json(self._plain(result), inf_nan_mode="null")
+        record = self.record_of(result, params)
+        return record.__pydantic_serializer__.to_json(record, exclude_none=self.omits_null)
+
+    @functools.cached_property
+    def _plain(self) -> Callable[[Any], Any] | None:
+        if self.recorded is not None or getattr(self.record.of, "__func__", None) is not _OF:
+            return None
+        return plain_form(self.record, omits_null=self.omits_null)
 
     def content_of(self, result: ResultT, params: ParamsT) -> dict[str, object]:
         """Return the record of a result as a JSON object."""

@@ -125,6 +125,7 @@ CLASSIFY = Operation["Classifier", str, ClassifyParams, Classification](
     summary="Return the most probable classes of each text or image.",
     about="Texts or images to classify.",
     query=lambda model, text, params, _: model.query(text, params.top_k, truncate=params.truncate),
+    queries=lambda model, texts, params: model.queries(texts, params.top_k, truncate=params.truncate),
     params=ClassifyParams,
     record=ClassifyResult,
     result_items=lambda model, params: min(params.top_k, len(model.labels)),
@@ -201,15 +202,23 @@ class Classifier(Model[ClassifierConfig]):
         `truncate` keeps head and tail of a text that is too long. Raises `QueryError` for `top_k` below 1, and for a
         text of white space alone if the model has no rule for texts out of scope, and its `TextTooLongError`.
         """
-        return self.run([self.query(text, top_k, truncate=truncate) for text in several(texts)])
+        return self.run(self.queries(several(texts), top_k, truncate=truncate))
 
     def query(self, text: str, top_k: int = 5, *, truncate: bool = False) -> ClassifyQuery:
         """Check and tokenize one text; see `classify`."""
+        return self.queries([text], top_k, truncate=truncate)[0]
+
+    def queries(self, texts: Sequence[str], top_k: int = 5, *, truncate: bool = False) -> list[ClassifyQuery]:
+        """Check and tokenize texts; see `classify`."""
         top_k, keep = checked_top_k(top_k, self.labels), ends if truncate else None
-        tokens = self._tokenizer.encode(self._limit.characters(text, keep))
-        if self._ranking.rule is None and not text.strip():
+        limit, framed = self._limit, self._tokenizer.framed
+        encoded = self._tokenizer.encode_several([limit.characters(text, keep) for text in texts])
+        if self._ranking.rule is None and not all(map(str.strip, texts)):
             raise QueryError("the text is empty, and this model has no rule for texts out of scope")
-        return ClassifyQuery(text, tuple(self._tokenizer.framed(self._limit.tokens(tokens, keep))), top_k)
+        return [
+            ClassifyQuery(text, tuple(framed(limit.tokens(tokens, keep))), top_k)
+            for text, tokens in zip(texts, encoded, strict=True)
+        ]
 
     def token_query(self, ids: Sequence[int], top_k: int = 5) -> ClassifyQuery:
         """Check a text that is given as token ids, `[CLS]` and `[SEP]` included; see `classify`."""

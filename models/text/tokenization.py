@@ -210,9 +210,13 @@ class EncoderTokenizer(BundleTokenizer):
         return [self.framed(self._as_text(encoding.ids), max_tokens) for encoding in encodings]
 
     @native_errors()
+    def encode_several(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, without `[CLS]` and `[SEP]`."""
+        return [self._as_text(each.ids) for each in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without `[CLS]` and `[SEP]`."""
-        return self._as_text(self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        return self.encode_several([text])[0]
 
     def _as_text(self, ids: list[int]) -> list[int]:
         if self._never_text.isdisjoint(ids):

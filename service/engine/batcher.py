@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, NoReturn, Protocol, Self
 
@@ -188,7 +188,7 @@ class Batcher(abc.ABC):
         expires removes its parts from the queue, and from a running decoding at its next step; a batch that holds them
         is finished for the others, and interrupted where there are none.
         """
-        self.admit(len(parts), deadline, unloaded=self.unloaded_seconds(operation, self.work_of(parts)))
+        self.admit(len(parts), deadline, unloaded=lambda: self.unloaded_seconds(operation, self.work_of(parts)))
         loop = asyncio.get_running_loop()
         outputs = Outputs(len(parts), loop)
         entries = self._entries(operation, parts, outputs, deadline, urgency)
@@ -272,10 +272,17 @@ class Batcher(abc.ABC):
         self._queue.remove(entries)
         self._report_queue()
 
-    def admit(self, items: int, deadline: float = math.inf, cost: float = 0.0, unloaded: float = 0.0) -> None:
+    def admit(
+        self,
+        items: int,
+        deadline: float = math.inf,
+        cost: float = 0.0,
+        unloaded: Callable[[], float] = float,
+    ) -> None:
         """Raise `QueueFull` where so many queries have no room, or are not expected to be computed by their deadline.
 
-        `cost` is an estimate of their own, `unloaded` of the seconds that they take while nothing else is computed.
+        `cost` is an estimate of their own; `unloaded` returns one of the seconds that they take while nothing else is
+        computed.
         `submit` calls this method too; a caller that calls it before it makes the queries saves that work. Raises
         `Stopped`, `EngineFailed` and `ModelStuck` where nothing is accepted.
         """
@@ -291,7 +298,7 @@ class Batcher(abc.ABC):
             self._refuse(items)
         before, left = self._queue.cost + self._computing, deadline - time.monotonic()
         if self._submitted and self._drain.seconds(before + cost) > MARGIN * left:
-            self._refuse(items, reason=SHORT_DEADLINE if too_short(left, unloaded) else _OVERLOADED)
+            self._refuse(items, reason=SHORT_DEADLINE if too_short(left, unloaded()) else _OVERLOADED)
 
     def _refuse(self, items: int, *, never: bool = False, reason: str = _OVERLOADED) -> NoReturn:
         self._count_refused(items, reason)
@@ -307,8 +314,8 @@ class Batcher(abc.ABC):
 
         `tokens` is an estimate of their number of tokens.
         """
-        unloaded = self.unloaded_seconds(operation, Work.estimated(items, tokens))
-        self.admit(items, deadline, self._estimated_cost(operation, items, tokens), unloaded)
+        cost = self._estimated_cost(operation, items, tokens)
+        self.admit(items, deadline, cost, lambda: self.unloaded_seconds(operation, Work.estimated(items, tokens)))
         self._preparing += items
         try:
             yield

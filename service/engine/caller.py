@@ -1,12 +1,16 @@
 """The caller of the engine, its deadline and urgency, and the account of its request."""
 
-import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVarTuple
 
 from service.engine.allowance import Allowance
 from service.engine.queue import DEFAULT_URGENCY
 
 __all__ = ["Account", "Caller", "Timing"]
+
+
+Arguments = TypeVarTuple("Arguments")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,12 @@ class Account:
     """Time in which its texts were tokenized or its images decoded."""
     short_deadline: bool = False
     """Whether it missed a deadline that was too short for any answer."""
-    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    """Resources, released by `close`."""
+    _held: list[tuple[Callable[..., object], tuple[Any, ...]]] = field(default_factory=list)
+    """What `close` calls."""
+
+    def at_the_end(self, release: Callable[[*Arguments], object], *arguments: *Arguments) -> None:
+        """Call a function once the answer is sent; the last one is called first."""
+        self._held.append((release, arguments))
 
     def note_missed_deadline(self) -> None:
         """Note whether the deadline, which was missed, was too short for any answer."""
@@ -42,7 +50,12 @@ class Account:
 
     def close(self) -> None:
         """Release all resources: the answer is sent."""
-        self.held.close()
+        if self._held:
+            release, arguments = self._held.pop()
+            try:
+                release(*arguments)
+            finally:
+                self.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,20 +88,29 @@ class Begun:
         self._engine.allowance(self._account).unloaded = unloaded
 
     async def prepare(
-        self, function: str, query: Callable[[Any], QueryT], inputs: Sequence[Any], *, images: bool = False
+        self,
+        function: str,
+        query: Callable[[Any], QueryT],
+        inputs: Sequence[Any],
+        *,
+        images: bool = False,
+        queries: Callable[[Sequence[Any]], Sequence[QueryT]] | None = None,
     ) -> list[QueryT]:
-        """Return the query of each input.
+        """Return the query of each input; `queries` makes those of several texts faster.
 
         Raises `QueryError`, `QueueFull` where there is no room for so many inputs, `DeadlineExceeded`, and the errors
         of `Computations.run`.
         """
         started, served, engine = time.monotonic(), self.served, self._engine
-        make = engine.resources.preparation.images if images else engine.resources.preparation.texts
+        preparation, computations = engine.resources.preparation, served.batcher.computations
         try:
             accepted = inputs[: engine.settings.max_queue_items]  # more are refused, whatever they cost
             tokens = served.model.estimated_tokens(function, accepted)
             with served.batcher.preparing(function, len(inputs), self.deadline, tokens):
-                queries = await make(query, inputs, self.deadline, served.batcher.computations)
+                if images:
+                    made = await preparation.images(query, inputs, self.deadline, computations)
+                else:
+                    made = await preparation.texts(query, inputs, self.deadline, computations, queries)
         except DeadlineExceeded as error:
             allowance = engine.allowance(self._account)
             allowance.preparing = error.preparing
@@ -112,7 +121,7 @@ class Begun:
             raise
         self._account.preparation_seconds = time.monotonic() - started
         served.observer.tokenized(self._account.preparation_seconds)
-        return queries
+        return made
 
     async def reserve(self, items: int) -> None:
         """Reserve result items until the answer is sent.
@@ -120,14 +129,15 @@ class Begun:
         Raises `OverBudget` where they exceed the whole budget, `DeadlineExceeded` where other requests hold it too
         long.
         """
-        budget, held = self._engine.resources.results.of(items), self._account.held
-        try:
-            await in_time(budget.reserve(items), max(0.0, self.deadline - time.monotonic()))
-        except TimeoutError:
-            raise DeadlineExceeded from None
-        held.callback(budget.release, items)
+        budget, account = self._engine.resources.results.of(items), self._account
+        if not budget.try_reserve(items):
+            try:
+                await in_time(budget.reserve(items), max(0.0, self.deadline - time.monotonic()))
+            except TimeoutError:
+                raise DeadlineExceeded from None
+        account.at_the_end(budget.release, items)
         if items > _LARGE_RESULT:
-            held.callback(self._engine.served_models.heap_trimmer.request)
+            account.at_the_end(self._engine.served_models.heap_trimmer.request)
 
     async def compute(self, function: str, parts: Sequence[Part]) -> list[Any]:
         """Return the outputs of parts; several computations of a request add up. Raises the errors of `submit`."""
@@ -150,7 +160,7 @@ class Engine:
         served = self.served_models.find(model, operation, reads)
         caller.account.model = served.manifest.name
         served.hold()
-        caller.account.held.callback(served.release)
+        caller.account.at_the_end(served.release)
         return Begun(self, served, caller)
 
     async def run(self, job: Job) -> Outcome[Any]:
@@ -167,9 +177,14 @@ class Engine:
         if operation.result_items is not None:
             items = len(inputs) * operation.result_items(begun.served.model, params)
             await begun.reserve(items)
-        query, model, most = operation.query, begun.model, self.settings.max_queue_items
-        images = operation.reads == "image"
-        queries = await begun.prepare(function, lambda each: query(model, each, params, most), inputs, images=images)
+        query, several, model, most = operation.query, operation.queries, begun.model, self.settings.max_queue_items
+        queries = await begun.prepare(
+            function,
+            lambda each: query(model, each, params, most),
+            inputs,
+            images=operation.reads == "image",
+            queries=None if several is None else lambda some: several(model, some, params),
+        )
         if items is None:
             items = sum(each.result_items for each in queries)
             await begun.reserve(items)

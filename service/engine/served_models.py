@@ -55,6 +55,8 @@ class ServedModels:
         self._dismissed: set[Key] = set()
         """Models that an administrator unloaded, which are not expected."""
         self._served: dict[Key, ServedModel] = {}
+        self._found: dict[tuple[str | None, str, str], ServedModel] = {}
+        """What `find` has returned since the served models changed."""
         self.changing = asyncio.Lock()
         """Held while models are added or removed."""
         self._draining: set[asyncio.Task[None]] = set()
@@ -139,6 +141,9 @@ class ServedModels:
         Without a name, the one model that offers it for that kind of input. Raises `UnknownModelError`, and `NotReady`
         while models load.
         """
+        asked = name, operation, reads
+        if asked in self._found:
+            return self._found[asked]
         offering = {
             key: served
             for key, served in self._served.items()
@@ -150,6 +155,7 @@ class ServedModels:
         else:
             found = max((key for key in offering if name in names_of(key)), default=None)
         if found is not None:
+            self._found[asked] = offering[found]
             return offering[found]
         if not self.loaded:
             raise NotReady("a model failed to load" if self.failure else self._waiting)
@@ -191,12 +197,16 @@ class ServedModels:
             if not removed:
                 raise UnknownModelError(name, full_names(self._served))
             for key in removed:
-                self._drain(self._served.pop(key))
+                self._drain(self._taken_out(key))
             self.pinned -= set(removed)
             self._dismissed |= set(removed)
             self._expected -= set(removed)
             self._report()
             return removed
+
+    def _taken_out(self, key: Key) -> ServedModel:
+        self._found.clear()
+        return self._served.pop(key)
 
     async def serve(self, path: Path, *, trial: bool = False) -> ServedModel:
         """Load the bundle in a directory and serve it, in place of the same version where that is served.
@@ -214,6 +224,7 @@ class ServedModels:
         self._failures.pop(path, None)
         replaced = self._served.get(served.key)
         self._served[served.key] = served
+        self._found.clear()
         served.observer.on_change = self._report
         self._dismissed.discard(served.key)
         served.observer.loaded(time.monotonic() - started)
@@ -249,7 +260,7 @@ class ServedModels:
         awaited = {name for name, _ in wanted} - loaded
         for key in self._served.keys() - wanted - pinned:
             if key[0] not in awaited:
-                self._drain(self._served.pop(key))
+                self._drain(self._taken_out(key))
         self._expected = wanted - self._dismissed | pinned
         self._report()
         self._note_late_models()

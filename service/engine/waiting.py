@@ -16,10 +16,11 @@ _MISSING = object()
 class Outputs:
     """The outputs of the parts of a request, which are computed in any order and in several batches."""
 
-    __slots__ = ("_batch", "_future", "_inference", "_outputs", "_queue", "left")
+    __slots__ = ("_batch", "_future", "_inference", "_queue", "left", "values")
 
     def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
-        self._outputs: list[Any] = [_MISSING] * count
+        self.values: list[Any] = [_MISSING] * count
+        """The outputs in the order of the parts."""
         self.left = count
         """Parts without an output."""
         self._future: asyncio.Future[None] = loop.create_future()
@@ -35,13 +36,13 @@ class Outputs:
 
     def missing(self, place: int) -> bool:
         """Return whether an output is still awaited."""
-        return self._outputs[place] is _MISSING and not self._future.done()
+        return self.values[place] is _MISSING and not self._future.done()
 
     def set(self, place: int, output: object, timing: Timing) -> None:
         """Set the output of a part, if it is still awaited."""
         if not self.missing(place):
             return
-        self._outputs[place] = output
+        self.values[place] = output
         self._queue, self._inference = max(self._queue, timing.queue), max(self._inference, timing.inference)
         self._batch = max(self._batch, timing.batch)
         self.left -= 1
@@ -58,9 +59,9 @@ class Outputs:
         self._future.cancel()
 
     async def all(self) -> Sequence[Any]:
-        """Return all outputs in the order of the parts; raises the error that ends the request."""
+        """Return all outputs; raises the error that ends the request."""
         await self._future
-        return self._outputs
+        return self.values
 
     @property
     def timing(self) -> Timing:

@@ -61,7 +61,9 @@ def _chunks(answer: Answer[Any], exclude_none: bool) -> Iterator[bytes]:
     for place, result in enumerate(answer.results):
         if place:
             chunk += b","
-        chunk += result.__pydantic_serializer__.to_json(result, exclude_none=exclude_none)
+        if not isinstance(result, bytes):
+            result = result.__pydantic_serializer__.to_json(result, exclude_none=exclude_none)
+        chunk += result
         if len(chunk) >= _CHUNK:
             yield bytes(chunk)
             chunk.clear()

@@ -110,10 +110,10 @@ class _Room:
 
     def _begin(self) -> BodyReservation:
         engine, caller = self._asked()
-        reserved, held = BodyReservation(engine.resources.bodies), caller.account.held
+        reserved, account = BodyReservation(engine.resources.bodies), caller.account
         self._deadline, self._most = engine.deadline(caller), engine.settings.max_body_bytes
-        held.callback(engine.served_models.heap_trimmer.request)
-        held.callback(reserved.release)
+        account.at_the_end(engine.served_models.heap_trimmer.request)
+        account.at_the_end(reserved.release)
         return reserved
 
 
@@ -122,15 +122,16 @@ def checked_body(model: type[BodyT], content: bytes, content_type: str, max_valu
 
     Raises `RequestValidationError`, `HTTPException`.
     """
-    with _paused_collection():
+    with contextlib.nullcontext() if len(content) <= _SMALL_BODY else _paused_collection():
         body, wrong = _parsed(content, content_type, max_values), list[FieldError]()
         if isinstance(body, dict) and model.model_config.get("extra") == "forbid":
             # pydantic would make an error of every unknown field.
-            wrong = _unknown(body, list(model.model_fields))
-            if wrong:
-                body = {name: body[name] for name in model.model_fields if name in body}
+            known = model.__pydantic_fields__
+            if not body.keys() <= known.keys():
+                wrong = _unknown(body, list(known))
+                body = {name: body[name] for name in known if name in body}
         try:
-            checked = model.model_validate(body)
+            checked: BodyT = model.__pydantic_validator__.validate_python(body)
         except ValidationError as error:
             wrong += errors_of(error, "body")
         del body  # or the error's traceback would hold it until the answer is sent

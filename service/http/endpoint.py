@@ -9,11 +9,10 @@ from fastapi import Request
 
 from models.operations.operation import AnyOperation, Operation, Params, Record
 from models.registry import Registry
-from service.engine.caller import Caller
 from service.engine.client import Job, Outcome
 from service.http.requests import caller_of, engine_of
 
-__all__ = ["ENDPOINTS", "answer", "register", "run_operation"]
+__all__ = ["ENDPOINTS", "answer", "register"]
 
 ENDPOINTS: Registry[Any] = Registry("service.http.v1", "endpoints", group="softserve.service.tasks")
 """Routers: that of the operations of all tasks, and entry points of other distributions."""
@@ -22,21 +21,6 @@ PartT = TypeVar("PartT")
 
 register = ENDPOINTS.register
 """Register a router: `register("text-embedding")(router)`."""
-
-
-async def run_operation(
-    request: Request,
-    operation: AnyOperation,
-    inputs: Sequence[object],
-    params: Params,
-    *,
-    model: str | None,
-    caller: Caller,
-) -> Outcome[Record]:
-    """Return the records of an operation's results; raises the errors of `Engine.run`."""
-    job = Job(operation=operation, inputs=inputs, params=params, model=model, caller=caller)
-    found = await engine_of(request).run(job)
-    return Outcome(found.served, (operation.record_of(each, params) for each in found.results), found.items)
 
 
 async def answer(

@@ -126,6 +126,8 @@ class Metrics:
         )
         self.loop_lag = histogram("event_loop_lag_seconds", "Delay of a timer of the event loop", (), _SECONDS)
         self._current: dict[tuple[str, str], ModelObserver] = {}
+        self._counted: dict[tuple[str, str, int, bool], tuple[Counter, Histogram]] = {}
+        """The series that requests are counted in, by model, endpoint, status and whether the deadline was short."""
         self._by_model = (
             *(self.tokenize_duration, self.queue_duration, self.inference_duration, self.load_duration),
             *(self.batch_items, self.batch_tokens, self.padding_ratio, self.generated_tokens),
@@ -141,10 +143,17 @@ class Metrics:
         self, model: str, endpoint: str, status: int, seconds: float | None = None, *, short_deadline: bool = False
     ) -> None:
         """Count a request that was answered; `model` is "" where none was found."""
-        deadline = "short" if short_deadline else ""
-        self.requests.labels(model, endpoint, str(status), deadline).inc()
+        key = model, endpoint, status, short_deadline
+        if key not in self._counted:
+            deadline = "short" if short_deadline else ""
+            self._counted[key] = (
+                self.requests.labels(model, endpoint, str(status), deadline),
+                self.request_duration.labels(model, endpoint),
+            )
+        requests, duration = self._counted[key]
+        requests.inc()
         if seconds is not None:
-            self.request_duration.labels(model, endpoint).observe(seconds)
+            duration.observe(seconds)
 
     def for_model(self, manifest: Manifest, backends: Sequence[Backend]) -> "ModelObserver":
         """Return the observer of a model that one backend for each device holds.
@@ -175,6 +184,7 @@ class Metrics:
         name = observer.key[0]
         if all(name != known for known, _ in self._current):
             self._remove([self.requests, self.request_duration], {"model": name})
+            self._counted.clear()
 
     def _remove(self, metrics: Iterable[MetricWrapperBase], labels: Mapping[str, str]) -> None:
         for metric in metrics:

@@ -9,15 +9,16 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, create_model
 
 from models import QueryError
-from models.operations.operation import AnyOperation, Record
+from models.operations.operation import AnyOperation
 from models.tasks.registry import listed_operations
 from service.engine.caller import Caller
+from service.engine.client import Job
 from service.http.accounts import account_of
 from service.http.answer import Answer, Results
 from service.http.auth import tenant_of
-from service.http.endpoint import register, run_operation
+from service.http.endpoint import register
 from service.http.errors import PROBLEM_RESPONSES
-from service.http.requests import Body, Deadline, ModelName, Priority, Texts, examples, urgency_of
+from service.http.requests import Body, Deadline, ModelName, Priority, Texts, engine_of, examples, urgency_of
 from service.http.route import ModelRoute
 
 __all__ = ["REQUESTS", "router"]
@@ -65,22 +66,22 @@ def _add(forms: Sequence[AnyOperation]) -> None:
     """Add the endpoint of an operation."""
     first, model = forms[0], _request_model(forms)
 
-    async def run(
-        body: Any, request: Request, timeout_ms: Deadline = None, priority: Priority = None
-    ) -> Answer[Record]:
+    async def run(body: Any, request: Request, timeout_ms: Deadline = None, priority: Priority = None) -> Answer[bytes]:
         given = [form for form in forms if getattr(body, form.input) is not None]
         if len(given) != 1:
             raise QueryError(f"give either {' or '.join(form.input for form in forms)}")
         form = given[0]
         chosen = {name: getattr(body, name) for name in form.params.model_fields}
-        return await run_operation(
-            request,
-            form,
-            getattr(body, form.input),
-            form.params.model_construct(body.model_fields_set & chosen.keys(), **chosen),
+        params = form.params.model_construct(body.model_fields_set & chosen.keys(), **chosen)
+        job = Job(
+            operation=form,
+            inputs=getattr(body, form.input),
+            params=params,
             model=body.model,
             caller=Caller(account_of(request.scope), timeout_ms, urgency_of(priority), tenant_of(request)),
         )
+        found = await engine_of(request).run(job)
+        return Answer(found.served, (form.json_of(each, params) for each in found.results), found.items)
 
     run.__name__, run.__doc__ = first.last_part.replace("-", "_"), first.summary
     run.__annotations__["body"] = model

@@ -12,8 +12,8 @@ from models.operations.operation import AnyOperation, Params, Text
 from models.operations.translation import TranslateResult
 from models.tasks.model import AnyModel
 from models.tasks.registry import listed_operations
-from service.http.endpoint import run_operation
-from service.http.requests import ModelName, caller_of
+from service.engine.client import Job
+from service.http.requests import ModelName, caller_of, engine_of
 from service.protocols.languages import two_letters
 from service.protocols.translating import find_pair, language_pairs, translated
 
@@ -90,15 +90,15 @@ def _tool(operation: AnyOperation) -> Tool:
         params = operation.params.model_construct(
             **{name: getattr(arguments, name) for name in operation.params.model_fields}
         )
-        found = await run_operation(
-            request,
-            bounded,
-            [getattr(arguments, operation.input)],
-            params,
+        job = Job(
+            operation=bounded,
+            inputs=[getattr(arguments, operation.input)],
+            params=params,
             model=arguments.model,
             caller=caller_of(request),
         )
-        return next(iter(found.results)).model_dump(mode="json", exclude_none=operation.omits_null)
+        found = await engine_of(request).run(job)
+        return operation.content_of(next(iter(found.results)), params)
 
     arguments = create_model(f"{operation.schema_name}Arguments", __base__=Arguments, **fields)
     return Tool(operation.name, operation.summary, arguments, run)

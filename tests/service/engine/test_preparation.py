@@ -196,3 +196,18 @@ def test_many_short_inputs_that_take_too_long_together_are_interrupted_and_the_m
         watching.cancel()
 
     asyncio.run(run())
+
+
+def test_texts_are_prepared_together_in_groups(preparation):
+    groups = []
+
+    def queries(texts):
+        groups.append(list(texts))
+        return [text.upper() for text in texts]
+
+    for texts in (["a"] * 3, [f"{number}" for number in range(100)], ["a" * 15_000, "b" * 15_000, "c"], []):
+        groups.clear()
+        made = asyncio.run(preparation.texts(pytest.fail, texts, soon(), None, queries))
+        assert made == [text.upper() for text in texts]
+        assert [text for group in groups for text in group] == texts
+        assert all(len(group) <= 32 and sum(map(len, group)) <= 20_000 for group in groups)

@@ -1,0 +1,122 @@
+"""Tests of records as plain data: they are what their records are dumped as."""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BeforeValidator, Field, field_serializer, field_validator
+
+from models.operations.operation import Operation, Params, Record
+from models.operations.plain import plain_form
+
+
+class Inner(Record):
+    name: str
+    value: float
+
+
+class Outer(Record):
+    text: str | None = None
+    count: int
+    inners: list[Inner]
+    names: list[str]
+    best: Inner | None
+    sure: Annotated[bool | None, Field(description="Whether it is.")] = None
+
+
+@dataclass
+class Result:
+    text: str | None
+    count: int
+    inners: list[Inner]
+    names: tuple[str, ...]
+    best: Inner | None
+
+
+floats = st.floats() | st.integers(-5, 5)
+inners = st.builds(Inner, name=st.text(), value=st.floats())
+results = st.builds(
+    Result,
+    text=st.none() | st.text(),
+    count=st.integers(),
+    inners=st.lists(inners),
+    names=st.lists(st.text()).map(tuple),
+    best=st.none() | inners,
+)
+
+
+def operation(record, **options):
+    return Operation(name="some", summary="", about="", query=None, params=Params, record=record, **options)
+
+
+@given(results, st.booleans())
+def test_it_is_the_json_of_the_record(result, omits_null):
+    asked = operation(Outer, omits_null=omits_null)
+    record = Outer.of(result)
+    assert asked._plain is not None
+    assert asked.json_of(result, Params()) == record.model_dump_json(exclude_none=omits_null).encode()
+
+
+def test_infinities_are_null_and_integers_are_written_as_floats():
+    assert operation(Inner).json_of(Inner.model_construct(name="a", value=-math.inf), Params()) == (
+        b'{"name":"a","value":null}'
+    )
+    assert operation(Inner).json_of(Inner.model_construct(name="a", value=1), Params()) == b'{"name":"a","value":1.0}'
+
+
+def test_a_result_of_other_types_is_validated():
+    result = Inner.model_construct(name="a", value="0.5")
+    result.name = np.str_("a")
+    assert operation(Inner).json_of(result, Params()) == b'{"name":"a","value":0.5}'
+
+
+class Validated(Record):
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def _positive(cls, number):
+        return abs(number)
+
+
+class Serialized(Record):
+    number: int
+
+    @field_serializer("number")
+    def _text(self, number):
+        return str(number)
+
+
+class Constrained(Record):
+    number: Annotated[int, BeforeValidator(abs)]
+
+
+class Aliased(Record):
+    number: int = Field(alias="count")
+
+
+class Mapping(Record):
+    numbers: dict[str, int]
+
+
+@pytest.mark.parametrize("record", [Validated, Serialized, Constrained, Aliased, Mapping])
+def test_records_that_do_more_have_none(record):
+    assert plain_form(record, omits_null=False) is None
+
+
+class Own(Record):
+    number: int
+
+    @classmethod
+    def of(cls, result):
+        return cls(number=2 * result.number)
+
+
+def test_a_record_that_is_made_otherwise_is_made_so():
+    assert operation(Own).json_of(Own(number=2), Params()) == b'{"number":4}'
+    made = operation(Inner, recorded=lambda result, params: Inner(name="made", value=result))
+    assert made.json_of(2.0, Params()) == b'{"name":"made","value":2.0}'
