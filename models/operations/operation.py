@@ -10,7 +10,7 @@ import json
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -171,6 +171,10 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     def schema_name(self) -> str:
         """Beginning of the names of its request and response."""
         return self.title or "".join(map(str.capitalize, self.last_part.split("-")))
+
+    def with_query(self, query: Callable[[Any, Any, Any, int | None], Query], **changes: Any) -> Self:
+        """Return the operation with another way to make queries, and other changes."""
+        return replace(self, query=query, queries=None, **changes)
 
     def query_within(self, model: ModelT, given: InputT, params: ParamsT, most_parts: int | None) -> Query:
         """Make a query with the parameters as far as the model can follow them."""

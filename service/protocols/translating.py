@@ -99,6 +99,6 @@ async def translated(
             join_lines=join_lines,
         )
 
-    operation = replace(TRANSLATE, query=query)
+    operation = TRANSLATE.with_query(query)
     job = Job(operation=operation, inputs=texts, params=params, model=pair.model, caller=caller)
     return await engine_of(request).run(job)

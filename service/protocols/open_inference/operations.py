@@ -4,7 +4,7 @@ A text model has the outputs of all its operations; those that are asked for dec
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -148,7 +148,7 @@ def of_tokens(model: AnyModel) -> dict[str, TensorOperation]:
     found = {}
     for each in model.operations:
         if (form := each.tokens) is not None:
-            on_ids = replace(each, query=partial(_token_query, form.query), params=form.params, computed_by=None)
+            on_ids = each.with_query(partial(_token_query, form.query), params=form.params, computed_by=None)
             found[each.name] = TensorOperation(operation=on_ids, shown=form.outputs, of_ids=True)
     return found
 
