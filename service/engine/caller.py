@@ -50,6 +50,7 @@ class Account:
 
     def close(self) -> None:
         """Release all resources: the answer is sent."""
+        self.allowance = None  # which refers to this account
         if self._held:
             release, arguments = self._held.pop()
             try:

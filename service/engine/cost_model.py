@@ -6,6 +6,7 @@ are filled.
 """
 
 import itertools
+import statistics
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -134,9 +135,9 @@ class CostModel:
             return
         self._unfitted = 0
         # The shapes of the warm-up at today's speed.
-        speed = float(
-            np.median([each.seconds / self._first.seconds(each.items, each.longest) for each in self._recent])
-        )
+        speed = statistics.median(
+            each.seconds / self._first.seconds(each.items, each.longest) for each in self._recent
+        )  # not numpy's, whose first call imports a module for 0.1 s
         anchors = [each._replace(seconds=each.seconds * speed) for each in self._measured]
         anchor_weights = [_WARM_UP_WEIGHT / len(anchors)] * len(anchors) if anchors else []
         self.terms = fit([*anchors, *self._recent], [*anchor_weights, *[1.0] * len(self._recent)])

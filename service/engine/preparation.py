@@ -148,7 +148,8 @@ def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     if len(texts) == 1:
         yield texts
         return
-    group, characters = list[str](), 0
+    group: list[str] = []
+    characters = 0
     for text in texts:
         if group and (len(group) == _GROUP_TEXTS or characters + len(text) > _INLINE_CHARACTERS):
             yield group

@@ -20,6 +20,7 @@ class Started(Generic[ResultT]):
         """Errors of its beginning are raised where it is awaited."""
         self._coroutine = awaitable if isinstance(awaitable, CoroutineType) else _coroutine(awaitable)
         self._waits_for: Any = None
+        self._when_ready: Callable[[asyncio.Future[Any]], object] | None = None
         self._result: Any = None
         self.ended = False
         """Whether it has returned or failed, so that it is awaited without waiting."""
@@ -37,10 +38,11 @@ class Started(Generic[ResultT]):
 
     def when_ready(self, call: Callable[[], object]) -> None:
         """Call a function, once, when it can go on, which is where it is awaited then."""
-        if isinstance(self._waits_for, asyncio.Future):
-            self._waits_for.add_done_callback(lambda _: call())
-        else:
+        if not isinstance(self._waits_for, asyncio.Future):
             call()
+            return
+        self._when_ready = lambda _: call()
+        self._waits_for.add_done_callback(self._when_ready)
 
     def __await__(self) -> Generator[Any, Any, ResultT]:
         while not self.ended:
@@ -57,6 +59,8 @@ class Started(Generic[ResultT]):
 
     def close(self) -> None:
         """End the coroutine where it waits."""
+        if self._when_ready is not None:  # which may refer to what the future belongs to
+            self._waits_for.remove_done_callback(self._when_ready)
         self._coroutine.close()
 
 

@@ -123,7 +123,8 @@ def checked_body(model: type[BodyT], content: bytes, content_type: str, max_valu
     Raises `RequestValidationError`, `HTTPException`.
     """
     with contextlib.nullcontext() if len(content) <= _SMALL_BODY else _paused_collection():
-        body, wrong = _parsed(content, content_type, max_values), list[FieldError]()
+        wrong: list[FieldError] = []
+        body = _parsed(content, content_type, max_values)
         if isinstance(body, dict) and model.model_config.get("extra") == "forbid":
             # pydantic would make an error of every unknown field.
             known = model.__pydantic_fields__
