@@ -210,11 +210,12 @@ class Batcher(abc.ABC):
         self, operation: str, parts: Sequence[Part], outputs: Outputs, deadline: float, urgency: int
     ) -> list[Entry[Waiting]]:
         now, context = time.monotonic(), self._tracer.context() if self._tracer else None
+        costs = self._costs(operation, parts)
         return [
             Entry(
                 batch_key=self._batch_key(operation, part),
                 length=part.length,
-                cost=self._cost(operation, part),
+                cost=costs[place],
                 arrived=now,
                 deadline=deadline,
                 urgency=urgency,
@@ -227,9 +228,12 @@ class Batcher(abc.ABC):
         """Return what all parts of one batch have in common."""
         return operation
 
-    def _cost(self, operation: str, part: Part) -> float:
-        """Return the expected cost of computing and answering a part."""
-        return self._estimated_cost(operation, 1, part.length + part.result_items / _ITEMS_PER_TOKEN)
+    def _costs(self, operation: str, parts: Sequence[Part]) -> list[float]:
+        """Return the expected cost of computing and answering each part."""
+        tokens = [part.length + part.result_items / _ITEMS_PER_TOKEN for part in parts]
+        # Most parts of a request are as long as others of it.
+        costs = {each: self._estimated_cost(operation, 1, each) for each in set(tokens)}
+        return [costs[each] for each in tokens]
 
     def _estimated_cost(self, operation: str, items: int, tokens: float) -> float:
         """Return the expected cost of so many parts that have so many tokens together."""

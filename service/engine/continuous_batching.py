@@ -117,8 +117,9 @@ class ContinuousBatcher(Batcher):
         source = _source(part)
         return f"{source.beam_size}/{sum(source.max_tokens > most for most in _STEPS)}"
 
-    def _cost(self, operation: str, part: Part) -> float:
-        return super()._cost(operation, part) * _weight(_source(part))
+    def _costs(self, operation: str, parts: Sequence[Part]) -> list[float]:
+        costs = super()._costs(operation, parts)
+        return [cost * _weight(_source(part)) for cost, part in zip(costs, parts, strict=True)]
 
     def work_of(self, parts: Sequence[Part]) -> Work:
         """Return how much is to be computed for sources, whose outputs are about as long as they are."""

@@ -7,6 +7,8 @@ prometheus-client), and the process that answers a scrape sums them up.
 import functools
 import json
 import os
+from bisect import bisect_left
+from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -40,6 +42,15 @@ _INFO = ("model", "version", "task", "backend", "device")
 """Labels of `softserve_model_info`, of which all series of a model have the first two."""
 
 
+class CountedHistogram(Histogram):
+    """A histogram that takes equal values together: a request may have hundreds of texts, which waited equally long."""
+
+    def add(self, amount: float, count: int = 1) -> None:
+        """Observe an amount so many times, which takes as long as once."""
+        self._sum.inc(amount * count)
+        self._buckets[bisect_left(self._upper_bounds, amount)].inc(count)
+
+
 class Metrics:
     """All metrics of one application, in a registry of their own so that several can live in one process."""
 
@@ -47,8 +58,8 @@ class Metrics:
         self._several = "PROMETHEUS_MULTIPROC_DIR" in os.environ
         self.registry = registry = CollectorRegistry()
 
-        def histogram(name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Histogram:
-            return Histogram(f"softserve_{name}", text, labels, buckets=buckets, registry=registry)
+        def histogram(name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> CountedHistogram:
+            return CountedHistogram(f"softserve_{name}", text, labels, buckets=buckets, registry=registry)
 
         def gauge(name: str, text: str, labels: Sequence[str], over_processes: _OverProcesses = "livesum") -> Gauge:
             return Gauge(f"softserve_{name}", text, labels, multiprocess_mode=over_processes, registry=registry)
@@ -126,7 +137,7 @@ class Metrics:
         )
         self.loop_lag = histogram("event_loop_lag_seconds", "Delay of a timer of the event loop", (), _SECONDS)
         self._current: dict[tuple[str, str], ModelObserver] = {}
-        self._counted: dict[tuple[str, str, int, bool], tuple[Counter, Histogram]] = {}
+        self._counted: dict[tuple[str, str, int, bool], tuple[Counter, CountedHistogram]] = {}
         """The series that requests are counted in, by model, endpoint, status and whether the deadline was short."""
         self._by_model = (
             *(self.tokenize_duration, self.queue_duration, self.inference_duration, self.load_duration),
@@ -153,7 +164,7 @@ class Metrics:
         requests, duration = self._counted[key]
         requests.inc()
         if seconds is not None:
-            duration.observe(seconds)
+            duration.add(seconds)
 
     def for_model(self, manifest: Manifest, backends: Sequence[Backend]) -> "ModelObserver":
         """Return the observer of a model that one backend for each device holds.
@@ -308,7 +319,7 @@ class ModelObserver:
         self._metrics.forget(self)
 
     def tokenized(self, seconds: float) -> None:
-        self._tokenize_duration.observe(seconds)
+        self._tokenize_duration.add(seconds)
 
     def limited(self, items: int, tokens: int) -> None:
         """Report how many texts and tokens may wait."""
@@ -325,15 +336,15 @@ class ModelObserver:
     def batch(self, lengths: Sequence[int], waits: Sequence[float]) -> None:
         """Note a batch: the texts that are computed together, or that join a decoding in one step."""
         tokens, padded = sum(lengths), max(lengths) * len(lengths)
-        self._batch_items.observe(len(lengths))
-        self._batch_tokens.observe(tokens)
-        self._padding_ratio.observe(1 - tokens / padded)
-        for wait in waits:
-            self._queue_duration.observe(wait)
+        self._batch_items.add(len(lengths))
+        self._batch_tokens.add(tokens)
+        self._padding_ratio.add(1 - tokens / padded)
+        for wait, count in Counts(waits).items():
+            self._queue_duration.add(wait, count)
 
     def computed(self, seconds: float) -> None:
         """Note how long a batch took; of sequences that are decoded, each one from joining to its end."""
-        self._inference_duration.observe(seconds)
+        self._inference_duration.add(seconds)
 
     def failed(self) -> None:
         """Count an engine task that has died."""

@@ -217,5 +217,5 @@ def test_the_cost_of_a_sequence_grows_with_its_beam():
     costs = {}
     for beam_size in (1, 5, 32):
         query = SourceSequence((1,) * 79, beam_size, SearchOptions(), 0)
-        costs[beam_size] = bench.batcher._cost("translate", query)
+        (costs[beam_size],) = bench.batcher._costs("translate", [query])
     assert costs == {1: 40.0, 5: 80.0, 32: 350.0}
