@@ -7,17 +7,14 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from models.backend.interruption import Interrupted
 from models.native import native_errors
-from models.tasks.model import BatchFunction, Part
-from service.engine.batcher import PAUSE, Batcher, DeadlineExceeded, Observer, Timing, Tracer, Work
+from models.tasks.model import BatchFunction
+from service.engine.batcher import PAUSE, Batcher, Observer, Timing, Tracer, Work
 from service.engine.computations import TOOK_TOO_LONG, Computations
 from service.engine.cost_model import UNMEASURED, CostModel, Sample
-from service.engine.inline import LONGEST, Inline
-from service.engine.queue import DEFAULT_URGENCY, Entry, Limits
-from service.engine.waiting import Outputs, Waiting, awaited
+from service.engine.queue import Entry, Limits
+from service.engine.waiting import Waiting, awaited
 
 __all__ = ["DynamicBatcher"]
 
@@ -26,8 +23,6 @@ logger = logging.getLogger("softserve")
 _WORTH_WAITING = 1000.0
 """Fixed cost of a batch, in tokens, from which a batch waits for requests that are observed to arrive in groups: that
 of GPUs, where a batch of many texts takes hardly longer than one of a few."""
-_INLINE_PAUSE = 60.0
-"""Seconds for which batches are computed on threads alone, after one has taken much longer than expected."""
 
 
 @dataclass(eq=False, slots=True)
@@ -53,13 +48,11 @@ class DynamicBatcher(Batcher):
         parallel_batches: int = 1,
         tracer: Tracer | None = None,
         computations: Computations | None = None,
-        inline: Inline | None = None,
     ) -> None:
         """`devices` holds the batch functions of each replica, which computes up to `parallel_batches` concurrently.
 
         `costs` holds the measured costs of the functions of each replica, by which batches are formed and requests
-        admitted; without them a batch costs as in `limits`. `inline` computes short batches where no other request
-        waits.
+        admitted; without them a batch costs as in `limits`.
         """
         threads, expected = parallel_batches * len(devices), 1.0 if costs else 0.0
         super().__init__(limits, observer, threads=threads, tracer=tracer, expected=expected, computations=computations)
@@ -68,47 +61,6 @@ class DynamicBatcher(Batcher):
         for replica in self._replicas * parallel_batches:
             self._free.put_nowait(replica)
         self._running: set[asyncio.Task[bool]] = set()
-        self._inline, self._inline_from = inline, 0.0
-
-    async def submit(
-        self, operation: str, parts: Sequence[Part], deadline: float, urgency: int = DEFAULT_URGENCY
-    ) -> tuple[list[Any], Timing]:
-        if self._inline is not None and self._inline.alone() and self._is_short(operation, parts):
-            self.admit(len(parts), deadline)
-            try:
-                return self._computed_inline(self._inline, operation, parts, deadline, urgency)
-            except Interrupted:  # it may take any time, which is for a thread
-                self._inline_from = time.monotonic() + _INLINE_PAUSE
-        return await super().submit(operation, parts, deadline, urgency)
-
-    def _is_short(self, operation: str, parts: Sequence[Part]) -> bool:
-        """Return whether parts can be computed at once, in one batch, in a time for which the event loop may stand."""
-        cost = self._replicas[0].costs.get(operation)
-        if cost is None or not parts or self._running or len(self._queue) or cost.batch_cost >= _WORTH_WAITING:
-            return False
-        if time.monotonic() < self._inline_from:
-            return False
-        longest = max(part.length for part in parts)
-        fits = len(parts) <= self.limits.max_batch_items and len(parts) * longest <= self.limits.max_batch_tokens
-        return fits and cost.terms.seconds(len(parts), longest) <= LONGEST
-
-    def _computed_inline(
-        self, inline: Inline, operation: str, parts: Sequence[Part], deadline: float, urgency: int
-    ) -> tuple[list[Any], Timing]:
-        """Compute a batch on this thread; raises `Interrupted` where it takes long."""
-        outputs = Outputs(len(parts), asyncio.get_running_loop())
-        batch, replica = self._entries(operation, parts, outputs, deadline, urgency), self._replicas[0]
-        self._batches += 1
-        number, started = self._batches, time.monotonic()
-        found = inline.call(native_errors("the model")(replica.functions[operation]), parts)
-        self.admitted += len(parts)
-        _check_count(operation, found, parts)
-        seconds = time.monotonic() - started
-        self._deliver(batch, found, replica, number, started, seconds)
-        if time.monotonic() > deadline:
-            self._count_expired(batch)
-            raise DeadlineExceeded
-        return list(outputs.values), outputs.timing
 
     def _estimated_cost(self, operation: str, items: int, tokens: float) -> float:
         """Return the seconds of so many parts in full batches, spread over the replicas."""
@@ -150,7 +102,9 @@ class DynamicBatcher(Batcher):
         if head is not None and head.batch_key in replica.costs:
             cost = replica.costs[head.batch_key]
             seconds = cost.terms.fixed if cost.batch_cost >= _WORTH_WAITING else 0.0
-            self._queue.limits = replace(self.limits, batch_cost=cost.batch_cost, batch_seconds=seconds)
+            batch_cost, limits = cost.batch_cost, self._queue.limits
+            if (limits.batch_cost, limits.batch_seconds) != (batch_cost, seconds):
+                self._queue.limits = replace(self.limits, batch_cost=batch_cost, batch_seconds=seconds)
         return self._queue.next_batch(now)
 
     def _computed(self, replica: _Replica, cost: float, task: "asyncio.Task[bool]") -> None:
@@ -193,7 +147,8 @@ class DynamicBatcher(Batcher):
         try:
             function = native_errors("the model")(replica.functions[batch[0].batch_key])
             outputs = await self.computations.run(self._thread, function, parts, awaited=lambda: awaited(batch))
-            _check_count(batch[0].batch_key, outputs, parts)
+            if len(outputs) != len(batch):
+                raise ValueError(f"{batch[0].batch_key} returned {len(outputs)} results for {len(batch)} queries")
         except Exception as error:
             for entry in batch:
                 entry.payload.fail(error)
@@ -204,24 +159,10 @@ class DynamicBatcher(Batcher):
         finally:
             self._queue.completed(time.monotonic(), batch)
         seconds = time.monotonic() - started
-        self._deliver(batch, outputs, replica, number, started, seconds)
-        return True
-
-    def _deliver(
-        self,
-        batch: Sequence[Entry[Waiting]],
-        outputs: Sequence[Any],
-        replica: _Replica,
-        number: int,
-        started: float,
-        seconds: float,
-    ) -> None:
-        """Give the outputs of a batch to its requests, and take note of its time."""
-        self._drain.record(sum(entry.cost for entry in batch), seconds / max(1, len(self._running)))
+        self._drain.record(sum(entry.cost for entry in batch), seconds / len(self._running))
         if batch[0].batch_key in replica.costs:
             longest = max(entry.length for entry in batch)
-            sample = Sample(len(batch), longest, seconds / max(1, replica.running))
-            replica.costs[batch[0].batch_key].record(sample)
+            replica.costs[batch[0].batch_key].record(Sample(len(batch), longest, seconds / replica.running))
         waits = [started - entry.arrived for entry in batch]
         for entry, output, wait in zip(batch, outputs, waits, strict=True):
             entry.payload.succeed(output, Timing(wait, seconds, number))
@@ -230,8 +171,4 @@ class DynamicBatcher(Batcher):
         self._observer.computed(seconds)
         if self._tracer is not None:
             self._tracer.batch(number, lengths, [entry.payload.trace for entry in batch], seconds)
-
-
-def _check_count(operation: str, outputs: Sequence[object], parts: Sequence[object]) -> None:
-    if len(outputs) != len(parts):
-        raise ValueError(f"{operation} returned {len(outputs)} results for {len(parts)} queries")
+        return True

@@ -222,7 +222,6 @@ class Loader:
             parallel_batches=parallel,
             tracer=tracer,
             computations=computations,
-            inline=self._resources.inline,
         )
 
     def _cost(self, samples: Sequence[Sample], observer: ModelObserver, operation: str, model: AnyModel) -> CostModel:

@@ -3,7 +3,6 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from service.engine.budget import BodyBudget, Budget, ResultBudget
-from service.engine.inline import Inline
 from service.engine.preparation import Preparation
 from service.settings import Settings
 
@@ -27,11 +26,9 @@ class Resources:
             settings.decoding_cache_mb * _MEGABYTE, "bytes of decoding cache (--decoding-cache-mb)"
         )
         self.preparation = Preparation()
-        self.inline = Inline()
         self.encoder = ThreadPoolExecutor(1, "softserve-json")
 
     def close(self) -> None:
         """End the threads."""
         self.preparation.close()
-        self.inline.close()
         self.encoder.shutdown(wait=False, cancel_futures=True)

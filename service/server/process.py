@@ -18,7 +18,6 @@ from fastapi import FastAPI
 
 from models.escaping import escaped
 from service.engine.memory import limit_heap
-from service.engine.resources import Resources
 from service.engine.running_time import RunningTime
 from service.engine.served_models import ServedModels
 from service.http.errors import ERROR_FORMS
@@ -80,8 +79,6 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=settings.shutdown_timeout,
         )
         super().__init__(config)
-        resources: Resources = app.state.resources
-        resources.inline.alone = lambda: len(self.server_state.tasks) == 1
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

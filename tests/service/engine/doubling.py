@@ -82,13 +82,11 @@ def limits(**changes):
 class Bench:
     """A batcher with a doubling operation, one that fails, and a recorder."""
 
-    def __init__(self, operations=None, costs=(), inline=None, **changes):
+    def __init__(self, operations=None, costs=(), **changes):
         self.double, self.recorder = Double(), Recorder()
         table = {"double": self.double, "fail": fail, **(operations or {})}
         computations = Computations(observer=self.recorder)
-        self.batcher = DynamicBatcher(
-            [table], limits(**changes), self.recorder, costs=costs, computations=computations, inline=inline
-        )
+        self.batcher = DynamicBatcher([table], limits(**changes), self.recorder, costs=costs, computations=computations)
 
     def submit(self, *values, operation="double", seconds=60.0, length=1):
         queries = [Query(value, length) for value in values]
