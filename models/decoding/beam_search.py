@@ -230,13 +230,11 @@ class BeamSearch:
         finished in this step; `best` returns their hypotheses until `add` uses the slots again.
         """
         count, beam = len(self), self.beam_size
+        if beam == 1 and self._plain and self._appended(candidates[:, :, 0], log_probabilities[:, :, 0]):
+            stopped = self._finish_stopped() if (self.lengths >= self._limits).any() else []
+            return np.zeros((count, 1), np.int64), stopped
         log_probabilities = log_probabilities.astype(np.float64)
         possible = self._possible(candidates)
-        fast = beam == 1 and self._plain and (possible is None or bool(possible[:, :, 0].all()))
-        if fast and not (candidates[:, :, 0] == self._end).any():
-            origins = np.zeros((count, 1), np.int64)
-            self._append(candidates[:, :, 0], self._scores + log_probabilities[:, :, 0], origins)
-            return origins, self._finish_stopped() if (self.lengths >= self._limits).any() else []
         width = candidates.shape[1] * candidates.shape[2]
         if not self._plain:
             self._truncate(log_probabilities)
@@ -260,6 +258,18 @@ class BeamSearch:
             tokens, scores, origins = self._beam(tokens, scores, origins)
         self._append(tokens, scores, origins)
         return origins, self._finish_stopped()
+
+    def _appended(self, tokens: Array, log_probabilities: Array) -> bool:
+        """Append the best continuations of single hypotheses, `[B, 1]`, where none is the end and all are text."""
+        states = None if self._utf8 is None else self._utf8.after(self._states, tokens)
+        if (tokens == self._end).any():
+            return False
+        if states is not None and self._utf8 is not None:
+            possible = self._utf8.possible(states)
+            if not possible.all() and not possible[self._live].all():
+                return False
+        self._append(tokens, self._scores + log_probabilities.astype(np.float64), None, states)
+        return True
 
     def _possible(self, candidates: Array) -> Array | None:
         """Return whether text can go on after each candidate, `[B, K, C]`; None where any token is text."""
@@ -337,16 +347,19 @@ class BeamSearch:
             tokens, origins = (np.pad(each, ((0, 0), (0, missing))) for each in (tokens, origins))
         return tokens[:, :beam], scores[:, :beam], origins[:, :beam]
 
-    def _append(self, tokens: Array, scores: Array, origins: Array) -> None:
+    def _append(self, tokens: Array, scores: Array, origins: Array | None = None, states: Array | None = None) -> None:
+        """Append a token to each hypothesis; `states` are those after them, where they are known."""
         if self.deepest == self._tokens.shape[2]:
             self._tokens = np.concatenate([self._tokens, np.zeros_like(self._tokens)], axis=2)
         rows = np.arange(len(self))
-        if self.beam_size > 1:
+        if origins is not None and self.beam_size > 1:
             self._tokens = self._tokens[rows[:, None], origins]
         self._tokens[rows, :, self.lengths] = tokens
-        if self._utf8 is not None:
-            states = self._states if self.beam_size == 1 else self._states[rows[:, None], origins]
-            self._states = self._utf8.after(states, tokens)
+        if states is None and self._utf8 is not None:
+            before = self._states if self.beam_size == 1 else self._states[rows[:, None], origins]
+            states = self._utf8.after(before, tokens)
+        if states is not None:
+            self._states = states
         self._scores, self.last_tokens = scores, tokens
         self.lengths = self.lengths + self._live
         self.deepest += 1

@@ -1,4 +1,4 @@
-"""A request leaves no reference cycles: the garbage collector, for whose pauses others would wait, has nothing to do."""
+"""A request leaves no reference cycles: the garbage collector, which would stop others, has nothing to do."""
 
 import asyncio
 import gc
