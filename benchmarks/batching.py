@@ -5,11 +5,11 @@
     python -m benchmarks.batching --policy-time
 
 The first command replays traces of arrivals through the queue of the service and through models of other servers'
-policies, on cost models of a CPU and of a GPU, and prints a Markdown table. Every value is the median over seeds, the
-first tenth of the answers not counted. Each of the others has the best of its settings for each value separately, in
-hindsight. Where the service is behind, the row says why: that the difference is no larger than that between seeds, or
-what the same setting loses elsewhere. The second command pads the batches of the service on a GPU to few shapes; see
-`print_buckets`. The third one measures how long the queue takes to choose a batch.
+policies, on cost models of a CPU and of a GPU, and prints a Markdown table. Every value is the median over seeds; the
+first and the last tenth of the answers do not count. Each of the others has the best of its settings for each value
+separately, in hindsight. Where the service is behind, the row says why: that the difference is no larger than that
+between seeds, or what the same setting loses elsewhere. The second command pads the batches of the service on a GPU to
+few shapes; see `print_buckets`. The third one measures how long the queue takes to choose a batch.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ _BUCKETS = 12, 24, 54
 _COLD = 0.05
 """Seconds that the first batch of a shape takes in addition: an assumption."""
 _TRANSIENT = 0.1
-"""Fraction of the answers, the first ones, that do not count."""
+"""Fraction of the answers that do not count, of the first and of the last ones."""
 _CONFIDENCE = 0.95
 _EQUAL = 1e-9
 """Relative difference of equal values: sums of times in another order."""

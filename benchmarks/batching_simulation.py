@@ -277,7 +277,8 @@ def simulate(
 ) -> Result:
     """Return what the policy reaches on a trace; the n-th arrival has the n-th length. Stops after all lengths.
 
-    The fraction `transient` of the answers, the first ones, does not count: a service runs longer than a simulation.
+    The fraction `transient` of the answers does not count, of the first and of the last ones: a service runs longer
+    than a simulation. It has learnt before what arrives, and does not wait for clients that have all stopped.
     """
     pending, sizes = list(arrivals.times), iter(lengths)
     answers: list[tuple[float, float]] = []
@@ -317,7 +318,8 @@ def _request(length: int, arrived: float, client: int) -> Request:
 
 def _result(answers: Sequence[tuple[float, float]], uncounted: int, batches: int) -> Result:
     """Return the result of answers in their order: when each was given, and its latency."""
+    counted = answers[uncounted : len(answers) - uncounted]
     started = answers[uncounted - 1][0] if uncounted else 0.0
-    ordered = sorted(latency for _, latency in answers[uncounted:])
+    ordered = sorted(latency for _, latency in counted)
     p50, p99 = (ordered[int(fraction * (len(ordered) - 1))] for fraction in (0.5, 0.99))
-    return Result(len(ordered) / (answers[-1][0] - started), p50, p99, len(answers) / batches)
+    return Result(len(ordered) / (counted[-1][0] - started), p50, p99, len(answers) / batches)
