@@ -1,12 +1,15 @@
 """Compare batching policies by a discrete-event simulation: the service's own, fixed delays, token budgets.
 
     python -m benchmarks.batching --data data
+    python -m benchmarks.batching --data data --buckets
     python -m benchmarks.batching --policy-time
 
 The first command replays traces of arrivals through the queue of the service and through models of other servers'
-policies, on cost models of a CPU and of a GPU, and prints a Markdown table. Every value is the median over seeds. Each
-of the others has the best of its settings for each value separately. The second command measures how long the queue
-takes to choose a batch.
+policies, on cost models of a CPU and of a GPU, and prints a Markdown table. Every value is the median over seeds; the
+first and the last tenth of the answers do not count. Each of the others has the best of its settings for each value
+separately, in hindsight. Where the service is behind, the row says why: that the difference is no larger than that
+between seeds, or what the same setting loses elsewhere. The second command pads the batches of the service on a GPU to
+few shapes; see `print_buckets`. The third one measures how long the queue takes to choose a batch.
 """
 
 import dataclasses
@@ -14,9 +17,11 @@ import math
 import random
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
@@ -26,12 +31,14 @@ import tyro
 from benchmarks.batching_simulation import (
     Arrivals,
     Bounds,
+    Cost,
     CostModel,
     Device,
     FixedDelay,
     Ours,
     Policy,
     Result,
+    ShapedCost,
     TokenBudget,
     backlog,
     bursts,
@@ -39,6 +46,7 @@ from benchmarks.batching_simulation import (
     poisson,
     simulate,
 )
+from benchmarks.shape_buckets import Shape, choose, powers_of_two
 from service.engine.queue import BatchQueue, Entry, Limits
 from service.settings import BUNDLED
 from training.data.corpora import get_corpus
@@ -51,6 +59,16 @@ DEVICES = (
 _LOADS = 0.1, 0.3, 0.6
 _BURST_LOADS, _BURST, _SPREAD = (0.1, 0.3), 64, 2e-3
 _CLIENTS = 1, 4, 16, 64, 256
+
+_BUCKET_TRACES = "Poisson, load 0.1", "Poisson, load 0.6", "bursts, load 0.1", "closed loop, 64", "backlog"
+_BUCKETS = 12, 24, 54
+_COLD = 0.05
+"""Seconds that the first batch of a shape takes in addition: an assumption."""
+_TRANSIENT = 0.1
+"""Fraction of the answers that do not count, of the first and of the last ones."""
+_CONFIDENCE = 0.95
+_EQUAL = 1e-9
+"""Relative difference of equal values: sums of times in another order."""
 
 _TICKS = 1.0, 1.2, 1.5, 2.0, 2.5
 
@@ -68,6 +86,10 @@ class Row:
     metric: Metric
     ours: float
     others: Mapping[str, tuple[float, str]]
+    interval: tuple[float, float] = (1.0, 1.0)
+    """Confidence interval, over the seeds, of the advantage over the best of the others."""
+    why: str = ""
+    """What the setting that is better than the service loses elsewhere."""
 
     def advantage(self, other: float) -> float:
         """Return how many times better the service is than a value."""
@@ -78,14 +100,29 @@ class Row:
         """Return the advantage over the best of the others."""
         return min(self.advantage(value) for value, _ in self.others.values())
 
+    @property
+    def standing(self) -> Literal["best", "equal", "behind"]:
+        """Return where the service is; equal where it is behind by no more than seeds differ."""
+        if self.least_advantage >= 1 - _EQUAL:
+            return "best"
+        return "equal" if self.interval[1] >= 1 else "behind"
+
+    @property
+    def reason(self) -> str:
+        """Return why the service is not the best; empty where it is."""
+        if self.standing == "equal":
+            return f"equal: {self.interval[0]:.3f} to {self.interval[1]:.3f} over seeds"
+        return self.why if self.standing == "behind" else ""
+
 
 def main(
     data: Path = Path("data"),
     corpus: Literal["clinc150", "multi30k"] = "clinc150",
     requests: int = 4000,
-    seeds: int = 3,
+    seeds: int = 10,
     quick: bool = False,
     plot: Path | None = None,
+    buckets: bool = False,
     policy_time: bool = False,
 ) -> None:
     """Print a Markdown table.
@@ -97,17 +134,25 @@ def main(
         seeds: Seeds of arrivals and order of texts: 0, 1, ...
         quick: One seed and fewer requests.
         plot: File for a plot of the table; its suffix names the format.
+        buckets: Print what it costs to pad the batches of the service on a GPU to few shapes instead.
         policy_time: Print the time that the choice of a batch takes instead.
     """
     if policy_time:
         print_policy_times()
         return
     source, lengths = text_lengths(corpus, data)
-    rows = compare(lengths, *((500, 1) if quick else (requests, seeds)))
+    requests, seeds = (500, 1) if quick else (requests, seeds)
     print(f"Lengths: {source}; mean {statistics.fmean(lengths):.1f}, longest {max(lengths)} tokens.\n")
+    if buckets:
+        print_buckets(lengths, requests, seeds)
+        return
+    rows = compare(lengths, requests, seeds)
     print_table(rows)
-    best = [row.least_advantage for row in rows]
-    print(f"\nThe best in {sum(ratio >= 1 for ratio in best)} of {len(best)} rows; smallest ratio {min(best):.3f}.")
+    counts = Counter(row.standing for row in rows)
+    print(
+        f"\nThe best in {counts['best']} of {len(rows)} rows, equal within what seeds differ in {counts['equal']},"
+        f" behind in {counts['behind']}; smallest ratio {min(row.least_advantage for row in rows):.3f}."
+    )
     if plot is not None:
         draw(rows, plot)
 
@@ -151,9 +196,11 @@ def _run(
     lengths: Sequence[int],
     count: int,
     seed: int,
+    cost: Cost | None = None,
 ) -> Result:
     generator = random.Random(seed)
-    return simulate(policy(), device.cost, make(generator), generator.choices(lengths, k=count))
+    arrivals, drawn = make(generator), generator.choices(lengths, k=count)
+    return simulate(policy(), cost or device.cost, arrivals, drawn, transient=_TRANSIENT)
 
 
 def traces(device: Device, capacity: float, requests: int) -> dict[str, tuple[Sequence[Metric], Trace]]:
@@ -195,30 +242,99 @@ def _row(
     metric: Metric,
     results: Mapping[str, Sequence[tuple[str, Sequence[Result]]]],
 ) -> Row:
-    def value(result: Result) -> float:
-        return result.throughput if metric == "texts/s" else 1000 * (result.p50 if metric == "p50 ms" else result.p99)
-
-    best = {}
-    for name, settings in results.items():
-        medians = [(statistics.median(map(value, found)), setting) for setting, found in settings]
-        best[name] = (max if metric == "texts/s" else min)(medians, key=lambda found: found[0])
+    medians = {
+        name: [(_median(metric, found), setting) for setting, found in settings] for name, settings in results.items()
+    }
+    best = {name: (max if metric == "texts/s" else min)(found, key=itemgetter(0)) for name, found in medians.items()}
     ours, _ = best.pop("ours")
-    return Row(device, trace, metric, ours, best)
+    row = Row(device, trace, metric, ours, best)
+    name, (_, setting) = min(best.items(), key=lambda other: row.advantage(other[1][0]))
+    rival, service = dict(results[name])[setting], results["ours"][0][1]
+    pairs = [(_value(metric, mine), _value(metric, theirs)) for mine, theirs in zip(service, rival, strict=True)]
+    advantages = [mine / theirs if metric == "texts/s" else theirs / mine for mine, theirs in pairs]
+    other: Metric = "p99 ms" if metric == "p50 ms" else "p50 ms"
+    theirs, mine = (_digits(_median(other, each)) for each in (rival, service))
+    why = f"with {name}'s {setting} {other[:3]} is {theirs} ms, not {mine}"
+    return dataclasses.replace(row, interval=_interval(advantages), why=why)
+
+
+def _value(metric: Metric, result: Result) -> float:
+    """Return a value of a result."""
+    return result.throughput if metric == "texts/s" else 1000 * (result.p50 if metric == "p50 ms" else result.p99)
+
+
+def _median(metric: Metric, results: Sequence[Result]) -> float:
+    return statistics.median(_value(metric, result) for result in results)
+
+
+def _interval(advantages: Sequence[float]) -> tuple[float, float]:
+    """Return the confidence interval of the mean, by Student's distribution; of a single value, of any size."""
+    if len(advantages) < 2:
+        return 0.0, math.inf
+    from scipy.stats import t  # takes seconds to import
+
+    mean, error = statistics.fmean(advantages), statistics.stdev(advantages) / math.sqrt(len(advantages))
+    margin = float(t.ppf((1 + _CONFIDENCE) / 2, len(advantages) - 1)) * error
+    return mean - margin, mean + margin
 
 
 def print_table(rows: Sequence[Row]) -> None:
     """Print the rows as a Markdown table; a ratio above 1 says that the service is better than the best other."""
     names = list(rows[0].others)
-    print(f"| device | trace | value | Softserve | {' | '.join(names)} | ratio to best |")
-    print("| --- " * (len(names) + 5) + "|")
+    print(f"| device | trace | value | Softserve | {' | '.join(names)} | ratio to best | below 1, why |")
+    print("| --- " * (len(names) + 6) + "|")
     for row in rows:
-        others = " | ".join(f"{_digits(value)} ({setting})" for value, setting in (row.others[name] for name in names))
-        ratio = f"{row.least_advantage:.2f}"
-        print(f"| {row.device} | {row.trace} | {row.metric} | {_digits(row.ours)} | {others} | {ratio} |")
+        others = [f"{_digits(value)} ({setting})" for value, setting in (row.others[name] for name in names)]
+        cells = [
+            row.device,
+            row.trace,
+            row.metric,
+            _digits(row.ours),
+            *others,
+            f"{row.least_advantage:.2f}",
+            row.reason,
+        ]
+        print(f"| {' | '.join(cells)} |")
 
 
 def _digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def print_buckets(lengths: Sequence[int], requests: int, seeds: int) -> None:
+    """Print what the service reaches on a GPU where batches are padded to few shapes.
+
+    The buckets are chosen from the batches of all traces with other seeds than those that they are tried on, by the
+    cost of a batch. Compared are shapes as they come, none of them cold, and each cold at first; and powers of two.
+    """
+    device, longest = DEVICES[1], max(lengths)
+    count = requests * (device.bounds.items // 64)
+    chosen = traces(device, device.capacity(lengths), count)
+    observed: Counter[Shape] = Counter()
+    for trace in _BUCKET_TRACES:
+        for seed in range(seeds, 2 * seeds):
+            cost = ShapedCost(device.cost, 0.0)
+            _run(partial(Ours, device), device, chosen[trace][1], lengths, count, seed, cost)
+            observed.update(cost.shapes)
+    bounds = {"max_items": device.bounds.items, "max_length": longest}
+    powers = powers_of_two(*bounds.values())
+    sets = {f"chosen, {most}": choose(observed, device.cost.of, most=most, **bounds) for most in _BUCKETS}
+    alternatives = {
+        "as they come, all warm": (partial(ShapedCost, device.cost, 0.0), ""),
+        f"as they come, {1000 * _COLD:g} ms for the first of each": (partial(ShapedCost, device.cost, _COLD), ""),
+        "powers of two": (partial(ShapedCost, device.cost, 0.0, powers), len(powers)),
+        **{name: (partial(ShapedCost, device.cost, 0.0, each), len(each)) for name, each in sets.items()},
+    }
+    print(f"| shapes | to warm up | {' | '.join(_BUCKET_TRACES)} |\n| --- | --- {'| --- ' * len(_BUCKET_TRACES)}|")
+    for name, (make, number) in alternatives.items():
+        cells = []
+        for trace in _BUCKET_TRACES:
+            metrics, arrivals = chosen[trace]
+            results = [
+                _run(partial(Ours, device), device, arrivals, lengths, count, seed, make()) for seed in range(seeds)
+            ]
+            cells.append(", ".join(_digits(_median(metric, results)) for metric in metrics))
+        print(f"| {name} | {number} | {' | '.join(cells)} |")
 
 
 def draw(rows: Sequence[Row], file: Path) -> None:

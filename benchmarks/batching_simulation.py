@@ -8,22 +8,26 @@ import itertools
 import math
 import random
 import statistics
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from benchmarks.shape_buckets import Buckets, Shape
+from service.engine.patience import WORTH_WAITING
 from service.engine.queue import BatchQueue, Entry, Limits
 
 __all__ = [
     "Arrivals",
     "Bounds",
+    "Cost",
     "CostModel",
     "Device",
     "Ours",
     "Policy",
     "Request",
     "Result",
+    "ShapedCost",
     "TokenBudget",
     "simulate",
 ]
@@ -36,6 +40,12 @@ _DEADLINE = 30.0
 """Deadline of each request: the default of the service."""
 
 
+class Cost(Protocol):
+    """The time of a batch."""
+
+    def seconds(self, batch: Sequence[Request]) -> float: ...
+
+
 @dataclass(frozen=True)
 class CostModel:
     """Seconds of a batch: `fixed + per_item * count + per_token * count * longest`."""
@@ -44,10 +54,40 @@ class CostModel:
     per_item: float
     per_token: float
 
+    def of(self, items: int, longest: int) -> float:
+        """Return the time of a batch of so many texts, padded to so many tokens."""
+        return self.fixed + items * (self.per_item + self.per_token * longest)
+
     def seconds(self, batch: Sequence[Request]) -> float:
         """Return the time that a batch takes."""
-        longest = max(request.length for request in batch)
-        return self.fixed + len(batch) * (self.per_item + self.per_token * longest)
+        return self.of(*shape_of(batch))
+
+
+class ShapedCost:
+    """A cost of batches on a device that is slow at a shape which it has not computed before.
+
+    With `buckets`, each batch is padded to one of them, and all of them have been warmed up.
+    """
+
+    def __init__(self, cost: CostModel, cold: float, buckets: Buckets | None = None) -> None:
+        """`cold` is the time that the first batch of a shape takes in addition."""
+        self._cost, self._cold, self._buckets = cost, cold, buckets
+        self.shapes: Counter[Shape] = Counter()
+        """The batches of each shape, before they were padded."""
+
+    def seconds(self, batch: Sequence[Request]) -> float:
+        """Return the time that a batch takes."""
+        shape = shape_of(batch)
+        first = not self.shapes[shape]
+        self.shapes[shape] += 1
+        if self._buckets is not None:
+            return self._cost.of(*self._buckets.of(*shape))
+        return self._cost.of(*shape) + (self._cold if first else 0.0)
+
+
+def shape_of(batch: Sequence[Request]) -> Shape:
+    """Return the number of texts and the tokens of the longest."""
+    return len(batch), max(request.length for request in batch)
 
 
 @dataclass(frozen=True)
@@ -87,17 +127,18 @@ class Ours:
 
     def __init__(self, device: Device, max_delay: float = 0.0) -> None:
         cost, bounds = device.cost, device.bounds
+        batch_cost = cost.fixed / cost.per_token
         self._queue: BatchQueue[int] = BatchQueue(
             Limits(
                 max_batch_items=bounds.items,
                 max_batch_tokens=bounds.tokens,
-                batch_cost=cost.fixed / cost.per_token,
+                batch_cost=batch_cost,
                 max_delay=max_delay,
                 starvation_limit=2.0,
                 max_wait=math.inf,
                 max_queue_items=1 << 30,
                 max_queue_tokens=1 << 40,
-                batch_seconds=cost.fixed,
+                batch_seconds=cost.fixed if batch_cost >= WORTH_WAITING else 0.0,
             )
         )
 
@@ -120,6 +161,8 @@ class _InOrder:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._waiting: deque[Request] = deque()
+        self._fitting, self._longest = 0, 0
+        """How many of the oldest requests are known to fit in a batch, and the length of their longest."""
 
     def push(self, requests: Sequence[Request]) -> None:
         self._waiting += requests
@@ -129,14 +172,15 @@ class _InOrder:
 
     def _count(self) -> int:
         """Return how many of the oldest requests fit in a batch, at least one."""
-        longest = 0
-        for count, request in enumerate(itertools.islice(self._waiting, self._bounds.items)):
-            longest = max(longest, request.length)
-            if count and longest * (count + 1) > self._bounds.tokens:
-                return count
-        return min(len(self._waiting), self._bounds.items)
+        for request in itertools.islice(self._waiting, self._fitting, self._bounds.items):
+            longest, count = max(self._longest, request.length), self._fitting + 1
+            if self._fitting and longest * count > self._bounds.tokens:
+                break
+            self._fitting, self._longest = count, longest
+        return self._fitting
 
     def _pop(self, count: int) -> list[Request]:
+        self._fitting = self._longest = 0
         return [self._waiting.popleft() for _ in range(count)]
 
 
@@ -228,10 +272,16 @@ class Result:
     batch: float
 
 
-def simulate(policy: Policy, cost: CostModel, arrivals: Arrivals, lengths: Sequence[int]) -> Result:
-    """Return what the policy reaches on a trace; the n-th arrival has the n-th length. Stops after all lengths."""
+def simulate(
+    policy: Policy, cost: Cost, arrivals: Arrivals, lengths: Sequence[int], *, transient: float = 0.0
+) -> Result:
+    """Return what the policy reaches on a trace; the n-th arrival has the n-th length. Stops after all lengths.
+
+    The fraction `transient` of the answers does not count, of the first and of the last ones: a service runs longer
+    than a simulation. It has learnt before what arrives, and does not wait for clients that have all stopped.
+    """
     pending, sizes = list(arrivals.times), iter(lengths)
-    latencies: list[float] = []
+    answers: list[tuple[float, float]] = []
     now = free_since = 0.0
     batches = 0
     while True:
@@ -247,11 +297,11 @@ def simulate(policy: Policy, cost: CostModel, arrivals: Arrivals, lengths: Seque
         _deliver(pending, now, policy, sizes)
         policy.completed(now, batch)
         batches += 1
-        latencies += [now - request.arrived for request in batch]
+        answers += [(now, now - request.arrived) for request in batch]
         if arrivals.again is not None:
             for request in batch:
                 heapq.heappush(pending, (now + arrivals.again(), request.payload))
-    return _result(latencies, now, batches)
+    return _result(answers, int(transient * len(answers)), batches)
 
 
 def _deliver(pending: list[tuple[float, int]], now: float, policy: Policy, lengths: Iterator[int]) -> None:
@@ -266,7 +316,10 @@ def _request(length: int, arrived: float, client: int) -> Request:
     return Entry(batch_key="classify", length=length, arrived=arrived, deadline=arrived + _DEADLINE, payload=client)
 
 
-def _result(latencies: Sequence[float], end: float, batches: int) -> Result:
-    ordered = sorted(latencies)
+def _result(answers: Sequence[tuple[float, float]], uncounted: int, batches: int) -> Result:
+    """Return the result of answers in their order: when each was given, and its latency."""
+    counted = answers[uncounted : len(answers) - uncounted]
+    started = answers[uncounted - 1][0] if uncounted else 0.0
+    ordered = sorted(latency for _, latency in counted)
     p50, p99 = (ordered[int(fraction * (len(ordered) - 1))] for fraction in (0.5, 0.99))
-    return Result(len(ordered) / end, p50, p99, len(ordered) / batches)
+    return Result(len(ordered) / (counted[-1][0] - started), p50, p99, len(answers) / batches)

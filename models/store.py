@@ -38,6 +38,7 @@ class BackendOptions(TypedDict, total=False):
     parallel: int
     allow_cpu_fallback: bool
     graphs: Literal["cpu", "cuda"] | None
+    work_bytes: int | None
 
 
 class LoadOptions(BackendOptions, total=False):
@@ -165,7 +166,8 @@ def load_bundle(
 
     `parallel` is how many batches or decodings will be computed concurrently. `allow_cpu_fallback` accepts that a GPU
     has no kernel for some operators of an ONNX graph, which the CPU then computes. `graphs` chooses the ONNX graphs for
-    a kind of device other than that of `device`.
+    a kind of device other than that of `device`. `work_bytes` limits the memory that each ONNX graph takes on a GPU in
+    addition to its weights.
 
     Raises `BundleError` naming everything that is wrong with it, `UnsupportedDeviceError` for a backend or device that
     is not available here.

@@ -93,6 +93,12 @@ class Settings(BaseSettings):
     auto is cuda where it is available, else cpu."""
     allow_cpu_fallback: bool = False
     """Load models for whose operators a GPU has no kernel; the CPU then computes those, with a warning at load."""
+    gpu_memory_mb: Annotated[int, Field(ge=1)] | None = None
+    """Megabytes of the memory of each GPU that all models of the service may take together, the libraries of the GPU
+    apart. A model that does not fit is not loaded. Without it each model takes what it needs."""
+    gpu_work_mb: Annotated[int, Field(ge=1)] = 256
+    """With --gpu-memory-mb, megabytes of these that each graph of a model may take in addition to its weights. Raise it
+    where batches are large, lower it where many models share a GPU."""
     threads: Annotated[int, Field(ge=1)] | None = None
     """Threads of one model run. All that the container may use without it; lower it where other work shares them."""
     parallel_batches: Annotated[int, Field(ge=1)] = 3
@@ -221,6 +227,17 @@ class Settings(BaseSettings):
     def _torchscript_is_allowed(self) -> Self:
         if self.backend == "torchscript" and not self.allow_torchscript:
             raise ValueError("backend torchscript runs code that a bundle may hold: allow it with --allow-torchscript")
+        return self
+
+    @model_validator(mode="after")
+    def _gpu_memory_can_be_limited(self) -> Self:
+        if self.gpu_memory_mb is None:
+            return self
+        kinds = {device.partition(":")[0] for device in self.device.split(",")}
+        if self.backend != "onnx" or not kinds <= {"auto", "cpu", "cuda"} or kinds == {"cpu"}:
+            raise ValueError("gpu_memory_mb limits the memory of models on devices cuda and auto, of backend onnx")
+        if self.gpu_memory_mb // self.workers <= self.decoding_cache_mb:
+            raise ValueError("gpu_memory_mb must be larger than decoding_cache_mb, for each of the workers")
         return self
 
     @model_validator(mode="after")

@@ -17,6 +17,7 @@ import onnxruntime
 
 from models.backend import Array, BackendName
 from models.backend.cpus import usable_cpus
+from models.backend.footprint import graph_file, weight_bytes
 from models.backend.memory import DeviceMemory, HostMemory, Memory
 from models.backend.placement import check_placement, placed_nodes
 from models.backend.resident import OnnxResident
@@ -105,6 +106,7 @@ class OnnxBackend:
         parallel: int = 1,
         allow_cpu_fallback: bool = False,
         graphs: Literal["cpu", "cuda"] | None = None,
+        work_bytes: int | None = None,
     ) -> None:
         """Load all graphs; `threads` is the number for one operator, by default one for each usable core.
 
@@ -116,6 +118,9 @@ class OnnxBackend:
 
         `graphs` chooses the graphs for a kind of device other than that of `device`, to verify them on the CPU.
 
+        `work_bytes` limits the memory of each graph on a GPU, its weights (see `models.backend.footprint`) apart: a run
+        that needs more fails. Without it, sessions take what they need.
+
         Raises `UnsupportedDeviceError` where the device is unknown, its provider did not load (never a silent
         fall back) or it has no kernel for an operator, `BundleError` where a graph has no ONNX file, is not one, or
         has other inputs or outputs than the manifest says.
@@ -123,7 +128,7 @@ class OnnxBackend:
         _refuse_two_runtimes()
         self._kind, self._number = _parsed(device)
         self.device = device
-        self._allow_cpu_fallback, self._graphs = allow_cpu_fallback, graphs
+        self._allow_cpu_fallback, self._graphs, self._work_bytes = allow_cpu_fallback, graphs, work_bytes
         self._sessions = self._concurrent_sessions = self._load(bundle, manifest, threads or _default_threads())
         problems = [problem for name, graph in manifest.graphs.items() for problem in self._mismatches(name, graph)]
         if problems:
@@ -153,20 +158,26 @@ class OnnxBackend:
         if self._kind == "tensorrt" and not _has_tensorrt():
             raise UnsupportedDeviceError(f"device {self.device!r} needs TensorRT (libnvinfer); device cuda does not")
         graphs: str = self._graphs or ("cpu" if self._kind == "cpu" else "cuda")
-        options = _options(threads, graphs)
+        options, limits = _options(threads, graphs), self._arena_limits(bundle, manifest)
         return {
-            name: self._load_graph(bundle, name, _file(graph, graphs), options)
+            name: self._load_graph(bundle, name, graph_file(graph, graphs), options, limits.get(name))
             for name, graph in manifest.graphs.items()
         }
 
+    def _arena_limits(self, bundle: Path, manifest: Manifest) -> Mapping[str, int]:
+        """Return the memory that each graph may take on a GPU, in bytes; none where it is not limited."""
+        if self._work_bytes is None or self._kind == "cpu":
+            return {}
+        return {name: size + self._work_bytes for name, size in weight_bytes(bundle, manifest).items()}
+
     def _load_graph(
-        self, bundle: Path, name: str, file: str | None, options: onnxruntime.SessionOptions
+        self, bundle: Path, name: str, file: str | None, options: onnxruntime.SessionOptions, limit: int | None
     ) -> onnxruntime.InferenceSession:
         if file is None:
             raise BundleError(str(bundle), [f"graph {name!r} has no ONNX file"])
         wanted = _PROVIDERS[self._kind]
         kinds = {"tensorrt": ["tensorrt", "cuda"]}.get(self._kind, [self._kind])
-        providers = [(_PROVIDERS[kind], {} if kind == "cpu" else {"device_id": self._number}) for kind in kinds]
+        providers = [(_PROVIDERS[kind], _provider_options(kind, self._number, limit)) for kind in kinds]
         try:
             session = onnxruntime.InferenceSession(str(bundle / file), options, providers=providers)
         except Exception as error:  # onnxruntime's exceptions share no public base
@@ -218,9 +229,15 @@ class OnnxBackend:
         return resident
 
 
-def _file(graph: Graph, kind: str) -> str | None:
-    """Return the ONNX file of a graph for a kind of device."""
-    return next((file for device, file in graph.devices.items() if device == kind), graph.onnx)
+def _provider_options(kind: str, number: int, limit: int | None) -> dict[str, int | str]:
+    """Return the options of an execution provider, whose arena takes at most `limit` bytes of a GPU's memory."""
+    if kind == "cpu":
+        return {}
+    options: dict[str, int | str] = {"device_id": number}
+    if limit is not None and kind == "cuda":
+        # By default an arena doubles, so that it holds up to twice what was asked of it.
+        options |= {"gpu_mem_limit": limit, "arena_extend_strategy": "kSameAsRequested"}
+    return options
 
 
 def _found(tensor: onnxruntime.NodeArg) -> FoundTensor:

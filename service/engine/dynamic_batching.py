@@ -13,16 +13,13 @@ from models.tasks.model import BatchFunction
 from service.engine.batcher import PAUSE, Batcher, Observer, Timing, Tracer, Work
 from service.engine.computations import TOOK_TOO_LONG, Computations
 from service.engine.cost_model import UNMEASURED, CostModel, Sample
+from service.engine.patience import WORTH_WAITING
 from service.engine.queue import Entry, Limits
 from service.engine.waiting import Waiting, awaited
 
 __all__ = ["DynamicBatcher"]
 
 logger = logging.getLogger("softserve")
-
-_WORTH_WAITING = 1000.0
-"""Fixed cost of a batch, in tokens, from which a batch waits for requests that are observed to arrive in groups: that
-of GPUs, where a batch of many texts takes hardly longer than one of a few."""
 
 
 @dataclass(eq=False, slots=True)
@@ -101,7 +98,7 @@ class DynamicBatcher(Batcher):
         head = self._queue.head(now) if len(self._queue) else None
         if head is not None and head.batch_key in replica.costs:
             cost = replica.costs[head.batch_key]
-            seconds = cost.terms.fixed if cost.batch_cost >= _WORTH_WAITING else 0.0
+            seconds = cost.terms.fixed if cost.batch_cost >= WORTH_WAITING else 0.0
             batch_cost, limits = cost.batch_cost, self._queue.limits
             if (limits.batch_cost, limits.batch_seconds) != (batch_cost, seconds):
                 self._queue.limits = replace(self.limits, batch_cost=batch_cost, batch_seconds=seconds)

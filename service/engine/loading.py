@@ -6,11 +6,13 @@ import functools
 import math
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple
 
 from models import ModelStore
+from models.backend.footprint import weight_bytes
 from models.bundle.manifest import MANIFEST
 from models.private_copy import private_directory, verified_copy
 from models.reading import VerifiedBundle, read_manifest, sha256_of, verify
@@ -21,6 +23,7 @@ from service.engine.computations import Computations
 from service.engine.continuous_batching import ContinuousBatcher
 from service.engine.cost_model import CostModel, Sample
 from service.engine.daemon_executor import DaemonExecutor
+from service.engine.device_memory import DeviceFull, DeviceLedger, Reservation, gpu_of
 from service.engine.dynamic_batching import DynamicBatcher
 from service.engine.memory import available_memory, copy_room, private_memory
 from service.engine.priority import lower_thread_priority
@@ -63,6 +66,7 @@ class Loader:
         self.signatures: dict[Path, Signature] = {}
         """Files of each bundle when it was last loaded, successfully or not."""
         self._settings, self._metrics, self._resources = settings, metrics, resources
+        self._ledger = _ledger(settings, metrics)
         self._options = ReplicaOptions(
             devices=tuple(settings.device.split(",")),
             backend=settings.backend,
@@ -71,6 +75,7 @@ class Loader:
             max_batch_items=settings.max_batch_items,
             allow_cpu_fallback=settings.allow_cpu_fallback,
             map_weights=settings.map_weights,
+            work_bytes=None if self._ledger is None else settings.gpu_work_mb * _MEGABYTE,
         )
         self._stopped = threading.Event()
         self._thread = _new_thread()
@@ -135,14 +140,40 @@ class Loader:
             with bundle_errors(path, "it cannot be read"):
                 # Before its files are read: a change from now on is noticed.
                 self.signatures[path] = await self.run(signature_of, path)
-            async with self._directory() as directory:
+            async with self._device_memory(path) as reserved, self._directory() as directory:
                 copy = await self._tried(path, directory) if trial else None
                 with bundle_errors(path, "it cannot be read"):
                     bundle = await self.run(self._verified, path, directory, copy)
                 replicas, measured = await self.run(load_replicas, bundle, self._options)
+                _release_with(reserved, replicas)
                 return replicas, measured, bundle.digest
         except TimeoutError as error:
             raise LoadTimeoutError(str(path), [str(error)]) from error
+
+    @contextlib.asynccontextmanager
+    async def _device_memory(self, path: Path) -> AsyncIterator[Sequence[Reservation | None]]:
+        """Reserve memory of the GPUs for a bundle, one reservation for each device; release it where loading fails.
+
+        Where a trial loads the bundle first, its process ends before this one takes the memory.
+        """
+        ledger, devices = self._ledger, [gpu_of(device) for device in self._options.devices]
+        if ledger is None:
+            yield [None] * len(devices)
+            return
+        with bundle_errors(path, "it cannot be read"):
+            graphs = await self.run(_weight_bytes, path)
+        needed = {"weights": sum(graphs.values()), "work": len(graphs) * (self._options.work_bytes or 0)}
+        with contextlib.ExitStack() as failed:
+            reserved: list[Reservation | None] = []
+            for gpu in devices:
+                try:
+                    reserved.append(ledger.reserve(gpu, needed) if gpu is not None else None)
+                except DeviceFull as error:
+                    raise MemoryLimitError(str(path), [str(error)]) from error
+                if (reservation := reserved[-1]) is not None:
+                    failed.callback(reservation.release)
+            yield reserved
+            failed.pop_all()
 
     @contextlib.asynccontextmanager
     async def _directory(self) -> AsyncIterator[Path | None]:
@@ -238,6 +269,39 @@ async def _on(
             return await asyncio.get_running_loop().run_in_executor(thread, function, *arguments)
     except TimeoutError:
         raise TimeoutError(f"no answer within {seconds:g} s (--load-timeout)") from None
+
+
+def _weight_bytes(path: Path) -> Mapping[str, int]:
+    return weight_bytes(path, read_manifest(path))
+
+
+def _ledger(settings: Settings, metrics: Metrics) -> DeviceLedger | None:
+    """Return the ledger of this process, None where the memory of GPUs is not limited."""
+    if settings.gpu_memory_mb is None:
+        return None
+
+    def report(device: str, kind: str, size: int) -> None:
+        metrics.device_memory.labels(device, kind).set(size)
+
+    limit = settings.gpu_memory_mb // settings.workers * _MEGABYTE
+    return DeviceLedger(limit, {"decoding_cache": settings.decoding_cache_mb * _MEGABYTE}, report)
+
+
+def _release_with(reserved: Sequence[Reservation | None], replicas: Sequence[AnyModel]) -> None:
+    """Release each reservation on the event loop once the sessions that it was made for are gone."""
+    loop = asyncio.get_running_loop()
+    for reservation, model in zip(reserved, replicas, strict=True):
+        if reservation is None:
+            continue
+        if model.backend.device == "cpu":  # auto
+            reservation.release()
+        else:
+            weakref.finalize(model.backend, _soon, loop, reservation.release).atexit = False
+
+
+def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(function)
 
 
 def _new_thread() -> DaemonExecutor:

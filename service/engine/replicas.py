@@ -29,6 +29,8 @@ class ReplicaOptions(BaseModel):
     max_batch_items: int
     allow_cpu_fallback: bool
     map_weights: bool
+    work_bytes: int | None = None
+    """Memory of each graph on a GPU in addition to its weights; not limited without it."""
 
 
 def load_replicas(bundle: VerifiedBundle, options: ReplicaOptions) -> tuple[list[AnyModel], list[Measured]]:
@@ -41,6 +43,7 @@ def load_replicas(bundle: VerifiedBundle, options: ReplicaOptions) -> tuple[list
             threads=options.threads,
             parallel=options.parallel_batches,
             allow_cpu_fallback=options.allow_cpu_fallback,
+            work_bytes=options.work_bytes,
         )
         for device in options.devices
     ]

@@ -118,6 +118,11 @@ class Metrics:
             (*by_model, "operation", "device", "term"),
             "livemax",
         )
+        self.device_memory = gauge(
+            "device_memory_bytes",
+            "Memory of a GPU by kind: the limit, and what is reserved of it for weights, work and decoding_cache",
+            ("device", "kind"),
+        )
         self.model_info = gauge("model_info", "1 for each loaded model", _INFO, "livemax")
         self.models_expected = gauge("models_expected", "Models that are to be served", (), "livemax")
         self.models_ready = gauge(

@@ -10,12 +10,14 @@ from benchmarks.batching_simulation import (
     Device,
     FixedDelay,
     Ours,
+    ShapedCost,
     TokenBudget,
     backlog,
     closed_loop,
     poisson,
     simulate,
 )
+from benchmarks.shape_buckets import Buckets
 
 DEVICE = Device("test", CostModel(fixed=1.0, per_item=0.0, per_token=0.1), Bounds(items=2, tokens=100))
 
@@ -79,6 +81,50 @@ def test_advantage_is_above_1_where_the_service_is_better():
     assert Row("GPU", "bursts", "p99 ms", 20.0, {"TEI": (10.0, ""), "Triton": (30.0, "")}).least_advantage == 0.5
 
 
+@pytest.mark.parametrize(
+    ("ours", "interval", "standing", "reason"),
+    [
+        (10.0, (0.9, 1.1), "best", ""),
+        (9.0, (0.8, 1.01), "equal", "equal: 0.800 to 1.010 over seeds"),
+        (9.0, (0.8, 0.99), "behind", "p99 is 3"),
+    ],
+)
+def test_a_row_says_why_the_service_is_not_the_best(ours, interval, standing, reason):
+    row = Row("GPU", "closed loop", "texts/s", ours, {"TEI": (10.0, "")}, interval, "p99 is 3")
+    assert (row.standing, row.reason) == (standing, reason)
+
+
+def test_the_beginning_and_the_end_of_a_trace_do_not_count():
+    """Latencies are 2 s, then 4 s and so on, since every batch waits for the one before."""
+    trace = arrive(*[0.0] * 10)
+    device = Device("test", DEVICE.cost, Bounds(1, 100))
+    result = simulate(TokenBudget(device, 10), device.cost, trace, [10] * 10, transient=0.2)
+    assert (result.p50, result.p99) == pytest.approx((10.0, 14.0))
+    assert result.throughput == pytest.approx(6 / 12)
+    assert result.batch == 1
+
+
+def test_batches_are_padded_to_buckets_that_are_warm():
+    buckets = Buckets([(4, [10])])
+    two = simulate(TokenBudget(DEVICE, 100), ShapedCost(DEVICE.cost, 7.0, buckets), backlog(2), [5, 5])
+    assert two.p99 == pytest.approx(1.0 + 4 * 10 * 0.1)
+
+
+def test_the_first_batch_of_a_shape_is_cold_without_buckets():
+    cost = ShapedCost(DEVICE.cost, 7.0)
+    result = simulate(TokenBudget(DEVICE, 100), cost, backlog(4), [5] * 4)
+    assert cost.shapes == {(2, 5): 2}
+    assert result.throughput == pytest.approx(4 / (2 * 2.0 + 7.0))
+
+
+def test_the_costs_of_buckets_are_printed(tmp_path, capsys):
+    main(data=tmp_path, quick=True, buckets=True)
+    (*_, warm, cold, powers, _, _, _) = capsys.readouterr().out.splitlines()
+    assert "all warm" in warm
+    assert "50 ms" in cold
+    assert powers.startswith("| powers of two | ")
+
+
 def test_missing_corpora_are_replaced_and_named(tmp_path):
     source, lengths = text_lengths("clinc150", tmp_path)
     assert "log-normal" in source
@@ -89,7 +135,7 @@ def test_the_quick_comparison_has_throughput_within_a_tenth_of_the_best(tmp_path
     main(data=tmp_path, quick=True, plot=tmp_path / "plot.svg")
     printed = capsys.readouterr().out
     assert printed.count("| GPU |") == printed.count("| CPU |") == 16
-    ratios = [float(line.split("|")[-2]) for line in printed.splitlines() if "| texts/s |" in line]
+    ratios = [float(line.split("|")[-3]) for line in printed.splitlines() if "| texts/s |" in line]
     assert len(ratios) == 12
     assert min(ratios) > 0.9
     assert "<svg" in (tmp_path / "plot.svg").read_text()

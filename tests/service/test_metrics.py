@@ -23,6 +23,7 @@ METRICS = [
     "queue_limit_items",
     "queue_limit_tokens",
     "batch_cost_seconds",
+    "device_memory_bytes",
     "rejected",
     "engine_failures",
     "computation_timeouts",
@@ -41,6 +42,7 @@ METRICS = [
 ]
 LABELS = {
     "model",
+    "kind",
     "endpoint",
     "status",
     "deadline",

@@ -58,6 +58,38 @@ def test_a_request_to_an_idle_device_waits_where_bursts_arrive(following, until)
     assert patience.until(1, WINDOW) == until
 
 
+def test_the_first_request_of_all_is_not_waited_for():
+    patience = Patience()
+    patience.arrived(1.0, 1, 0, WINDOW, computing=False)
+    assert patience.until(1, WINDOW) == -math.inf
+
+
+def after_groups(*sizes):
+    """Return the state after a request that follows groups of these sizes."""
+    patience = Patience()
+    for number, size in enumerate(sizes):
+        patience.arrived(10.0 * number, 1, 0, WINDOW, computing=False)
+        patience.arrived(10.0 * number + 0.5, size - 1, 1, WINDOW, computing=False)
+    patience.arrived(500.0, 1, 0, WINDOW, computing=False)
+    return patience
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([10] * 8, 10),
+        ([10] * 7 + [20], 10),  # two groups that overlap by chance
+        ([10, 20] * 4, 20),
+        ([6, 7, 8, 9, 10, 11, 12, 13], 12),
+        ([90] * 8 + [10] * 8, 10),
+    ],
+)
+def test_a_group_is_complete_with_as_many_as_the_last_ones_had(sizes, expected):
+    patience = after_groups(*sizes)
+    assert patience.until(expected - 1, WINDOW) == 501.0
+    assert patience.until(expected, WINDOW) == -math.inf
+
+
 def test_a_burst_that_begins_after_a_batch_is_waited_for():
     patience = taught(returning=0)
     for number in range(20):

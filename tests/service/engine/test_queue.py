@@ -176,8 +176,17 @@ def test_entries_of_equal_content_are_not_the_same():
 # ---- groups of requests, for which a batch waits for up to half of its fixed cost ----
 
 
-def test_the_first_of_a_group_waits_for_the_others():
-    assert queue(entry(arrived=3.0), batch_seconds=2.0).ready_at() == 4.0
+def test_the_first_of_a_group_waits_for_as_many_as_groups_had():
+    assert queue(entry(arrived=3.0), batch_seconds=2.0).ready_at() == 3.0
+    waiting = queue(batch_seconds=2.0, max_queue_items=32, max_batch_items=16, max_batch_tokens=16)
+    for start in (10.0, 20.0):
+        waiting.push([entry(arrived=start)])
+        waiting.push([entry(arrived=start + 0.5) for _ in range(9)])
+        waiting.completed(start + 3.0, waiting.next_batch(start + 0.5))
+    waiting.push([entry(arrived=30.0)])
+    assert waiting.ready_at() == 31.0
+    waiting.push([entry(arrived=30.5) for _ in range(9)])
+    assert waiting.ready_at() == 30.0
 
 
 def test_a_batch_waits_for_the_group_that_follows_the_results_of_the_last_one():
