@@ -19,9 +19,10 @@ _TIMEOUT = 60.0
 """Seconds within which a response must be complete."""
 
 
-def wait_until_ready(port: int) -> None:
-    """Wait until a server has loaded its models; raises `TimeoutError` after half a minute."""
-    for _ in range(300):
+def wait_until_ready(port: int, seconds: float = 30.0) -> None:
+    """Wait until a server has loaded its models; raises `TimeoutError` after so many seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         try:
             connection.request("GET", "/readyz")
@@ -36,13 +37,17 @@ def wait_until_ready(port: int) -> None:
 
 
 @contextmanager
-def serving(model_dir: Path, model: str, *flags: str) -> Iterator[tuple[int, int]]:
-    """Run `softserve serve` with one model; yields its port and process id once it is ready."""
+def serving(model_dir: Path, model: str | None, *flags: str, seconds: float = 30.0) -> Iterator[tuple[int, int]]:
+    """Run `softserve serve` with one model, or all; yields its port and process id once it is ready.
+
+    Raises `TimeoutError` where it is not within so many seconds.
+    """
     port = free_port()
     command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--log-level", "warning"]
-    server = subprocess.Popen([*command, "--model-dirs", str(model_dir), "--models", model, *flags])
+    chosen = [] if model is None else ["--models", model]
+    server = subprocess.Popen([*command, "--model-dirs", str(model_dir), *chosen, *flags])
     try:
-        wait_until_ready(port)
+        wait_until_ready(port, seconds)
         yield port, server.pid
     finally:
         server.terminate()
