@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,15 +37,17 @@ def wait_until_ready(port: int, seconds: float = 30.0) -> None:
 
 
 @contextmanager
-def serving(model_dir: Path, model: str | None, *flags: str, seconds: float = 30.0) -> Iterator[tuple[int, int]]:
-    """Run `softserve serve` with one model, or all; yields its port and process id once it is ready.
+def serving(
+    model_dir: Path, models: str | Sequence[str], *flags: str, seconds: float = 30.0
+) -> Iterator[tuple[int, int]]:
+    """Run `softserve serve` with one model, or several; yields its port and process id once it is ready.
 
     Raises `TimeoutError` where it is not within so many seconds.
     """
     port = free_port()
     command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--log-level", "warning"]
-    chosen = [] if model is None else ["--models", model]
-    server = subprocess.Popen([*command, "--model-dirs", str(model_dir), *chosen, *flags])
+    names = [models] if isinstance(models, str) else models
+    server = subprocess.Popen([*command, "--model-dirs", str(model_dir), "--models", *names, *flags])
     try:
         wait_until_ready(port, seconds)
         yield port, server.pid

@@ -52,9 +52,12 @@ def _run(groups: Sequence[Sequence[Any]], arguments: tuple[object, ...]) -> tupl
 
 
 @contextmanager
-def side(make: Callable[..., Work], *arguments: object) -> Iterator[Side]:
-    """Start a process that makes its work from the arguments, both of which can be pickled."""
-    context = multiprocessing.get_context("spawn")
+def side(make: Callable[..., Work], *arguments: object, method: str = "spawn") -> Iterator[Side]:
+    """Start a process that makes its work from the arguments, both of which can be pickled.
+
+    `method` is the start method: with `forkserver`, processes have imported what that was told to.
+    """
+    context = multiprocessing.get_context(method)
     with ProcessPoolExecutor(1, context, _load, (make, arguments)) as executor:
         yield Side(executor)
 

@@ -24,7 +24,7 @@ __all__ = ["main"]
 def main(
     minutes: float = 10.0,
     device: str = "cuda",
-    output: Path = Path("results.jsonl"),
+    output: Path = Path("build") / "gpu" / "results.jsonl",
     parts: tuple[str, ...] = tuple(PARTS),
     small: bool = False,
     work: Path = Path("build") / "gpu",

@@ -4,10 +4,9 @@ import asyncio
 import contextlib
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Any
 
 from benchmarks.load.client import Client
@@ -34,7 +33,7 @@ class Clients:
     executor: ProcessPoolExecutor
     most: int
 
-    def load(self, url: str, requests: "partial[RequestSource]", texts: int, options: LoadOptions) -> dict[str, Any]:
+    def load(self, url: str, requests: Callable[[], RequestSource], texts: int, options: LoadOptions) -> dict[str, Any]:
         """Return rates and latencies of requests of so many texts over `options.connections` connections."""
         connections = options.most_connections()
         count = max(1, min(self.most, connections // _CONNECTIONS))
@@ -54,12 +53,12 @@ def clients() -> Iterator[Clients]:
         yield Clients(executor, most)
 
 
-def _run(url: str, requests: "partial[RequestSource]", options: LoadOptions) -> Outcome:
+def _run(url: str, requests: Callable[[], RequestSource], options: LoadOptions) -> Outcome:
     with asyncio.Runner(loop_factory=new_event_loop()) as runner:
         return runner.run(_send(url, requests, options))
 
 
-async def _send(url: str, requests: "partial[RequestSource]", options: LoadOptions) -> Outcome:
+async def _send(url: str, requests: Callable[[], RequestSource], options: LoadOptions) -> Outcome:
     async with Client(url, None, options.most_connections()) as client:
         test = LoadTest(client, requests(), options)
         await test.run(_nothing)

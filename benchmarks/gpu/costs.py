@@ -4,6 +4,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from benchmarks.gpu.results import Context, Values
@@ -21,7 +22,7 @@ _SMALL_FITTED, _SMALL_OTHERS = 2, 3
 def run(context: Context) -> None:
     """Write a row of each operation: the terms, and their relative error for shapes measured after the fit."""
     for subject in subjects(context):
-        context.measure(subject.name, lambda subject=subject: _errors(context, subject))  # type: ignore[misc]
+        context.measure(subject.name, partial(_errors, context, subject))
 
 
 def _errors(context: Context, subject: Subject) -> Values:

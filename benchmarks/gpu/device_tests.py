@@ -13,16 +13,16 @@ __all__ = ["run"]
 
 _ROOT = Path(__file__).parents[2]
 _FILES = ("tests/models/test_devices.py", "tests/training/test_devices.py")
-_SMALL = ("tests/models/test_devices.py", "--collect-only")
+_SMALL = ("tests/models/test_devices.py", "--noconftest", "-k", "test_classes and cpu")
 
 
 def run(context: Context) -> None:
-    """Write a row: how many tests passed, failed and were skipped."""
+    """Write a row: how many tests passed and were skipped; the row fails where a test does."""
     context.measure("device tests", lambda: _passed(context))
 
 
 def _passed(context: Context) -> Values:
-    """Return the numbers of tests by outcome; raises `RuntimeError` where one failed or none passed."""
+    """Return the numbers of tests by outcome; raises `RuntimeError` where one failed, or none passed."""
     environment = {**os.environ, **({"SOFTSERVE_REQUIRE_GPU": "1"} if context.on_gpu else {})}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(_SMALL if context.small else _FILES)]
     started = time.perf_counter()
@@ -36,10 +36,7 @@ def _passed(context: Context) -> Values:
     )
     lines = finished.stdout.strip().splitlines() or finished.stderr.strip().splitlines() or [""]
     counts = {name: int(count) for count, name in re.findall(r"(\d+) (passed|failed|skipped|errors?)", lines[-1])}
-    collected = re.search(r"(\d+) tests? collected", lines[-1])
-    if finished.returncode or not (counts.get("passed") or collected):
+    if finished.returncode or not counts.get("passed"):
         raise RuntimeError(f"status {finished.returncode}: {' '.join(lines[-8:])[-250:]}")
-    found: dict[str, float] = {name: counts.get(name, 0) for name in ("passed", "failed", "skipped")}
-    return {**found, "collected": int(collected[1]) if collected else sum(counts.values())} | {
-        "seconds": time.perf_counter() - started
-    }
+    seconds = time.perf_counter() - started
+    return {"passed": counts["passed"], "skipped": counts.get("skipped", 0), "seconds": seconds}

@@ -1,5 +1,7 @@
 """The losses of the output layers on the device, by `benchmarks.softmax losses`."""
 
+from functools import partial
+
 from benchmarks.gpu.results import Context, Values
 from benchmarks.softmax import loss_times, use_device
 
@@ -13,7 +15,7 @@ def run(context: Context) -> None:
     """Write a row of each precision: milliseconds of loss and gradients of each layer."""
     use_device(context.device)
     for precision in ("float32", "bfloat16"):
-        context.measure(precision, lambda precision=precision: _times(context, precision))  # type: ignore[misc]
+        context.measure(precision, partial(_times, context, precision))
 
 
 def _times(context: Context, precision: str) -> Values:

@@ -17,19 +17,21 @@ import torch
 
 from tests.support.marian_directory import SENTENCES, write_marian, write_vocabularies
 from tests.support.random_classifiers import make_classifier
-from training.bundling.bundle import BundleSettings
+from training.bundling.bundle import BundleSettings, BundleWriter, Draft
 from training.importing.importer import ImportOptions, chosen_importer, write_imported
 from training.importing.samples import Samples
 from training.importing.source import open_source
 from training.recipe.loading import parse_recipe
 from training.run import checkpoint
 from training.run.directory import Evaluation, Progress, RunDirectory
-from training.run.export import export_run
-from training.run.session import open_task, start_run
+from training.run.export import TrainedModel
+from training.run.session import load_trained, open_task, start_run
+from training.tasks.text_generation.quality import METRIC
 
 __all__ = ["BERT", "GENERATOR", "MINILM", "OPUS", "make_models", "source_of"]
 
 MINILM, BERT, OPUS, GENERATOR = "minilm", "bert-base", "opus-mt", "generator-124m"
+_DESCRIPTION = "Random weights for benchmarks"
 _LABELS = 150
 _HELD_OUT = 4
 _DEVIATION = 0.04
@@ -118,9 +120,7 @@ def _translator(directory: Path, sizes: _Sizes) -> None:
 
 def _import(source: Path, directory: Path, options: ImportOptions) -> None:
     opened = open_source(str(source))
-    settings = BundleSettings(
-        name=source.name, version=1, description="Random weights for benchmarks", licence="none", force=True
-    )
+    settings = BundleSettings(name=source.name, version=1, description=_DESCRIPTION, licence="none", force=True)
     write_imported(chosen_importer(opened)(opened, options), settings, directory / "models")
 
 
@@ -133,7 +133,7 @@ def _generator(directory: Path, sizes: Mapping[str, int]) -> None:
             "data": {"files": {"train": "pairs.tsv", "dev": "dev.tsv", "test": "dev.tsv"}, "max_output_tokens": 48},
             "network": sizes,
             "output_layer": {"kernels": "lin"},
-            "export": {"description": "Random weights for benchmarks", "licence": "none"},
+            "export": {"description": _DESCRIPTION, "licence": "none"},
         }
     )
     with tempfile.TemporaryDirectory() as temporary:
@@ -145,14 +145,22 @@ def _generator(directory: Path, sizes: Mapping[str, int]) -> None:
         checkpoint.save(run.best, {"model": task.model.state_dict()})
         untrained = Evaluation(epoch=0, step=0, train_loss=0.0, metric=0.0, seconds=0.0)
         run.write_history(Progress(history=[untrained]))
-        export_run(run, directory / "models", data, force=True)
+        settings = BundleSettings(name=GENERATOR, version=1, description=_DESCRIPTION, licence="none", force=True)
+        BundleWriter(_Untrained(run, load_trained(run, data, "cpu"), {}), settings).write(directory / "models")
+
+
+class _Untrained(TrainedModel):
+    """The source of a bundle whose quality is not measured, which takes minutes and says nothing of random weights."""
+
+    def measure(self, draft: Draft) -> None:
+        draft.quality.append({"metric": METRIC, "value": 0.0, "dataset": "none, random weights", "split": "test"})
 
 
 def _write_pairs(directory: Path, words: int) -> None:
     """Write pairs of so many made-up words, of which a tokenizer makes its word pieces."""
     generator = random.Random(0)
     letters = "abcdefghijklmnoprstuvwz"
-    vocabulary = list({"".join(generator.choices(letters, k=6)) for _ in range(words)})
-    lines = [f"{' '.join(vocabulary[first : first + 8])}\t{vocabulary[first]}\n" for first in range(0, words, 8)] * 3
+    vocabulary = ["".join(generator.choices(letters, k=6)) for _ in range(words)]
+    lines = [f"{' '.join(vocabulary[first : first + 8])}\t{vocabulary[first]}\n" for first in range(0, words, 8)]
     (directory / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
     (directory / "dev.tsv").write_text("".join(lines[:_HELD_OUT]), encoding="utf-8")

@@ -27,17 +27,18 @@ from models.store import BUNDLED
 __all__ = ["CONNECTIONS", "row_name", "run", "write_texts"]
 
 CONNECTIONS, _SMALL_CONNECTIONS = (1, 16, 64, 256), (1, 4)
-_MANY = 32
+_MANY, _SMALL_MANY = 32, 4
 """Texts in a request, besides one; of classifiers alone."""
 _WARM_UP = 64, 10.0
 """Connections and seconds of the load before the first measurement of a model and size of request."""
 _SMALL_WARM_UP = 2, 0.2
 _SECONDS, _SMALL_SECONDS = 3.0, 0.3
-_SETTLING, _SMALL_SETTLING = 0.5, 0.1
+_SETTLING, _SMALL_SETTLING = 0.5, 0.0
 """Seconds of each load that are not counted."""
 _READY_SECONDS = 120.0
 _TEXTS = 500
 _FLAGS = ("--max-batch-items", "256", "--max-queue-items", "16384", "--max-queue-tokens", "4194304")
+_SMALL_FLAGS = ("--max-batch-items", "4", "--parallel-batches", "1")
 """Settings of the servers: batches as large as those in process, and queues that hold all requests of a load."""
 _REQUESTS, _LAST = 100, 11
 """Requests after the start, and how many of the last ones stand for the hundredth: their median."""
@@ -72,8 +73,9 @@ def _serve(context: Context, name: str, directory: Path, chosen: Sequence[Subjec
     try:
         with usage(context.device, os.getpid()) as used:
             started = time.perf_counter()
-            flags = ("--device", context.device, *_FLAGS)
-            with serving(directory, None, *flags, seconds=_READY_SECONDS) as (port, _):
+            flags = ("--device", context.device, *(_SMALL_FLAGS if context.small else _FLAGS))
+            names = [each.name for each in chosen if any((directory / each.name).glob("*/manifest.json"))]
+            with serving(directory, names, *flags, seconds=_READY_SECONDS) as (port, _):
                 ready = time.perf_counter() - started
                 url = f"http://127.0.0.1:{port}"
                 listed = asyncio.run(_listed(url))
@@ -81,7 +83,7 @@ def _serve(context: Context, name: str, directory: Path, chosen: Sequence[Subjec
                 context.measure(f"{name}, start", lambda: _start(url, choose(listed, first.name), first, ready))
                 for subject in chosen:
                     served = f"{subject.name}, served"
-                    if context.measure(served, lambda model=subject.name: {"version": choose(listed, model).version}):  # type: ignore[misc]
+                    if context.measure(served, partial(_version, listed, subject.name)):
                         complete &= _loads(context, subject, choose(listed, subject.name), url, load)
                     else:
                         complete = False
@@ -90,6 +92,11 @@ def _serve(context: Context, name: str, directory: Path, chosen: Sequence[Subjec
         return
     if complete:
         context.measure(f"{name}, memory", used.values)
+
+
+def _version(listed: Sequence[ListedModel], name: str) -> Values:
+    """Return the version that is served; raises `UsageError` where the model is not."""
+    return {"version": choose(listed, name).version}
 
 
 async def _listed(url: str) -> list[ListedModel]:
@@ -124,10 +131,11 @@ async def _one_by_one(url: str, workload: Workload, text: str) -> list[float]:
 def _loads(context: Context, subject: Subject, model: ListedModel, url: str, load: Clients) -> bool:
     """Measure a model by each operation, size of request and number of connections; return whether all is known."""
     connections = _SMALL_CONNECTIONS if context.small else CONNECTIONS
+    many = _SMALL_MANY if context.small else _MANY
     file = write_texts(context, subject.name) if subject.made or subject.name == "intents" else None
     complete = True
     for operation in model.operations:
-        for each in (1, _MANY) if operation == "classify" else (1,):
+        for each in (1, many) if operation == "classify" else (1,):
             rows = {row_name(subject.name, operation, each, count): count for count in connections}
             known = all(map(context.done, rows))
             options: dict[str, Any] = {"endpoint": operation, "texts_per_request": each, "file": file}

@@ -2,11 +2,13 @@
 
 import contextlib
 import importlib.util
+import multiprocessing
 import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,8 @@ class Peer:
     """Modules without which it is not installed."""
     models: tuple[str, ...]
     make: Callable[[Given], Work]
+    in_small: bool = True
+    """Whether it is part of a small run."""
 
 
 def _softserve(given: Given) -> Work:
@@ -91,6 +95,9 @@ def _ours_translating(given: Given) -> Work:
 
 
 def _ctranslate2(given: Given, precision: str) -> Work:
+    """Return translations by CTranslate2, which computes in float32 on a CPU where float16 is wanted."""
+    if given.device == "cpu" and precision == "float16":
+        precision = "float32"
     target = given.work / f"ctranslate2-{precision}"
     if not (target / "model.bin").exists():
         shutil.rmtree(target, ignore_errors=True)
@@ -125,7 +132,13 @@ PEERS = (
     Peer(name=OURS, modules=(), models=_CLASSIFIERS, make=_softserve),
     Peer(name="onnxruntime, batches as given", modules=("onnxruntime",), models=_CLASSIFIERS, make=_onnxruntime),
     Peer(name="transformers, float16", modules=_TRANSFORMERS, models=_CLASSIFIERS, make=_float16),
-    Peer(name="transformers, float16, compiled", modules=_TRANSFORMERS, models=_CLASSIFIERS, make=_compiled_float16),
+    Peer(
+        name="transformers, float16, compiled",
+        modules=_TRANSFORMERS,
+        models=_CLASSIFIERS,
+        make=_compiled_float16,
+        in_small=False,
+    ),
     Peer(name=COMPILED, modules=_TRANSFORMERS, models=_CLASSIFIERS, make=_compiled_bfloat16),
     Peer(name=OURS, modules=(), models=(OPUS,), make=_ours_translating),
     Peer(name=CTRANSLATE2, modules=("ctranslate2",), models=(OPUS,), make=_ctranslate2_float16),
@@ -141,10 +154,12 @@ def row_name(model: str, batch: int, peer: str) -> str:
 
 def run(context: Context) -> None:
     """Write a row of each model, batch size and library."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*_TRANSFORMERS, "benchmarks.gpu.peers"])
     for name in (*_CLASSIFIERS, OPUS):
         subject = next(each for each in SUBJECTS if each.name == name)
         if subject.in_small or not context.small:
-            _compare(context, name, [peer for peer in PEERS if name in peer.models])
+            chosen = [peer for peer in PEERS if name in peer.models]
+            _compare(context, name, [peer for peer in chosen if peer.in_small or not context.small])
 
 
 def _compare(context: Context, name: str, peers: Sequence[Peer]) -> None:
@@ -154,11 +169,14 @@ def _compare(context: Context, name: str, peers: Sequence[Peer]) -> None:
     with contextlib.ExitStack() as stack:
         sides: dict[str, Side] = {}
         for peer in peers:
-            if all(map(context.done, rows[peer.name])) or time.monotonic() > context.deadline:
+            if all(map(context.done, rows[peer.name])):
+                continue
+            if time.monotonic() > context.deadline:
+                context.skip(rows[peer.name])
                 continue
             try:
                 _check_installed(peer.modules)
-                started = stack.enter_context(side(peer.make, _given(context, name)))
+                started = stack.enter_context(side(peer.make, _given(context, name), method="forkserver"))
                 sides[peer.name] = replace(started, rest=0.0) if context.on_gpu or context.small else started
                 sides[peer.name].time([_inputs(name, source, 1)])
             except Exception as error:  # the others are compared
@@ -211,10 +229,12 @@ def _turns(context: Context, rows: Mapping[str, str], sides: Mapping[str, Side],
     for peer, row in rows.items():
         if peer in errors:
             context.fail([row], errors[peer])
-        elif times[peer]:
+        elif not times[peer]:
+            context.skip([row])
+        else:
             found = {name: value for name, value in rate(times[peer], unit).items() if name in ("unit", "per_second")}
             found |= {"batch_ms": 1000 * statistics.median(seconds for _, seconds in times[peer]) / passes[peer]}
-            context.measure(row, lambda found=found: found)  # type: ignore[misc]
+            context.measure(row, partial(dict, found))
 
 
 def _units(results: Sequence[Any]) -> int:

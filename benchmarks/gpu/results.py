@@ -3,7 +3,7 @@
 import json
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -95,7 +95,7 @@ class Context:
         if self.done(row):
             return True
         if time.monotonic() > self.deadline:
-            self._add(row, "no time", reason="the part's share of the time was over")
+            self.skip([row])
             return False
         try:
             values = function()
@@ -109,7 +109,13 @@ class Context:
             return True
         return False
 
-    def fail(self, rows: Iterator[str] | list[str], error: Exception) -> None:
+    def skip(self, rows: Iterable[str]) -> None:
+        """Write that there was no time for rows."""
+        for row in rows:
+            if not self.done(row):
+                self._add(row, "no time", reason="the part's share of the time was over")
+
+    def fail(self, rows: Iterable[str], error: Exception) -> None:
         """Write the result of rows that have an error in common, such as a model that does not load."""
         status: Literal["unavailable", "failed"] = "unavailable" if isinstance(error, Unavailable) else "failed"
         reason = str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"

@@ -9,6 +9,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,15 @@ def run(context: Context) -> None:
     sizes = [size for size in batches(context) if size in _MEASURED or context.small]
     for subject in subjects(context):
         loaded = f"{subject.name}, operations"
-        context.measure(loaded, lambda subject=subject: {"operations": list(subject.load(context).offers)})  # type: ignore[misc]
+        context.measure(loaded, partial(_operations, context, subject))
         for operation in context.results.read()["steps", loaded].values.get("operations", ()):
             for size in sizes:
-                context.measure(
-                    f"{subject.name}, {operation}, batch {size}",
-                    lambda subject=subject, operation=operation, size=size: _parts(context, subject, operation, size),
-                )
+                row = f"{subject.name}, {operation}, batch {size}"
+                context.measure(row, partial(_parts, context, subject, operation, size))
+
+
+def _operations(context: Context, subject: Subject) -> Values:
+    return {"operations": list(subject.load(context).offers)}
 
 
 def _parts(context: Context, subject: Subject, operation: str, size: int) -> Values:
@@ -51,8 +54,14 @@ def _parts(context: Context, subject: Subject, operation: str, size: int) -> Val
     def compute(model: Any) -> Callable[[], object]:
         return computation(subject, model, operation, size, small=context.small)
 
-    plain, _, operators = measure_parts(lambda: subject.load(context), compute, repetitions)
-    recorded = _recorded(context, compute(subject.load(context)), repetitions)
+    loaded: list[Any] = []
+
+    def load() -> Any:
+        loaded.append(subject.load(context))
+        return loaded[-1]
+
+    plain, _, operators = measure_parts(load, compute, repetitions)
+    recorded = _recorded(context, compute(loaded[0]), repetitions)  # the other one still records operators
     longest = Counter({name: took for graph in operators.values() for name, (_, took) in graph.items()})
     operators_ms = sum(
         min(plain.graphs[graph], plain.runs[graph] * sum(took for _, took in found.values()) / 1e6)

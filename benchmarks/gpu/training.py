@@ -3,6 +3,7 @@
 Sentences are of made-up words whose frequencies follow Zipf's law: times do not depend on which words there are.
 """
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ def run(context: Context) -> None:
     """Write a row of each output layer: milliseconds of an update in float32 and bfloat16."""
     _write_sentences(context)
     for kernels in _KERNELS:
-        context.measure(kernels, lambda kernels=kernels: _update(context, kernels))  # type: ignore[misc]
+        context.measure(kernels, partial(_update, context, kernels))
 
 
 def _update(context: Context, kernels: str) -> Values:
