@@ -29,7 +29,7 @@ def main(
     small: bool = False,
     work: Path = Path("build") / "gpu",
 ) -> int:
-    """Measure what is missing, and print a report in Markdown; exit status 1 where a row failed.
+    """Measure the rows that are missing, and print a report in Markdown; exit status 1 where a row failed.
 
     Args:
         minutes: Time for all parts together, the making of models included.
@@ -48,7 +48,7 @@ def main(
     results = Results(output.resolve(), {**machine, "small": str(small)})
     chosen = [name for name in PARTS if name in parts]
     run_parts(chosen, results, device=device, small=small, work=work, minutes=minutes)
-    from benchmarks.gpu.report import report  # imports what is measured, which parts do while this waits
+    from benchmarks.gpu.report import report  # it imports all parts, which takes seconds
 
     found = results.read()
     print(report(found, chosen, {**machine, **versions(device)}, on_gpu=device != "cpu"))

@@ -30,7 +30,7 @@ def card(device: str) -> str:
 
 
 def commit() -> str:
-    """Return the revision of the checkout, `-dirty` where files differ from it."""
+    """Return the revision of the checkout, `-dirty` where files differ from it, in whatever way."""
     command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--exclude=*"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -39,23 +39,20 @@ class Part:
 
 PARTS: Mapping[str, Part] = {
     "tests": Part("device_tests", 1.5, needs_models=False),
+    "losses": Part("losses", 0.3, needs_models=False),
+    "training": Part("training", 0.5, needs_models=False),
     "http": Part("over_http", 4.0),
     "process": Part("in_process", 1.2),
     "peers": Part("peers", 2.0),
     "servers": Part("peer_servers", 1.0),
     "steps": Part("steps", 0.6),
     "costs": Part("costs", 0.4),
-    "losses": Part("losses", 0.3, needs_models=False),
-    "training": Part("training", 0.5, needs_models=False),
 }
-"""All parts, in the order in which they run."""
+"""All parts, in the order in which they run: models are made by another process during the first three."""
 
 
 def run_parts(names: Sequence[str], results: Results, *, device: str, small: bool, work: Path, minutes: float) -> None:
-    """Run parts one after the other; what one leaves of its share goes to the others.
-
-    Models are made by a process beside the device tests, which time nothing.
-    """
+    """Run parts one after the other; what one leaves of its share goes to the others."""
     end = time.monotonic() + 60 * minutes
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*_IMPORTED])

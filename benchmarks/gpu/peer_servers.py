@@ -286,7 +286,7 @@ def _wait(server: PeerServer, url: str, process: subprocess.Popen[bytes], log: P
 
 
 async def _problem(server: PeerServer, url: str) -> str:
-    """Return what is wrong with the response to one text, empty where nothing is."""
+    """Return the error in the response to one text, empty where there is none."""
     requests = PeerRequests(server.name, 1)
     async with Client(url, None, 1) as client:
         answer = await client.post(requests.path, requests.body(), {}, 30.0)

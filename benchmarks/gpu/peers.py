@@ -1,4 +1,4 @@
-"""The made models by what a user would take instead, in process: each library in a process of its own, in turns."""
+"""The made models by other libraries, in process: each library in a process of its own, in turns."""
 
 import contextlib
 import importlib.util
@@ -35,7 +35,7 @@ _BEAM = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What a peer is made of."""
+    """The files and the device that the work of a peer is made of."""
 
     bundle: Path
     source: Path

@@ -11,7 +11,7 @@ from typing import Any, Literal
 __all__ = ["Context", "Result", "Results", "Unavailable", "Values"]
 
 Values = Mapping[str, Any]
-"""What was measured, by name: numbers, strings, and lists and mappings of these."""
+"""Measured values by name: numbers, strings, and lists and mappings of these."""
 _REASON = 300
 """Characters of an error message that are kept."""
 
@@ -65,7 +65,7 @@ class Results:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """What a part needs to know: the device, where its files are, and until when it may measure."""
+    """The device of a part, the directory of its files, its results, and the time until which it may measure."""
 
     part: str
     device: str

@@ -1,4 +1,4 @@
-"""The models that are measured, their inputs, and what a computation of a batch is."""
+"""The models that are measured, their inputs, and the computation of a batch."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
