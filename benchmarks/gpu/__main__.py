@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu                            # ten minutes, on the first GPU
     python -m benchmarks.gpu --parts http servers       # some parts
-    python -m benchmarks.gpu --device cpu --small       # what `make test` runs: all parts, with tiny models
+    python -m benchmarks.gpu --device cpu --small       # as a slow test does: all parts, with tiny models
 
 Each row is written to the results file as soon as it is measured. A second run with the same card and commit measures
 what is missing. A part is a process with a share of the time: one that fails, or does not end, is a row of the report,
