@@ -25,10 +25,13 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotat
 WHEELS_ARM64 := $(BIN)/uv pip install --no-config --quiet --dry-run --target /nonexistent --no-deps --require-hashes \
 	--only-binary :all: --python-version 3.11 --python-platform aarch64-manylinux_2_36
 
-.PHONY: serve test test-slow test-all test-alone test-clients test-ray test-gpu test-containers check docs bench lock clean
+.PHONY: serve serve-gpu test test-slow test-all test-alone test-clients test-ray test-gpu test-containers check docs bench lock clean
 
 serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 	@exec $(BIN)/softserve serve --host $(HOST) --port $(PORT)
+
+serve-gpu: .venv-gpu-serve/.serve  ## Serve the bundled models on an NVIDIA GPU; an error without one.
+	@exec .venv-gpu-serve/bin/softserve serve --device cuda --host $(HOST) --port $(PORT)
 
 test test-slow test-all test-alone: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.test  ## Run all tests but the slow ones, with one more process than processors.
@@ -93,7 +96,7 @@ lock: .venv/.containers  ## Update the locked requirements of the images after a
 	for image in cpu gpu build; do $(WHEELS_ARM64) --requirement docker/requirements-$$image.txt || exit 1; done
 
 clean:  ## Remove the virtual environment and caches.
-	rm -rf build .venv .venv-clients .venv-ray .venv-gpu .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build .venv .venv-clients .venv-ray .venv-gpu .venv-gpu-serve .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -126,14 +129,23 @@ clean:  ## Remove the virtual environment and caches.
 	$(call install,.venv-ray) --constraint constraints.txt --editable '.[ray]' pytest httpx2
 	@touch $@
 
-# onnxruntime and onnxruntime-gpu install the same module and exclude each other.
+# Makes the virtual environment $(1) with the project's $(2) and onnxruntime-gpu in place of onnxruntime. Both install
+# the same module and exclude each other, so that an environment is not updated but made anew.
+define gpu_environment
+	$(PYTHON) -m venv --clear $(1)
+	$(call install,$(1)) --constraint constraints.txt --editable '$(2)'
+	$(1)/bin/pip uninstall --disable-pip-version-check --quiet --yes onnxruntime
+	$(call install,$(1)) --constraint constraints.txt 'onnxruntime-gpu[cuda,cudnn]'
+	@touch $@
+endef
+
+.venv-gpu-serve/.serve: pyproject.toml constraints.txt
+	@echo "Installing the service and onnxruntime-gpu with CUDA into .venv-gpu-serve, once; some gigabytes ..."
+	$(call gpu_environment,.venv-gpu-serve,.)
+
 .venv-gpu/.test: pyproject.toml constraints.txt
 	@echo "Installing the test requirements and onnxruntime-gpu with CUDA into .venv-gpu, once; some gigabytes ..."
-	$(PYTHON) -m venv .venv-gpu
-	$(call install,.venv-gpu) --constraint constraints.txt --editable '.[test]'
-	.venv-gpu/bin/pip uninstall --quiet --yes onnxruntime
-	$(call install,.venv-gpu) --constraint constraints.txt 'onnxruntime-gpu[cuda,cudnn]'
-	@touch $@
+	$(call gpu_environment,.venv-gpu,.[test])
 
 .venv/.containers: pyproject.toml constraints.txt | .venv/.test
 	$(PIP) --editable '.[containers]'

@@ -31,6 +31,8 @@ from models.reading import load_manifest
 from models.store import load_bundle
 from models.tasks.translation import Translator
 
+__all__ = ["converted_model", "ctranslate2_side", "softserve", "sources_of"]
+
 Tokens = list[int]
 Translate = Callable[[Sequence[Tokens], int], list[Tokens]]
 """A function of sources and a beam size that returns the best translations."""
@@ -66,17 +68,17 @@ def main(
     print("| precision | beam | batch | threads | Softserve | CTranslate2 | ratio | same |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     ratios = []
-    sources = _sources(directory, sentences)
+    sources = sources_of(directory, sentences)
     for bundle in bundles:
         precision = "float32" if load_manifest(bundle).quantization is None else "int8"
         with tempfile.TemporaryDirectory() as temporary:
-            converted = _converted(directory, Path(temporary) / "ctranslate2", precision)
+            converted = converted_model(directory, Path(temporary) / "ctranslate2", precision)
             for threads in _THREADS:
                 with ExitStack() as stack:
                     sides = {
-                        "Softserve": stack.enter_context(side(_softserve, bundle, threads, output_tokens)),
+                        "Softserve": stack.enter_context(side(softserve, bundle, threads, output_tokens)),
                         "CTranslate2": stack.enter_context(
-                            side(_ctranslate2, converted, directory, precision, threads, output_tokens)
+                            side(ctranslate2_side, converted, directory, precision, threads, output_tokens)
                         ),
                     }
                     for beam in _BEAMS:
@@ -86,37 +88,47 @@ def main(
     print(f"\nleast ratio {min(ratios):.2f}, geometric mean {statistics.geometric_mean(ratios):.2f}")
 
 
-def _sources(directory: Path, count: int) -> list[Tokens]:
+def sources_of(directory: Path, count: int) -> list[Tokens]:
+    """Return random token ids of the vocabulary of a directory."""
     size = json.loads((directory / "config.json").read_text(encoding="utf-8"))["vocab_size"]
     generator = np.random.default_rng(0)
     lengths = generator.integers(*_SOURCE_LENGTHS, count)
     return [generator.integers(2, size - 1, length).tolist() for length in lengths]
 
 
-def _converted(directory: Path, target: Path, precision: str) -> Path:
+def converted_model(directory: Path, target: Path, precision: str) -> Path:
     """Return the directory of CTranslate2's own conversion."""
     converter = ctranslate2.converters.TransformersConverter(str(directory))
     converter.convert(str(target), quantization=None if precision == "float32" else precision)
     return target
 
 
-def _softserve(bundle: Path, threads: int, output_tokens: int) -> Translate:
-    translator = load_bundle(bundle, threads=threads)
+def softserve(bundle: Path, threads: int | None, output_tokens: int, device: str = "cpu") -> Translate:
+    """Return the bundle's translation of token ids to outputs of so many tokens."""
+    translator = load_bundle(bundle, threads=threads, device=device)
     assert isinstance(translator, Translator)
 
     def run(sources: Sequence[Tokens], beam: int) -> list[Tokens]:
         options = SearchOptions(stop="full")
         queries = [SourceSequence(tuple(source), beam, options, output_tokens) for source in sources]
-        return [list(found[0].tokens) for found in translator.decoder.search(queries)]
+        return [list(found[0].tokens) for found in translator.decoder.search(queries, len(queries))]
 
     return run
 
 
-def _ctranslate2(model: Path, directory: Path, precision: str, threads: int, output_tokens: int) -> Translate:
+def ctranslate2_side(
+    model: Path, directory: Path, precision: str, threads: int | None, output_tokens: int, device: str = "cpu"
+) -> Translate:
+    """Return CTranslate2's translation by a converted model; `directory` is the original."""
     vocabulary = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
     pieces = {token: piece for piece, token in vocabulary.items()}
     translator = ctranslate2.Translator(
-        str(model), device="cpu", compute_type=precision, inter_threads=1, intra_threads=threads
+        str(model),
+        device=device.partition(":")[0],
+        device_index=int(device.partition(":")[2] or 0),
+        compute_type=precision,
+        inter_threads=1,
+        intra_threads=threads or 0,
     )
 
     def run(sources: Sequence[Tokens], beam: int) -> list[Tokens]:

@@ -29,6 +29,8 @@ import tyro
 from models.decoding.beam_search import SearchOptions
 from models.store import load_bundle
 
+__all__ = ["Measured", "Operators", "measure_parts"]
+
 _WARM_UP = 2
 """Repetitions that are not measured."""
 _PROFILED_RUNS = 1000
@@ -61,21 +63,32 @@ def main(
         parallel: Decodings at once.
         repetitions: Repetitions that are measured.
     """
-    with tempfile.TemporaryDirectory() as directory:
-        measured: list[_Measured] = []
-        for profiles in (None, Path(directory)):
-            with _timed_sessions(profiles) as runs:
-                model = load_bundle(bundle, threads=threads * parallel, parallel=parallel)
-                compute = _computation(model, operation, beam, batch, length, texts, parallel)
-                if measured:
-                    repetitions = max(1, min(repetitions, _PROFILED_RUNS // sum(measured[0].runs.values())))
-                measured.append(_measure(compute, runs, repetitions, parallel))
-        plain, profiled = measured
-        operators = _operators(Path(directory))
+
+    def compute(model: Any) -> Callable[[], object]:
+        return _computation(model, operation, beam, batch, length, texts, parallel)
+
+    load = partial(load_bundle, bundle, threads=threads * parallel, parallel=parallel)
+    plain, profiled, operators = measure_parts(load, compute, repetitions, parallel)
     print(f"{bundle.parent.name}:{bundle.name}, {parallel} x {threads} threads, onnxruntime {onnxruntime.__version__}")
     print(f"{1000 * plain.total / parallel:.2f} ms each repetition, {1000 * profiled.total / parallel:.2f} profiled\n")
     _print_parts(plain, operators)
     _print_operators(plain, operators)
+
+
+def measure_parts(
+    load: Callable[[], Any], computation: Callable[[Any], Callable[[], object]], repetitions: int, parallel: int = 1
+) -> tuple["Measured", "Measured", "Operators"]:
+    """Return where the time of a computation by a model goes, without and with the profiler, and its operators."""
+    with tempfile.TemporaryDirectory() as directory:
+        measured: list[Measured] = []
+        for profiles in (None, Path(directory)):
+            with _timed_sessions(profiles) as runs:
+                compute = computation(load())
+                if measured:
+                    repetitions = max(1, min(repetitions, _PROFILED_RUNS // sum(measured[0].runs.values())))
+                measured.append(_measure(compute, runs, repetitions, parallel))
+        plain, profiled = measured
+        return plain, profiled, _operators(Path(directory))
 
 
 @dataclasses.dataclass
@@ -107,7 +120,7 @@ class _Runs:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Measured:
+class Measured:
     """A repetition on average, in seconds of all its threads."""
 
     total: float
@@ -169,7 +182,7 @@ def _computation(
     return lambda: model.decoder.search(sources, batch, parallel=parallel)
 
 
-def _measure(compute: Callable[[], object], runs: _Runs, repetitions: int, parallel: int) -> _Measured:
+def _measure(compute: Callable[[], object], runs: _Runs, repetitions: int, parallel: int) -> Measured:
     for _ in range(_WARM_UP):
         compute()
     runs.seconds.clear()
@@ -179,7 +192,7 @@ def _measure(compute: Callable[[], object], runs: _Runs, repetitions: int, paral
         runs.begin()
         compute()
         runs.end()
-    return _Measured(
+    return Measured(
         total=parallel * (time.perf_counter() - started) / repetitions,
         runs={graph: round(len(times) / repetitions) for graph, times in runs.seconds.items()},
         graphs={graph: sum(times) / repetitions for graph, times in runs.seconds.items()},
@@ -222,7 +235,7 @@ def _interquartile_mean(values: Sequence[int]) -> float:
     return statistics.mean(sorted(values)[quarter : len(values) - quarter])
 
 
-def _print_parts(plain: _Measured, operators: Operators) -> None:
+def _print_parts(plain: Measured, operators: Operators) -> None:
     print("| part | runs | µs/run | ms | share |\n| --- | --- | --- | --- | --- |")
     for graph, seconds in plain.graphs.items():
         run = 1e6 * seconds / plain.runs[graph]
@@ -234,7 +247,7 @@ def _print_parts(plain: _Measured, operators: Operators) -> None:
         print(f"| {name} |  |  | {_shown(seconds, plain.total)} |")
 
 
-def _print_operators(plain: _Measured, operators: Operators) -> None:
+def _print_operators(plain: Measured, operators: Operators) -> None:
     print("\n| graph | operator | nodes/run | µs/run | share of operators |\n| --- | --- | --- | --- | --- |")
     for graph in plain.graphs:
         largest = sorted(operators[graph].items(), key=lambda each: -each[1][1])

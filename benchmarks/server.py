@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ _TIMEOUT = 60.0
 """Seconds within which a response must be complete."""
 
 
-def wait_until_ready(port: int) -> None:
-    """Wait until a server has loaded its models; raises `TimeoutError` after half a minute."""
-    for _ in range(300):
+def wait_until_ready(port: int, seconds: float = 30.0) -> None:
+    """Wait until a server has loaded its models; raises `TimeoutError` after so many seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         try:
             connection.request("GET", "/readyz")
@@ -36,13 +37,19 @@ def wait_until_ready(port: int) -> None:
 
 
 @contextmanager
-def serving(model_dir: Path, model: str, *flags: str) -> Iterator[tuple[int, int]]:
-    """Run `softserve serve` with one model; yields its port and process id once it is ready."""
+def serving(
+    model_dir: Path, models: str | Sequence[str], *flags: str, seconds: float = 30.0
+) -> Iterator[tuple[int, int]]:
+    """Run `softserve serve` with one model, or several; yields its port and process id once it is ready.
+
+    Raises `TimeoutError` where it is not within so many seconds.
+    """
     port = free_port()
     command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--log-level", "warning"]
-    server = subprocess.Popen([*command, "--model-dirs", str(model_dir), "--models", model, *flags])
+    names = [models] if isinstance(models, str) else models
+    server = subprocess.Popen([*command, "--model-dirs", str(model_dir), "--models", *names, *flags])
     try:
-        wait_until_ready(port)
+        wait_until_ready(port, seconds)
         yield port, server.pid
     finally:
         server.terminate()

@@ -27,10 +27,12 @@ class Side:
     """A library in a process of its own."""
 
     executor: ProcessPoolExecutor
+    rest: float = _REST
+    """Seconds of the pause before it runs; 0 where no threads of others compute on the same processors."""
 
     def time(self, groups: Sequence[Sequence[Any]], *arguments: object) -> tuple[float, list[Any]]:
         """Return the seconds for all groups, one after the other, and their results."""
-        time.sleep(_REST)
+        time.sleep(self.rest)
         return self.executor.submit(_run, groups, arguments).result()
 
 
@@ -50,9 +52,12 @@ def _run(groups: Sequence[Sequence[Any]], arguments: tuple[object, ...]) -> tupl
 
 
 @contextmanager
-def side(make: Callable[..., Work], *arguments: object) -> Iterator[Side]:
-    """Start a process that makes its work from the arguments, both of which can be pickled."""
-    context = multiprocessing.get_context("spawn")
+def side(make: Callable[..., Work], *arguments: object, method: str = "spawn") -> Iterator[Side]:
+    """Start a process that makes its work from the arguments, both of which can be pickled.
+
+    `method` is the start method: with `forkserver`, processes have imported what that was told to.
+    """
+    context = multiprocessing.get_context(method)
     with ProcessPoolExecutor(1, context, _load, (make, arguments)) as executor:
         yield Side(executor)
 

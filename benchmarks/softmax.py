@@ -1,6 +1,7 @@
 """Measure the cost of the output layers: time and memory of losses, their gradients and inference.
 
     python -m benchmarks.softmax kernels          # forward + backward of each kernel against lin
+    python -m benchmarks.softmax losses           # forward + backward of whole layers against F.cross_entropy
     python -m benchmarks.softmax sparse           # sparse-softmax loss against cross entropy and entmax15
     python -m benchmarks.softmax sparse-layer     # a sparse layer against lin and entmax15, by number of classes
     python -m benchmarks.softmax memory           # peak extra memory of losses, each in a process of its own
@@ -105,6 +106,47 @@ def kernels(
         )
     with torch.autocast(place.type, torch.bfloat16, enabled=bfloat16):
         report(medians_of(calls, rounds, clock), "lin")
+
+
+_LAYERS: dict[str, tuple[str, int | None]] = {
+    "lin": ("lin", None),
+    "mix2 (K = 4)": ("mix2", None),
+    "mixbig (K = 9)": ("mixbig", None),
+    "lin, sparse_k = 20": ("lin", 20),
+}
+_STRAIGHTFORWARD = "F.cross_entropy(h @ W.T)"
+
+
+@app.command
+def losses(
+    positions: int = 2048,
+    hidden_size: int = 512,
+    classes: int = 32_768,
+    rounds: int = 7,
+    bfloat16: bool = False,
+    device: str = "cpu",
+) -> None:
+    """Compare loss and gradients of whole layers with cross entropy of plain scores; `bfloat16` under autocast."""
+    use_device(device)
+    report(loss_times(positions, hidden_size, classes, rounds, bfloat16=bfloat16), _STRAIGHTFORWARD)
+
+
+def loss_times(
+    positions: int, hidden_size: int, classes: int, rounds: int, *, bfloat16: bool = False
+) -> Mapping[str, float]:
+    """Return median seconds of loss and gradients of layers, and of cross entropy, on torch's default device."""
+    hidden = torch.randn(positions, hidden_size, requires_grad=True)
+    target = torch.randint(classes, (positions,))
+    calls: dict[str, Call] = {}
+    for name, (kernels, sparse_k) in _LAYERS.items():
+        layer = GeneralizedSoftmax(classes, hidden_size, kernels, sparse_k=sparse_k)
+        calls[name] = forward_backward(functools.partial(layer.loss, hidden, target), hidden, *layer.parameters())
+    plain = GeneralizedSoftmax(classes, hidden_size).weight
+    calls[_STRAIGHTFORWARD] = forward_backward(
+        lambda: functional.cross_entropy(hidden @ plain.t(), target, reduction="sum"), hidden, plain
+    )
+    with torch.autocast(hidden.device.type, torch.bfloat16, enabled=bfloat16):
+        return medians_of(calls, rounds)
 
 
 @app.command

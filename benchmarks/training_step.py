@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from training.run.optimization import Optimization
 from training.run.session import open_task, start_run, use_threads
 from training.search.tables.records import processor
 from training.tasks.task import Task
+
+__all__ = ["Options", "main", "measure"]
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -78,21 +80,26 @@ def _side(recipe: Recipe, directory: Path, data_dir: Path, device: torch.device)
     return _Side(task, optimization, itertools.chain.from_iterable(map(batches.epoch, itertools.count())))
 
 
-def main(options: Options) -> None:
+def measure(options: Options) -> Mapping[str, tuple[float, float]]:
+    """Return the median seconds of an update and the mean training loss for each precision."""
     use_threads(options.threads)
-    device = choose_device(options.device)
-    native = "native" if native_bfloat16(device) else "emulated"
-    print(f"{processor(device)}, {torch.get_num_threads()} threads, bfloat16 {native}")
-    sides = {}
+    device, sides = choose_device(options.device), dict[str, _Side]()
     with tempfile.TemporaryDirectory() as directory:
         for name in ("float32", "bfloat16"):
             recipe = load_recipe(options.recipe, [*options.overrides, f"loop.precision={name}"])
             sides[name] = _side(recipe, Path(directory), options.data_dir, device)
     medians = medians_of({name: side.update for name, side in sides.items()}, options.updates)
-    for name, side in sides.items():
-        speed = medians["float32"] / medians[name]
-        time_and_speed = f"{1000 * medians[name]:8.1f} ms an update, {speed:5.2f} x float32's speed"
-        print(f"{name:<9} {time_and_speed}, mean loss {statistics.mean(side.losses):.4f}")
+    return {name: (medians[name], statistics.mean(side.losses)) for name, side in sides.items()}
+
+
+def main(options: Options) -> None:
+    found, device = measure(options), choose_device(options.device)
+    native = "native" if native_bfloat16(device) else "emulated"
+    print(f"{processor(device)}, {torch.get_num_threads()} threads, bfloat16 {native}")
+    for name, (seconds, loss) in found.items():
+        speed = found["float32"][0] / seconds
+        time_and_speed = f"{1000 * seconds:8.1f} ms an update, {speed:5.2f} x float32's speed"
+        print(f"{name:<9} {time_and_speed}, mean loss {loss:.4f}")
 
 
 if __name__ == "__main__":

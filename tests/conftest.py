@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 _TESTS = Path(__file__).parent
 _SLOW = (
+    "benchmarks/test_gpu_parts.py",
     "training/run/test_interruption.py",
     "service/test_multiprocess.py",
     "service/test_hanging_models.py",

@@ -9,14 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from benchmarks.load.client import Client, Response, TransportError
 from benchmarks.load.options import LoadOptions
-from benchmarks.load.workload import Workload
 from service.http.requests import TIMEOUT_HEADER
 
-__all__ = ["LoadTest", "Outcome"]
+__all__ = ["LoadTest", "Outcome", "RequestSource"]
 
 T = TypeVar("T")
 
@@ -26,6 +25,20 @@ _PAUSE = 0.1
 """Seconds that a connection of the closed loop waits after a failure, to bound the rate of failures."""
 _POLL = 0.2
 """Longest sleep of the open loop, in seconds, before it checks whether it has ended."""
+
+
+class RequestSource(Protocol):
+    """The requests of a load test, such as a `Workload`."""
+
+    @property
+    def path(self) -> str:
+        """The endpoint."""
+
+    def body(self) -> bytes:
+        """Return the body of the next request."""
+
+    def error_in(self, content: bytes) -> str | None:
+        """Return the error in the body of a response of status 200; None where it is correct."""
 
 
 @dataclass
@@ -65,7 +78,7 @@ class Outcome:
 class LoadTest:
     """A load test, which runs once; `stop` ends it early."""
 
-    def __init__(self, client: Client, workload: Workload, options: LoadOptions) -> None:
+    def __init__(self, client: Client, workload: RequestSource, options: LoadOptions) -> None:
         self.outcome = Outcome()
         self._client, self._workload, self._options = client, workload, options
         self._headers = {TIMEOUT_HEADER: str(options.timeout_ms)}

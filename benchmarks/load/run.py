@@ -19,7 +19,7 @@ from benchmarks.load.report import client_results, print_report, server_results
 from benchmarks.load.scrape import Difference, Scrape, ScrapeError
 from benchmarks.load.workload import Workload
 
-__all__ = ["run"]
+__all__ = ["new_event_loop", "run", "scrape", "server_part"]
 
 _SCRAPE_TIMEOUT = 5.0
 """Seconds within which `GET /metrics` must respond."""
@@ -30,7 +30,7 @@ def run(url: str, options: LoadOptions) -> int:
     base, key = base_url(url), options.key()
     if options.json is not None and not options.json.parent.is_dir():
         raise UsageError(f"--json: there is no directory {options.json.parent}")
-    with asyncio.Runner(loop_factory=_new_event_loop()) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop()) as runner:
         result, good = runner.run(_run(base, key, options))
     print_report(Console(), result)
     if options.json is not None:
@@ -38,7 +38,7 @@ def run(url: str, options: LoadOptions) -> int:
     return 0 if good else 1
 
 
-def _new_event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+def new_event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
     """Return uvloop's event loop where it is installed: a request takes the client a third less processor time."""
     with contextlib.suppress(ModuleNotFoundError):
         import uvloop
@@ -56,8 +56,8 @@ async def _run(base: str, key: str | None, options: LoadOptions) -> tuple[dict[s
         test = LoadTest(client, workload, options)
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, test.stop)  # the results so far are reported
         with progress_bar(test, options, console):
-            before = await test.run(lambda: _scrape(control))
-        server = _server_part(before, await _scrape(control), model.name)
+            before = await test.run(lambda: scrape(control))
+        server = server_part(before, await scrape(control), model.name)
     result = {
         "url": base,
         "model": model.name,
@@ -77,7 +77,7 @@ async def _run(base: str, key: str | None, options: LoadOptions) -> tuple[dict[s
     return result, test.outcome.good
 
 
-async def _scrape(client: Client) -> Scrape | ScrapeError:
+async def scrape(client: Client) -> Scrape | ScrapeError:
     """Return the server's metrics, or the error where there are none."""
     try:
         response = await client.get("/metrics", _SCRAPE_TIMEOUT)
@@ -90,7 +90,7 @@ async def _scrape(client: Client) -> Scrape | ScrapeError:
         return error
 
 
-def _server_part(before: Scrape | ScrapeError, after: Scrape | ScrapeError, model: str) -> dict[str, Any]:
+def server_part(before: Scrape | ScrapeError, after: Scrape | ScrapeError, model: str) -> dict[str, Any]:
     """Return the server's metrics between two scrapes, or why there are none: a load test stands without them."""
     try:
         if isinstance(before, ScrapeError):

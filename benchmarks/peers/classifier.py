@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import onnxruntime
@@ -39,6 +39,8 @@ class Settings:
     """Number of processes that run the model."""
     threads: int
     """Threads of onnxruntime in each process."""
+    device: str = "cpu"
+    """`cuda` for a GPU."""
 
     def environment(self) -> dict[str, str]:
         return {f"PEER_{name.upper()}": str(value) for name, value in asdict(self).items()}
@@ -46,13 +48,14 @@ class Settings:
     @classmethod
     def from_environment(cls) -> Self:
         port, processes, threads = (int(os.environ[f"PEER_{name}"]) for name in ("PORT", "PROCESSES", "THREADS"))
-        return cls(Path(os.environ["PEER_BUNDLE"]), port, processes, threads)
+        return cls(Path(os.environ["PEER_BUNDLE"]), port, processes, threads, os.environ["PEER_DEVICE"])
 
 
 class Classifier:
     """An onnxruntime session and a tokenizer. Safe to call from several threads."""
 
-    def __init__(self, bundle: Path, threads: int) -> None:
+    def __init__(self, bundle: Path, threads: int, device: str = "cpu") -> None:
+        """Load the graph for a device: `cpu`, `cuda`, `cuda:1` and so on."""
         manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
         config = manifest.get("config", manifest)  # format 1 has these fields at the top
         self._labels = (bundle / config["classes"]["file"]).read_text(encoding="utf-8").splitlines()
@@ -65,13 +68,21 @@ class Classifier:
         options.intra_op_num_threads = threads
         # Idle threads must not spin on the cores that answer HTTP.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        graph = bundle / manifest["graphs"]["classify"]["onnx"]
-        self._session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+        graph = manifest["graphs"]["classify"]
+        file, providers = graph["onnx"], list[Any](["CPUExecutionProvider"])
+        if device != "cpu":
+            file = graph.get("devices", {}).get("cuda", file)
+            options.add_session_config_entry("session.disable_quant_qdq", "1")  # as the service loads such a graph
+            number = int(device.partition(":")[2] or 0)
+            providers = [("CUDAExecutionProvider", {"device_id": number})]
+        self._session = onnxruntime.InferenceSession(str(bundle / file), options, providers=providers)
+        if device != "cpu" and "CUDAExecutionProvider" not in self._session.get_providers():
+            raise RuntimeError("onnxruntime did not load its CUDA provider")
 
     @classmethod
-    def warm(cls, bundle: Path, threads: int) -> Self:
+    def warm(cls, bundle: Path, threads: int, device: str = "cpu") -> Self:
         """Return a classifier after a warm-up with small and large batches."""
-        classifier = cls(bundle, threads)
+        classifier = cls(bundle, threads, device)
         for count in (1, 8, BATCH):
             classifier.classify(["is my flight to rome on time"] * count)
         return classifier

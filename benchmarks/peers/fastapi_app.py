@@ -14,13 +14,13 @@ from benchmarks.peers.classifier import Answer, Classifier, Settings
 
 
 class Query(BaseModel):
-    text: str
+    text: str | list[str]
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings = Settings.from_environment()
-    app.state.classifier = Classifier.warm(settings.bundle, settings.threads)
+    app.state.classifier = Classifier.warm(settings.bundle, settings.threads, settings.device)
     yield
 
 
@@ -28,9 +28,11 @@ app = FastAPI(lifespan=_lifespan)
 
 
 @app.post("/classify")
-def classify(query: Query) -> Answer:
+def classify(query: Query) -> Answer | list[Answer]:
     classifier: Classifier = app.state.classifier
-    return classifier.classify([query.text])[0]
+    if isinstance(query.text, str):
+        return classifier.classify([query.text])[0]
+    return classifier.classify(query.text)
 
 
 if __name__ == "__main__":

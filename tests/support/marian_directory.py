@@ -17,7 +17,7 @@ import tyro
 
 from training.importing.importer import need
 
-__all__ = ["SENTENCES", "Spread", "sentence_piece_model", "write_marian", "write_vocabularies"]
+__all__ = ["SENTENCES", "Spread", "made_up_word", "sentence_piece_model", "write_marian", "write_vocabularies"]
 
 SENTENCES = (
     "Das ist ein Haus, in dem wir seit vielen Jahren wohnen.",
@@ -121,7 +121,7 @@ def write_vocabularies(directory: Path, vocab_size: int, languages: Sequence[str
     missing = vocab_size - len(known) - len(special) - 1
     if missing < 0:
         raise ValueError(f"vocab_size must be at least {vocab_size - missing}")
-    words = [f"▁{_word(number)}" for number in range(missing)]
+    words = [f"▁{made_up_word(number)}" for number in range(missing)]
     for side, model in enumerate(models):
         for number, word in enumerate(words[side::2]):
             model.pieces.add(piece=word, score=-9.0 - number / max(1, missing))
@@ -133,8 +133,8 @@ def write_vocabularies(directory: Path, vocab_size: int, languages: Sequence[str
     (directory / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
-def _word(number: int) -> str:
-    """Return a made-up word of three syllables or more, another one for each number."""
+def made_up_word(number: int) -> str:
+    """Return a made-up word of three syllables or more, which is a token; another one for each number."""
     syllables = []
     for _ in range(3):
         number, syllable = divmod(number, len(_SYLLABLES))

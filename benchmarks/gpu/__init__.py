@@ -1,0 +1,1 @@
+"""`python -m benchmarks.gpu`: everything that is to be known about the service on a GPU, in one command."""
