@@ -53,7 +53,7 @@ class Preparation:
         several texts faster.
         """
         if len(texts) <= _INLINE_TEXTS and sum(map(len, texts)) <= _INLINE_CHARACTERS:
-            return _prepared(query, queries, texts, deadline, threading.Event())
+            return _prepared(query, queries, texts, deadline, None)
         return await self._texts.run(query, queries, texts, deadline, computations or Computations())
 
     async def images(
@@ -129,11 +129,11 @@ def _prepared(
     queries: Queries[QueryT] | None,
     inputs: Sequence[str],
     deadline: float,
-    given_up: threading.Event,
+    given_up: threading.Event | None,
 ) -> list[QueryT]:
     made: list[QueryT] = []
     for group in [[each] for each in inputs] if queries is None else _groups(inputs):
-        if given_up.is_set() or time.monotonic() > deadline:
+        if (given_up is not None and given_up.is_set()) or time.monotonic() > deadline:
             raise DeadlineExceeded
         with interruptible(), native_errors("the preparation of an input"):
             if queries is None:
