@@ -37,10 +37,11 @@ from models.text.tokenization import EncoderTokenizer
 
 __all__ = ["BertNetwork", "Classification", "Classifier", "ClassifierConfig", "ClassifyQuery", "ImportedEncoder"]
 
-_BATCH_TOKENS = 1024
-"""Positions of one run, padding included: more are no faster, and each takes some 30 kB."""
-_BATCH_COST = 16
-"""Fixed cost of a run, in tokens; see `models.batching`."""
+_BATCH_TOKENS, _BATCH_COST = 1024, 16
+"""Positions of one run on a CPU, padding included: more are no faster, and each takes some 30 kB. Fixed cost of a run,
+in tokens; see `models.batching`."""
+_DEVICE_BATCH_TOKENS, _DEVICE_BATCH_COST = 16_384, 4096
+"""The same on other devices, whose runs have a large fixed cost: 128 texts of 128 tokens are one. Not measured."""
 
 
 class BertNetwork(Contract):
@@ -184,6 +185,8 @@ class Classifier(Model[ClassifierConfig]):
         self._ranking = Ranking.of(labels, self.config)
         self._tokenizer = tokenizer
         self._limit = TextLimit(self.config.limits.max_tokens, added_tokens=2)
+        on_cpu = backend.device == "cpu"
+        self._largest_run = (_BATCH_TOKENS, _BATCH_COST) if on_cpu else (_DEVICE_BATCH_TOKENS, _DEVICE_BATCH_COST)
         self.longest_input = self._limit.max_tokens
 
     @property
@@ -241,7 +244,8 @@ class Classifier(Model[ClassifierConfig]):
         """Return results in the order of the queries; similar lengths are computed together."""
         order = sorted(range(len(queries)), key=lambda index: -queries[index].length)
         lengths = [queries[index].length for index in order]
-        ends = split(lengths, fixed=_BATCH_COST, max_items=_BATCH_TOKENS, max_tokens=_BATCH_TOKENS)
+        most, fixed = self._largest_run
+        ends = split(lengths, fixed=fixed, max_items=most, max_tokens=most)
         found: dict[int, Classification] = {}
         for group in (order[start:end] for start, end in itertools.pairwise([0, *ends])):
             found |= zip(group, self._run([queries[index] for index in group]), strict=True)

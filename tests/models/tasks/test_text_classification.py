@@ -2,14 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from models import BundleError, Classifier, QueryError, TextTooLongError
-from models.backend import BackendName
+from models.backend import Array, BackendName
 from models.reading import sha256_of
 from models.store import load_bundle
 from training.bundling.bundle import WrittenBundle
@@ -130,6 +130,28 @@ def test_an_answer_does_not_depend_on_neighbours(classifier: Classifier) -> None
     together = _numbers(classifier, texts)
     alone = np.concatenate([_numbers(classifier, [text]) for text in texts])
     np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("device", "runs"), [("cpu", 4), ("cuda", 1)])
+def test_a_batch_is_split_as_the_device_has_it(errands_export: WrittenBundle, device: str, runs: int) -> None:
+    model = load_bundle(errands_export.path)
+    backend, shapes = model.backend, []
+
+    class Counting:
+        name, parallel, device = backend.name, backend.parallel, ""
+
+        def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+            shapes.append(inputs["tokens"].shape)
+            results: list[Array] = backend.run(graph, inputs, outputs)
+            return results
+
+    counting = Counting()
+    counting.device = device
+    other = Classifier(model.manifest, model._tokenizer, model.labels, counting)  # type: ignore[arg-type]
+    queries = other.warm_up_parts("classify", 256, 16)
+    assert len(other.run(queries)) == 256
+    assert len(shapes) == runs
+    assert sum(rows for rows, _ in shapes) == 256
 
 
 def test_each_text_gets_as_many_classes_as_it_asked_for(classifier: Classifier) -> None:
