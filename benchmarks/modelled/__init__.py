@@ -1,1 +1,1 @@
-"""What the service itself takes, beside a model that costs it no processor time."""
+"""The processor time of the service itself, with a model that takes none."""
