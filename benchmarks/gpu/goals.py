@@ -72,7 +72,7 @@ def _first_request(found: Found) -> float | None:
 
 
 def _unknown(found: Found) -> None:
-    """The value is measured by another command."""
+    """Nothing measures the value yet."""
 
 
 GOALS = (

@@ -6,17 +6,15 @@ vLLM are measured where they are installed in this environment; Triton, Infinity
 """
 
 import asyncio
-import importlib.util
 import itertools
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,11 +22,12 @@ from typing import Any
 
 from benchmarks.gpu.clients import Clients, clients
 from benchmarks.gpu.made_models import MINILM, source_of
-from benchmarks.gpu.results import Context, Unavailable, Values
+from benchmarks.gpu.results import Context, Unavailable, Values, check_installed
 from benchmarks.gpu.subjects import SUBJECTS, texts
 from benchmarks.load.client import Client, TransportError
 from benchmarks.load.options import LoadOptions
 from benchmarks.peers.classifier import DELAY, Settings
+from benchmarks.peers.servers import stop
 from models.backend.cpus import usable_cpus
 from tests.support.ports import free_port
 
@@ -39,7 +38,7 @@ LOADS, _SMALL_LOADS = ((1, 256), (32, 64)), ((1, 4), (4, 2))
 """Texts in a request, and connections."""
 _WARM_UP, _SECONDS = 5.0, 4.0
 _SMALL_WARM_UP, _SMALL_SECONDS = 0.2, 0.3
-_READY_SECONDS, _STOP_SECONDS = 120.0, 15.0
+_READY_SECONDS = 120.0
 _TEXTS = 500
 _DEADLINE_MS = 30_000
 
@@ -214,9 +213,7 @@ def _measure(context: Context, server: PeerServer, load: Clients) -> None:
     if all(map(context.done, rows)):
         return
     try:
-        missing = [module for module in server.modules if importlib.util.find_spec(module) is None]
-        if missing:
-            raise Unavailable(f"not installed: {', '.join(missing)}")
+        check_installed(server.modules)
         if time.monotonic() > context.deadline:
             context.skip(rows)
             return
@@ -263,12 +260,7 @@ def _running(context: Context, server: PeerServer) -> Iterator[str]:
         _wait(server, url, process, log, min(context.deadline, time.monotonic() + _READY_SECONDS))
         yield url
     finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP_SECONDS)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        stop(process)
 
 
 def _wait(server: PeerServer, url: str, process: subprocess.Popen[bytes], log: Path, end: float) -> None:

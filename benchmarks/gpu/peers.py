@@ -1,7 +1,6 @@
 """The made models by other libraries, in process: each library in a process of its own, in turns."""
 
 import contextlib
-import importlib.util
 import multiprocessing
 import shutil
 import statistics
@@ -14,7 +13,7 @@ from typing import Any
 
 from benchmarks.gpu.in_process import batches, rate
 from benchmarks.gpu.made_models import BERT, MINILM, OPUS, source_of
-from benchmarks.gpu.results import Context, Unavailable
+from benchmarks.gpu.results import Context, check_installed
 from benchmarks.gpu.subjects import SUBJECTS, texts
 from benchmarks.marian import converted_model, ctranslate2_side, softserve, sources_of
 from benchmarks.peers.classifier import Classifier
@@ -175,7 +174,7 @@ def _compare(context: Context, name: str, peers: Sequence[Peer]) -> None:
                 context.skip(rows[peer.name])
                 continue
             try:
-                _check_installed(peer.modules)
+                check_installed(peer.modules)
                 started = stack.enter_context(side(peer.make, _given(context, name), method="forkserver"))
                 sides[peer.name] = replace(started, rest=0.0) if context.on_gpu or context.small else started
                 sides[peer.name].time([_inputs(name, source, 1)])
@@ -195,12 +194,6 @@ def _given(context: Context, name: str) -> Given:
         work=context.work,
         device=context.device,
     )
-
-
-def _check_installed(modules: Sequence[str]) -> None:
-    missing = [module for module in modules if importlib.util.find_spec(module) is None]
-    if missing:
-        raise Unavailable(f"not installed: {', '.join(missing)}")
 
 
 def _inputs(name: str, source: Path, size: int) -> list[Any]:

@@ -1,5 +1,6 @@
 """The results file: a line of JSON for each row, written as soon as it is measured, so that a run can be resumed."""
 
+import importlib.util
 import json
 import time
 import traceback
@@ -8,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Context", "Result", "Results", "Unavailable", "Values"]
+__all__ = ["Context", "Result", "Results", "Unavailable", "Values", "check_installed"]
 
 Values = Mapping[str, Any]
 """Measured values by name: numbers, strings, and lists and mappings of these."""
@@ -18,6 +19,13 @@ _REASON = 300
 
 class Unavailable(Exception):
     """A row that cannot be measured on this machine, such as that of a library that is not installed."""
+
+
+def check_installed(modules: Iterable[str]) -> None:
+    """Raise `Unavailable` where a module is not installed."""
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        raise Unavailable(f"not installed: {', '.join(missing)}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +53,7 @@ class Results:
         return {(result.part, result.row): result for result in self._lines()}
 
     def add(self, result: Result) -> None:
-        """Add a line in one write; a measured row keeps its values where a later run could not measure it."""
+        """Add a line in one write."""
         line = json.dumps({**self.environment, "time": round(time.time(), 1), **asdict(result)})
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab", buffering=0) as file:

@@ -1,9 +1,9 @@
-"""Measure what the service takes beside a model: requests/s on one core, where batches take a modelled time only.
+"""Measure the time of the service itself: requests/s on one core, where a batch takes a modelled time and no core.
 
     python -m benchmarks.modelled
     python -m benchmarks.modelled --connections 64 --texts 1 --rounds 10
 
-The model is a classifier whose backend sleeps, as a thread does that waits for an accelerator. Beside it run a
+The model is a classifier whose backend sleeps, as a thread does that waits for an accelerator. Next to it run a
 Starlette application that only parses and answers the same requests, and the tokenizer in a process by itself: the
 ceilings of requests of one text and of many. All take turns in each round, on the first of the usable cores; `wrk`,
 which loads the servers, has the others. Medians over rounds are printed.

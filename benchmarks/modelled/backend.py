@@ -47,7 +47,7 @@ class ModelledBackend:
         return nullcontext()
 
     def resident(self, graph: str, state: Mapping[str, Array], constants: Mapping[str, Array]) -> NoReturn:
-        raise NotImplementedError("it classifies only")
+        raise NotImplementedError("this backend classifies texts; nothing is decoded with it")
 
 
 def main() -> None:

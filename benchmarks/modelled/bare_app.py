@@ -1,6 +1,6 @@
 """A Starlette application that parses requests and answers them, and does nothing else.
 
-Its answers are as long as those of the service for one text.
+Its answers have the labels and numbers of those of the service.
 """
 
 import sys

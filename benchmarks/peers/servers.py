@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.load.client import Client, TransportError
 from benchmarks.peers.classifier import TOP_K, Settings
 
-__all__ = ["OURS", "PEERS", "Server", "best_labels", "running"]
+__all__ = ["OURS", "PEERS", "Server", "best_labels", "running", "stop"]
 
 _ROOT = Path(__file__).parents[2]
 _SECONDS_TO_START = 120
@@ -119,7 +119,7 @@ def running(server: Server, python: Path, settings: Settings, text: str, work: P
         _wait(server, settings.port, process, text, log)
         yield process.pid
     finally:
-        _stop(process)
+        stop(process)
 
 
 def best_labels(server: Server, port: int, texts: Sequence[str]) -> list[str]:
@@ -156,7 +156,7 @@ def _wait(server: Server, port: int, process: subprocess.Popen[bytes], text: str
     raise RuntimeError(f"it was not ready within {_SECONDS_TO_START} s: {problem} ({log})")
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
     """Terminate the server, then kill its remaining processes, which are a session of their own."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):

@@ -230,9 +230,10 @@ class BeamSearch:
         finished in this step; `best` returns their hypotheses until `add` uses the slots again.
         """
         count, beam = len(self), self.beam_size
-        if beam == 1 and self._plain and self._appended(candidates[:, :, 0], log_probabilities[:, :, 0]):
-            stopped = self._finish_stopped() if (self.lengths >= self._limits).any() else []
-            return np.zeros((count, 1), np.int64), stopped
+        if beam == 1 and self._plain:
+            origins = np.zeros((count, 1), np.int64)
+            if self._appended(candidates[:, :, 0], log_probabilities[:, :, 0], origins):
+                return origins, self._finish_stopped() if (self.lengths >= self._limits).any() else []
         log_probabilities = log_probabilities.astype(np.float64)
         possible = self._possible(candidates)
         width = candidates.shape[1] * candidates.shape[2]
@@ -259,16 +260,16 @@ class BeamSearch:
         self._append(tokens, scores, origins)
         return origins, self._finish_stopped()
 
-    def _appended(self, tokens: Array, log_probabilities: Array) -> bool:
+    def _appended(self, tokens: Array, log_probabilities: Array, origins: Array) -> bool:
         """Append the best continuations of single hypotheses, `[B, 1]`, where none is the end and all are text."""
-        states = None if self._utf8 is None else self._utf8.after(self._states, tokens)
         if (tokens == self._end).any():
             return False
-        if states is not None and self._utf8 is not None:
-            possible = self._utf8.possible(states)
-            if not possible.all() and not possible[self._live].all():
+        states = None
+        if self._utf8 is not None:
+            states = self._utf8.after(self._states, tokens)
+            if not (self._utf8.possible(states) | ~self._live[:, None]).all():
                 return False
-        self._append(tokens, self._scores + log_probabilities.astype(np.float64), None, states)
+        self._append(tokens, self._scores + log_probabilities.astype(np.float64), origins, states)
         return True
 
     def _possible(self, candidates: Array) -> Array | None:
@@ -347,12 +348,12 @@ class BeamSearch:
             tokens, origins = (np.pad(each, ((0, 0), (0, missing))) for each in (tokens, origins))
         return tokens[:, :beam], scores[:, :beam], origins[:, :beam]
 
-    def _append(self, tokens: Array, scores: Array, origins: Array | None = None, states: Array | None = None) -> None:
+    def _append(self, tokens: Array, scores: Array, origins: Array, states: Array | None = None) -> None:
         """Append a token to each hypothesis; `states` are those after them, where they are known."""
         if self.deepest == self._tokens.shape[2]:
             self._tokens = np.concatenate([self._tokens, np.zeros_like(self._tokens)], axis=2)
         rows = np.arange(len(self))
-        if origins is not None and self.beam_size > 1:
+        if self.beam_size > 1:
             self._tokens = self._tokens[rows[:, None], origins]
         self._tokens[rows, :, self.lengths] = tokens
         if states is None and self._utf8 is not None:

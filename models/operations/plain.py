@@ -13,34 +13,32 @@ __all__ = ["plain_form"]
 
 Plain = Callable[[Any], Any]
 """Returns an attribute, or a whole result, as JSON has it."""
-_SCALARS = (str, int, bool)
 
 
 def plain_form(record: type[BaseModel], *, omits_null: bool) -> Plain | None:
     """Return a function that makes the object of a result which its record is dumped as.
 
+    It raises `AttributeError`, `TypeError` or `ValueError` for a result that its record would convert or refuse.
     `omits_null` leaves out what is null. None for a record of which more than attributes is read: with validators,
     serializers, constraints, aliases, or fields of other types than texts, numbers, truth values, records and lists.
     """
     decorators = record.__pydantic_decorators__
     if any(getattr(decorators, each.name) for each in dataclasses.fields(decorators)):
         return None
-    fields: list[tuple[str, object, Plain | None]] = []
+    fields: list[tuple[str, tuple[object, ...], Plain]] = []
     for name, field in record.model_fields.items():
         if field.metadata or field.alias or field.serialization_alias or field.exclude or field.default_factory:
             return None
         form = _form(field.annotation, omits_null)
         if form is None:
             return None
-        default = None if field.default is PydanticUndefined else field.default
-        fields.append((name, default, None if form is _same else form))
+        default = () if field.default is PydanticUndefined else (field.default,)
+        fields.append((name, default, form))
 
     def plain(result: Any) -> dict[str, Any]:
         made = {}
         for name, default, form in fields:
-            value = getattr(result, name, default)
-            if value is not None and form is not None:
-                value = form(value)
+            value = form(getattr(result, name, *default))
             if value is not None or not omits_null:
                 made[name] = value
         return made
@@ -48,21 +46,27 @@ def plain_form(record: type[BaseModel], *, omits_null: bool) -> Plain | None:
     return plain
 
 
-def _same(value: Any) -> Any:
-    return value
+def _exactly(kind: type) -> Plain:
+    def same(value: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError(f"{kind.__name__} is expected, not {type(value).__name__}")
+        return value
+
+    return same
 
 
 def _form(annotation: Any, omits_null: bool) -> Plain | None:
-    """Return the function for a value that is not null; None where there is none."""
+    """Return the function for a value, which raises `TypeError` for one of another type; None where there is none."""
     origin = get_origin(annotation)
     if origin in (types.UnionType, typing.Union):
         kept = [each for each in get_args(annotation) if each is not type(None)]
-        return _form(kept[0], omits_null) if len(kept) == 1 else None
+        some = _form(kept[0], omits_null) if len(kept) == 1 else None
+        return None if some is None else lambda value: None if value is None else some(value)
     if origin is list:
         each = _form(get_args(annotation)[0], omits_null)
-        return None if each is None else list if each is _same else lambda values: [each(value) for value in values]
+        return None if each is None else lambda values: [each(value) for value in values]
     if not isinstance(annotation, type):
         return None
     if issubclass(annotation, BaseModel):
         return plain_form(annotation, omits_null=omits_null)
-    return float if annotation is float else _same if annotation in _SCALARS else None
+    return float if annotation is float else _exactly(annotation) if annotation in (str, int, bool) else None

@@ -354,7 +354,7 @@ class Batcher(abc.ABC):
         """Fail the queued entries whose deadline has passed."""
         expired = self._queue.expired(time.monotonic())
         if expired:
-            self._count_expired(expired)
+            self._count_expired([entry for entry in expired if entry.payload.awaited])  # others `_expire` has counted
             self._report_queue()
         for entry in expired:
             entry.payload.fail(DeadlineExceeded())

@@ -137,7 +137,7 @@ class CostModel:
         # The shapes of the warm-up at today's speed.
         speed = statistics.median(
             each.seconds / self._first.seconds(each.items, each.longest) for each in self._recent
-        )  # not numpy's, whose first call imports a module for 0.1 s
+        )  # not numpy's, whose first call imports another module
         anchors = [each._replace(seconds=each.seconds * speed) for each in self._measured]
         anchor_weights = [_WARM_UP_WEIGHT / len(anchors)] * len(anchors) if anchors else []
         self.terms = fit([*anchors, *self._recent], [*anchor_weights, *[1.0] * len(self._recent)])

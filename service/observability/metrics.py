@@ -142,8 +142,10 @@ class Metrics:
         )
         self.loop_lag = histogram("event_loop_lag_seconds", "Delay of a timer of the event loop", (), _SECONDS)
         self._current: dict[tuple[str, str], ModelObserver] = {}
-        self._counted: dict[tuple[str, str, int, bool], tuple[Counter, CountedHistogram]] = {}
+        self._counted: dict[tuple[str, str, int, bool], Counter] = {}
         """The series that requests are counted in, by model, endpoint, status and whether the deadline was short."""
+        self._timed: dict[tuple[str, str], CountedHistogram] = {}
+        """The series of their durations, by model and endpoint."""
         self._by_model = (
             *(self.tokenize_duration, self.queue_duration, self.inference_duration, self.load_duration),
             *(self.batch_items, self.batch_tokens, self.padding_ratio, self.generated_tokens),
@@ -162,14 +164,12 @@ class Metrics:
         key = model, endpoint, status, short_deadline
         if key not in self._counted:
             deadline = "short" if short_deadline else ""
-            self._counted[key] = (
-                self.requests.labels(model, endpoint, str(status), deadline),
-                self.request_duration.labels(model, endpoint),
-            )
-        requests, duration = self._counted[key]
-        requests.inc()
+            self._counted[key] = self.requests.labels(model, endpoint, str(status), deadline)
+        self._counted[key].inc()
         if seconds is not None:
-            duration.add(seconds)
+            if key[:2] not in self._timed:
+                self._timed[key[:2]] = self.request_duration.labels(model, endpoint)
+            self._timed[key[:2]].add(seconds)
 
     def for_model(self, manifest: Manifest, backends: Sequence[Backend]) -> "ModelObserver":
         """Return the observer of a model that one backend for each device holds.
@@ -201,6 +201,7 @@ class Metrics:
         if all(name != known for known, _ in self._current):
             self._remove([self.requests, self.request_duration], {"model": name})
             self._counted.clear()
+            self._timed.clear()
 
     def _remove(self, metrics: Iterable[MetricWrapperBase], labels: Mapping[str, str]) -> None:
         for metric in metrics:

@@ -156,8 +156,7 @@ def prepare(settings: Settings) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
-    # A request's texts are tokenized by one thread: those of tokenizers would take the model's processors, and a text
-    # alone takes some 15 us more with them.
+    # A request's texts are tokenized by one thread: those of the library would take the model's processors.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     limit_heap()
     _allow_open_files(settings.limit_connections + _OTHER_FILES)

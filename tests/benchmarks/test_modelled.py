@@ -1,4 +1,4 @@
-"""Tests of the measurement of the service beside a modelled backend: short, with real servers and real load."""
+"""Tests of the measurement of the service with a modelled backend: short, with real servers and real load."""
 
 import re
 import subprocess

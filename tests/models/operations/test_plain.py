@@ -1,14 +1,16 @@
 """Tests of records as plain data: they are what their records are dumped as."""
 
+import json
 import math
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Annotated
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BeforeValidator, Field, field_serializer, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_serializer, field_validator
 
 from models.operations.operation import Operation, Params, Record
 from models.operations.plain import plain_form
@@ -69,9 +71,31 @@ def test_infinities_are_null_and_integers_are_written_as_floats():
 
 
 def test_a_result_of_other_types_is_validated():
-    result = Inner.model_construct(name="a", value="0.5")
-    result.name = np.str_("a")
+    result = SimpleNamespace(name=np.str_("a"), value="0.5")
     assert operation(Inner).json_of(result, Params()) == b'{"name":"a","value":0.5}'
+
+
+@pytest.mark.parametrize(
+    "changed", [{"text": 1}, {"count": True}, {"count": None}, {"inners": None}, {"names": ["a", None]}]
+)
+def test_a_result_that_its_record_refuses_or_converts_is_left_to_it(changed):
+    result = Result(**({"text": "a", "count": 2, "inners": [], "names": ("b",), "best": None} | changed))
+    asked = operation(Outer)
+    try:
+        expected = Outer.of(result).model_dump_json().encode()
+    except ValidationError:
+        with pytest.raises(ValidationError):
+            asked.json_of(result, Params())
+    else:
+        assert asked.json_of(result, Params()) == expected
+
+
+def test_a_missing_attribute_is_an_error_unless_it_has_a_default():
+    result = SimpleNamespace(inners=[], names=[], best=None)
+    with pytest.raises(ValidationError, match="count"):
+        operation(Outer).json_of(result, Params())
+    result.count = 3
+    assert json.loads(operation(Outer).json_of(result, Params()))["text"] is None
 
 
 class Validated(Record):

@@ -348,3 +348,26 @@ def test_stopping_an_idle_worker_twice_is_fine():
         await bench.batcher.stop()
 
     with_bench(scenario)
+
+
+def test_a_request_that_expires_is_counted_once():
+    """Its deadline ends it, and the engine finds it in the queue before its caller has gone on."""
+
+    async def scenario(bench):
+        blocked = await bench.block()
+        late = bench.submit(1, 2, seconds=30)
+        await asyncio.sleep(0)
+        (outputs,) = [each for each in bench.batcher._submitted if each.left == 2]
+        entries = list(bench.batcher._queue._entries)
+        for entry in entries:
+            entry.deadline = time.monotonic() - 1
+        bench.batcher._queue._earliest_deadline = -math.inf
+        bench.batcher._expire(outputs, entries)
+        bench.batcher._drop_expired()
+        with pytest.raises(DeadlineExceeded):
+            await late
+        assert sum(items for _, items in bench.recorder.rejections) == 2
+        bench.double.gate.set()
+        await blocked
+
+    with_bench(scenario)
