@@ -134,7 +134,7 @@ def main(
         seeds: Seeds of arrivals and order of texts: 0, 1, ...
         quick: One seed and fewer requests.
         plot: File for a plot of the table; its suffix names the format.
-        buckets: Print what it costs to pad the batches of the service on a GPU to few shapes instead.
+        buckets: Print the cost of padding the batches of the service on a GPU to few shapes instead.
         policy_time: Print the time that the choice of a batch takes instead.
     """
     if policy_time:

@@ -95,7 +95,7 @@ class Settings(BaseSettings):
     """Load models for whose operators a GPU has no kernel; the CPU then computes those, with a warning at load."""
     gpu_memory_mb: Annotated[int, Field(ge=1)] | None = None
     """Megabytes of the memory of each GPU that all models of the service may take together, the libraries of the GPU
-    apart. A model that does not fit is not loaded. Without it each model takes what it needs."""
+    apart. A model that does not fit is not loaded. Without it there is no limit."""
     gpu_work_mb: Annotated[int, Field(ge=1)] = 256
     """With --gpu-memory-mb, megabytes of these that each graph of a model may take in addition to its weights. Raise it
     where batches are large, lower it where many models share a GPU."""

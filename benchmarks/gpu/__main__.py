@@ -5,7 +5,7 @@
     python -m benchmarks.gpu --device cpu --small       # as a slow test does: all parts, with tiny models
 
 Each row is written to the results file as soon as it is measured. A second run with the same card and commit measures
-what is missing. A part is a process with a share of the time: one that fails, or does not end, is a row of the report,
+the missing rows. A part is a process with a share of the time: one that fails, or does not end, is a row of the report,
 and the others are measured.
 """
 

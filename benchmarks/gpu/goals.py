@@ -18,7 +18,7 @@ Found = Mapping[tuple[str, str], Result]
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """A goal: a value, and what it must be at least or at most."""
+    """A goal: a value, and its bound."""
 
     name: str
     value: Callable[[Found], float | None]

@@ -120,7 +120,7 @@ class Metrics:
         )
         self.device_memory = gauge(
             "device_memory_bytes",
-            "Memory of a GPU by kind: the limit, and what is reserved of it for weights, work and decoding_cache",
+            "Memory of a GPU by kind: the limit, and its parts reserved for weights, work and decoding_cache",
             ("device", "kind"),
         )
         self.model_info = gauge("model_info", "1 for each loaded model", _INFO, "livemax")
