@@ -68,7 +68,8 @@ class FoldedSoftmax(nn.Module):
         """Return scores of each component, up to a term per position where it cancels: `[N, d]` -> K of `[N, V]`."""
         vectors = self._layer.component_hidden(hidden)
         (kernel, *others), bias = self._kernels, self._layer.bias
-        if not others and (_is_affine(kernel) or (type(kernel) is Linear and bias is not None)):
+        affine = self._is_affine(kernel) or (type(kernel) is Linear and bias is not None)
+        if not others and affine and self._layer.softcap is None:
             return [self._affine(kernel, vectors[0])]
         rows = [self._rows(kernel, vector) for kernel, vector in zip(self._kernels, vectors, strict=True)]
         if len(self._weights) == 1:
@@ -76,7 +77,7 @@ class FoldedSoftmax(nn.Module):
             grouped = [[self._corrected(next(products), k, row) for row in own] for k, own in enumerate(rows)]
         else:
             grouped = [_shared_products(own, weight) for own, weight in zip(rows, self._weights, strict=True)]
-        return [self._layer.biased(self._score(k, vectors[k], products)) for k, products in enumerate(grouped)]
+        return [self._layer.adjusted(self._score(k, vectors[k], products)) for k, products in enumerate(grouped)]
 
     def _affine(self, kernel: Kernel, vector: Tensor) -> Tensor:
         """Return scores of `pow` with p = 2, up to a term per position, or of `lin`, as one linear layer."""
@@ -84,13 +85,13 @@ class FoldedSoftmax(nn.Module):
             return at_least_float32(functional.linear(vector, self._weights[0], self._layer.bias))
         (statistics,) = self._statistics
         assert isinstance(statistics, nn.ParameterList)
-        constants = self._layer.biased(-statistics[0])
+        constants = self._layer.adjusted(-statistics[0])
         return at_least_float32(functional.linear(2.0 * vector, self._weights[0], constants))
 
     def _rows(self, kernel: Kernel, vector: Tensor) -> list[Tensor]:
         """Return the vectors that are multiplied with the projection matrix for one component: some `[N, d]`."""
         size = vector.shape[1]
-        if _is_affine(kernel):
+        if self._is_affine(kernel):
             return [2.0 * vector]
         vector = kernel.position_vectors(vector)
         return [
@@ -106,18 +107,19 @@ class FoldedSoftmax(nn.Module):
             return product
         return product + at_least_float32(row @ self._layer.right[k].t() @ self._layer.left[k].t())
 
+    def _is_affine(self, kernel: Kernel) -> bool:
+        """Return whether scores are linear up to a term per position, which cancels unless a cap bounds them."""
+        plain = type(kernel) is Power and kernel.hyperparameters == {"p": 2.0} and not kernel.learnable
+        return plain and self._layer.softcap is None
+
     def _score(self, k: int, vector: Tensor, products: list[Tensor]) -> Tensor:
         kernel, own = self._kernels[k], self._statistics[k]
         assert isinstance(own, nn.ParameterList)
         statistics: tuple[Tensor, ...] = tuple(own)
-        if _is_affine(kernel):
+        if self._is_affine(kernel):
             return products[0] - statistics[0]
         positions = kernel.position_statistics(at_least_float32(vector))
         return at_least_float32(kernel.score(products, statistics, positions, vector.shape[1]))
-
-
-def _is_affine(kernel: Kernel) -> bool:
-    return type(kernel) is Power and kernel.hyperparameters == {"p": 2.0} and not kernel.learnable
 
 
 def _shared_products(rows: list[Tensor], weight: Tensor) -> list[Tensor]:

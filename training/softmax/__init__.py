@@ -8,6 +8,7 @@ Read `reference` first: the layer and its loss as the papers write them. The oth
 * `elementwise`: the kernels' derivatives, written out.
 """
 
+from training.softmax.elementwise import plain_formulas
 from training.softmax.kernel import Kernel
 from training.softmax.kernels import KERNELS, build_kernel
 from training.softmax.mixture import NAMED_MIXTURES, GeneralizedSoftmax
@@ -19,6 +20,7 @@ __all__ = [
     "GeneralizedSoftmax",
     "Kernel",
     "build_kernel",
+    "plain_formulas",
     "sparse_softmax",
     "sparse_softmax_cross_entropy",
     "sparse_softmax_loss",

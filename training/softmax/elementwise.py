@@ -10,6 +10,7 @@ Allocating memory costs more than a pass over it, so inside `overwriting()` resu
 """
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
@@ -17,10 +18,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 __all__ = [
+    "first_derivative",
     "gaussian_overlap",
+    "is_transformed",
     "logarithm",
     "of_distance",
     "of_product",
@@ -35,11 +37,30 @@ __all__ = [
     "wavelet",
 ]
 
+Backward = Callable[..., tuple[Tensor | None, ...]]
 Slope = Callable[[Tensor], tuple[Tensor, Tensor | float]]
 """A function from distances `[N, V]`, which it may overwrite, to scores and their derivative in the distance."""
 
 _overwrites = ContextVar("_overwrites", default=False)
 _plain = ContextVar("_plain", default=False)
+
+
+def first_derivative(backward: Backward) -> Backward:
+    """Let a backward pass raise `RuntimeError` where its result is to be differentiated again.
+
+    `torch.autograd.function.once_differentiable` raises only if the incoming gradient can be differentiated itself.
+    """
+
+    @functools.wraps(backward)
+    def checked(*arguments: Any) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # as with create_graph=True
+            raise RuntimeError(
+                "fused functions have no second derivatives: compute scores inside `with plain_formulas():` of this "
+                "package, or differentiate `GeneralizedSoftmax.loss`, which has them"
+            )
+        return backward(*arguments)
+
+    return checked
 
 
 def overwrites() -> bool:
@@ -58,13 +79,22 @@ def overwriting() -> Iterator[None]:
 
 
 def takes_plain_formulas() -> bool:
-    """Return whether kernels compute their plain formulas, as inside `plain_formulas()`."""
-    return _plain.get()
+    """Return whether kernels compute their plain formulas, as inside `plain_formulas()`.
+
+    `torch.compile`, which fuses them, and the transformations of `torch.func` get them too.
+    """
+    return torch.compiler.is_compiling() or is_transformed() or _plain.get()
+
+
+def is_transformed() -> bool:
+    """Return whether `torch.func.grad`, `vmap` or the like is at work, which batches or differentiates each step."""
+    active: bool = torch._C._are_functorch_transforms_active()
+    return active
 
 
 @contextlib.contextmanager
 def plain_formulas() -> Iterator[None]:
-    """Let kernels compute their plain formulas, which `torch.vmap` can batch, instead of the functions of this file."""
+    """Let kernels compute their plain formulas, which can be differentiated twice, instead of fused functions."""
     token = _plain.set(True)
     try:
         yield
@@ -140,7 +170,7 @@ class _OfDistance(torch.autograd.Function):
         return score
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         by_distance = torch.mul(grad, ctx.saved_tensors[0], out=_into(ctx.overwrite, grad))
         return None, None, by_distance, by_distance.sum(0), by_distance.sum(1)
@@ -161,7 +191,7 @@ class _OfProduct(torch.autograd.Function):
         return score
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (slope,) = ctx.saved_tensors
         return None, None, torch.mul(grad, slope, out=_into(ctx.overwrite, grad))
@@ -224,7 +254,7 @@ class _GaussianOverlap(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         by_products: list[Tensor] = []
         by_sides: list[Tensor] = []
@@ -267,7 +297,7 @@ class _Poincare(torch.autograd.Function):
         return torch.add(excess, root, alpha=math.sqrt(2), out=excess).log1p_().neg_()
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         product, root, factor, class_norm, class_gap, norm, gap = ctx.saved_tensors
         scale = gap * -math.sqrt(0.5)

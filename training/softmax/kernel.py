@@ -3,6 +3,7 @@
 Shapes: `N` positions, `V` classes (words), `d` hidden size.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.device import native_bfloat16
 from training.softmax import elementwise
 
 __all__ = [
@@ -19,8 +21,12 @@ __all__ = [
     "Statistics",
     "as_rows",
     "at_least_float32",
+    "check_hidden",
     "from_rows",
     "is_positive_integer",
+    "origin_of",
+    "product_type",
+    "readable",
     "saveable",
     "squared_distance",
     "squared_norm",
@@ -38,7 +44,35 @@ def is_positive_integer(value: object) -> bool:
 
 def at_least_float32(values: Tensor) -> Tensor:
     """Widen half precision: matrix products may run in it, sums and differences of their results must not."""
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+    return values.float() if _is_half(values.dtype) else values
+
+
+def _is_half(kind: torch.dtype) -> bool:
+    return kind in (torch.float16, torch.bfloat16)
+
+
+def autocasts(values: Tensor) -> bool:
+    """Return whether products of values are computed in the type of `torch.autocast`."""
+    kind = values.device.type
+    return values.dtype == torch.float32 and kind != "meta" and torch.is_autocast_enabled(kind)
+
+
+def product_type(weight: Tensor) -> torch.dtype:
+    """Return the type that inner products with word vectors are computed in: that of autocast or their own.
+
+    It is float32 where a CPU only emulates half precision, which takes several times as long and is less exact.
+    """
+    kind = torch.get_autocast_dtype(weight.device.type) if autocasts(weight) else weight.dtype
+    emulated = weight.device.type == "cpu" and _is_half(kind) and not native_half(kind)
+    return torch.float32 if emulated else kind
+
+
+def native_half(kind: torch.dtype) -> bool:
+    """Return whether the CPU multiplies float16 or bfloat16 matrices in hardware."""
+    if kind == torch.bfloat16:
+        return native_bfloat16(torch.device("cpu"))
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_fp16", "amx_fp16", "fp16_arith"))
 
 
 def saveable(values: Tensor) -> Tensor:
@@ -47,6 +81,34 @@ def saveable(values: Tensor) -> Tensor:
     Without gradients nothing is saved, and the tensor itself is returned.
     """
     return values.clone() if torch.is_grad_enabled() and values.is_inference() else values
+
+
+def check_hidden(weight: Tensor, hidden: Tensor, hidden_size: int | None = None) -> None:
+    """Raise `ValueError` unless word vectors `[V, d]` and context vectors `[..., d]` suit each other.
+
+    They must have the same size, which is `hidden_size` if given, and outside of autocast the same type of numbers.
+    """
+    size = weight.shape[-1] if hidden_size is None else hidden_size
+    if weight.shape[-1] != size:
+        raise ValueError(f"the projection matrix is {list(weight.shape)}, the hidden size of the layer {size}")
+    if hidden.dim() == 0 or hidden.shape[-1] != size:
+        raise ValueError(
+            f"hidden must be [..., {size}], as the projection matrix {list(weight.shape)} is, not {list(hidden.shape)}"
+        )
+    if hidden.dtype != weight.dtype and not torch.is_autocast_enabled(weight.device.type):
+        raise ValueError(
+            f"hidden is {hidden.dtype}, the projection matrix {weight.dtype}: convert one of them, or "
+            "compute under torch.autocast"
+        )
+
+
+def readable(values: Tensor) -> bool:
+    """Return whether Python may look at values: on other devices it would wait for them, in a transformation it can't.
+
+    Where it may not, out-of-range targets are refused by the device, as those of `torch.nn.functional.cross_entropy`.
+    """
+    traced = torch.compiler.is_compiling() or elementwise.is_transformed()
+    return values.device.type == "cpu" and not traced
 
 
 def as_rows(values: Tensor) -> Tensor:
@@ -73,6 +135,15 @@ def squared_distance(product: Tensor, class_norm: Tensor, position_norm: Tensor)
     return (class_norm + position_norm[..., None] + product).clamp_min(0.0)
 
 
+def _without_autocast(values: Tensor) -> contextlib.AbstractContextManager[object]:
+    return torch.autocast(values.device.type, enabled=False) if autocasts(values) else contextlib.nullcontext()
+
+
+def origin_of(kernel: "Kernel", weight: Tensor) -> Tensor | None:
+    """Return `kernel.origin(weight)` if half precision is involved, which loses what vectors have in common."""
+    return kernel.origin(weight.detach()) if _is_half(weight.dtype) or autocasts(weight) else None
+
+
 class Kernel(nn.Module):
     """Compute scores `[V, d] x [N, d] -> [N, V]`; see `build_kernel` for construction by name.
 
@@ -89,6 +160,7 @@ class Kernel(nn.Module):
     """Whether autograd keeps no result of `score`, whose memory may then be reused (`training.softmax.elementwise`)."""
     defaults: ClassVar[Mapping[str, Callable[[int], float]]] = {}
     """Real-valued hyperparameters, all positive, and their default for a hidden size."""
+    _values: dict[str, float | None]
 
     def __init_subclass__(cls, *, fused: bool = False, **others: Any) -> None:
         """Give a subclass, which computes something else than its parent, neither its name nor its derivatives."""
@@ -101,7 +173,7 @@ class Kernel(nn.Module):
     ) -> None:
         super().__init__()
         self.learnable = learnable
-        self._values: dict[str, float | None] = {}
+        self._values = {}
         if learnable and not self.defaults:
             raise ValueError(f"learnable: kernel {self.name!r} has no real-valued hyperparameter")
         for name, default in self.defaults.items():
@@ -121,12 +193,27 @@ class Kernel(nn.Module):
         value = self._values[name]
         if value is None:
             raise ValueError(f"{name} of kernel {self.name!r} needs a value, or hidden_size, to be learnt from there")
-        return nn.Parameter(torch.tensor(value + math.log(-math.expm1(-value))))
+        return nn.Parameter(torch.tensor([value + math.log(-math.expm1(-value))]))
+
+    def reset_parameters(self) -> None:
+        """Set learnt hyperparameters to their first values."""
+        if self.learnable:
+            for name in self.defaults:
+                raw: nn.Parameter = getattr(self, f"raw_{name}")
+                nn.init.constant_(raw, float(self._raw(name)))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        """Accept hyperparameters as numbers, as states of earlier versions have them."""
+        for name in self.defaults if self.learnable else ():
+            value = state_dict.get(key := f"{prefix}raw_{name}")
+            if isinstance(value, Tensor) and value.dim() == 0:
+                state_dict[key] = value[None]
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def value(self, name: str, hidden_size: int) -> float | Tensor:
         """Return a real-valued hyperparameter: a number, or a scalar tensor where it is learnt."""
         if self.learnable:
-            return functional.softplus(saveable(getattr(self, f"raw_{name}")))
+            return functional.softplus(saveable(getattr(self, f"raw_{name}")))[0]
         value = self._values[name]
         return self.defaults[name](hidden_size) if value is None else value
 
@@ -138,9 +225,9 @@ class Kernel(nn.Module):
 
     def differentiates_fast(self) -> bool:
         """Return whether `score` takes a function of `training.softmax.elementwise` instead of the plain formula."""
-        wanted = torch.is_grad_enabled() or elementwise.overwrites()
-        excluded = self.learnable or elementwise.takes_plain_formulas() or torch.compiler.is_exporting()
-        return wanted and self.fused and not excluded
+        if not self.fused or self.learnable or elementwise.takes_plain_formulas():
+            return False
+        return torch.is_grad_enabled() or elementwise.overwrites()
 
     @property
     def hyperparameters(self) -> dict[str, float]:
@@ -156,6 +243,13 @@ class Kernel(nn.Module):
     def blocks(self, hidden_size: int) -> Sequence[Block]:
         """Return the columns of each inner product that `score` needs; by default one, of whole vectors."""
         return [(slice(0, hidden_size), slice(0, hidden_size))]
+
+    def origin(self, weight: Tensor) -> Tensor | None:
+        """Return a vector `[d]` which subtracted from all word and context vectors changes no score, None without one.
+
+        It is near the word vectors `[V, d]`: in half precision, differences from it are more exact than the vectors.
+        """
+        return None
 
     def position_vectors(self, hidden: Tensor) -> Tensor:
         """Return the vectors that are multiplied with word vectors: context vectors `[N, d]` -> `[N, d]`."""
@@ -184,9 +278,18 @@ class Kernel(nn.Module):
 
     def forward(self, weight: Tensor, hidden: Tensor) -> Tensor:
         """Return scores: weight `[V, d]`, hidden `[..., d]` -> `[..., V]`, float32 for half-precision inputs."""
-        weight, size, rows = saveable(weight), weight.shape[1], as_rows(saveable(hidden))
-        vectors = self.position_vectors(rows)
-        products = [at_least_float32(vectors[:, left] @ weight[:, right].t()) for left, right in self.blocks(size)]
+        check_hidden(weight, hidden)
+        size, rows, kind = weight.shape[1], as_rows(saveable(hidden)), product_type(weight)
+        weight, origin = saveable(weight), origin_of(self, weight)
+        if origin is not None:
+            weight, rows = at_least_float32(weight) - origin, at_least_float32(rows) - origin
+        vectors, factors = self.position_vectors(rows), weight
+        if factors.dtype != kind:
+            factors = factors.to(kind)
+        if vectors.dtype != kind:
+            vectors = vectors.to(kind)
+        with _without_autocast(weight):
+            products = [at_least_float32(vectors[:, left] @ factors[:, right].t()) for left, right in self.blocks(size)]
         classes = self.class_statistics(at_least_float32(weight))
         positions = self.position_statistics(at_least_float32(rows))
         return from_rows(at_least_float32(self.score(products, classes, positions, size)), hidden)

@@ -49,6 +49,9 @@ class Linear(Kernel, fused=True):
 class _Distance(Kernel):
     """Score by a function of `D = ||W_v - h||^2`."""
 
+    def origin(self, weight: Tensor) -> Tensor | None:
+        return at_least_float32(weight.mean(0))
+
     def position_vectors(self, hidden: Tensor) -> Tensor:
         """Return `-2 h`, so that the products are those of the Gram identity (eq. 13)."""
         return -2.0 * hidden
@@ -232,6 +235,13 @@ class _Gaussians(Kernel):
         it differs between classes by several nats, the same ones for every context, and hides the distances.
         """
         weight[:, self._log_variances(weight.shape[1])] = 0
+
+    def origin(self, weight: Tensor) -> Tensor | None:
+        """Return the mean of all means, for each Gaussian, and 0 for log-variances."""
+        count = self.gaussians(weight.shape[1])
+        mean = at_least_float32(weight.mean(0)).view(count, -1).mean(0).repeat(count)
+        mean[self._log_variances(weight.shape[1])] = 0
+        return mean
 
     def _log_variances(self, hidden_size: int) -> slice:
         """Return the columns of the log-variances, one a Gaussian."""

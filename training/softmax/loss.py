@@ -8,17 +8,28 @@ backward pass computes them again. Where the loss is that of a single softmax, i
 scores are, so `softmax_cross_entropy` needs one pass and a third fewer multiplications.
 """
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
+from training.softmax import elementwise
 from training.softmax.kernel import at_least_float32, saveable
 from training.softmax.passes import ComponentPass, Components, passes
 from training.softmax.sparse import best_classes
 
-__all__ = ["CHUNK_SCORES", "Components", "softmax_cross_entropy", "target_scores"]
+__all__ = [
+    "CHUNK_SCORES",
+    "Components",
+    "Terms",
+    "log_normalizer",
+    "plain_target_scores",
+    "softmax_cross_entropy",
+    "target_scores",
+]
 
 CHUNK_SCORES = 1 << 24
 """The most scores of one chunk, 64 MB of float32."""
@@ -28,6 +39,79 @@ _FEW = 128
 """A layer with so many times more classes than have a gradient computes the gradient of these alone."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How the loss of a position follows from its scores `z` and the logarithm of their normalizer, `log Z`.
+
+        loss = (1 - e) w_t (log Z - z_t) + e mean_v w_v (log Z - z_v) + z_loss (log Z)^2
+
+    for the target t, label smoothing e and class weights w, as in `torch.nn.functional.cross_entropy`.
+    """
+
+    label_smoothing: float = 0.0
+    z_loss: float = 0.0
+    class_weights: Tensor | None = None
+    """`[V]`, without a gradient; all 1 without it."""
+    kept: Tensor | None = None
+    """`[N]`, 0 or 1: positions that count; all without it."""
+
+    def of_targets(self, target: Tensor) -> Tensor | None:
+        """Return the weight of each position's target `[N]`, smoothing apart; None if all are 1."""
+        found = None if self.class_weights is None else self.class_weights[target]
+        if self.kept is None:
+            return found
+        return self.kept if found is None else found * self.kept
+
+    def mean_class(self, values: Tensor) -> Tensor:
+        """Return the mean of values over all classes, each with its weight: `[N, V]` -> `[N]`."""
+        if self.class_weights is None:
+            return values.mean(-1)
+        return torch.mv(values, self.class_weights.to(values.dtype)) / values.shape[-1]
+
+    def of_position(self, target: Tensor, chosen: Tensor, normalizer: Tensor, mean_score: Tensor | None) -> Tensor:
+        """Return the losses of one component from `z_t`, `log Z` and, with smoothing, `mean_class(z)`, `[N]` each."""
+        weights = self.of_targets(target)
+        losses = (1 - self.label_smoothing) * (normalizer - chosen)
+        losses = losses if weights is None else losses * weights
+        if mean_score is not None:
+            spread = self.label_smoothing * (normalizer * self._mean_weight() - mean_score)
+            losses = losses + (spread if self.kept is None else spread * self.kept)
+        if self.z_loss:
+            squares = self.z_loss * normalizer.square()
+            losses = losses + (squares if self.kept is None else squares * self.kept)
+        return losses
+
+    def _mean_weight(self) -> Tensor | float:
+        return 1.0 if self.class_weights is None else self.class_weights.mean()
+
+    def gradient(
+        self, probabilities: Tensor, column: Tensor, normalizer: Tensor, target: Tensor | None = None
+    ) -> Tensor:
+        """Return the gradient in the scores `[N, C]` from probabilities, which it overwrites, and `log Z` `[N]`.
+
+        The target's score is in `column` `[N]`, which is the target where the columns are all classes.
+        """
+        weights, smoothing = self.of_targets(column if target is None else target), self.label_smoothing
+        of_normalizer: Tensor | None = None
+        if weights is not None or self.z_loss:
+            plain = normalizer.new_ones(()) if weights is None else weights
+            kept = 1.0 if self.kept is None else self.kept
+            spread = smoothing * self._mean_weight() * kept
+            of_normalizer = (1 - smoothing) * plain + spread + 2 * self.z_loss * normalizer * kept
+        if of_normalizer is not None:
+            probabilities.mul_(of_normalizer[:, None])
+        if smoothing:
+            even = smoothing / probabilities.shape[1]
+            if weights is None:
+                probabilities.sub_(even)
+            else:
+                shares = probabilities.new_full((1,), even) if self.class_weights is None else even * self.class_weights
+                probabilities.sub_(shares if self.kept is None else self.kept[:, None] * shares)
+        chosen = probabilities.new_full(column.shape, smoothing - 1)
+        chosen = chosen if weights is None else chosen * weights
+        return probabilities.scatter_add_(1, column[:, None], chosen[:, None].to(probabilities.dtype))
+
+
 def target_scores(parts: Components, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return targets' scores and logarithms of the normalizers: hidden `[N, d]`, target `[N]` -> 2 of `[N, K]`."""
     tensors = map(saveable, (target, hidden, *parts.tensors()))
@@ -35,15 +119,49 @@ def target_scores(parts: Components, hidden: Tensor, target: Tensor) -> tuple[Te
     return result
 
 
-def softmax_cross_entropy(parts: Components, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Return the summed cross entropy of a single component: hidden `[N, d]`, target `[N]` -> scalar.
+def plain_target_scores(
+    parts: Components, hidden: Tensor, tensors: Sequence[Tensor], target: Tensor
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Return what `target_scores` does, and all scores, K of `[N, V]`, by formulas that are differentiated anywhere.
 
-    `label_smoothing` as in `torch.nn.functional.cross_entropy`: targets are mixed with the uniform distribution.
+    They hold `[N, V]`: for second derivatives, and for the transformations of `torch.func`.
     """
+    with elementwise.plain_formulas():
+        scores = [
+            parts.adjusted(kernel(weight, component), bias)
+            for kernel, weight, component, bias in parts.components(hidden, tensors)
+        ]
+    chosen = torch.stack([score.gather(-1, target[..., None])[..., 0] for score in scores], dim=-1)
+    normalizers = torch.stack([log_normalizer(score, parts.sparse_k) for score in scores], dim=-1)
+    return chosen, normalizers, scores
+
+
+def log_normalizer(scores: Tensor, sparse_k: int | None) -> Tensor:
+    """Return the logarithm of the sum of exponentials, of the k best with `sparse_k`: `[..., V]` -> `[...]`."""
+    kept = best_classes(scores, sparse_k)[0] if _is_sparse(sparse_k, scores) else scores
+    return torch.logsumexp(kept, dim=-1)
+
+
+def softmax_cross_entropy(parts: Components, hidden: Tensor, target: Tensor, terms: Terms | None = None) -> Tensor:
+    """Return the summed loss of a single component: hidden `[N, d]`, target `[N]` -> scalar."""
     tensors = [saveable(tensor) for tensor in (hidden, *parts.tensors())]
     differentiate = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    loss: Tensor = _SoftmaxCrossEntropy.apply(parts, target, label_smoothing, differentiate, *tensors)  # type: ignore[no-untyped-call]
+    terms = Terms() if terms is None else terms
+    loss: Tensor = _SoftmaxCrossEntropy.apply(parts, target, terms, differentiate, *tensors)  # type: ignore[no-untyped-call]
     return loss
+
+
+def _autocast(device: str) -> torch.autocast:
+    return torch.autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
+
+
+def _gradients_with_graph(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], grads: Sequence[Tensor], wanted: Sequence[bool]
+) -> Iterator[Tensor | None]:
+    """Yield the gradients of the inputs, which can be differentiated again; None where none is wanted."""
+    chosen = [value for value, needed in zip(inputs, wanted, strict=True) if needed]
+    found = iter(torch.autograd.grad(outputs, chosen, grads, create_graph=True, allow_unused=True))
+    return (next(found) if needed else None for needed in wanted)
 
 
 class _TargetScores(torch.autograd.Function):
@@ -65,21 +183,25 @@ class _TargetScores(torch.autograd.Function):
                 else:
                     normalizers[part, k] = _normalizer(scores, parts.sparse_k)
                 del scores
-        ctx.parts, kind = parts, hidden.device.type
-        ctx.autocast = torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+        ctx.parts, ctx.autocast = parts, _autocast(hidden.device.type)
         ctx.save_for_backward(target, normalizers, best, classes, hidden, *tensors)
         return chosen, normalizers
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_chosen: Tensor, grad_normalizers: Tensor) -> tuple[Tensor | None, ...]:
         with ctx.autocast:  # the scores of the forward pass are computed again
-            return _TargetScores._gradients(ctx, grad_chosen, grad_normalizers)
+            if not torch.is_grad_enabled():
+                return _TargetScores._gradients(ctx, grad_chosen, grad_normalizers)
+            target, _, _, _, *inputs = ctx.saved_tensors
+            outputs = plain_target_scores(ctx.parts, inputs[0], inputs[1:], target)[:2]
+            grads = _gradients_with_graph(outputs, inputs, (grad_chosen, grad_normalizers), ctx.needs_input_grad[2:])
+            return None, None, *grads
 
     @staticmethod
     def _gradients(ctx: Any, grad_chosen: Tensor, grad_normalizers: Tensor) -> tuple[Tensor | None, ...]:
         target, normalizers, best, classes, hidden, *tensors = ctx.saved_tensors
-        gradients = [torch.zeros_like(tensor) for tensor in (hidden, *tensors)]
+        inputs = [hidden, *tensors]
+        gradients = _sums(inputs, ctx.needs_input_grad[2:])
         for k, component in enumerate(passes(ctx.parts, hidden, tensors, gradients)):
             if _gathered(ctx.parts):
                 probabilities = torch.exp(best[:, k] - normalizers[:, k, None])
@@ -94,7 +216,14 @@ class _TargetScores(torch.autograd.Function):
                 backpropagate(grad)
                 del scores, backpropagate, grad  # else they stay allocated while the next chunk is computed
             component.finish()
-        return None, None, *gradients
+        return (
+            None,
+            None,
+            *(
+                None if gradient is None else gradient.to(value.dtype)
+                for gradient, value in zip(gradients, inputs, strict=True)
+            ),
+        )
 
 
 class _SoftmaxCrossEntropy(torch.autograd.Function):
@@ -103,44 +232,84 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
         ctx: Any,
         parts: Components,
         target: Tensor,
-        smoothing: float,
+        terms: Terms,
         differentiate: bool,
         hidden: Tensor,
         *tensors: Tensor,
     ) -> Tensor:
-        gradients = [torch.zeros_like(tensor) for tensor in (hidden, *tensors)] if differentiate else None
+        inputs = [hidden, *tensors]
+        gradients = _sums(inputs, ctx.needs_input_grad[4:]) if differentiate else None
         total = at_least_float32(hidden).new_zeros(())
+        ctx.parts, ctx.terms, ctx.autocast = parts, terms, _autocast(hidden.device.type)
         (component,) = passes(parts, hidden, tensors, gradients)
-        if (kept := _gathered(parts)) and len(target) and not smoothing:
-            total = _sparse_cross_entropy(component, target, kept, differentiate)
-            ctx.save_for_backward(*(gradients or ()))
+        if (kept := _gathered(parts)) and len(target) and not terms.label_smoothing:
+            total = _sparse_cross_entropy(component, target, terms, kept, differentiate)
+            _SoftmaxCrossEntropy._save(ctx, target, inputs, gradients)
             return total
         for part in component.chunks(CHUNK_SCORES):
             scores, backpropagate = component.scores(part)
-            index = target[part, None]
-            total -= (1 - smoothing) * scores.gather(1, index).sum()
-            if smoothing:
-                total -= smoothing * scores.mean(-1).sum()
+            own = terms if terms.kept is None else replace(terms, kept=terms.kept[part])
+            chosen = scores.gather(1, target[part, None])[:, 0]
+            mean_score = own.mean_class(scores) if terms.label_smoothing else None
             if gradients is None:
-                total += _normalizer(scores, parts.sparse_k).sum()
+                normalizer = _normalizer(scores, parts.sparse_k)
             else:
                 normalizer, grad = _softmax(scores, parts.sparse_k)
-                total += normalizer.sum()
-                if smoothing:
-                    grad -= smoothing / grad.shape[1]
-                grad.scatter_add_(1, index, grad.new_full(index.shape, smoothing - 1))
-                backpropagate(grad)
+                backpropagate(own.gradient(grad, target[part], normalizer))
                 del grad
+            total += own.of_position(target[part], chosen, normalizer, mean_score).sum()
             del scores, backpropagate  # else they stay allocated while the next chunk is computed
         if gradients is not None:
             component.finish()
-            ctx.save_for_backward(*gradients)
+        _SoftmaxCrossEntropy._save(ctx, target, inputs, gradients)
         return total
 
     @staticmethod
-    @once_differentiable
+    def _save(ctx: Any, target: Tensor, inputs: Sequence[Tensor], gradients: Sequence[Tensor | None] | None) -> None:
+        ctx.types = [value.dtype for value in inputs]
+        kept = gradients or [None] * len(inputs)
+        # float16 would lose small gradients before the backward pass multiplies them by a loss scale.
+        ctx.save_for_backward(
+            target,
+            *inputs,
+            *(
+                gradient.to(torch.bfloat16) if gradient is not None and kind == torch.bfloat16 else gradient
+                for gradient, kind in zip(kept, ctx.types, strict=True)
+            ),
+        )
+
+    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, None, None, *(gradient * grad.to(gradient.dtype) for gradient in ctx.saved_tensors)
+        count = len(ctx.types)
+        target, *inputs = ctx.saved_tensors[: 1 + count]
+        if torch.is_grad_enabled():
+            with ctx.autocast:
+                loss = plain_losses(ctx.parts, inputs[0], inputs[1:], target, ctx.terms).sum()
+                found = _gradients_with_graph([loss], inputs, [grad], ctx.needs_input_grad[4:])
+                return None, None, None, None, *found
+        gradients = zip(ctx.saved_tensors[1 + count :], ctx.types, strict=True)
+        return (
+            None,
+            None,
+            None,
+            None,
+            *(None if gradient is None else (gradient * grad).to(kind) for gradient, kind in gradients),
+        )
+
+
+def plain_losses(parts: Components, hidden: Tensor, tensors: Sequence[Tensor], target: Tensor, terms: Terms) -> Tensor:
+    """Return the losses of a single component's positions by `plain_target_scores`: `[N, d]`, `[N]` -> `[N]`."""
+    chosen, normalizers, (scores,) = plain_target_scores(parts, hidden, tensors, target)
+    mean_score = terms.mean_class(scores) if terms.label_smoothing else None
+    return terms.of_position(target, chosen[..., 0], normalizers[..., 0], mean_score)
+
+
+def _sums(tensors: Sequence[Tensor], wanted: Sequence[bool]) -> list[Tensor | None]:
+    """Return zeros to which gradients are added, at least float32; None for tensors that need no gradient."""
+    return [
+        torch.zeros_like(tensor, dtype=at_least_float32(tensor.new_empty(0)).dtype) if needed else None
+        for tensor, needed in zip(tensors, wanted, strict=True)
+    ]
 
 
 def _gathered(parts: Components) -> int:
@@ -149,22 +318,26 @@ def _gathered(parts: Components) -> int:
     return kept if _FEW * (kept + 1) <= parts.weights[0].shape[0] else 0
 
 
-def _sparse_cross_entropy(component: ComponentPass, target: Tensor, sparse_k: int, differentiate: bool) -> Tensor:
+def _sparse_cross_entropy(
+    component: ComponentPass, target: Tensor, terms: Terms, sparse_k: int, differentiate: bool
+) -> Tensor:
     """Return the summed loss (sparse paper, eq. 5), and add the gradient to the sums of the component."""
-    losses, best, classes = [], [], []
+    chosen, normalizers, best, classes = [], [], [], []
     for part in component.chunks(CHUNK_SCORES, dense_gradient=False):
         scores = component.plain_scores(part)
         values, kept = best_classes(scores, sparse_k)
-        normalizer = torch.logsumexp(values, dim=-1)
-        losses.append((normalizer - scores.gather(1, target[part, None])[:, 0]).sum())
-        best.append(values.sub(normalizer[:, None]).exp_())
+        normalizers.append(torch.logsumexp(values, dim=-1))
+        chosen.append(scores.gather(1, target[part, None])[:, 0])
+        best.append(values.sub(normalizers[-1][:, None]).exp_())
         classes.append(kept)
         del scores
+    normalizer = torch.cat(normalizers)
     if differentiate:
-        probabilities = torch.cat(best)
-        grad = torch.cat([probabilities, probabilities.new_full((len(target), 1), -1.0)], dim=1)
+        # The target's column comes last, and a second time among the best if it is one of them.
+        probabilities = functional.pad(torch.cat(best), (0, 1))
+        grad = terms.gradient(probabilities, torch.full_like(target, sparse_k), normalizer, target)
         _backpropagate_chosen(component, torch.cat([torch.cat(classes), target[:, None]], dim=1), grad)
-    return torch.stack(losses).sum()
+    return terms.of_position(target, torch.cat(chosen), normalizer, None).sum()
 
 
 def _backpropagate_chosen(component: ComponentPass, classes: Tensor, grad: Tensor) -> None:
@@ -176,10 +349,8 @@ def _backpropagate_chosen(component: ComponentPass, classes: Tensor, grad: Tenso
 
 
 def _normalizer(scores: Tensor, sparse_k: int | None) -> Tensor:
-    """Return the log of the sum of exponentials `[n]`, of the k best with `sparse_k`; overwrites the scores."""
-    if _is_sparse(sparse_k, scores):
-        return torch.logsumexp(best_classes(scores, sparse_k)[0], dim=-1)
-    return _exponentials(scores)[0]
+    """Return `log_normalizer` `[n]`; overwrites the scores."""
+    return log_normalizer(scores, sparse_k) if _is_sparse(sparse_k, scores) else _exponentials(scores)[0]
 
 
 def _softmax(scores: Tensor, sparse_k: int | None) -> tuple[Tensor, Tensor]:
@@ -201,7 +372,7 @@ def _probabilities(scores: Tensor, normalizer: Tensor, sparse_k: int | None) -> 
 
 
 def _is_sparse(sparse_k: int | None, scores: Tensor) -> TypeGuard[int]:
-    return sparse_k is not None and sparse_k < scores.shape[1]
+    return sparse_k is not None and sparse_k < scores.shape[-1]
 
 
 def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,10 @@ positions, such as batch and time.
 Everything is computed in log space: `log p = logsumexp_k(log pi_k + log_softmax_v S_k)`.
 """
 
+import json
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -14,10 +16,28 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from training.softmax.kernel import Kernel, as_rows, at_least_float32, from_rows, is_positive_integer, saveable
+from training.softmax import elementwise
+from training.softmax.kernel import (
+    Kernel,
+    as_rows,
+    at_least_float32,
+    check_hidden,
+    from_rows,
+    is_positive_integer,
+    readable,
+    saveable,
+)
 from training.softmax.kernels import build_kernel
-from training.softmax.loss import CHUNK_SCORES, Components, softmax_cross_entropy, target_scores
-from training.softmax.sparse import Reduction, best_classes, check_target_shape, check_targets
+from training.softmax.loss import (
+    CHUNK_SCORES,
+    Components,
+    Terms,
+    log_normalizer,
+    plain_target_scores,
+    softmax_cross_entropy,
+    target_scores,
+)
+from training.softmax.sparse import Reduction, as_targets, best_classes, check_target_shape
 
 __all__ = ["NAMED_MIXTURES", "GeneralizedSoftmax", "KernelSpec", "parse_kernels"]
 
@@ -69,6 +89,20 @@ def parse_kernels(specs: str | Iterable[KernelSpec]) -> list[dict[str, Any]]:
     return parsed
 
 
+def _check_sizes(num_classes: int, hidden_size: int) -> None:
+    if num_classes < 1 or hidden_size < 1:
+        raise ValueError(f"num_classes and hidden_size must be at least 1, not {num_classes} and {hidden_size}")
+
+
+def _check_numbers(variance_penalty: float, label_smoothing: float, softcap: float | None) -> None:
+    if not variance_penalty >= 0:
+        raise ValueError(f"variance_penalty must not be negative: {variance_penalty!r}")
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing must lie in [0, 1): {label_smoothing!r}")
+    if softcap is not None and not 0 < softcap < math.inf:
+        raise ValueError(f"softcap must be a positive number: {softcap!r}")
+
+
 class GeneralizedSoftmax(nn.Module):
     """Compute `p(v|h) = sum_k pi_k(h) softmax_v S_k(W_k,v , h_k)` (kernel paper, eq. 1-3).
 
@@ -97,54 +131,109 @@ class GeneralizedSoftmax(nn.Module):
         sparse_k: int | None = None,
         variance_penalty: float = 0.0,
         label_smoothing: float = 0.0,
+        softcap: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """`variance_penalty` is rho of eq. 14: `loss` adds rho times the variance of pi over the components.
 
         `label_smoothing` as in `torch.nn.functional.cross_entropy`: targets are mixed with the uniform distribution
         over all classes; with `sparse_k` on the scores of all classes, normalized over the k best, as the target's is
-        (sparse paper, eq. 5), so that it is finite. Raises `ValueError` naming the argument that is out of range.
+        (sparse paper, eq. 5), so that it is finite. With `softcap` c a score z is `c tanh(z / c)`. `device` and `dtype`
+        are those of the parameters, as in `torch.nn.Linear`. Raises `ValueError` naming the argument that is out of
+        range.
         """
         super().__init__()
-        if num_classes < 1 or hidden_size < 1:
-            raise ValueError(f"num_classes and hidden_size must be at least 1, not {num_classes} and {hidden_size}")
-        if not variance_penalty >= 0:
-            raise ValueError(f"variance_penalty must not be negative: {variance_penalty!r}")
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing must lie in [0, 1): {label_smoothing!r}")
-        if sparse_k is not None and not is_positive_integer(sparse_k):
-            raise ValueError(f"sparse_k must be a positive integer: {sparse_k!r}")
         if untied not in (None, "full") and not is_positive_integer(untied):
             raise ValueError(f"untied must be None, 'full' or a positive rank: {untied!r}")
+        if sparse_k is not None and not is_positive_integer(sparse_k):
+            raise ValueError(f"sparse_k must be a positive integer: {sparse_k!r}")
+        _check_sizes(num_classes, hidden_size)
+        _check_numbers(variance_penalty, label_smoothing, softcap)
         self.variance_penalty = variance_penalty
         self.label_smoothing = label_smoothing
         self.sparse_k = sparse_k
+        self.softcap = softcap
+        self.hidden_size = hidden_size
         specs = parse_kernels(kernels)
         self.kernels = nn.ModuleList(build_kernel(**{"hidden_size": hidden_size, **spec}) for spec in specs)
         for kernel in self.components():
             kernel.blocks(hidden_size)  # a kernel of Gaussians raises where the size does not suit it
         self.untied: Literal["full"] | int | None = untied if len(specs) > 1 else None
-        self._make_parameters(len(specs), num_classes, hidden_size)
-        self.bias = nn.Parameter(torch.zeros(num_classes)) if bias else None
+        count = len(specs)
 
-    def _make_parameters(self, count: int, num_classes: int, hidden_size: int) -> None:
-        """Draw vectors of expected norm 1, as kernels change them, and projections that keep norms; a uniform prior."""
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
 
-        def drawn(*shape: int) -> nn.Parameter:
-            return nn.Parameter(nn.init.normal_(torch.empty(*shape), std=hidden_size**-0.5))
-
-        self.weight = drawn(num_classes, hidden_size)
+        self.weight = parameter(num_classes, hidden_size)
         if count > 1:
-            self.prior = nn.Parameter(torch.zeros(hidden_size, count))
-            self.projections = drawn(count, hidden_size, hidden_size)
+            self.prior = parameter(hidden_size, count)
+            self.projections = parameter(count, hidden_size, hidden_size)
         if self.untied == "full":
-            self.other_weights = drawn(count - 1, num_classes, hidden_size)
+            self.other_weights = parameter(count - 1, num_classes, hidden_size)
         elif self.untied is not None:
-            self.left = nn.Parameter(torch.zeros(count, num_classes, self.untied))
-            self.right = drawn(count, self.untied, hidden_size)
-        with torch.no_grad():
-            weights = [self.weight, *self.other_weights] if self.untied == "full" else [self.weight] * count
-            for kernel, weight in zip(self.components(), weights, strict=True):
-                kernel.initialize(weight)
+            self.left = parameter(count, num_classes, self.untied)
+            self.right = parameter(count, self.untied, hidden_size)
+        self.bias = parameter(num_classes) if bias else None
+        self.kernels.to(device=device, dtype=dtype)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw all parameters again, as after `to_empty`, with the learnt hyperparameters' first values.
+
+        Vectors have an expected norm of 1, as the kernels change them, and projections keep norms; prior, bias and
+        low-rank corrections are 0.
+        """
+        for name, parameter in self.named_parameters(recurse=False):
+            if name in ("prior", "bias", "left"):
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.normal_(parameter, std=self.hidden_size**-0.5)
+        weights = [self.weight, *self.other_weights] if self.untied == "full" else [self.weight] * self.num_components
+        for kernel, weight in zip(self.components(), weights, strict=True):
+            kernel.reset_parameters()
+            kernel.initialize(weight)
+
+    def get_extra_state(self) -> Tensor:
+        """Return the kernels and fixed hyperparameters as JSON in bytes, which any format of tensors can hold."""
+        return torch.tensor(list(json.dumps(self._configuration()).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Raise `ValueError` if parameters are those of another layer, whose shapes may be the same."""
+        found = json.loads(bytes(state.tolist()))
+        if found != (own := self._configuration()):
+            raise ValueError(
+                f"the parameters are those of a layer with kernels {found}, not {own}; to load them all the same, "
+                "delete the entry that ends in '_extra_state' from the state"
+            )
+
+    def _configuration(self) -> list[dict[str, Any]]:
+        return [
+            {"name": kernel.name, **({"learnable": True} if kernel.learnable else kernel.hyperparameters)}
+            for kernel in self.components()
+        ]
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        *others: Any,
+    ) -> None:
+        """Accept states of earlier versions, which don't say what kernels they are of."""
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing_keys, *others)
+        if (key := f"{prefix}_extra_state") in missing_keys:
+            missing_keys.remove(key)
+
+    def forward(self, hidden: Tensor, target: Tensor | None = None, **options: Any) -> Tensor:
+        """Return `log_prob(hidden)` `[..., V]`, or with a target `loss(hidden, target, **options)`.
+
+        Calling the layer instead of its methods runs hooks, such as those of `torch.distributed.fsdp.fully_shard`.
+        """
+        return self.log_prob(hidden) if target is None else self.loss(hidden, target, **options)
 
     def extra_repr(self) -> str:
         return f"sparse_k={self.sparse_k}, untied={self.untied!r}"
@@ -168,6 +257,7 @@ class GeneralizedSoftmax(nn.Module):
 
     def component_hidden(self, hidden: Tensor) -> list[Tensor]:
         """Return `h_k` for each component: `[..., d]` -> K of `[..., d]` (eq. 3)."""
+        self._check(hidden)
         if self.num_components == 1:
             return [hidden]
         hidden, projections = saveable(hidden), saveable(self.projections)
@@ -175,6 +265,7 @@ class GeneralizedSoftmax(nn.Module):
 
     def log_mixture_weights(self, hidden: Tensor) -> Tensor:
         """Return `log pi(h)`, at least float32: `[..., d]` -> `[..., K]` (eq. 2)."""
+        self._check(hidden)
         if self.num_components == 1:
             return from_rows(at_least_float32(hidden.new_zeros(as_rows(hidden).shape[0], 1)), hidden)
         return torch.log_softmax(at_least_float32(saveable(hidden) @ saveable(self.prior)), dim=-1)
@@ -193,16 +284,24 @@ class GeneralizedSoftmax(nn.Module):
         weights = self.class_weights()
         weights = weights * self.num_components if len(weights) == 1 else weights
         parts = zip(self.components(), weights, self.component_hidden(hidden), strict=True)
-        return [self.biased(kernel(weight, component)) for kernel, weight, component in parts]
+        return [self.adjusted(kernel(weight, component)) for kernel, weight, component in parts]
 
-    def biased(self, scores: Tensor) -> Tensor:
-        """Return scores with the bias, if there is one: `[..., V]` -> `[..., V]`."""
-        return scores if self.bias is None else scores + self.bias
+    def adjusted(self, scores: Tensor) -> Tensor:
+        """Return a kernel's scores with the bias and bounded by the cap, where there are such: `[..., V]` -> same."""
+        scores = scores if self.bias is None else scores + self.bias
+        return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
 
-    def log_prob(self, hidden: Tensor) -> Tensor:
-        """Return the log-probability of every class, minus infinity where it is 0: `[..., d]` -> `[..., V]`."""
-        rows = as_rows(hidden)
-        return from_rows(self._mixed(rows, self.scores(rows)), hidden)
+    def _check(self, hidden: Tensor) -> None:
+        check_hidden(self.weight, hidden, self.hidden_size)
+
+    def log_prob(self, hidden: Tensor, *, temperature: float = 1.0) -> Tensor:
+        """Return the log-probability of every class, minus infinity where it is 0: `[..., d]` -> `[..., V]`.
+
+        Each component's scores are divided by the temperature.
+        """
+        self._check(hidden)
+        rows, parts = as_rows(hidden), self.scores(as_rows(hidden))
+        return from_rows(self._mixed(rows, parts if temperature == 1.0 else [s / temperature for s in parts]), hidden)
 
     def mix(self, hidden: Tensor, scores: Sequence[Tensor]) -> Tensor:
         """Return log-probabilities from the components' scores: `[..., d]`, K of `[..., V]` -> `[..., V]`."""
@@ -218,13 +317,15 @@ class GeneralizedSoftmax(nn.Module):
         joint = torch.log_softmax(torch.cat(list(scores)).unflatten(0, (len(scores), -1)), dim=-1) + log_prior
         # As logsumexp, which ONNX Runtime computes several times slower along this axis.
         largest = joint.amax(0)
-        return _sum((joint - largest).exp()).log() + largest
+        if self.bias is None:
+            return _sum((joint - largest).exp()).log() + largest
+        excluded = largest == -torch.inf  # from all components, by the bias: differences would be NaN
+        total = _sum((joint - largest.masked_fill(excluded, 0.0)).exp())
+        return total.masked_fill(excluded, 1.0).log() + largest
 
     def log_normalizer(self, scores: Tensor) -> Tensor:
         """Return the logarithm of a component's normalizer: `[..., V]` -> `[...]`."""
-        if self.sparse_k is None or self.sparse_k >= scores.shape[-1]:
-            return torch.logsumexp(scores, dim=-1)
-        return torch.logsumexp(best_classes(scores, self.sparse_k)[0], dim=-1)
+        return log_normalizer(scores, self.sparse_k)
 
     def _log_softmax(self, scores: Tensor) -> Tensor:
         if self.sparse_k is None or self.sparse_k >= scores.shape[1]:
@@ -239,69 +340,234 @@ class GeneralizedSoftmax(nn.Module):
         softmax of the same scores, which are finite and can be compared with layers without `sparse_k`.
         Raises `ValueError` for targets of another shape.
         """
+        self._check(hidden)
         check_target_shape(hidden, target)
-        return from_rows(self._target_log_prob(as_rows(hidden), saveable(target).flatten(), sparse), hidden)
+        target = as_targets(saveable(target), self.weight.shape[0])
+        return from_rows(self._target_log_prob(as_rows(hidden), target.flatten(), sparse), hidden)
 
     def _target_log_prob(self, hidden: Tensor, target: Tensor, sparse: bool) -> Tensor:
         if self.sparse_k is None or not sparse:
-            return self._mixed_targets(replace(self._parts(), sparse_k=None), hidden, target)
+            parts = replace(self._parts(), sparse_k=None)
+            return self._mixed_targets(hidden, *self._target_scores(parts, hidden, target))
         rows = self._rows_held()
-        parts = zip(hidden.split(rows), target.split(rows), strict=True)
-        return torch.cat([self.log_prob(some).gather(1, wanted[:, None])[:, 0] for some, wanted in parts])
+        pairs = zip(hidden.split(rows), target.split(rows), strict=True)
+        return torch.cat([self.log_prob(some).gather(1, wanted[:, None])[:, 0] for some, wanted in pairs])
 
-    def _mixed_targets(self, parts: Components, hidden: Tensor, target: Tensor) -> Tensor:
+    def _mixed_targets(self, hidden: Tensor, chosen: Tensor, normalizers: Tensor) -> Tensor:
         """Return the loss's log-probability `[N]`, finite for targets outside the k best (sparse paper, eq. 5)."""
-        chosen, normalizers = target_scores(parts, hidden, target)
         return torch.logsumexp(self.log_mixture_weights(hidden) + chosen - normalizers, dim=-1)
 
-    def loss(self, hidden: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: Reduction = "sum") -> Tensor:
+    def _target_scores(self, parts: Components, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        if elementwise.is_transformed():
+            return plain_target_scores(parts, hidden, parts.tensors(), target)[:2]
+        return target_scores(parts, hidden, target)
+
+    def loss(
+        self,
+        hidden: Tensor,
+        target: Tensor,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "sum",
+        label_smoothing: float | None = None,
+        z_loss: float = 0.0,
+        temperature: float = 1.0,
+    ) -> Tensor:
         """Return the cross entropy with label smoothing and variance regularizer (eq. 14), never holding `[..., V]`.
 
         hidden `[..., d]`, target `[...]` -> scalar, or `[...]` with reduction `none`, where ignored positions have
-        loss 0. Reduction `mean` divides by the number of targets that are not ignored, and is 0 without any.
-        Raises `ValueError` for targets of another shape or out of range.
-        """
-        check_target_shape(hidden, target)
-        if hidden.dim() != 2:
-            rows = self.loss(as_rows(hidden), target.flatten(), ignore_index=ignore_index, reduction=reduction)
-            return rows.view(target.shape) if reduction == "none" else rows
-        hidden, target = saveable(hidden), saveable(target)
-        kept = target != ignore_index
-        hidden_kept, target_kept = (hidden, target) if bool(kept.all()) else (hidden[kept], target[kept])
-        check_targets(target_kept, self.weight.shape[0])
-        if reduction == "none":
-            losses = self._losses(hidden_kept, target_kept)
-            return losses.new_zeros(target.shape).masked_scatter(kept, losses)
-        if reduction not in ("mean", "sum"):
-            raise ValueError(f"reduction must be 'none', 'mean' or 'sum', not {reduction!r}")
-        if self.num_components == 1:
-            total = softmax_cross_entropy(self._parts(), hidden_kept, target_kept, self.label_smoothing)
-        else:
-            total = self._losses(hidden_kept, target_kept).sum()
-        return total / max(1, target_kept.shape[0]) if reduction == "mean" else total
+        loss 0. Reduction `mean` divides by the number of targets that are not ignored, with class weights by the sum of
+        theirs, and is 0 without any.
 
-    def _losses(self, hidden: Tensor, target: Tensor) -> Tensor:
-        losses = -(1 - self.label_smoothing) * self._mixed_targets(self._parts(), hidden, target)
-        if self.label_smoothing:
-            losses = losses - self.label_smoothing * self._mean_log_prob(hidden)
+        Arguments are those of `torch.nn.functional.cross_entropy`, and
+
+        * weight: `[V]`, of the classes; without a gradient;
+        * label_smoothing: instead of the layer's;
+        * z_loss: adds this times the square of the logarithm of the normalizer, the mean over components
+          (Chowdhery et al. 2022, section 5);
+        * temperature: divides each component's scores.
+
+        target may be probabilities `[..., V]` instead, such as a teacher's; all positions count then.
+
+        Raises `ValueError` for hidden states or targets of another shape or type, and targets out of range.
+        """
+        self._check(hidden)
+        if reduction not in ("none", "mean", "sum"):
+            raise ValueError(f"reduction must be 'none', 'mean' or 'sum', not {reduction!r}")
+        smoothing = self.label_smoothing if label_smoothing is None else label_smoothing
+        if not 0 <= smoothing < 1 or not z_loss >= 0 or not temperature > 0:
+            raise ValueError(
+                "label_smoothing must lie in [0, 1), z_loss must not be negative and temperature must be positive, not "
+                f"{smoothing!r}, {z_loss!r} and {temperature!r}"
+            )
+        classes = self.weight.shape[0]
+        if weight is not None:
+            if weight.shape != (classes,):
+                raise ValueError(f"weight must be [{classes}], not {list(weight.shape)}")
+            weight = at_least_float32(weight.detach()).to(self.weight.device)
+        terms = Terms(label_smoothing=smoothing, z_loss=z_loss, class_weights=weight)
+        parts = replace(self._parts(), temperature=temperature)
+        if target.is_floating_point():
+            losses = self._soft_losses(parts, hidden, target, terms)
+            return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
+        check_target_shape(hidden, target)
+        shape = target.shape
+        rows, target = saveable(as_rows(hidden)), saveable(target.flatten())
+        kept = target != ignore_index
+        if readable(target):
+            filtered = not bool(kept.all())
+            rows, target = (rows[kept], target[kept]) if filtered else (rows, target)
+            target = as_targets(target, classes)
+        else:
+            filtered = False
+            target = as_targets(target.masked_fill(~kept, 0), classes)
+            terms = replace(terms, kept=kept.to(at_least_float32(rows).dtype))
+        if reduction == "none":
+            losses = self._losses(parts, rows, target, terms)
+            losses = losses.new_zeros(kept.shape).masked_scatter(kept, losses) if filtered else losses
+            return losses.view(shape)
+        if self.num_components == 1 and not elementwise.is_transformed():
+            total = softmax_cross_entropy(parts, rows, target, terms)
+        else:
+            total = self._losses(parts, rows, target, terms).sum()
+        if reduction == "sum":
+            return total
+        count = terms.of_targets(target)
+        whole = total.new_tensor(len(target)) if count is None else count.sum()
+        return total / whole.where(whole != 0, 1.0)
+
+    def _losses(self, parts: Components, hidden: Tensor, target: Tensor, terms: Terms) -> Tensor:
+        """Return the loss of each position: `[N, d]`, `[N]` -> `[N]`."""
+        chosen, normalizers = self._target_scores(parts, hidden, target)
+        kept, weights, smoothing = terms.kept, terms.of_targets(target), terms.label_smoothing
+        losses = -(1 - smoothing) * self._mixed_targets(hidden, chosen, normalizers)
+        losses = losses if weights is None else losses * weights
+        others = []
+        if smoothing:
+            others.append(-smoothing * self._mean_log_prob(parts, hidden, terms))
+        if terms.z_loss:
+            others.append(terms.z_loss * normalizers.square().mean(-1))
         if self.variance_penalty and self.num_components > 1:
-            losses = losses + self.variance_penalty * self.mixture_variance(hidden)
+            others.append(self.variance_penalty * self.mixture_variance(hidden))
+        for other in others:
+            losses = losses + (other if kept is None else other * kept)
         return losses
 
-    def _mean_log_prob(self, hidden: Tensor) -> Tensor:
-        """Return the mean log-probability over classes, recomputed in the backward pass: `[N, d]` -> `[N]`."""
-        means = [
-            checkpoint(lambda part: self._finite_log_prob(part).mean(-1), part, use_reentrant=False)
-            for part in hidden.split(self._rows_held())
-        ]
-        return torch.cat(means)
+    def _soft_losses(self, parts: Components, hidden: Tensor, target: Tensor, terms: Terms) -> Tensor:
+        """Return the loss of each position for probabilities: `[..., d]`, `[..., V]` -> `[...]`."""
+        if target.shape != (wanted := (*hidden.shape[:-1], self.weight.shape[0])):
+            raise ValueError(f"target probabilities must be {list(wanted)}, not {list(target.shape)}")
+        smoothing = terms.label_smoothing
 
-    def _finite_log_prob(self, hidden: Tensor) -> Tensor:
+        def losses(hidden: Tensor, target: Tensor) -> Tensor:
+            scores = self._scaled_scores(parts, hidden)
+            log_prob = self._finite_log_prob(hidden, scores)
+            wanted = (1 - smoothing) * target.to(log_prob.dtype) + smoothing / target.shape[-1]
+            wanted = wanted if terms.class_weights is None else wanted * terms.class_weights
+            found = -torch.where(wanted != 0, wanted * log_prob, 0.0).sum(-1)
+            if terms.z_loss:
+                squares = torch.stack([self.log_normalizer(score).square() for score in scores])
+                found = found + terms.z_loss * squares.mean(0)
+            if self.variance_penalty and self.num_components > 1:
+                found = found + self.variance_penalty * self.mixture_variance(hidden)
+            return found
+
+        found = self._chunked(losses, saveable(as_rows(hidden)), saveable(as_rows(target)))
+        return found.view(hidden.shape[:-1])
+
+    def kl_divergence(
+        self,
+        hidden: Tensor,
+        teacher: "GeneralizedSoftmax",
+        teacher_hidden: Tensor,
+        *,
+        temperature: float = 1.0,
+    ) -> Tensor:
+        """Return `KL(teacher || layer)`, never holding `[..., V]`: `[..., d]`, the teacher's hidden states -> `[...]`.
+
+        Both sides' scores are divided by the temperature; the teacher gets no gradient.
+        """
+        self._check(hidden)
+        if teacher.weight.shape[0] != self.weight.shape[0] or teacher_hidden.shape[:-1] != hidden.shape[:-1]:
+            raise ValueError(
+                f"teacher and layer must have the same classes and positions, not {teacher.weight.shape[0]} and "
+                f"{list(teacher_hidden.shape[:-1])} against {self.weight.shape[0]} and {list(hidden.shape[:-1])}"
+            )
+
+        def divergence(hidden: Tensor, teacher_hidden: Tensor) -> Tensor:
+            with torch.no_grad():
+                wanted = teacher.log_prob(teacher_hidden, temperature=temperature)
+            difference = wanted - self.log_prob(hidden, temperature=temperature)
+            return torch.where(wanted > -torch.inf, wanted.exp() * difference, 0.0).sum(-1)
+
+        rows = saveable(as_rows(hidden)), saveable(as_rows(teacher_hidden.detach()))
+        return from_rows(self._chunked(divergence, *rows)[:, None], hidden)[..., 0]
+
+    def entropy(self, hidden: Tensor) -> Tensor:
+        """Return the entropy of the distribution in nats, never holding `[..., V]`: `[..., d]` -> `[...]`."""
+        self._check(hidden)
+
+        def entropy(hidden: Tensor) -> Tensor:
+            log_prob = self.log_prob(hidden)
+            return -torch.where(log_prob > -torch.inf, log_prob.exp() * log_prob, 0.0).sum(-1)
+
+        return from_rows(self._chunked(entropy, saveable(as_rows(hidden)))[:, None], hidden)[..., 0]
+
+    @torch.no_grad()
+    def top_k(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Return the k largest log-probabilities and their classes, without gradients: `[..., d]` -> 2 of `[..., k]`.
+
+        Equal ones are ranked by the lower class. `[..., V]` is never held.
+        """
+        self._check(hidden)
+        pieces = [best_classes(self.log_prob(part), k) for part in as_rows(hidden).split(self._rows_held())]
+        values, classes = (torch.cat(found) for found in zip(*pieces, strict=True))
+        return from_rows(values, hidden), from_rows(classes, hidden)
+
+    def argmax(self, hidden: Tensor) -> Tensor:
+        """Return the most probable class: `[..., d]` -> `[...]`; see `top_k`."""
+        return self.top_k(hidden, 1)[1][..., 0]
+
+    @torch.no_grad()
+    def sample(self, hidden: Tensor, *, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
+        """Draw a class of each distribution, never holding `[..., V]`: `[..., d]` -> `[...]`."""
+        self._check(hidden)
+        drawn = [
+            torch.multinomial(self.log_prob(part, temperature=temperature).exp(), 1, generator=generator)
+            for part in as_rows(hidden).split(self._rows_held())
+        ]
+        return from_rows(torch.cat(drawn), hidden)[..., 0]
+
+    def _mean_log_prob(self, parts: Components, hidden: Tensor, terms: Terms) -> Tensor:
+        """Return the mean log-probability over classes, recomputed in the backward pass: `[N, d]` -> `[N]`."""
+
+        def mean(hidden: Tensor) -> Tensor:
+            return terms.mean_class(self._finite_log_prob(hidden, self._scaled_scores(parts, hidden)))
+
+        return self._chunked(mean, hidden)
+
+    def _chunked(self, function: Callable[..., Tensor], hidden: Tensor, *others: Tensor) -> Tensor:
+        """Return a function of positions `[n, d]`, computed for some at a time, and again in the backward pass."""
+
+        def plain(*tensors: Tensor) -> Tensor:
+            with elementwise.plain_formulas():  # which have second derivatives
+                return function(*tensors)
+
+        if elementwise.is_transformed():
+            return plain(hidden, *others)
+        pieces = zip(*(tensor.split(self._rows_held()) for tensor in (hidden, *others)), strict=True)
+        return torch.cat([checkpoint(plain, *piece, use_reentrant=False) for piece in pieces])
+
+    def _scaled_scores(self, parts: Components, hidden: Tensor) -> list[Tensor]:
+        return [score if parts.temperature == 1.0 else score / parts.temperature for score in self.scores(hidden)]
+
+    def _finite_log_prob(self, hidden: Tensor, scores: list[Tensor]) -> Tensor:
         """Return the loss's log-probabilities, finite for all classes (sparse paper, eq. 5): `[N, d]` -> `[N, V]`."""
         if self.sparse_k is None:
-            return self.log_prob(hidden)
+            return self._mixed(hidden, scores)
         log_prior = self.log_mixture_weights(hidden).t()[:, :, None]
-        joint = [scores - self.log_normalizer(scores)[:, None] for scores in self.scores(hidden)]
+        joint = [score - self.log_normalizer(score)[:, None] for score in scores]
         return torch.logsumexp(log_prior + torch.stack(joint), dim=0)
 
     def _rows_held(self) -> int:
@@ -315,6 +581,7 @@ class GeneralizedSoftmax(nn.Module):
             projections=self.projections if self.num_components > 1 else None,
             bias=self.bias,
             sparse_k=self.sparse_k,
+            softcap=self.softcap,
         )
 
 

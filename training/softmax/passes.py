@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from training.device import native_bfloat16
 from training.softmax import elementwise
-from training.softmax.kernel import Kernel, at_least_float32
+from training.softmax.kernel import Kernel, at_least_float32, origin_of, product_type
 from training.softmax.kernels import Linear
 
 __all__ = ["ComponentPass", "Components", "passes"]
@@ -40,52 +39,75 @@ class Components:
     sparse_k: int | None = None
     """Classes that a normalizer keeps; all without it (sparse paper, eq. 4-5)."""
 
+    softcap: float | None = None
+    """Bound c of scores, which are `c tanh(z / c)` instead of z."""
+    temperature: float = 1.0
+    """Number that scores are divided by, last."""
+
     def tensors(self) -> list[Tensor]:
         """Return all tensors that have a gradient: weights, projections, bias, hyperparameters."""
         hyperparameters = [parameter for kernel in self.kernels for parameter in kernel.parameters()]
         optional = [tensor for tensor in (self.projections, self.bias) if tensor is not None]
         return [*self.weights, *optional, *hyperparameters]
 
+    def components(
+        self, hidden: Tensor, tensors: Sequence[Tensor]
+    ) -> Iterator[tuple[Kernel, Tensor, Tensor, Tensor | None]]:
+        """Yield for each component its kernel, weight `[V, d]`, hidden states `[N, d]` and bias; see `tensors`."""
+        count = len(self.weights)
+        others = iter(tensors[count:])
+        projections = None if self.projections is None else next(others)
+        bias = None if self.bias is None else next(others)
+        for k, kernel in enumerate(self.kernels):
+            component = hidden if projections is None else torch.tanh(hidden @ projections[k])
+            yield kernel, tensors[k if count > 1 else 0], component, bias
+
+    def adjusted(self, scores: Tensor, bias: Tensor | None) -> Tensor:
+        """Return a kernel's scores with bias, cap and temperature: `[..., V]` -> `[..., V]`."""
+        scores = scores if bias is None else scores + bias
+        scores = scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
+        return scores if self.temperature == 1.0 else scores / self.temperature
+
 
 def passes(
-    parts: Components, hidden: Tensor, tensors: Sequence[Tensor], gradients: Sequence[Tensor] | None
+    parts: Components, hidden: Tensor, tensors: Sequence[Tensor], sums: Sequence[Tensor | None] | None
 ) -> Iterator["ComponentPass"]:
-    """Yield one pass for each component; `tensors` are `parts.tensors()`, `gradients` are hidden's and theirs."""
+    """Yield one pass for each component; `tensors` are `parts.tensors()`.
+
+    `sums` are those of the gradients of hidden and `tensors`, None for what needs none; None if nothing has a gradient.
+    """
     count = len(parts.weights)
-    values, sums = list(tensors), None if gradients is None else list(gradients)
-    at_bias = count + (parts.projections is not None)
+    values = [hidden, *tensors]
+    totals: list[Tensor | None] = [None] * len(values) if sums is None else list(sums)
+    projections = 1 + count
+    at_bias = projections + (parts.projections is not None)
     first = at_bias + (parts.bias is not None)
     for k, kernel in enumerate(parts.kernels):
-        own = len(list(kernel.parameters()))
-        which = k if count > 1 else 0
-        yield ComponentPass(
-            kernel,
-            hidden,
-            values[which],
-            None if parts.projections is None else values[count][k],
-            None if parts.bias is None else values[at_bias],
-            None
-            if sums is None
-            else _Sums(
-                sums[0],
-                sums[1 + which],
-                None if parts.projections is None else sums[1 + count][k],
-                None if parts.bias is None else sums[1 + at_bias],
-                sums[1 + first : 1 + first + own],
-            ),
+        own = slice(first, first := first + len(list(kernel.parameters())))
+        which = 1 + (k if count > 1 else 0)
+
+        projection = None if parts.projections is None else values[projections][k]
+        bias = None if parts.bias is None else values[at_bias]
+        of_projection = None if parts.projections is None else totals[projections]
+        component_sums = _Sums(
+            hidden=totals[0],
+            weight=totals[which],
+            projection=None if of_projection is None else of_projection[k],
+            bias=None if parts.bias is None else totals[at_bias],
+            hyperparameters=totals[own],
         )
-        first += own
+        yield ComponentPass(parts, kernel, hidden, values[which], projection, bias, component_sums, sums is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Hold the gradients of one component, to which its chunks add."""
+    """Hold the gradients of one component, to which its chunks add; None for a tensor that needs none."""
 
-    hidden: Tensor
-    weight: Tensor
+    hidden: Tensor | None
+    weight: Tensor | None
     projection: Tensor | None
     bias: Tensor | None
-    hyperparameters: list[Tensor]
+    hyperparameters: list[Tensor | None]
 
 
 class ComponentPass:
@@ -97,27 +119,32 @@ class ComponentPass:
 
     def __init__(
         self,
+        parts: Components,
         kernel: Kernel,
         hidden: Tensor,
         weight: Tensor,
         projection: Tensor | None,
         bias: Tensor | None,
-        sums: _Sums | None,
+        sums: _Sums,
+        differentiates: bool,
     ) -> None:
-        self._kernel, self._hidden, self._sums = kernel, hidden, sums
+        self._softcap, self._temperature = parts.softcap, parts.temperature
+        self._kernel, self._hidden, self._sums, self._differentiates = kernel, hidden, sums, differentiates
         # The blocks of one word's columns follow each other.
         groups = itertools.groupby(kernel.blocks(weight.shape[1]), lambda block: block[1])
         self._columns = [(words, [columns for columns, _ in group]) for words, group in groups]
         self._hyperparameters = list(kernel.parameters())
-        self._factor = _narrowed(weight.detach())
         self._weight, self._projection = weight.detach(), None if projection is None else self._leaf(projection)
+        self._origin = origin_of(kernel, self._weight)
+        moved = self._weight if self._origin is None else self._moved(self._weight)
+        self._factor = moved.to(product_type(weight))  # converted once for all chunks
         self._bias = None if bias is None else at_least_float32(bias.detach())
-        self._class_leaves = [self._leaf(statistic) for statistic in self._class_statistics()]
-        self._class_sums = [torch.zeros_like(statistic) for statistic in self._class_leaves]
+        self._class_leaves = [self._leaf(statistic, sums.weight is not None) for statistic in self._class_statistics()]
+        self._class_sums = [torch.zeros_like(statistic) for statistic in self._class_leaves if statistic.requires_grad]
 
     @torch.no_grad()
     def _class_statistics(self) -> list[Tensor]:
-        parts = [self._kernel.class_statistics(at_least_float32(self._weight[rows])) for rows in self._class_chunks()]
+        parts = [self._kernel.class_statistics(self._moved(self._weight[rows])) for rows in self._class_chunks()]
         return [torch.cat(statistic) for statistic in zip(*parts, strict=True)]
 
     def _class_chunks(self) -> Iterator[slice]:
@@ -126,8 +153,13 @@ class ComponentPass:
         rows = max(1, _CHUNK_WEIGHTS // size)
         return (slice(start, start + rows) for start in range(0, classes, rows))
 
-    def _leaf(self, tensor: Tensor) -> Tensor:
-        return tensor.detach().requires_grad_(self._sums is not None)
+    def _leaf(self, tensor: Tensor, differentiates: bool = True) -> Tensor:
+        return tensor.detach().requires_grad_(self._differentiates and differentiates)
+
+    def _moved(self, vectors: Tensor) -> Tensor:
+        """Return vectors `[M, d]` relative to the kernel's origin, where that makes a difference; at least float32."""
+        vectors = at_least_float32(vectors)
+        return vectors if self._origin is None else vectors - self._origin
 
     @property
     def hidden_size(self) -> int:
@@ -152,71 +184,102 @@ class ComponentPass:
             products = list(self._products(self._kernel.position_vectors(component)))
             positions = tuple(self._kernel.position_statistics(at_least_float32(component)))
             scores = self._kernel.score(products, tuple(self._class_leaves), positions, self._weight.shape[1])
-        return self._biased(at_least_float32(scores))
+        return self._adjusted(at_least_float32(scores))
 
-    def _biased(self, scores: Tensor) -> Tensor:
-        """Add the bias to scores `[n, V]`, which it may overwrite."""
-        return scores if self._bias is None else scores.add_(self._bias)
+    def _adjusted(self, scores: Tensor) -> Tensor:
+        """Return `Components.adjusted` of a kernel's scores `[n, V]`, which are overwritten."""
+        if self._bias is not None:
+            scores.add_(self._bias)
+        if self._softcap is not None:
+            scores.div_(self._softcap).tanh_().mul_(self._softcap)
+        return scores if self._temperature == 1.0 else scores.div_(self._temperature)
+
+    def _slope(self, scores: Tensor) -> Tensor | float:
+        """Return the derivative of adjusted scores in a kernel's, from the adjusted ones: `[n, C]` -> `[n, C]`."""
+        if self._softcap is None:
+            return 1.0 / self._temperature
+        share = scores * (self._temperature / self._softcap)
+        return share.square_().neg_().add_(1.0).div_(self._temperature)
 
     def backpropagate_chosen(self, part: slice, classes: Tensor, grad: Tensor) -> None:
         """Add the gradient `[n, C]` of the scores of some classes `[n, C]` of each position to the sums.
 
         Only the rows of these classes are read and written, where a dense gradient takes two products with all.
         """
-        assert self._sums is not None
-        if self._sums.bias is not None:
-            self._sums.bias.index_add_(0, classes.flatten(), grad.flatten().to(self._sums.bias.dtype))
-        hidden = self._leaf(self._hidden[part])
+        sums = self._sums
+        hidden = self._leaf(self._hidden[part], sums.hidden is not None)
         with torch.enable_grad():
             component = self._component(hidden)
-        inputs, sums = self._position_sums(part, hidden)
+        if self._softcap is not None:
+            with torch.no_grad():
+                known = self._kernel.pair_scores(self._moved(self._weight[classes]), at_least_float32(component))
+                known = known if self._bias is None else known + self._bias[classes]
+                capped = torch.tanh(known / self._softcap) * (self._softcap / self._temperature)
+            grad = grad * self._slope(capped)
+        elif self._temperature != 1.0:
+            grad = grad / self._temperature
+        if sums.bias is not None:
+            sums.bias.index_add_(0, classes.flatten(), grad.flatten().to(sums.bias.dtype))
+        inputs = self._position_sums(part, hidden)
         if type(self._kernel) is Linear and grad.dtype == self._weight.dtype:
             # Gradients of an inner product are weighted sums of the other factor's rows; the weight's are not copied.
             total = functional.embedding_bag(classes, self._weight, per_sample_weights=grad, mode="sum")
-            self._add_gradients([component], [total.to(component.dtype)], inputs, sums)
+            self._add_gradients([component], [total], inputs)
             grad_rows = grad[:, :, None] * component.detach()[:, None].to(grad.dtype)
         else:
-            rows = self._leaf(self._weight[classes])
+            rows = self._leaf(self._moved(self._weight[classes]), sums.weight is not None)
             with torch.enable_grad():
-                scores = self._kernel.pair_scores(rows, component)
+                scores = self._kernel.pair_scores(rows, at_least_float32(component))
             grad_rows = torch.zeros_like(rows)
-            self._add_gradients([scores], [grad], [rows, *inputs], [grad_rows, *sums])
-        self._sums.weight.index_add_(0, classes.flatten(), grad_rows.flatten(0, 1))
+            self._add_gradients([scores], [grad], [(rows, grad_rows), *inputs])
+        if sums.weight is not None:
+            sums.weight.index_add_(0, classes.flatten(), grad_rows.flatten(0, 1).to(sums.weight.dtype))
 
     def _component(self, hidden: Tensor) -> Tensor:
-        return hidden if self._projection is None else torch.tanh(hidden @ self._projection)
+        component = hidden if self._projection is None else torch.tanh(hidden @ self._projection)
+        return component if self._origin is None else self._moved(component)
 
     def scores(self, part: slice) -> tuple[Tensor, Callable[[Tensor], None]]:
         """Return detached scores `[n, V]` of a chunk, and a function that adds their gradient to the sums."""
-        hidden, weight = self._leaf(self._hidden[part]), self._weight
-        with torch.set_grad_enabled(self._sums is not None):
+        sums, weight = self._sums, self._weight
+        hidden = self._leaf(self._hidden[part], sums.hidden is not None)
+        with torch.set_grad_enabled(self._differentiates):
             component = self._component(hidden)
             vectors = self._kernel.position_vectors(component)
             positions = self._kernel.position_statistics(at_least_float32(component))
         fixed = vectors.detach()
         products = [self._leaf(product) for product in self._products(fixed)]
         leaves = [self._leaf(statistic) for statistic in positions]
-        with torch.set_grad_enabled(self._sums is not None), elementwise.overwriting():
+        with torch.set_grad_enabled(self._differentiates), elementwise.overwriting():
             scores = self._kernel.score(products, tuple(self._class_leaves), tuple(leaves), weight.shape[1])
             scores = at_least_float32(scores)
+            # Autograd may keep the result of a plain formula for the backward pass, and the caller overwrites scores.
+            reusable = self._kernel.differentiates_fast()
+        adjusted = self._adjusted(scores.detach() if reusable else scores.detach().clone())
+        slope = None if self._softcap is None and self._temperature == 1.0 else self._slope(adjusted)
 
         def backpropagate(grad: Tensor) -> None:
-            assert self._sums is not None
-            if self._sums.bias is not None:
-                self._sums.bias.add_(grad.sum(0))
-            inputs = [*products, *self._class_leaves, *leaves, *self._hyperparameters]
+            if slope is not None:
+                grad.mul_(slope)
+            if sums.bias is not None:
+                sums.bias.add_(grad.sum(0))
+            classes = self._class_leaves if self._class_sums else []
+            learnt = [
+                (value, total)
+                for value, total in zip(self._hyperparameters, sums.hyperparameters, strict=True)
+                if total is not None
+            ]
+            inputs = [*products, *classes, *leaves, *(value for value, _ in learnt)]
             grads = iter(torch.autograd.grad(scores, inputs, grad, allow_unused=True, materialize_grads=True))
-            grad_vectors = self._through_products(fixed, [next(grads) for _ in products])
+            grad_vectors = self._through_products(fixed, [next(grads) for _ in products], vectors.requires_grad)
             for total in self._class_sums:
                 total += next(grads)
             grad_leaves = [next(grads) for _ in leaves]
-            for total, more in zip(self._sums.hyperparameters, grads, strict=True):
-                total += more
-            self._through_positions(part, hidden, [vectors, *positions], [grad_vectors, *grad_leaves])
+            for _, total in learnt:
+                total += next(grads)
+            self._add_gradients([vectors, *positions], [grad_vectors, *grad_leaves], self._position_sums(part, hidden))
 
-        # Autograd may keep the result of a plain formula for the backward pass, and the caller overwrites scores.
-        reusable = self._kernel.fused and not self._hyperparameters
-        return self._biased(scores.detach() if reusable else scores.detach().clone()), backpropagate
+        return adjusted, backpropagate
 
     def _products(self, vectors: Tensor) -> Iterator[Tensor]:
         """Yield inner products `[n, V]` of all blocks, with one matrix product for equal columns of the weight."""
@@ -224,78 +287,69 @@ class ComponentPass:
             stacked = _stack([vectors[:, columns] for columns in positions])
             yield from at_least_float32(_product(stacked, self._factor[:, words])).split(vectors.shape[0])
 
-    def _through_products(self, vectors: Tensor, grads: Sequence[Tensor]) -> Tensor:
-        """Add the products' part of the weight's gradient; return the gradient of the vectors."""
-        assert self._sums is not None
-        result, remaining = torch.zeros_like(vectors), iter(grads)
+    def _through_products(self, vectors: Tensor, grads: Sequence[Tensor], wanted: bool) -> Tensor:
+        """Add the products' part of the weight's gradient; return the gradient of the vectors, 0 unless `wanted`."""
+        total, factors = self._sums.weight, self._factor
+        result, remaining = torch.zeros_like(at_least_float32(vectors)), iter(grads)
         for words, positions in self._columns:
-            grad = _stack([next(remaining) for _ in positions])
-            stacked = _stack([vectors[:, columns] for columns in positions])
-            if self._factor.dtype != self._weight.dtype:  # under autocast
-                grad = grad.to(self._factor.dtype)
-                self._sums.weight[:, words] += grad.t() @ stacked.to(grad.dtype)
-                factor = self._factor[:, words]
-                # A CPU that emulates bfloat16 takes forty times as long for `grad @ factor`; others are faster with it.
-                native = native_bfloat16(grad.device)
-                back = grad @ factor if native else (factor.t() @ grad.t().contiguous()).t()
-                back = back.to(result.dtype)
-            else:
-                grad = grad.to(torch.promote_types(vectors.dtype, self._weight.dtype))
-                self._sums.weight[:, words].addmm_(grad.t(), stacked.to(grad.dtype))
-                back = torch.zeros_like(stacked).addmm_(grad.to(result.dtype), self._weight[:, words].to(result.dtype))
-            for columns, share in zip(positions, back.split(vectors.shape[0]), strict=True):
-                result[:, columns] += share
+            grad = _stack([next(remaining) for _ in positions]).to(factors.dtype)
+            if total is not None:
+                stacked = _stack([vectors[:, columns] for columns in positions]).to(grad.dtype)
+                if total.dtype == grad.dtype:
+                    total[:, words].addmm_(grad.t(), stacked)
+                else:
+                    total[:, words] += _matrix_product(grad.t(), stacked)
+            if wanted:
+                back = _matrix_product(grad, factors[:, words])
+                for columns, share in zip(positions, back.split(vectors.shape[0]), strict=True):
+                    result[:, columns] += share
         return result
 
-    def _through_positions(
-        self, part: slice, hidden: Tensor, outputs: Sequence[Tensor], grads: Sequence[Tensor]
-    ) -> None:
-        """Add the gradients of vectors and per-position terms to those of hidden, projection and hyperparameters."""
-        self._add_gradients(outputs, grads, *self._position_sums(part, hidden))
-
-    def _position_sums(self, part: slice, hidden: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Return hidden states and projection, and the sums of their gradients."""
-        assert self._sums is not None
-        if self._projection is None or self._sums.projection is None:
-            return [hidden], [self._sums.hidden[part]]
-        return [hidden, self._projection], [self._sums.hidden[part], self._sums.projection]
+    def _position_sums(self, part: slice, hidden: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return hidden states and projection, each with the sum of its gradient, as far as there is one."""
+        sums = self._sums
+        pairs = [] if sums.hidden is None else [(hidden, sums.hidden[part])]
+        if self._projection is not None and sums.projection is not None:
+            pairs.append((self._projection, sums.projection))
+        return pairs
 
     def _add_gradients(
-        self, outputs: Sequence[Tensor], grads: Sequence[Tensor], inputs: Sequence[Tensor], sums: Sequence[Tensor]
+        self, outputs: Sequence[Tensor], grads: Sequence[Tensor], inputs: Sequence[tuple[Tensor, Tensor]]
     ) -> None:
         """Add gradients of the inputs, and of hyperparameters, to their sums; outputs may be constants."""
-        assert self._sums is not None
-        known = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if output.requires_grad]
-        if not known:
+        learnt = zip(self._hyperparameters, self._sums.hyperparameters, strict=True)
+        pairs = [*inputs, *((value, total) for value, total in learnt if total is not None)]
+        pairs = [(value, total) for value, total in pairs if value.requires_grad]
+        known = [
+            (output, grad.to(output.dtype)) for output, grad in zip(outputs, grads, strict=True) if output.requires_grad
+        ]
+        if not known or not pairs:
             return
         every = torch.autograd.grad(
             [output for output, _ in known],
-            [*inputs, *self._hyperparameters],
+            [value for value, _ in pairs],
             [grad for _, grad in known],
             allow_unused=True,
             materialize_grads=True,
         )
-        for total, more in zip([*sums, *self._sums.hyperparameters], every, strict=True):
+        for (_, total), more in zip(pairs, every, strict=True):
             total.add_(more)
 
     def finish(self) -> None:
         """Add the gradients through the per-class terms to the weight's, computing the terms again."""
-        assert self._sums is not None
-        if not self._class_sums:
+        total = self._sums.weight
+        if not self._class_sums or total is None:
             return
         for rows in self._class_chunks():
-            weight = self._leaf(self._weight[rows])
+            weight = self._leaf(self._moved(self._weight[rows]))
             with torch.enable_grad():
-                statistics = self._kernel.class_statistics(at_least_float32(weight))
-            grads = [total[rows] for total in self._class_sums]
-            self._add_gradients(statistics, grads, [weight], [self._sums.weight[rows]])
+                statistics = self._kernel.class_statistics(weight)
+            self._add_gradients(statistics, [own[rows] for own in self._class_sums], [(weight, total[rows])])
 
 
-def _narrowed(weight: Tensor) -> Tensor:
-    """Return a matrix in the type that autocast multiplies in, converted once for all chunks."""
-    kind = weight.device.type
-    narrow = torch.is_autocast_enabled(kind) and weight.dtype == torch.float32
-    return weight.to(torch.get_autocast_dtype(kind)) if narrow else weight
+def _matrix_product(left: Tensor, right: Tensor) -> Tensor:
+    """Return `left @ right` in their own type, under autocast too."""
+    return torch.mm(left, right, out=left.new_empty(left.shape[0], right.shape[1]))
 
 
 def _product(vectors: Tensor, weight: Tensor) -> Tensor:

@@ -13,15 +13,15 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from training.softmax.kernel import as_rows, from_rows, is_positive_integer, saveable
+from training.softmax.elementwise import first_derivative, is_transformed
+from training.softmax.kernel import as_rows, at_least_float32, from_rows, is_positive_integer, readable, saveable
 
 __all__ = [
     "Reduction",
+    "as_targets",
     "best_classes",
     "check_target_shape",
-    "check_targets",
     "sparse_softmax",
     "sparse_softmax_cross_entropy",
     "sparse_softmax_loss",
@@ -49,6 +49,8 @@ def best_classes(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_exporting():
         # ONNX's TopK, unlike torch's, ranks equal scores by the lower class: its specification says so.
         best: tuple[Tensor, Tensor] = torch.topk(scores, k, dim=-1)
+    elif not readable(scores):
+        best = _best_without_looking(scores, k)
     else:
         best = _best_classes(scores, k)
     return best
@@ -83,6 +85,21 @@ def _top_k(scores: Tensor, k: int, block: int = _BLOCK) -> tuple[Tensor, Tensor]
     return values, starts.gather(1, order) + places - order * block
 
 
+def _best_without_looking(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return `best_classes` without a branch that depends on whether scores are equal."""
+    classes = scores.shape[1]
+    last = torch.topk(scores, k, dim=-1).values[:, -1:]
+    above, equal = scores > last, scores == last
+    room = k - above.sum(-1, keepdim=True, dtype=torch.int32)
+    chosen = above | (equal & (equal.cumsum(-1, dtype=torch.int32) <= room))
+    places = torch.arange(classes, device=scores.device, dtype=torch.int32).expand_as(scores)
+    best = torch.topk(torch.where(chosen, places, classes), k, dim=-1, largest=False).values.long()
+    # A row with NaN, which is neither above nor equal to anything, has fewer than k.
+    best = best.sort(dim=-1).values.clamp_max(classes - 1)
+    values, order = torch.sort(scores.gather(1, best), dim=-1, descending=True, stable=True)
+    return values, best.gather(1, order)
+
+
 def _stable_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values, classes = torch.sort(scores, dim=-1, descending=True, stable=True)
     return values[:, :k], classes[:, :k]
@@ -101,7 +118,10 @@ def sparse_softmax_loss(scores: Tensor, target: Tensor, k: int) -> Tensor:
     Raises `ValueError` for a k that is not a positive integer, targets of another shape, or one outside `[0, V)`.
     """
     check_target_shape(scores, target)
-    check_targets(target, scores.shape[-1])
+    target = as_targets(target, scores.shape[-1])
+    if is_transformed():
+        values, _ = best_classes(scores, k)
+        return torch.logsumexp(at_least_float32(values), dim=-1) - scores.gather(-1, target[..., None])[..., 0]
     loss: Tensor = _SparseSoftmaxLoss.apply(as_rows(saveable(scores)), saveable(target).flatten(), k)  # type: ignore[no-untyped-call]
     return from_rows(loss, scores)
 
@@ -124,18 +144,19 @@ def sparse_softmax_cross_entropy(
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing must lie in [0, 1): {label_smoothing!r}")
     check_target_shape(scores, target)
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', not {reduction!r}")
     scores, target = saveable(scores), saveable(target)
     kept = target != ignore_index
-    scores_kept, target_kept = (scores, target) if bool(kept.all()) else (scores[kept], target[kept])
-    losses = sparse_softmax_loss(scores_kept, target_kept, k)
+    target = target.masked_fill(~kept, 0)
+    losses = sparse_softmax_loss(scores, target, k)
     if label_smoothing:
-        chosen = scores_kept.gather(-1, target_kept[..., None])[..., 0]
-        losses = losses + label_smoothing * (chosen - scores_kept.mean(-1))
+        chosen = scores.gather(-1, target.long()[..., None])[..., 0]
+        losses = losses + label_smoothing * (chosen - scores.mean(-1))
+    losses = losses.masked_fill(~kept, 0.0)
     if reduction == "none":
-        return losses.new_zeros(target.shape).masked_scatter(kept, losses)
-    if reduction not in ("mean", "sum"):
-        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', not {reduction!r}")
-    return losses.sum() / max(1, losses.shape[0]) if reduction == "mean" else losses.sum()
+        return losses
+    return losses.sum() / kept.sum().clamp_min(1) if reduction == "mean" else losses.sum()
 
 
 def check_target_shape(inputs: Tensor, target: Tensor) -> None:
@@ -146,17 +167,24 @@ def check_target_shape(inputs: Tensor, target: Tensor) -> None:
         )
 
 
-def check_targets(target: Tensor, num_classes: int) -> None:
-    """Raise `ValueError` for targets `[...]` outside `[0, num_classes)`."""
-    if target.numel() and not (int(target.min()) >= 0 and int(target.max()) < num_classes):
+def as_targets(target: Tensor, num_classes: int) -> Tensor:
+    """Return targets `[...]` as int64.
+
+    Raises `ValueError` for targets that are no integers, or that are seen to lie outside `[0, num_classes)`
+    (`kernel.readable`).
+    """
+    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        raise ValueError(f"targets must be integers, the classes, not {target.dtype}")
+    if target.numel() and readable(target) and not (int(target.min()) >= 0 and int(target.max()) < num_classes):
         raise ValueError(f"target must lie in [0, {num_classes}), not {int(target.min())} to {int(target.max())}")
+    return target.long()
 
 
 class _SparseSoftmaxLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, target: Tensor, k: int) -> Tensor:
         values, classes = best_classes(scores, k)
-        wide = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+        wide = at_least_float32(values)
         normalizer = torch.logsumexp(wide, dim=-1)
         ctx.save_for_backward(torch.exp(wide - normalizer[:, None]), classes, target)
         ctx.shape, ctx.dtype = scores.shape, scores.dtype
@@ -164,7 +192,7 @@ class _SparseSoftmaxLoss(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         probabilities, classes, target = ctx.saved_tensors
         result = grad.new_zeros(ctx.shape, dtype=ctx.dtype)

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from training.softmax import GeneralizedSoftmax, build_kernel, reference
 from training.softmax.kernel import Statistics
 from training.softmax.kernels import KERNELS, Linear
-from training.softmax.loss import Components, softmax_cross_entropy, target_scores
+from training.softmax.loss import Components, Terms, softmax_cross_entropy, target_scores
 from training.softmax.mixture import KernelSpec
 
 N, V, D = 10, 7, 6
@@ -91,7 +91,10 @@ def test_label_smoothing_by_hand() -> None:
     """The same with smoothing 0.2 over two classes: -0.9 ln(1/4) - 0.1 ln(3/4), torch's convention."""
     weight, hidden = torch.tensor([[math.log(3)], [0.0]]), torch.ones(1, 1)
     loss = softmax_cross_entropy(
-        Components(kernels=[build_kernel("lin")], weights=[weight]), hidden, torch.tensor([1]), 0.2
+        Components(kernels=[build_kernel("lin")], weights=[weight]),
+        hidden,
+        torch.tensor([1]),
+        Terms(label_smoothing=0.2),
     )
     assert loss.item() == pytest.approx(0.9 * math.log(4) - 0.1 * math.log(0.75))
     expected = torch.nn.functional.cross_entropy(hidden @ weight.t(), torch.tensor([1]), label_smoothing=0.2)
@@ -323,15 +326,19 @@ class _Products(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize(("kernels", "products"), [("lin", 3), ("lin, pow", 8)])
-def test_autocast_has_all_products_with_the_classes_in_bfloat16(kernels: str, products: int) -> None:
+def test_autocast_has_all_products_with_the_classes_in_bfloat16_where_that_is_native(
+    kernels: str, products: int, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Scores, and the gradients of hidden states and of the weight; a mixture computes its scores twice."""
+    monkeypatch.setattr("training.softmax.kernel.native_half", lambda kind: native)
     layer, hidden = GeneralizedSoftmax(101, D, kernels), torch.randn(N, D, requires_grad=True)
     with _Products(101) as found:
         with torch.autocast("cpu", torch.bfloat16):
             loss = layer.loss(hidden, torch.arange(N))
         loss.backward()
-    assert found.types == [torch.bfloat16] * products
+    assert found.types == [torch.bfloat16 if native else torch.float32] * products
 
 
 @pytest.mark.parametrize("kernels", ["lin", "mix2", "mixbig"])
