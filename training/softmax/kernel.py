@@ -17,6 +17,7 @@ from training.softmax import elementwise
 
 __all__ = [
     "Block",
+    "BoundKernel",
     "Kernel",
     "Statistics",
     "as_rows",
@@ -80,7 +81,9 @@ def saveable(values: Tensor) -> Tensor:
 
     Without gradients nothing is saved, and the tensor itself is returned.
     """
-    return values.clone() if torch.is_grad_enabled() and values.is_inference() else values
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return values
+    return values.clone() if values.is_inference() else values
 
 
 def check_hidden(weight: Tensor, hidden: Tensor, hidden_size: int | None = None) -> None:
@@ -302,3 +305,32 @@ class Kernel(nn.Module):
 
     def extra_repr(self) -> str:
         return ", ".join(f"{key}={value:g}" for key, value in self.hyperparameters.items())
+
+
+class _Methods(nn.Module):
+    """Call a method of a kernel by its name."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def forward(self, method: str, *arguments: Any) -> Any:
+        return getattr(self.kernel, method)(*arguments)
+
+
+class BoundKernel:
+    """Methods of a kernel, computed with given values of its parameters, in their order, instead of its own.
+
+    A backward pass needs those of its forward pass, where `torch.func.functional_call` gave the kernel others.
+    """
+
+    def __init__(self, kernel: Kernel, values: Sequence[Tensor]) -> None:
+        self.kernel = kernel
+        names = (f"kernel.{name}" for name, _ in kernel.named_parameters())
+        self._values = dict(zip(names, values, strict=True))
+
+    def __call__(self, method: str, *arguments: Any) -> Any:
+        """Return the result of a method."""
+        if not self._values:
+            return getattr(self.kernel, method)(*arguments)
+        return torch.func.functional_call(_Methods(self.kernel), self._values, (method, *arguments))

@@ -128,8 +128,8 @@ def plain_target_scores(
     """
     with elementwise.plain_formulas():
         scores = [
-            parts.adjusted(kernel(weight, component), bias)
-            for kernel, weight, component, bias in parts.components(hidden, tensors)
+            parts.adjusted(call("forward", weight, component), bias)
+            for call, weight, component, bias in parts.components(hidden, tensors)
         ]
     chosen = torch.stack([score.gather(-1, target[..., None])[..., 0] for score in scores], dim=-1)
     normalizers = torch.stack([log_normalizer(score, parts.sparse_k) for score in scores], dim=-1)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from training.softmax import elementwise
+from training.softmax.compiled import compiled_loss
 from training.softmax.kernel import (
     Kernel,
     as_rows,
@@ -103,6 +104,15 @@ def _check_numbers(variance_penalty: float, label_smoothing: float, softcap: flo
         raise ValueError(f"softcap must be a positive number: {softcap!r}")
 
 
+def _check_loss(reduction: str, label_smoothing: float, z_loss: float, temperature: float) -> None:
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', not {reduction!r}")
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing must lie in [0, 1): {label_smoothing!r}")
+    if not z_loss >= 0 or not temperature > 0:
+        raise ValueError(f"z_loss must not be negative, and temperature positive, not {z_loss!r} and {temperature!r}")
+
+
 class GeneralizedSoftmax(nn.Module):
     """Compute `p(v|h) = sum_k pi_k(h) softmax_v S_k(W_k,v , h_k)` (kernel paper, eq. 1-3).
 
@@ -176,6 +186,13 @@ class GeneralizedSoftmax(nn.Module):
             self.right = parameter(count, self.untied, hidden_size)
         self.bias = parameter(num_classes) if bias else None
         self.kernels.to(device=device, dtype=dtype)
+        self._configuration = json.dumps(
+            [
+                {"name": kernel.name, **({"learnable": True} if kernel.learnable else kernel.hyperparameters)}
+                for kernel in self.components()
+            ]
+        )
+        """Kernels and fixed hyperparameters as JSON."""
         self.reset_parameters()
 
     @torch.no_grad()
@@ -197,22 +214,28 @@ class GeneralizedSoftmax(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """Return the kernels and fixed hyperparameters as JSON in bytes, which any format of tensors can hold."""
-        return torch.tensor(list(json.dumps(self._configuration()).encode()), dtype=torch.uint8)
+        return torch.tensor(list(self._configuration.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Raise `ValueError` if parameters are those of another layer, whose shapes may be the same."""
-        found = json.loads(bytes(state.tolist()))
-        if found != (own := self._configuration()):
+        found, own = (json.loads(text) for text in (bytes(state.tolist()), self._configuration))
+        if found != own:
             raise ValueError(
                 f"the parameters are those of a layer with kernels {found}, not {own}; to load them all the same, "
                 "delete the entry that ends in '_extra_state' from the state"
             )
 
-    def _configuration(self) -> list[dict[str, Any]]:
-        return [
-            {"name": kernel.name, **({"learnable": True} if kernel.learnable else kernel.hyperparameters)}
-            for kernel in self.components()
-        ]
+    def constructor_arguments(self) -> str:
+        """Return the arguments that make such a layer, as JSON; written so that `torch.compile` can follow."""
+        numbers = f'"num_classes": {self.weight.shape[0]}, "hidden_size": {self.hidden_size}'
+        untied = "null" if self.untied is None else f'"{self.untied}"' if self.untied == "full" else f"{self.untied}"
+        sparse_k = "null" if self.sparse_k is None else f"{self.sparse_k}"
+        softcap = "null" if self.softcap is None else f"{self.softcap}"
+        return (
+            f'{{{numbers}, "kernels": {self._configuration}, "untied": {untied}, "sparse_k": {sparse_k}, '
+            f'"bias": {"false" if self.bias is None else "true"}, "variance_penalty": {self.variance_penalty}, '
+            f'"softcap": {softcap}}}'
+        )
 
     def _load_from_state_dict(
         self,
@@ -393,49 +416,52 @@ class GeneralizedSoftmax(nn.Module):
         Raises `ValueError` for hidden states or targets of another shape or type, and targets out of range.
         """
         self._check(hidden)
-        if reduction not in ("none", "mean", "sum"):
-            raise ValueError(f"reduction must be 'none', 'mean' or 'sum', not {reduction!r}")
         smoothing = self.label_smoothing if label_smoothing is None else label_smoothing
-        if not 0 <= smoothing < 1 or not z_loss >= 0 or not temperature > 0:
-            raise ValueError(
-                "label_smoothing must lie in [0, 1), z_loss must not be negative and temperature must be positive, not "
-                f"{smoothing!r}, {z_loss!r} and {temperature!r}"
+        _check_loss(reduction, smoothing, z_loss, temperature)
+        if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+            options = (
+                f'{{"ignore_index": {ignore_index}, "reduction": "{reduction}", "label_smoothing": {smoothing}, '
+                f'"z_loss": {z_loss}, "temperature": {temperature}}}'
             )
-        classes = self.weight.shape[0]
-        if weight is not None:
-            if weight.shape != (classes,):
-                raise ValueError(f"weight must be [{classes}], not {list(weight.shape)}")
-            weight = at_least_float32(weight.detach()).to(self.weight.device)
-        terms = Terms(label_smoothing=smoothing, z_loss=z_loss, class_weights=weight)
+            return compiled_loss(self, hidden, target, weight, options)
+        terms = Terms(label_smoothing=smoothing, z_loss=z_loss, class_weights=self._class_weights(weight))
         parts = replace(self._parts(), temperature=temperature)
         if target.is_floating_point():
             losses = self._soft_losses(parts, hidden, target, terms)
             return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
         check_target_shape(hidden, target)
-        shape = target.shape
-        rows, target = saveable(as_rows(hidden)), saveable(target.flatten())
-        kept = target != ignore_index
-        if readable(target):
-            filtered = not bool(kept.all())
-            rows, target = (rows[kept], target[kept]) if filtered else (rows, target)
-            target = as_targets(target, classes)
-        else:
-            filtered = False
-            target = as_targets(target.masked_fill(~kept, 0), classes)
-            terms = replace(terms, kept=kept.to(at_least_float32(rows).dtype))
+        rows, targets, terms = self._counted(hidden, target, ignore_index, terms)
         if reduction == "none":
-            losses = self._losses(parts, rows, target, terms)
-            losses = losses.new_zeros(kept.shape).masked_scatter(kept, losses) if filtered else losses
-            return losses.view(shape)
+            losses = self._losses(parts, rows, targets, terms)
+            whole = terms.kept is not None or len(losses) == target.numel()
+            return losses.view(target.shape) if whole else _spread(losses, target != ignore_index)
         if self.num_components == 1 and not elementwise.is_transformed():
-            total = softmax_cross_entropy(parts, rows, target, terms)
+            total = softmax_cross_entropy(parts, rows, targets, terms)
         else:
-            total = self._losses(parts, rows, target, terms).sum()
+            total = self._losses(parts, rows, targets, terms).sum()
         if reduction == "sum":
             return total
-        count = terms.of_targets(target)
-        whole = total.new_tensor(len(target)) if count is None else count.sum()
-        return total / whole.where(whole != 0, 1.0)
+        weights = terms.of_targets(targets)
+        count = total.new_tensor(len(targets)) if weights is None else weights.sum()
+        return total / count.where(count != 0, 1.0)
+
+    def _class_weights(self, weight: Tensor | None) -> Tensor | None:
+        if weight is None:
+            return None
+        if weight.shape != self.weight.shape[:1]:
+            raise ValueError(f"weight must be {list(self.weight.shape[:1])}, not {list(weight.shape)}")
+        return at_least_float32(weight.detach()).to(self.weight.device)
+
+    def _counted(self, hidden: Tensor, target: Tensor, ignore_index: int, terms: Terms) -> tuple[Tensor, Tensor, Terms]:
+        """Return positions `[N, d]` and targets `[N]` without ignored ones, or with terms that count them 0 times."""
+        rows, targets = saveable(as_rows(hidden)), saveable(target.flatten())
+        kept, classes = targets != ignore_index, self.weight.shape[0]
+        if not readable(targets):
+            terms = replace(terms, kept=kept.to(at_least_float32(rows).dtype))
+            return rows, as_targets(targets.masked_fill(~kept, 0), classes), terms
+        if not bool(kept.all()):
+            rows, targets = rows[kept], targets[kept]
+        return rows, as_targets(targets, classes), terms
 
     def _losses(self, parts: Components, hidden: Tensor, target: Tensor, terms: Terms) -> Tensor:
         """Return the loss of each position: `[N, d]`, `[N]` -> `[N]`."""
@@ -591,3 +617,8 @@ def _sum(parts: Tensor) -> Tensor:
         return parts.sum(0)
     # ONNX Runtime multiplies faster than it adds along this axis; autocast, which is off here, would do so in half.
     return (parts.new_ones(1, parts.shape[0]) @ parts.flatten(1)).view_as(parts[0])
+
+
+def _spread(losses: Tensor, kept: Tensor) -> Tensor:
+    """Return losses of the positions that are kept, 0 elsewhere: `[n]`, `[...]` -> `[...]`."""
+    return losses.new_zeros(kept.shape).masked_scatter(kept, losses)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from training.softmax import elementwise
-from training.softmax.kernel import Kernel, at_least_float32, origin_of, product_type
+from training.softmax.kernel import BoundKernel, Kernel, at_least_float32, origin_of, product_type
 from training.softmax.kernels import Linear
 
 __all__ = ["ComponentPass", "Components", "passes"]
@@ -52,7 +52,7 @@ class Components:
 
     def components(
         self, hidden: Tensor, tensors: Sequence[Tensor]
-    ) -> Iterator[tuple[Kernel, Tensor, Tensor, Tensor | None]]:
+    ) -> Iterator[tuple[BoundKernel, Tensor, Tensor, Tensor | None]]:
         """Yield for each component its kernel, weight `[V, d]`, hidden states `[N, d]` and bias; see `tensors`."""
         count = len(self.weights)
         others = iter(tensors[count:])
@@ -60,7 +60,8 @@ class Components:
         bias = None if self.bias is None else next(others)
         for k, kernel in enumerate(self.kernels):
             component = hidden if projections is None else torch.tanh(hidden @ projections[k])
-            yield kernel, tensors[k if count > 1 else 0], component, bias
+            own = [next(others) for _ in kernel.parameters()]
+            yield BoundKernel(kernel, own), tensors[k if count > 1 else 0], component, bias
 
     def adjusted(self, scores: Tensor, bias: Tensor | None) -> Tensor:
         """Return a kernel's scores with bias, cap and temperature: `[..., V]` -> `[..., V]`."""
@@ -96,7 +97,9 @@ def passes(
             bias=None if parts.bias is None else totals[at_bias],
             hyperparameters=totals[own],
         )
-        yield ComponentPass(parts, kernel, hidden, values[which], projection, bias, component_sums, sums is not None)
+        yield ComponentPass(
+            parts, kernel, hidden, values[which], projection, bias, values[own], component_sums, sums is not None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ class ComponentPass:
         weight: Tensor,
         projection: Tensor | None,
         bias: Tensor | None,
+        hyperparameters: Sequence[Tensor],
         sums: _Sums,
         differentiates: bool,
     ) -> None:
@@ -133,7 +137,8 @@ class ComponentPass:
         # The blocks of one word's columns follow each other.
         groups = itertools.groupby(kernel.blocks(weight.shape[1]), lambda block: block[1])
         self._columns = [(words, [columns for columns, _ in group]) for words, group in groups]
-        self._hyperparameters = list(kernel.parameters())
+        self._hyperparameters = [self._leaf(value) for value in hyperparameters]
+        self._call = BoundKernel(kernel, self._hyperparameters)
         self._weight, self._projection = weight.detach(), None if projection is None else self._leaf(projection)
         self._origin = origin_of(kernel, self._weight)
         moved = self._weight if self._origin is None else self._moved(self._weight)
@@ -144,7 +149,7 @@ class ComponentPass:
 
     @torch.no_grad()
     def _class_statistics(self) -> list[Tensor]:
-        parts = [self._kernel.class_statistics(self._moved(self._weight[rows])) for rows in self._class_chunks()]
+        parts = [self._call("class_statistics", self._moved(self._weight[rows])) for rows in self._class_chunks()]
         return [torch.cat(statistic) for statistic in zip(*parts, strict=True)]
 
     def _class_chunks(self) -> Iterator[slice]:
@@ -181,9 +186,9 @@ class ComponentPass:
         """Return scores `[n, V]` of a chunk, and keep nothing for a backward pass."""
         with torch.no_grad(), elementwise.overwriting():
             component = self._component(self._hidden[part])
-            products = list(self._products(self._kernel.position_vectors(component)))
-            positions = tuple(self._kernel.position_statistics(at_least_float32(component)))
-            scores = self._kernel.score(products, tuple(self._class_leaves), positions, self._weight.shape[1])
+            products = list(self._products(self._call("position_vectors", component)))
+            positions = tuple(self._call("position_statistics", at_least_float32(component)))
+            scores = self._call("score", products, tuple(self._class_leaves), positions, self._weight.shape[1])
         return self._adjusted(at_least_float32(scores))
 
     def _adjusted(self, scores: Tensor) -> Tensor:
@@ -212,7 +217,7 @@ class ComponentPass:
             component = self._component(hidden)
         if self._softcap is not None:
             with torch.no_grad():
-                known = self._kernel.pair_scores(self._moved(self._weight[classes]), at_least_float32(component))
+                known = self._call("pair_scores", self._moved(self._weight[classes]), at_least_float32(component))
                 known = known if self._bias is None else known + self._bias[classes]
                 capped = torch.tanh(known / self._softcap) * (self._softcap / self._temperature)
             grad = grad * self._slope(capped)
@@ -229,7 +234,7 @@ class ComponentPass:
         else:
             rows = self._leaf(self._moved(self._weight[classes]), sums.weight is not None)
             with torch.enable_grad():
-                scores = self._kernel.pair_scores(rows, at_least_float32(component))
+                scores = self._call("pair_scores", rows, at_least_float32(component))
             grad_rows = torch.zeros_like(rows)
             self._add_gradients([scores], [grad], [(rows, grad_rows), *inputs])
         if sums.weight is not None:
@@ -245,13 +250,13 @@ class ComponentPass:
         hidden = self._leaf(self._hidden[part], sums.hidden is not None)
         with torch.set_grad_enabled(self._differentiates):
             component = self._component(hidden)
-            vectors = self._kernel.position_vectors(component)
-            positions = self._kernel.position_statistics(at_least_float32(component))
+            vectors = self._call("position_vectors", component)
+            positions = self._call("position_statistics", at_least_float32(component))
         fixed = vectors.detach()
         products = [self._leaf(product) for product in self._products(fixed)]
         leaves = [self._leaf(statistic) for statistic in positions]
         with torch.set_grad_enabled(self._differentiates), elementwise.overwriting():
-            scores = self._kernel.score(products, tuple(self._class_leaves), tuple(leaves), weight.shape[1])
+            scores = self._call("score", products, tuple(self._class_leaves), tuple(leaves), weight.shape[1])
             scores = at_least_float32(scores)
             # Autograd may keep the result of a plain formula for the backward pass, and the caller overwrites scores.
             reusable = self._kernel.differentiates_fast()
@@ -343,7 +348,7 @@ class ComponentPass:
         for rows in self._class_chunks():
             weight = self._leaf(self._moved(self._weight[rows]))
             with torch.enable_grad():
-                statistics = self._kernel.class_statistics(weight)
+                statistics = self._call("class_statistics", weight)
             self._add_gradients(statistics, [own[rows] for own in self._class_sums], [(weight, total[rows])])
 
 

@@ -350,7 +350,7 @@ def test_bfloat16_trains_float32_weights(make_trainer: MakeTrainer) -> None:
     assert all(math.isfinite(each.train_loss) and math.isfinite(each.metric) for each in progress.history)
     assert progress.history[1].train_loss < progress.history[0].train_loss
     content = checkpoint.load(make_trainer().run.last, CPU)
-    assert all(value.dtype == torch.float32 for value in content["model"].values())
+    assert all(value.dtype == torch.float32 for value in content["model"].values() if value.is_floating_point())
 
 
 def test_float16_is_refused_on_a_processor(make_trainer: MakeTrainer) -> None:

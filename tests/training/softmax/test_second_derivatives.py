@@ -100,3 +100,15 @@ def test_func_grad_of_the_sparse_loss() -> None:
     scores.requires_grad_()
     (expected,) = torch.autograd.grad(sparse_softmax_cross_entropy(scores, target, 3), scores)
     torch.testing.assert_close(found, expected)
+
+
+def test_a_backward_pass_after_functional_call_takes_the_values_of_its_forward_pass() -> None:
+    """Those of the layer, which it had again by then, gave other gradients."""
+    options = {"kernels": [{"name": "rbf", "learnable": True}, {"name": "pow", "learnable": True}]}
+    layer, hidden, target = _layer(options)
+    given = {name: value.detach() + 0.5 for name, value in layer.named_parameters()}
+    leaves = {name: value.clone().requires_grad_() for name, value in given.items()}
+    loss = torch.func.functional_call(layer, leaves, (hidden, target))
+    found = torch.autograd.grad(loss, list(leaves.values()))
+    layer.load_state_dict({**given, "_extra_state": layer.get_extra_state()})
+    torch.testing.assert_close(found, torch.autograd.grad(layer.loss(hidden, target), list(layer.parameters())))

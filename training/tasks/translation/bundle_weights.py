@@ -78,9 +78,10 @@ def bundle_model(bundle: Path) -> TranslationModel:
     layer = GeneralizedSoftmax(config.vocab_size, sizes.hidden_size, kernels, sparse_k=softmax.sparse_k)
     model = TranslationModel(network, layer)
     weights = _weights(bundle, manifest, (sizes.hidden_size // sizes.heads) ** -0.5)
-    if missing := sorted(model.state_dict().keys() - weights.keys()):
+    own = {name for name in model.state_dict() if not name.endswith("_extra_state")}
+    if missing := sorted(own - weights.keys()):
         raise ValueError(f"{bundle} does not store under their names: {', '.join(missing)}")
-    model.load_state_dict({name: torch.tensor(weights[name]) for name in model.state_dict()})
+    model.load_state_dict({name: torch.tensor(weights[name]) for name in own})
     return model.eval().requires_grad_(False)
 
 
