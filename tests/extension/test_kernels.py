@@ -14,13 +14,13 @@ from models.store import load_bundle
 from training.bundling.folding import FoldedSoftmax
 from training.recipe import Recipe, RecipeError
 from training.recipe.loading import load_recipe, parse_recipe
+from training.recipe.output_layer import OutputLayerSettings
 from training.run.directory import RunDirectory
 from training.run.export import export_run
 from training.run.loop import Trainer
 from training.run.session import open_task, start_run
 from training.softmax import GeneralizedSoftmax, build_kernel, reference
 from training.softmax.mixture import KernelSpec, parse_kernels
-from training.softmax.settings import OutputLayerSettings
 
 HERE = "tests.extension.kernels"
 N, V, D = 6, 7, 4

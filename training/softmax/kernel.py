@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.device import native_bfloat16
-from training.softmax import elementwise
+from . import elementwise
+from .device import native_bfloat16
 
 __all__ = [
     "Block",

@@ -24,8 +24,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from training.softmax import elementwise
-from training.softmax.kernel import (
+from . import elementwise
+from .kernel import (
     Block,
     Kernel,
     Statistics,

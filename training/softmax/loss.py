@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from training.softmax import elementwise
-from training.softmax.kernel import at_least_float32, saveable
-from training.softmax.passes import ComponentPass, Components, passes
-from training.softmax.sparse import best_classes
+from . import elementwise
+from .kernel import at_least_float32, saveable
+from .passes import ComponentPass, Components, passes
+from .sparse import best_classes
 
 __all__ = [
     "CHUNK_SCORES",

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from training.softmax import elementwise
-from training.softmax.kernel import (
+from . import elementwise
+from .kernel import (
     Kernel,
     as_rows,
     at_least_float32,
@@ -27,8 +27,8 @@ from training.softmax.kernel import (
     readable,
     saveable,
 )
-from training.softmax.kernels import build_kernel
-from training.softmax.loss import (
+from .kernels import build_kernel
+from .loss import (
     CHUNK_SCORES,
     Components,
     Terms,
@@ -37,7 +37,7 @@ from training.softmax.loss import (
     softmax_cross_entropy,
     target_scores,
 )
-from training.softmax.sparse import Reduction, as_targets, best_classes, check_target_shape
+from .sparse import Reduction, as_targets, best_classes, check_target_shape
 
 __all__ = ["NAMED_MIXTURES", "GeneralizedSoftmax", "KernelSpec", "parse_kernels"]
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from training.softmax import elementwise
-from training.softmax.kernel import Kernel, at_least_float32, origin_of, product_type
-from training.softmax.kernels import Linear
+from . import elementwise
+from .kernel import Kernel, at_least_float32, origin_of, product_type
+from .kernels import Linear
 
 __all__ = ["ComponentPass", "Components", "passes"]
 
