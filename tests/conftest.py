@@ -63,6 +63,7 @@ _SLOW = (
     "benchmarks/test_profile.py",
     "training/tasks/translation/test_export.py",
     "training/cli/test_tune_command.py",
+    "models/test_start.py",
     "models/image/test_decoding.py",
     "benchmarks/peers/test_environments.py",
     "clients/test_huggingface.py",
