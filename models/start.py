@@ -1,7 +1,7 @@
 """The entry points of `softserve` and `softserve-train`, which are installed as the module `softserve_start`.
 
-`models`, `service` and `training` are names that packages of other projects have as well, and the first on Python's path
-is imported. This module has a name of its own, so that it is found in any case, and checks the others.
+`models`, `service` and `training` are names that packages of other projects have as well, and the first on Python's
+path is imported. This module has a name of its own, so that it is found in any case, and checks the others.
 """
 
 import sys

@@ -29,6 +29,7 @@ _SLOW = (
     "training/cli/test_cli_translation.py",
     "training/softmax/test_loss.py",
     "training/softmax/test_inference_mode.py",
+    "training/softmax/test_huggingface.py",
     "training/softmax/test_distribution.py",
     "docs/test_tutorials_own.py",
     "training/run/test_two_machines.py",
