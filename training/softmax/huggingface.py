@@ -89,9 +89,10 @@ def replace_head(
         "variance_penalty": variance_penalty,
         "label_smoothing": label_smoothing,
     }
-    _install_head(model, options, weight)
-    model.config.softmax_head = options
-    model.__class__ = head_class(type(model))
+    changed: Any = model
+    _install_head(changed, options, weight)
+    changed.config.softmax_head = options
+    changed.__class__ = head_class(changed.__class__)
     return model
 
 
@@ -220,13 +221,13 @@ def _is_language_model(model: Any) -> bool:
 
 def _head_name(model: Any) -> str:
     """Return the name of the module that computes scores of classes: `lm_head`, `score`, `classifier.out_proj`, ..."""
+    modules: Mapping[str, Any] = dict(model.named_modules())
     if _is_language_model(model):
-        head = model.get_output_embeddings()
-        return next(name for name, module in model.named_modules() if module is head)
+        return next(name for name, module in modules.items() if module is model.get_output_embeddings())
     inside = f"{model.base_model_prefix}."
     return [
         name
-        for name, module in model.named_modules()
+        for name, module in modules.items()
         if isinstance(module, nn.Linear | SoftmaxHead)
         and not name.startswith(inside)
         and module.weight.shape[0] == model.config.num_labels
