@@ -16,6 +16,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -35,15 +36,16 @@ _AFTER_THE_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling", "
 class SoftmaxHead(GeneralizedSoftmax):
     """Compute log-probabilities from hidden states: `[..., d]` -> `[..., V]`."""
 
-    # Kernels and options are in the model's config.json, since files of weights hold tensors alone.
+    # Kernels and options are in the model's config.json, and from_pretrained of transformers loads parameters alone.
     get_extra_state = nn.Module.get_extra_state
     set_extra_state = nn.Module.set_extra_state
 
     returns_hidden = False
-    """Whether hidden states are returned unchanged, while the model computes a loss of them."""
+    """Whether hidden states are returned unchanged, of which the model computes the loss then."""
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        return hidden if self.returns_hidden else self.log_prob(hidden)
+    def forward(self, hidden: Tensor, target: Tensor | None = None, **options: Any) -> Tensor:
+        """Return log-probabilities `[..., V]`, or with a target `[...]` the loss."""
+        return hidden if self.returns_hidden else super().forward(hidden, target, **options)
 
 
 def replace_head(
@@ -56,6 +58,7 @@ def replace_head(
     sparse_k: int | None = None,
     variance_penalty: float = 0.0,
     label_smoothing: float = 0.0,
+    softcap: float | None = None,
 ) -> AnyModel:
     """Replace the head of a causal language model or sequence classifier by a `SoftmaxHead`; return the same model.
 
@@ -88,6 +91,7 @@ def replace_head(
         "sparse_k": sparse_k,
         "variance_penalty": variance_penalty,
         "label_smoothing": label_smoothing,
+        "softcap": softcap,
     }
     changed: Any = model
     _install_head(changed, options, weight)
@@ -169,11 +173,11 @@ def _targets(labels: Tensor, shifted: Tensor | None) -> Tensor:
     return functional.pad(labels, (0, 1), value=_IGNORED)[..., 1:] if shifted is None else shifted
 
 
-def _loss(head: SoftmaxHead, hidden: Tensor, target: Tensor, count: Tensor | int | None) -> Tensor:
+def _loss(head: Any, hidden: Tensor, target: Tensor, count: Tensor | int | None) -> Tensor:
     """Return the mean loss, or the sum divided by a count of targets, of which this batch may have a part."""
     if count is None:
-        return head.loss(hidden, target, ignore_index=_IGNORED, reduction="mean")
-    total = head.loss(hidden, target, ignore_index=_IGNORED, reduction="sum")
+        return head(hidden, target, ignore_index=_IGNORED, reduction="mean")
+    total = head(hidden, target, ignore_index=_IGNORED, reduction="sum")
     return total / (count.to(total.device) if isinstance(count, Tensor) else count)
 
 
@@ -181,7 +185,10 @@ def _install_head(model: Any, options: Mapping[str, Any], weight: str) -> None:
     """Put a `SoftmaxHead` in place of the head, with its parameters unless they are new."""
     name = _head_name(model)
     former = model.get_submodule(name)
-    head = SoftmaxHead(*former.weight.shape, **options).to(former.weight)
+    place = {"device": former.weight.device, "dtype": former.weight.dtype}
+    # transformers loads models under torch.device("meta"), without the numbers that learnt hyperparameters begin with.
+    with torch.device("cpu"):
+        head = SoftmaxHead(*former.weight.shape, **options, **place)
     for each in ("weight", "bias"):
         parameter = getattr(former, each, None)
         if parameter is not None and getattr(head, each) is not None and weight != "new":
