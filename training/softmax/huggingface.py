@@ -175,20 +175,21 @@ def _targets(labels: Tensor, shifted: Tensor | None) -> Tensor:
 
 def _loss(head: Any, hidden: Tensor, target: Tensor, count: Tensor | int | None) -> Tensor:
     """Return the mean loss, or the sum divided by a count of targets, of which this batch may have a part."""
+    loss: Tensor = head(hidden, target, ignore_index=_IGNORED, reduction="mean" if count is None else "sum")
     if count is None:
-        return head(hidden, target, ignore_index=_IGNORED, reduction="mean")
-    total = head(hidden, target, ignore_index=_IGNORED, reduction="sum")
-    return total / (count.to(total.device) if isinstance(count, Tensor) else count)
+        return loss
+    return loss / (count.to(loss.device) if isinstance(count, Tensor) else count)
 
 
 def _install_head(model: Any, options: Mapping[str, Any], weight: str) -> None:
     """Put a `SoftmaxHead` in place of the head, with its parameters unless they are new."""
     name = _head_name(model)
     former = model.get_submodule(name)
-    place = {"device": former.weight.device, "dtype": former.weight.dtype}
+    classes, size = former.weight.shape
+    place: dict[str, Any] = {"device": former.weight.device, "dtype": former.weight.dtype}
     # transformers loads models under torch.device("meta"), without the numbers that learnt hyperparameters begin with.
     with torch.device("cpu"):
-        head = SoftmaxHead(*former.weight.shape, **options, **place)
+        head = SoftmaxHead(classes, size, **options, **place)
     for each in ("weight", "bias"):
         parameter = getattr(former, each, None)
         if parameter is not None and getattr(head, each) is not None and weight != "new":

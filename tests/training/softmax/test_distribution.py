@@ -1,5 +1,6 @@
 """The distribution `softserve-softmax`: what its wheel has, what it imports, and which packages it can be used with."""
 
+import ast
 import email
 import os
 import subprocess
@@ -93,6 +94,19 @@ for each in pkgutil.iter_modules(softserve_softmax.__path__):
 print(*{name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)
 """
     assert set(_run(["-c", code], tmp_path, site).split()) <= {"softserve_softmax", "torch"}
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.glob("*.py")), ids=lambda path: path.stem)
+def test_modules_import_each_other_relatively_and_torch_alone(path: Path) -> None:
+    """Imports inside of functions count; that of transformers is one of them."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(str(node.module).partition(".")[0])
+    optional = {"transformers"} if path.stem == "huggingface" else set()
+    assert names - sys.stdlib_module_names <= {"torch"} | optional
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["installed first", "installed last"])
