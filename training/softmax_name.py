@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -15,8 +16,16 @@ _OTHER, _OWN = "softserve_softmax", "training.softmax"
 class SoftmaxName(MetaPathFinder, Loader):
     """Finds `softserve_softmax` as `training.softmax`, so that a class derived from either `Kernel` fits both.
 
-    It has no effect on modules that were imported before; with them a process has each class twice.
+    It has no effect where `softserve_softmax` was imported before, which it warns of: each class is there twice then.
     """
+
+    def __init__(self) -> None:
+        if _OTHER in sys.modules:
+            warnings.warn(
+                f"{_OTHER} was imported before training: kernels derived from its classes are unknown to {_OWN}; "
+                "import training first",
+                stacklevel=3,
+            )
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         return ModuleSpec(name, self) if f"{name}.".startswith(f"{_OTHER}.") else None

@@ -158,7 +158,7 @@ def _forward(model_class: Any) -> Callable[..., Any]:
         finally:
             head.returns_hidden = False
         if labels is not None:
-            hidden = outputs.logits
+            hidden = outputs.logits.to(head.weight.dtype)  # some models widen what their head returns
             target = _targets(labels, shift_labels) if self.softmax_head_is_shifted else labels.flatten()
             loss = _loss(head, hidden, target.to(hidden.device), num_items_in_batch)
             logits = None if self.training else head(hidden)

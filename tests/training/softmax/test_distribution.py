@@ -143,6 +143,18 @@ print(type(training.softmax.build_kernel("my_kernels:Doubled")).__name__)
     assert "training.softmax" in _run(["-c", "import training, softserve_softmax as s; print(s)"], tmp_path, site, ROOT)
 
 
+def test_imported_before_softserve_it_is_another_copy_with_a_warning(site: Path, tmp_path: Path) -> None:
+    code = """
+import softserve_softmax, warnings
+with warnings.catch_warnings(record=True) as caught:
+    import training.softmax
+assert softserve_softmax is not training.softmax
+print(caught[0].message)
+"""
+    said = "softserve_softmax was imported before training: kernels derived from its classes are unknown to training.s"
+    assert _run(["-c", code], tmp_path, site, ROOT).startswith(said)
+
+
 def test_the_wheel_of_softserve_has_the_modules_without_their_project_file(tmp_path: Path) -> None:
     names = _run(["-c", SELECTED], ROOT).split()
     assert "training/softmax/mixture.py" in names
