@@ -6,10 +6,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from training.moved import MovedModules
+from training.softmax_name import SoftmaxName
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports its use otherwise, from its import on
 
-_INDEPENDENT = ("softmax", "device", "settings", "moved", "run.interruption")
+_INDEPENDENT = ("softmax", "device", "settings", "moved", "softmax_name", "run.interruption")
 """Modules, and packages with their modules, that do not need `models`."""
 _ENTRANCES = ("run", "cli", "cli.__main__")
 """Modules that do not need it either, in packages whose other modules do."""
@@ -41,5 +42,5 @@ def _check_models() -> None:
     )
 
 
-sys.meta_path.insert(0, MovedModules())
+sys.meta_path[:0] = [MovedModules(), SoftmaxName()]
 _check_models()

@@ -2,6 +2,8 @@
 
 import torch
 
+from training.softmax.device import native_bfloat16
+
 __all__ = ["choose_device", "native_bfloat16"]
 
 
@@ -18,11 +20,3 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device {name!r} is not available: {str(error).splitlines()[0]}") from error
     return device
-
-
-def native_bfloat16(device: torch.device) -> bool:
-    """Return whether the device multiplies bfloat16 matrices in hardware; emulation is slower than float32."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))

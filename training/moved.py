@@ -34,6 +34,7 @@ MOVED = {
     "training.run_directory": "training.run.directory",
     "training.running": "training.run.session",
     "training.snapshots": "training.run.snapshots",
+    "training.softmax.settings": "training.recipe.output_layer",
     "training.trained": "training.run.session",
     "training.tune": "training.search.tune",
 }

@@ -22,7 +22,7 @@ _WIDTH = 100
 def python_page() -> str:
     """Return the page."""
     loader = griffe.GriffeLoader(search_paths=[Path(__file__).parents[2]])
-    modules = [loader.load(name) for name in ("models", "training.softmax")]
+    modules = [loader.load(name) for name in ("models", "training.softmax", "training.softmax.huggingface")]
     results: dict[str, griffe.Class] = {}
     parts = [_INTRODUCTION]
     for module in modules:

@@ -7,7 +7,12 @@ import pytest
 
 from tests.docs.blocks import ROOT, Block, blocks
 
-RUN = ["README.md", "docs/quick-start.md", *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/tutorials/*.md"))]
+RUN = [
+    "README.md",
+    "docs/quick-start.md",
+    "docs/how-to/own-training.md",
+    *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/tutorials/*.md")),
+]
 """Pages whose commands are all run."""
 ALL = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 _BARE = re.compile(r"^ *(\$ )?(pip3?|softserve|softserve-train|torchrun|tensorboard|pytest) ")

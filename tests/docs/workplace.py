@@ -121,8 +121,17 @@ class Workplace:
         return self._finished(["bash", "-euo", "pipefail", "-c", f"exec {self._addressed(command)}"])
 
     def _install(self, command: list[str]) -> None:
-        """Make a package of the reader's own known, as `pip install -e DIRECTORY` would, by its entry points."""
+        """Make a package of the reader's own known, as `pip install -e DIRECTORY` would, by its entry points.
+
+        The output layers are installed by pip, of what is there: the distribution differs from the modules here.
+        """
         directory = self.directory / command[-1]
+        if directory == self.directory / "training" / "softmax":
+            site = self.directory / "site"
+            offline = ["--no-index", "--no-deps", "--no-build-isolation", "--target", str(site), str(directory)]
+            self._finished([str(self.directory / ".venv/bin/python"), "-m", "pip", "install", "--quiet", *offline])
+            self.environment["PYTHONPATH"] = f"{site}{os.pathsep}{ROOT}"
+            return
         if command[0] != ".venv/bin/pip" or not (directory / "pyproject.toml").is_file() or command[-1] == ".":
             return
         project = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -14,13 +14,13 @@ from models.store import load_bundle
 from training.bundling.folding import FoldedSoftmax
 from training.recipe import Recipe, RecipeError
 from training.recipe.loading import load_recipe, parse_recipe
+from training.recipe.output_layer import OutputLayerSettings
 from training.run.directory import RunDirectory
 from training.run.export import export_run
 from training.run.loop import Trainer
 from training.run.session import open_task, start_run
 from training.softmax import GeneralizedSoftmax, build_kernel, reference
 from training.softmax.mixture import KernelSpec, parse_kernels
-from training.softmax.settings import OutputLayerSettings
 
 HERE = "tests.extension.kernels"
 N, V, D = 6, 7, 4
@@ -72,7 +72,7 @@ def test_loss_and_all_gradients_equal_the_reference(
     kernels: list[KernelSpec], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where positions and classes are gone through a few at a time; hyperparameters have gradients too."""
-    monkeypatch.setattr("training.softmax.loss.CHUNK_SCORES", 2 * V)
+    monkeypatch.setattr("training.softmax.passes.CHUNK_SCORES", 2 * V)
     monkeypatch.setattr("training.softmax.passes._CHUNK_WEIGHTS", 3 * D)
     layer, (hidden, target) = _layer(kernels, **options), _batch()
     inputs = (hidden, *layer.parameters())

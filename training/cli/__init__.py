@@ -18,7 +18,7 @@ def main() -> None:
     """Run the `softserve-train` command."""
     raise_on_signals()
     logging.basicConfig(level=logging.WARNING)
-    sys.path.insert(0, "")  # a recipe's kernel may be in a module of the current directory
+    sys.path.append("")  # a recipe's kernel may be in a module of the current directory
     try:
         sys.exit(_run())
     except KeyboardInterrupt as error:

@@ -8,9 +8,9 @@ from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from models.bundle.manifest import BundleName
 from training.data.settings import DataSection
+from training.recipe.output_layer import OutputLayerSettings
 from training.recipe.overrides import set_field
 from training.settings import Fraction, PositiveInt, Settings
-from training.softmax.settings import OutputLayerSettings
 
 __all__ = [
     "LoopSettings",

@@ -8,11 +8,11 @@ Read `reference` first: the layer and its loss as the papers write them. The oth
 * `elementwise`: the kernels' derivatives, written out.
 """
 
-from training.softmax.elementwise import plain_formulas
-from training.softmax.kernel import Kernel
-from training.softmax.kernels import KERNELS, build_kernel
-from training.softmax.mixture import NAMED_MIXTURES, GeneralizedSoftmax
-from training.softmax.sparse import sparse_softmax, sparse_softmax_cross_entropy, sparse_softmax_loss
+from .elementwise import plain_formulas
+from .kernel import Kernel
+from .kernels import KERNELS, build_kernel
+from .mixture import NAMED_MIXTURES, GeneralizedSoftmax
+from .sparse import sparse_softmax, sparse_softmax_cross_entropy, sparse_softmax_loss
 
 __all__ = [
     "KERNELS",

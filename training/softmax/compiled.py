@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from training.softmax.kernel import at_least_float32
+from .kernel import at_least_float32
 
 if TYPE_CHECKING:
-    from training.softmax.mixture import GeneralizedSoftmax
+    from .mixture import GeneralizedSoftmax
 
 __all__ = ["compiled_loss"]
 
-_library = torch.library.Library("softserve", "DEF")
+_NAMESPACE = __name__.replace(".", "_")
+_library = torch.library.Library(_NAMESPACE, "DEF")
 _library.define(
     "loss(Tensor hidden, Tensor target, Tensor? weight, Tensor? grad, Tensor[] parameters, bool[] wanted, str layer, "
     "str options, ScalarType? autocast) -> Tensor[]"
 )
+_operator = getattr(torch.ops, _NAMESPACE).loss
 
 
 def compiled_loss(
@@ -53,9 +55,7 @@ class _Loss(torch.autograd.Function):
     ) -> Tensor:
         single = '"none"' not in options
         wanted = [single and tensor.requires_grad for tensor in (hidden, *parameters)]
-        loss, *gradients = torch.ops.softserve.loss(
-            hidden, target, weight, None, parameters, wanted, layer, options, autocast
-        )
+        loss, *gradients = _operator(hidden, target, weight, None, parameters, wanted, layer, options, autocast)
         ctx.single, ctx.layer, ctx.options, ctx.autocast = single, layer, options, autocast
         ctx.count = len(gradients)
         ctx.save_for_backward(*gradients, target, weight, hidden, *parameters)
@@ -67,7 +67,7 @@ class _Loss(torch.autograd.Function):
         wanted = list(ctx.needs_input_grad[5:])
         if not ctx.single:
             hidden, *parameters = inputs
-            _, *gradients = torch.ops.softserve.loss(
+            _, *gradients = _operator(
                 hidden, target, weight, grad, parameters, wanted, ctx.layer, ctx.options, ctx.autocast
             )
         found, results = iter(gradients), []
@@ -116,7 +116,7 @@ def _autograd() -> Any:
 
 @functools.lru_cache(maxsize=32)
 def _layer(arguments: str) -> "GeneralizedSoftmax":
-    from training.softmax.mixture import GeneralizedSoftmax
+    from .mixture import GeneralizedSoftmax
 
     return GeneralizedSoftmax(**json.loads(arguments), device="meta")
 
@@ -124,7 +124,7 @@ def _layer(arguments: str) -> "GeneralizedSoftmax":
 _library.impl("loss", _compute, "CompositeExplicitAutograd")
 
 
-@torch.library.register_fake("softserve::loss")  # type: ignore[untyped-decorator]
+@torch.library.register_fake(f"{_NAMESPACE}::loss")  # type: ignore[untyped-decorator]
 def _shapes(
     hidden: Tensor,
     target: Tensor,

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.device import native_bfloat16
-from training.softmax import elementwise
+from . import elementwise
+from .device import native_bfloat16
 
 __all__ = [
     "Block",
@@ -147,6 +147,10 @@ def origin_of(kernel: "Kernel", weight: Tensor) -> Tensor | None:
     return kernel.origin(weight.detach()) if _is_half(weight.dtype) or autocasts(weight) else None
 
 
+def _softplus_inverse(value: float) -> float:
+    return value + math.log(-math.expm1(-value))
+
+
 class Kernel(nn.Module):
     """Compute scores `[V, d] x [N, d] -> [N, V]`; see `build_kernel` for construction by name.
 
@@ -196,14 +200,15 @@ class Kernel(nn.Module):
         value = self._values[name]
         if value is None:
             raise ValueError(f"{name} of kernel {self.name!r} needs a value, or hidden_size, to be learnt from there")
-        return nn.Parameter(torch.tensor([value + math.log(-math.expm1(-value))]))
+        return nn.Parameter(torch.tensor([_softplus_inverse(value)]))
 
     def reset_parameters(self) -> None:
         """Set learnt hyperparameters to their first values."""
         if self.learnable:
             for name in self.defaults:
-                raw: nn.Parameter = getattr(self, f"raw_{name}")
-                nn.init.constant_(raw, float(self._raw(name)))
+                value = self._values[name]
+                assert value is not None  # checked by _raw
+                nn.init.constant_(getattr(self, f"raw_{name}"), _softplus_inverse(value))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
         """Accept hyperparameters as numbers, as states of earlier versions have them."""

@@ -24,8 +24,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from training.softmax import elementwise
-from training.softmax.kernel import (
+from . import elementwise
+from .kernel import (
     Block,
     Kernel,
     Statistics,
@@ -367,7 +367,7 @@ def _own_class(path: str) -> type[Kernel]:
             f"kernel {path!r} cannot be imported: {error}; modules of the current directory are found too"
         ) from error
     if not (isinstance(found, type) and issubclass(found, Kernel)) or found.score is Kernel.score:
-        raise ValueError(f"kernel {path!r} is not a subclass of training.softmax.Kernel that overrides score")
+        raise ValueError(f"kernel {path!r} is not a subclass of {__package__}.Kernel that overrides score")
     if KERNELS.get(found.name, found) is not found:
         raise ValueError(f"kernel {path!r} has the name of another kernel, {found.name!r}")
     return found

@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from training.softmax import elementwise
-from training.softmax.kernel import at_least_float32, saveable
-from training.softmax.passes import ComponentPass, Components, passes
-from training.softmax.sparse import best_classes
+from . import elementwise
+from .kernel import at_least_float32, saveable
+from .passes import ComponentPass, Components, passes
+from .sparse import best_classes
 
 __all__ = [
-    "CHUNK_SCORES",
     "Components",
     "Terms",
     "log_normalizer",
@@ -31,8 +30,6 @@ __all__ = [
     "target_scores",
 ]
 
-CHUNK_SCORES = 1 << 24
-"""The most scores of one chunk, 64 MB of float32."""
 _GATHERED = 1 << 20
 """Elements of the class vectors, or of their gradients, that are gathered at a time."""
 _FEW = 128
@@ -174,7 +171,7 @@ class _TargetScores(torch.autograd.Function):
         classes = target.new_empty((*shape, kept))
         for k, component in enumerate(passes(parts, hidden, tensors, None)):
             # In equal chunks the backward pass computes the same scores: rounding may depend on the number of rows.
-            for part in component.chunks(CHUNK_SCORES, dense_gradient=not kept):
+            for part in component.chunks(dense_gradient=not kept):
                 scores = component.plain_scores(part)
                 chosen[part, k] = scores.gather(1, target[part, None])[:, 0]
                 if kept:
@@ -208,7 +205,7 @@ class _TargetScores(torch.autograd.Function):
                 grad = torch.cat([probabilities * grad_normalizers[:, k, None], grad_chosen[:, k, None]], dim=1)
                 _backpropagate_chosen(component, torch.cat([classes[:, k], target[:, None]], dim=1), grad)
                 continue
-            for part in component.chunks(CHUNK_SCORES):
+            for part in component.chunks():
                 scores, backpropagate = component.scores(part)
                 grad = _probabilities(scores, normalizers[part, k], ctx.parts.sparse_k)
                 grad.mul_(grad_normalizers[part, k, None])
@@ -246,7 +243,7 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
             total = _sparse_cross_entropy(component, target, terms, kept, differentiate)
             _SoftmaxCrossEntropy._save(ctx, target, inputs, gradients)
             return total
-        for part in component.chunks(CHUNK_SCORES):
+        for part in component.chunks():
             scores, backpropagate = component.scores(part)
             own = terms if terms.kept is None else replace(terms, kept=terms.kept[part])
             chosen = scores.gather(1, target[part, None])[:, 0]
@@ -323,7 +320,7 @@ def _sparse_cross_entropy(
 ) -> Tensor:
     """Return the summed loss (sparse paper, eq. 5), and add the gradient to the sums of the component."""
     chosen, normalizers, best, classes = [], [], [], []
-    for part in component.chunks(CHUNK_SCORES, dense_gradient=False):
+    for part in component.chunks(dense_gradient=False):
         scores = component.plain_scores(part)
         values, kept = best_classes(scores, sparse_k)
         normalizers.append(torch.logsumexp(values, dim=-1))

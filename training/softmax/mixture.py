@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from training.softmax import elementwise
-from training.softmax.compiled import compiled_loss
-from training.softmax.kernel import (
+from . import elementwise
+from .compiled import compiled_loss
+from .kernel import (
     Kernel,
     as_rows,
     at_least_float32,
@@ -28,9 +28,8 @@ from training.softmax.kernel import (
     readable,
     saveable,
 )
-from training.softmax.kernels import build_kernel
-from training.softmax.loss import (
-    CHUNK_SCORES,
+from .kernels import build_kernel
+from .loss import (
     Components,
     Terms,
     log_normalizer,
@@ -38,7 +37,7 @@ from training.softmax.loss import (
     softmax_cross_entropy,
     target_scores,
 )
-from training.softmax.sparse import Reduction, as_targets, best_classes, check_target_shape
+from .sparse import Reduction, as_targets, best_classes, check_target_shape
 
 __all__ = ["NAMED_MIXTURES", "GeneralizedSoftmax", "KernelSpec", "parse_kernels"]
 
@@ -55,6 +54,9 @@ NAMED_MIXTURES: Mapping[str, str] = {
     "mix5": "2*lin, 2*rbf",
 }
 """The mixtures of the kernel paper (Table 3)."""
+
+_HELD_SCORES = 1 << 24
+"""The most scores of distributions that are held at a time, several times 64 MB of float32."""
 
 _REPEATED = re.compile(r"^(?:(\d+)\s*\*\s*)?(\w+|[\w.]+:[\w.]+)$")
 
@@ -142,6 +144,7 @@ class GeneralizedSoftmax(nn.Module):
         variance_penalty: float = 0.0,
         label_smoothing: float = 0.0,
         softcap: float | None = None,
+        chunk_scores: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -149,21 +152,23 @@ class GeneralizedSoftmax(nn.Module):
 
         `label_smoothing` as in `torch.nn.functional.cross_entropy`: targets are mixed with the uniform distribution
         over all classes; with `sparse_k` on the scores of all classes, normalized over the k best, as the target's is
-        (sparse paper, eq. 5), so that it is finite. With `softcap` c a score z is `c tanh(z / c)`. `device` and `dtype`
-        are those of the parameters, as in `torch.nn.Linear`. Raises `ValueError` naming the argument that is out of
-        range.
+        (sparse paper, eq. 5), so that it is finite. With `softcap` c a score z is `c tanh(z / c)`. At most `chunk_scores`
+        scores are computed at a time, by default 2^26 or what suits a CPU's cache. `device` and `dtype` are
+        those of the parameters, as in `torch.nn.Linear`. Raises `ValueError` naming the argument that is out of range.
         """
         super().__init__()
         if untied not in (None, "full") and not is_positive_integer(untied):
             raise ValueError(f"untied must be None, 'full' or a positive rank: {untied!r}")
-        if sparse_k is not None and not is_positive_integer(sparse_k):
-            raise ValueError(f"sparse_k must be a positive integer: {sparse_k!r}")
+        for name, value in (("sparse_k", sparse_k), ("chunk_scores", chunk_scores)):
+            if value is not None and not is_positive_integer(value):
+                raise ValueError(f"{name} must be a positive integer: {value!r}")
         _check_sizes(num_classes, hidden_size)
         _check_numbers(variance_penalty, label_smoothing, softcap)
         self.variance_penalty = variance_penalty
         self.label_smoothing = label_smoothing
         self.sparse_k = sparse_k
         self.softcap = softcap
+        self.chunk_scores = chunk_scores
         self.hidden_size = hidden_size
         specs = parse_kernels(kernels)
         self.kernels = nn.ModuleList(build_kernel(**{"hidden_size": hidden_size, **spec}) for spec in specs)
@@ -231,10 +236,11 @@ class GeneralizedSoftmax(nn.Module):
         untied = "null" if self.untied is None else f'"{self.untied}"' if self.untied == "full" else f"{self.untied}"
         sparse_k = "null" if self.sparse_k is None else f"{self.sparse_k}"
         softcap = "null" if self.softcap is None else f"{self.softcap}"
+        chunk = "null" if self.chunk_scores is None else f"{self.chunk_scores}"
         return (
             f'{{{numbers}, "kernels": {self._configuration}, "untied": {untied}, "sparse_k": {sparse_k}, '
             f'"bias": {"false" if self.bias is None else "true"}, "variance_penalty": {self.variance_penalty}, '
-            f'"softcap": {softcap}}}'
+            f'"softcap": {softcap}, "chunk_scores": {chunk}}}'
         )
 
     def _load_from_state_dict(
@@ -598,7 +604,7 @@ class GeneralizedSoftmax(nn.Module):
 
     def _rows_held(self) -> int:
         """Return the number of positions whose distributions are held at a time."""
-        return max(1, CHUNK_SCORES // (self.weight.shape[0] * self.num_components))
+        return max(1, (self.chunk_scores or _HELD_SCORES) // (self.weight.shape[0] * self.num_components))
 
     def _parts(self) -> Components:
         return Components(
@@ -608,6 +614,7 @@ class GeneralizedSoftmax(nn.Module):
             bias=self.bias,
             sparse_k=self.sparse_k,
             softcap=self.softcap,
+            chunk_scores=self.chunk_scores,
         )
 
 

@@ -11,14 +11,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from training.softmax import elementwise
-from training.softmax.kernel import BoundKernel, Kernel, at_least_float32, origin_of, product_type
-from training.softmax.kernels import Linear
+from . import elementwise
+from .kernel import BoundKernel, Kernel, at_least_float32, origin_of, product_type
+from .kernels import Linear
 
-__all__ = ["ComponentPass", "Components", "passes"]
+__all__ = ["CHUNK_SCORES", "ComponentPass", "Components", "passes"]
 
+CHUNK_SCORES = 1 << 26
+"""The most scores of one chunk, 256 MB of float32."""
 _CHUNK_WEIGHTS = 1 << 18
-"""Elements of the weight whose statistics are computed at a time: 1 MB of float32, which stays in a core's cache."""
+"""Elements of the weight whose statistics a CPU computes at a time: 1 MB of float32, which stays in a core's cache."""
 _LEAST_ROWS = 128
 """Positions of a chunk that pay for reading the weight."""
 _ALIGNED = 16
@@ -41,6 +43,8 @@ class Components:
 
     softcap: float | None = None
     """Bound c of scores, which are `c tanh(z / c)` instead of z."""
+    chunk_scores: int | None = None
+    """The most scores of one chunk, instead of `CHUNK_SCORES`."""
     temperature: float = 1.0
     """Number that scores are divided by, last."""
 
@@ -133,6 +137,7 @@ class ComponentPass:
         differentiates: bool,
     ) -> None:
         self._softcap, self._temperature = parts.softcap, parts.temperature
+        self._most = parts.chunk_scores or CHUNK_SCORES
         self._kernel, self._hidden, self._sums, self._differentiates = kernel, hidden, sums, differentiates
         # The blocks of one word's columns follow each other.
         groups = itertools.groupby(kernel.blocks(weight.shape[1]), lambda block: block[1])
@@ -155,7 +160,8 @@ class ComponentPass:
     def _class_chunks(self) -> Iterator[slice]:
         """Yield the classes whose terms are computed at a time, so that only gradients are `[V, d]`."""
         classes, size = self._weight.shape
-        rows = max(1, _CHUNK_WEIGHTS // size)
+        elements = _CHUNK_WEIGHTS if self._weight.device.type == "cpu" else CHUNK_SCORES
+        rows = max(1, elements // size)
         return (slice(start, start + rows) for start in range(0, classes, rows))
 
     def _leaf(self, tensor: Tensor, differentiates: bool = True) -> Tensor:
@@ -170,14 +176,15 @@ class ComponentPass:
     def hidden_size(self) -> int:
         return self._weight.shape[1]
 
-    def chunks(self, most: int, dense_gradient: bool = True) -> Iterator[slice]:
-        """Yield the positions of each chunk: at most `most` products of each block of columns, at least one position.
+    def chunks(self, dense_gradient: bool = True) -> Iterator[slice]:
+        """Yield the positions of each chunk: at most `chunk_scores` products of each block, at least one position.
 
-        On a CPU a chunk has `most / 4` products, whose memory the allocator uses again, or those of as many positions,
+        On a CPU a chunk has a 16th of these, whose memory the allocator uses again, or those of as many positions,
         if these are more, as pay for reading the weight, or with `dense_gradient` for adding to its gradient as well.
         """
         classes, size = self._weight.shape
-        least = most // 4 if self._weight.device.type == "cpu" else most
+        most = self._most
+        least = most // 16 if self._weight.device.type == "cpu" else most
         products = min(most, max(least, classes * (size if dense_gradient else _LEAST_ROWS)))
         rows = max(1, products // (classes * len(self._columns)))  # several products are in the cache together
         return (slice(start, start + rows) for start in range(0, self._hidden.shape[0], rows))

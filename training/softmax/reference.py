@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from training.softmax.kernel import Kernel
-from training.softmax.mixture import GeneralizedSoftmax
+from .kernel import Kernel
+from .mixture import GeneralizedSoftmax
 
 __all__ = ["FORMULAS", "best", "component_scores", "log_prob", "losses", "scores"]
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from training.softmax.elementwise import first_derivative, is_transformed
-from training.softmax.kernel import as_rows, at_least_float32, from_rows, is_positive_integer, readable, saveable
+from .elementwise import first_derivative, is_transformed
+from .kernel import as_rows, at_least_float32, from_rows, is_positive_integer, readable, saveable
 
 __all__ = [
     "Reduction",

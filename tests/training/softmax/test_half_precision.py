@@ -49,7 +49,7 @@ def test_float16_gradients_at_the_first_loss_scale(kernels: str) -> None:
 def test_bfloat16_weights_sum_their_gradient_in_float32(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over many chunks: at 8,192 positions the error was 0.0092, that of cross_entropy 0.0021."""
     monkeypatch.setattr("training.softmax.kernel.native_half", lambda kind: native)
-    monkeypatch.setattr("training.softmax.loss.CHUNK_SCORES", 32 * V)
+    monkeypatch.setattr("training.softmax.passes.CHUNK_SCORES", 32 * V)
     layer, exact = _pair("lin", torch.bfloat16)
     hidden, target = torch.randn(2048, D).bfloat16(), torch.randint(V, (2048,))
     (found,) = _gradients(layer.loss(hidden, target), layer.weight)

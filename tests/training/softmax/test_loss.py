@@ -50,8 +50,8 @@ def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def _set_chunk(monkeypatch: pytest.MonkeyPatch, scores: int) -> None:
-    monkeypatch.setattr("training.softmax.loss.CHUNK_SCORES", scores)
-    monkeypatch.setattr("training.softmax.mixture.CHUNK_SCORES", scores)
+    monkeypatch.setattr("training.softmax.passes.CHUNK_SCORES", scores)
+    monkeypatch.setattr("training.softmax.mixture._HELD_SCORES", scores)
 
 
 def _layer(kernels: list[KernelSpec], *, classes: int = V, hidden_size: int = D, **options: Any) -> GeneralizedSoftmax:

@@ -78,8 +78,8 @@ def test_loss_and_gradients(
     if not looks:
         for module in ("mixture", "sparse"):
             monkeypatch.setattr(f"training.softmax.{module}.readable", lambda values: False)
-    monkeypatch.setattr("training.softmax.mixture.CHUNK_SCORES", 3 * V)
-    monkeypatch.setattr("training.softmax.loss.CHUNK_SCORES", 3 * V)
+    monkeypatch.setattr("training.softmax.mixture._HELD_SCORES", 3 * V)
+    monkeypatch.setattr("training.softmax.passes.CHUNK_SCORES", 3 * V)
     layer, hidden, target = _layer(name)
     options = _class_weights(options)
     losses, weights = _plain(layer, hidden, target, **options)
@@ -117,7 +117,7 @@ def test_nothing_to_predict(name: str, looks: bool, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", LAYERS)
 def test_probabilities_as_targets(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One-hot ones have the loss of the class."""
-    monkeypatch.setattr("training.softmax.mixture.CHUNK_SCORES", 3 * V)
+    monkeypatch.setattr("training.softmax.mixture._HELD_SCORES", 3 * V)
     layer, hidden, target = _layer(name)
     target = target.clamp_min(0)
     soft = functional.one_hot(target, V).double()
@@ -146,7 +146,7 @@ def test_a_class_that_all_components_exclude(kernels: str) -> None:
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_what_a_layer_says_about_its_distribution(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.softmax.mixture.CHUNK_SCORES", 3 * V)
+    monkeypatch.setattr("training.softmax.mixture._HELD_SCORES", 3 * V)
     layer, _, _ = _layer(name)
     hidden = torch.randn(2, 5, D, dtype=torch.float64)
     log_prob = layer.log_prob(hidden)

@@ -221,7 +221,7 @@ def test_target_log_prob_is_one_entry_of_log_prob(kernels: list[KernelSpec], see
 @pytest.mark.parametrize("k", [1, 3, 9, 20])
 def test_sparse_target_log_prob_is_one_entry_too(kernels: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Minus infinity outside the k best, also where positions are looked at a few at a time."""
-    monkeypatch.setattr("training.softmax.mixture.CHUNK_SCORES", 50)
+    monkeypatch.setattr("training.softmax.mixture._HELD_SCORES", 50)
     layer, hidden, target = _layer(kernels), _hidden(), torch.tensor([0, 3, 8, 8, 1, 5])
     plain = layer.target_log_prob(hidden, target)
     layer.sparse_k = k

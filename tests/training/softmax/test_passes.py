@@ -17,11 +17,11 @@ def _gradients(name: str, chunk: int) -> tuple[Tensor, ...]:
     """Scores `[N, V]` and, of their sum of squares, the gradients in hidden and weight."""
     generator = torch.Generator().manual_seed(0)
     weight, hidden = (torch.randn(count, D, generator=generator, dtype=torch.float64) for count in (V, N))
-    parts = Components(kernels=[build_kernel(name)], weights=[weight])
+    parts = Components(kernels=[build_kernel(name)], weights=[weight], chunk_scores=chunk)
     sums = [torch.zeros_like(hidden), torch.zeros_like(weight)]
     (component,) = passes(parts, hidden, [weight], sums)
     scores = []
-    for part in component.chunks(chunk):
+    for part in component.chunks():
         own, backpropagate = component.scores(part)
         scores.append(own.clone())
         backpropagate(2 * own)
@@ -38,23 +38,27 @@ def test_chunks_of_positions_and_classes_add_up(name: str, chunk: int, monkeypat
         torch.testing.assert_close(ours, expected)
 
 
-@pytest.mark.parametrize(("size", "positions"), [(2, 4), (4, 4), (6, 6), (16, 16), (64, 16)])
+@pytest.mark.parametrize(("size", "positions"), [(1, 1), (2, 2), (6, 6), (16, 16), (64, 16)])
 def test_a_chunk_has_as_many_positions_as_hidden_units_within_bounds(
     size: int, positions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With 7 classes at most 16 * 7 scores, and not less than a quarter of them; without a dense gradient 8 * 7."""
+    """With 7 classes at most 16 * 7 scores, and not less than a 16th of them; without a dense gradient 8 * 7."""
     monkeypatch.setattr("training.softmax.passes._LEAST_ROWS", 8)
     weight, hidden = torch.zeros(V, size), torch.zeros(100, size)
-    (component,) = passes(Components(kernels=[build_kernel("lin")], weights=[weight]), hidden, [weight], None)
-    first = next(component.chunks(16 * V))
+    (component,) = passes(
+        Components(kernels=[build_kernel("lin")], weights=[weight], chunk_scores=16 * V), hidden, [weight], None
+    )
+    first = next(component.chunks())
     assert (first.start, first.stop) == (0, positions)
-    assert next(component.chunks(16 * V, dense_gradient=False)).stop == 8
+    assert next(component.chunks(dense_gradient=False)).stop == 8
 
 
 def test_a_chunk_of_another_device_has_the_most_scores() -> None:
     weight, hidden = torch.zeros(V, 2, device="meta"), torch.zeros(100, 2, device="meta")
-    (component,) = passes(Components(kernels=[build_kernel("lin")], weights=[weight]), hidden, [weight], None)
-    assert next(component.chunks(16 * V)).stop == 16
+    (component,) = passes(
+        Components(kernels=[build_kernel("lin")], weights=[weight], chunk_scores=16 * V), hidden, [weight], None
+    )
+    assert next(component.chunks()).stop == 16
 
 
 @pytest.mark.parametrize("name", KERNELS)

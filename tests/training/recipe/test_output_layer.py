@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from training.recipe.output_layer import OutputLayerSettings
 from training.softmax import GeneralizedSoftmax
-from training.softmax.settings import OutputLayerSettings
 
 
 def _wrong(**fields: Any) -> list[tuple[str, str]]:
