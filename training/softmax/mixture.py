@@ -152,9 +152,10 @@ class GeneralizedSoftmax(nn.Module):
 
         `label_smoothing` as in `torch.nn.functional.cross_entropy`: targets are mixed with the uniform distribution
         over all classes; with `sparse_k` on the scores of all classes, normalized over the k best, as the target's is
-        (sparse paper, eq. 5), so that it is finite. With `softcap` c a score z is `c tanh(z / c)`. At most `chunk_scores`
-        scores are computed at a time, by default 2^26 or what suits a CPU's cache. `device` and `dtype` are
-        those of the parameters, as in `torch.nn.Linear`. Raises `ValueError` naming the argument that is out of range.
+        (sparse paper, eq. 5), so that it is finite. With `softcap` c a score z is `c tanh(z / c)`. `chunk_scores` is
+        the most scores that are computed at a time, by default 2^26 or what suits a CPU's cache. `device` and `dtype`
+        are those of the parameters, as in `torch.nn.Linear`. Raises `ValueError` naming the argument that is out of
+        range.
         """
         super().__init__()
         if untied not in (None, "full") and not is_positive_integer(untied):

@@ -61,6 +61,7 @@ def test_fields_without_an_effect_are_named(recipe: dict[str, Any], changes: dic
     assert list(parse_recipe(content).ineffective_fields()) == lines
 
 
+@pytest.mark.usefixtures("tiny_corpus")
 def test_training_says_so(tmp_path: Path, tiny_data_dir: Path) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(yaml.safe_dump(RECIPE), encoding="utf-8")
