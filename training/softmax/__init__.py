@@ -4,11 +4,12 @@ Read `reference` first: the layer and its loss as the papers write them. The oth
 
 * `kernels`, `kernel`: scores from inner products and per-class and per-position terms, never `[N, V, d]`;
 * `mixture`: the layer as a module, `sparse`: the k best classes;
-* `loss`, `passes`: the loss from a chunk of positions at a time, never `[N, V]`;
+* `loss`, `passes`, `functional`: the loss from a chunk of positions at a time, never `[N, V]`;
 * `elementwise`: the kernels' derivatives, written out.
 """
 
 from .elementwise import plain_formulas
+from .functional import kernel_cross_entropy
 from .kernel import Kernel
 from .kernels import KERNELS, build_kernel
 from .mixture import NAMED_MIXTURES, GeneralizedSoftmax
@@ -20,6 +21,7 @@ __all__ = [
     "GeneralizedSoftmax",
     "Kernel",
     "build_kernel",
+    "kernel_cross_entropy",
     "plain_formulas",
     "sparse_softmax",
     "sparse_softmax_cross_entropy",

@@ -583,9 +583,14 @@ class GeneralizedSoftmax(nn.Module):
     def _chunked(self, function: Callable[..., Tensor], hidden: Tensor, *others: Tensor) -> Tensor:
         """Return a function of positions `[n, d]`, computed for some at a time, and again in the backward pass."""
 
+        # The backward pass takes the parameters of this moment, which `torch.func.functional_call` may have given.
+        own: dict[str, Tensor] = {f"layer.{name}": value for name, value in self.named_parameters()}
+        within = _Within(self)
+
         def plain(*tensors: Tensor) -> Tensor:
             with elementwise.plain_formulas():  # which have second derivatives
-                return function(*tensors)
+                found: Tensor = torch.func.functional_call(within, own, (function, *tensors))
+                return found
 
         if elementwise.is_transformed():
             return plain(hidden, *others)
@@ -625,6 +630,17 @@ def _sum(parts: Tensor) -> Tensor:
         return parts.sum(0)
     # ONNX Runtime multiplies faster than it adds along this axis; autocast, which is off here, would do so in half.
     return (parts.new_ones(1, parts.shape[0]) @ parts.flatten(1)).view_as(parts[0])
+
+
+class _Within(nn.Module):
+    """Call a function that uses a layer, for `torch.func.functional_call`."""
+
+    def __init__(self, layer: GeneralizedSoftmax) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        return function(*tensors)
 
 
 def _spread(losses: Tensor, kept: Tensor) -> Tensor:

@@ -104,7 +104,8 @@ def test_func_grad_of_the_sparse_loss() -> None:
 
 def test_a_backward_pass_after_functional_call_takes_the_values_of_its_forward_pass() -> None:
     """Those of the layer, which it had again by then, gave other gradients."""
-    options = {"kernels": [{"name": "rbf", "learnable": True}, {"name": "pow", "learnable": True}]}
+    kernels = [{"name": "rbf", "learnable": True}, {"name": "pow", "learnable": True}]
+    options = {"kernels": kernels, "label_smoothing": 0.1}
     layer, hidden, target = _layer(options)
     given = {name: value.detach() + 0.5 for name, value in layer.named_parameters()}
     leaves = {name: value.clone().requires_grad_() for name, value in given.items()}
