@@ -1,7 +1,7 @@
 """Measure the cost of the output layers: time and memory of losses, their gradients and inference.
 
     python -m benchmarks.softmax kernels          # forward + backward of each kernel against lin
-    python -m benchmarks.softmax losses           # forward + backward of whole layers against F.cross_entropy
+    python -m benchmarks.softmax losses           # time, memory and error of layers against other losses, by size
     python -m benchmarks.softmax sparse           # sparse-softmax loss against cross entropy and entmax15
     python -m benchmarks.softmax sparse-layer     # a sparse layer against lin and entmax15, by number of classes
     python -m benchmarks.softmax memory           # peak extra memory of losses, each in a process of its own
@@ -30,6 +30,8 @@ import tyro
 from torch import Tensor
 from torch.nn import functional
 
+from benchmarks.gpu.results import Context, Results
+from benchmarks.losses import Cell, measure, table
 from benchmarks.timing import medians_of
 from tests.support.memory_limit import status_field
 from training.bundling.onnx import save_graphs, to_onnx
@@ -101,52 +103,51 @@ def kernels(
         lambda: functional.cross_entropy(hidden @ plain.t(), target, reduction="sum"), hidden, plain
     )
     if hasattr(functional, "linear_cross_entropy"):
-        calls["F.linear_cross_entropy"] = forward_backward(
-            lambda: functional.linear_cross_entropy(hidden, plain, target, reduction="sum"), hidden, plain
+        options = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=512)
+        calls["F.linear_cross_entropy, chunked"] = forward_backward(
+            lambda: functional.linear_cross_entropy(hidden, plain, target, reduction="sum", options=options),
+            hidden,
+            plain,
         )
     with torch.autocast(place.type, torch.bfloat16, enabled=bfloat16):
         report(medians_of(calls, rounds, clock), "lin")
 
 
-_LAYERS: dict[str, tuple[str, int | None]] = {
-    "lin": ("lin", None),
-    "mix2 (K = 4)": ("mix2", None),
-    "mixbig (K = 9)": ("mixbig", None),
-    "lin, sparse_k = 20": ("lin", 20),
-}
-_STRAIGHTFORWARD = "F.cross_entropy(h @ W.T)"
-
-
 @app.command
 def losses(
     positions: int = 2048,
-    hidden_size: int = 512,
-    classes: int = 32_768,
-    rounds: int = 7,
+    hidden_sizes: tuple[int, ...] = (512, 1024, 4096),
+    classes: tuple[int, ...] = (10_000, 32_768, 131_072, 262_144),
+    rounds: int = 3,
     bfloat16: bool = False,
+    only: tuple[str, ...] = (),
+    output: Path = Path("runs/losses.jsonl"),
+    minutes: float = 15,
     device: str = "cpu",
 ) -> None:
-    """Compare loss and gradients of whole layers with cross entropy of plain scores; `bfloat16` under autocast."""
-    use_device(device)
-    report(loss_times(positions, hidden_size, classes, rounds, bfloat16=bfloat16), _STRAIGHTFORWARD)
+    """Compare loss and gradients of layers with those of cross entropy and others, in a table for each size.
 
-
-def loss_times(
-    positions: int, hidden_size: int, classes: int, rounds: int, *, bfloat16: bool = False
-) -> Mapping[str, float]:
-    """Return median seconds of loss and gradients of layers, and of cross entropy, on torch's default device."""
-    hidden = torch.randn(positions, hidden_size, requires_grad=True)
-    target = torch.randint(classes, (positions,))
-    calls: dict[str, Call] = {}
-    for name, (kernels, sparse_k) in _LAYERS.items():
-        layer = GeneralizedSoftmax(classes, hidden_size, kernels, sparse_k=sparse_k)
-        calls[name] = forward_backward(functools.partial(layer.loss, hidden, target), hidden, *layer.parameters())
-    plain = GeneralizedSoftmax(classes, hidden_size).weight
-    calls[_STRAIGHTFORWARD] = forward_backward(
-        lambda: functional.cross_entropy(hidden @ plain.t(), target, reduction="sum"), hidden, plain
-    )
-    with torch.autocast(hidden.device.type, torch.bfloat16, enabled=bfloat16):
-        return medians_of(calls, rounds)
+    Args:
+        bfloat16: Under autocast; else float32.
+        only: Names of the sides to measure, as the tables have them; all without it.
+        output: File of results, a line for each size; what it has of this machine is not measured again.
+        minutes: Time after which no other size begins.
+    """
+    place = use_device(device)
+    environment = {
+        "device": processor(place),
+        "torch": torch.__version__,
+        "rounds": str(rounds),
+        "only": ",".join(only),
+    }
+    results, deadline = Results(output, environment), time.monotonic() + 60 * minutes
+    context = Context(part="losses", device=device, small=False, work=output.parent, results=results, deadline=deadline)
+    cells = [Cell(positions, size, count, bfloat16) for size in hidden_sizes for count in classes]
+    for cell in cells:
+        context.measure(str(cell), functools.partial(measure, cell, rounds, frozenset(only) or None))
+    known = results.read()
+    measured = {str(cell): known["losses", str(cell)] for cell in cells}
+    print(table({name: found.values for name, found in measured.items() if found.status == "measured"}))
 
 
 @app.command
