@@ -5,20 +5,19 @@ which memory depends, would be the compiler's. The operator computes the gradien
 position, whose gradient depends on what follows, it computes them again in the backward pass.
 """
 
-import functools
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .kernel import at_least_float32
 
-if TYPE_CHECKING:
-    from .mixture import GeneralizedSoftmax
+__all__ = ["Build", "builds_layers", "compiled_loss"]
 
-__all__ = ["compiled_loss"]
+Build = Callable[[str], nn.Module]
+"""A function that returns a layer on the meta device from the arguments of its constructor, as JSON."""
 
 _NAMESPACE = __name__.replace(".", "_")
 _library = torch.library.Library(_NAMESPACE, "DEF")
@@ -29,14 +28,29 @@ _library.define(
 _operator = getattr(torch.ops, _NAMESPACE).loss
 
 
+_builders: list[Build] = []
+
+
+def builds_layers(build: Build) -> Build:
+    """Register the function that makes layers; an operator's arguments are tensors, numbers and strings."""
+    _builders[:] = [build]
+    return build
+
+
 def compiled_loss(
-    layer: "GeneralizedSoftmax", hidden: Tensor, target: Tensor, weight: Tensor | None, options: str
+    arguments: str,
+    parameters: Sequence[Tensor],
+    hidden: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    options: str,
 ) -> Tensor:
-    """Return `layer.loss(hidden, target, weight=weight, **json.loads(options))` as one operator in a compiled graph."""
+    """Return the loss of a layer as one operator in a compiled graph: `[..., d]`, `[...]` -> scalar or `[...]`.
+
+    The layer is that of its constructor's arguments and its parameters, options are those of its `loss`, as JSON.
+    """
     kind = hidden.device.type
     autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    arguments = layer.constructor_arguments()
-    parameters = tuple(parameter for _, parameter in layer.named_parameters())
     loss: Tensor = _Loss.apply(target, weight, arguments, options, autocast, hidden, *parameters)  # type: ignore[no-untyped-call]
     return loss
 
@@ -90,7 +104,8 @@ def _compute(
     autocast: torch.dtype | None,
 ) -> list[Tensor]:
     """Return the loss and the wanted gradients of hidden states and parameters."""
-    module, kind = _layer(layer), hidden.device.type
+    (build,) = _builders
+    module, kind = build(layer), hidden.device.type
     # float16 would lose small gradients before the backward pass multiplies them by a loss scale.
     tensors = [tensor.float() if tensor.dtype == torch.float16 else tensor for tensor in (hidden, *parameters)]
     inputs = [tensor.detach().requires_grad_(needed) for tensor, needed in zip(tensors, wanted, strict=True)]
@@ -112,13 +127,6 @@ def _autograd() -> Any:
     for key in (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView):
         excluded = excluded.remove(key)
     return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)
-
-
-@functools.lru_cache(maxsize=32)
-def _layer(arguments: str) -> "GeneralizedSoftmax":
-    from .mixture import GeneralizedSoftmax
-
-    return GeneralizedSoftmax(**json.loads(arguments), device="meta")
 
 
 _library.impl("loss", _compute, "CompositeExplicitAutograd")

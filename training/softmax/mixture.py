@@ -5,6 +5,7 @@ positions, such as batch and time.
 Everything is computed in log space: `log p = logsumexp_k(log pi_k + log_softmax_v S_k)`.
 """
 
+import functools
 import json
 import math
 import re
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from . import elementwise
-from .compiled import compiled_loss
+from .compiled import builds_layers, compiled_loss
 from .kernel import (
     Kernel,
     as_rows,
@@ -430,7 +431,8 @@ class GeneralizedSoftmax(nn.Module):
                 f'{{"ignore_index": {ignore_index}, "reduction": "{reduction}", "label_smoothing": {smoothing}, '
                 f'"z_loss": {z_loss}, "temperature": {temperature}}}'
             )
-            return compiled_loss(self, hidden, target, weight, options)
+            parameters = [parameter for _, parameter in self.named_parameters()]
+            return compiled_loss(self.constructor_arguments(), parameters, hidden, target, weight, options)
         terms = Terms(label_smoothing=smoothing, z_loss=z_loss, class_weights=self._class_weights(weight))
         parts = replace(self._parts(), temperature=temperature)
         if target.is_floating_point():
@@ -630,6 +632,12 @@ def _sum(parts: Tensor) -> Tensor:
         return parts.sum(0)
     # ONNX Runtime multiplies faster than it adds along this axis; autocast, which is off here, would do so in half.
     return (parts.new_ones(1, parts.shape[0]) @ parts.flatten(1)).view_as(parts[0])
+
+
+@builds_layers
+@functools.lru_cache(maxsize=32)
+def _from_arguments(arguments: str) -> GeneralizedSoftmax:
+    return GeneralizedSoftmax(**json.loads(arguments), device="meta")
 
 
 class _Within(nn.Module):
