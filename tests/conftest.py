@@ -44,6 +44,7 @@ _SLOW = (
     "extension/test_package.py",
     "training/bundling/test_layers.py",
     "training/importing/test_bundle.py",
+    "training/importing/test_module.py",
     "training/importing/test_marian.py",
     "service/engine/test_loading.py",
     "service/hostile/test_bundles.py",

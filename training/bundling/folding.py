@@ -3,6 +3,8 @@
 Shapes: `N` positions, `V` classes, `d` hidden size, `K` mixture components, `R` inner products a position needs.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -11,7 +13,13 @@ from training.softmax import GeneralizedSoftmax, Kernel
 from training.softmax.kernel import at_least_float32
 from training.softmax.kernels import Linear, Power
 
-__all__ = ["FoldedSoftmax"]
+__all__ = ["FoldedSoftmax", "layer_section"]
+
+
+def layer_section(layer: GeneralizedSoftmax) -> Mapping[str, object]:
+    """Return an output layer as the manifest describes it."""
+    kernels = [{"name": kernel.name, "hyperparameters": kernel.hyperparameters} for kernel in layer.components()]
+    return {"kernels": kernels, "sparse_k": layer.sparse_k, "untied": layer.untied, "bias": layer.bias is not None}
 
 
 class FoldedSoftmax(nn.Module):

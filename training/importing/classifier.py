@@ -20,6 +20,7 @@ from models.text.tokenization import EncoderTokenizer
 from training.bundling.calibration import RangeRecorder
 from training.bundling.model_card import Card
 from training.bundling.quantize import matrix_products, quantize_int8_static
+from training.bundling.verify import absolute_difference
 from training.importing.errors import ImportRefused
 from training.importing.importer import Agreement, Importer
 from training.importing.tokenizers import TOKENIZER
@@ -80,7 +81,7 @@ class ClassifierImporter(Importer):
         expected = np.array([self.reference_log_probabilities(each) for each in tokens])
         together = self._table(model.classify(texts, len(self.labels), truncate=True))
         alone = [self._table(model.classify([text], len(self.labels), truncate=True)) for text in texts]
-        return float(np.abs(np.stack([together, np.concatenate(alone)]) - expected).max())
+        return float(absolute_difference(expected, np.stack([together, np.concatenate(alone)])).max())
 
     def quantize(
         self, models: Mapping[str, onnx.ModelProto], model: Classifier, texts: Sequence[str]

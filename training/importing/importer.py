@@ -104,6 +104,10 @@ class Importer(BundleSource[Agreement]):
         """Return the output layer as the manifest describes it: inner products and a bias by default."""
         return {"kernels": [{"name": "lin"}], "bias": True}
 
+    def architecture(self) -> str:
+        """Return the class of the model in transformers, or its format."""
+        return ONNX if self.source.onnx else self.source.architecture
+
     def provenance(self) -> Mapping[str, object]:
         source = self.source
         return {
@@ -114,7 +118,7 @@ class Importer(BundleSource[Agreement]):
             "source": {
                 "name": source.name,
                 "revision": source.revision,
-                "architecture": ONNX if source.onnx else source.architecture,
+                "architecture": self.architecture(),
                 "files": source.checksums(),
                 "compared_with": self._versions(),
                 "largest_difference": self._largest_difference,

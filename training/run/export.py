@@ -11,6 +11,7 @@ import onnx
 
 from models.bundle.manifest import Manifest
 from training.bundling.bundle import BundleGraph, BundleSettings, BundleSource, BundleWriter, Draft, WrittenBundle
+from training.bundling.folding import layer_section
 from training.bundling.model_card import model_card
 from training.bundling.onnx import to_onnx
 from training.bundling.torchscript import save_torchscript
@@ -114,9 +115,7 @@ class TrainedModel(BundleSource[Int8Comparison]):
         return self._special.config()
 
     def softmax(self) -> Mapping[str, object]:
-        layer = self._trained.model.output_layer
-        kernels = [{"name": kernel.name, "hyperparameters": kernel.hyperparameters} for kernel in layer.components()]
-        return {"kernels": kernels, "sparse_k": layer.sparse_k, "untied": layer.untied, "bias": layer.bias is not None}
+        return layer_section(self._trained.model.output_layer)
 
     def provenance(self) -> Mapping[str, object]:
         return {
