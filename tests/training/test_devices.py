@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -70,6 +71,20 @@ def test_loss_and_gradients_are_those_in_float64_on_the_processor(
     for found, wanted in zip(gradients, exact_gradients, strict=True):
         error, size = (found.double() - wanted).norm(), wanted.norm()
         assert error <= (0.1 if mixed else 2e-3) * size + 1e-9
+
+
+@_NEEDS_GPU
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("options", LAYERS, ids=str)
+def test_a_loss_never_waits_for_the_gpu(options: dict[str, object], reduction: Any) -> None:
+    layer = GeneralizedSoftmax(200, 32, **options, device="cuda")  # type: ignore[arg-type]
+    hidden, target = torch.randn(64, 32, device="cuda", requires_grad=True), torch.arange(64, device="cuda")
+    torch.autograd.grad(layer.loss(hidden, target), hidden)  # what libraries do once
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        layer.loss(hidden, target, reduction=reduction, ignore_index=3).sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_an_lstm_with_dropped_weights_is_that_of_the_processor(device: torch.device) -> None:

@@ -203,7 +203,7 @@ def _into(overwrite: bool, tensor: Tensor) -> Tensor | None:
 
 
 def _as_tensor(slope: Tensor | float, like: Tensor) -> Tensor:
-    return torch.as_tensor(slope, dtype=like.dtype, device=like.device)
+    return slope.to(like.dtype) if isinstance(slope, Tensor) else like.new_full((), slope)
 
 
 def _scaled_product(grad: Tensor, slope: Tensor, factor: float, out: Tensor | None) -> Tensor:

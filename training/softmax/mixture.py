@@ -451,7 +451,7 @@ class GeneralizedSoftmax(nn.Module):
         if reduction == "sum":
             return total
         weights = terms.of_targets(targets)
-        count = total.new_tensor(len(targets)) if weights is None else weights.sum()
+        count = total.new_full((), len(targets)) if weights is None else weights.sum()
         return total / count.where(count != 0, 1.0)
 
     def _class_weights(self, weight: Tensor | None) -> Tensor | None:
@@ -597,7 +597,7 @@ class GeneralizedSoftmax(nn.Module):
         if elementwise.is_transformed():
             return plain(hidden, *others)
         pieces = zip(*(tensor.split(self._rows_held()) for tensor in (hidden, *others)), strict=True)
-        return torch.cat([checkpoint(plain, *piece, use_reentrant=False) for piece in pieces])
+        return torch.cat([checkpoint(plain, *piece, use_reentrant=False, preserve_rng_state=False) for piece in pieces])
 
     def _scaled_scores(self, parts: Components, hidden: Tensor) -> list[Tensor]:
         return [score if parts.temperature == 1.0 else score / parts.temperature for score in self.scores(hidden)]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from training.softmax import GeneralizedSoftmax
 
@@ -104,6 +105,32 @@ def test_arguments_are_those_of_cross_entropy(options: dict[str, Any], reduction
     soft = torch.softmax(torch.randn(N, V, dtype=torch.float64), dim=-1)
     expected = functional.cross_entropy(hidden @ layer.weight.t(), soft, reduction=reduction, **options)
     torch.testing.assert_close(layer.loss(hidden, soft, reduction=reduction, **options), expected)  # type: ignore[arg-type]
+
+
+class _Reads(TorchDispatchMode):
+    """Counts what makes Python wait for a device: numbers that are read, and results whose size depends on values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        waiting = (torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero, torch.ops.aten.masked_select)
+        if function.overloadpacket in waiting:
+            self.found.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_no_value_is_read_where_that_costs_waiting(name: str, reduction: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("mixture", "sparse"):
+        monkeypatch.setattr(f"training.softmax.{module}.readable", lambda values: False)
+    layer, hidden, target = _layer(name)
+    with _Reads() as reads:
+        layer.loss(hidden, target, reduction=reduction, label_smoothing=0.1, z_loss=0.1).sum().backward()
+        layer.loss(hidden, target, reduction=reduction).sum().backward()
+    assert reads.found == []
 
 
 @pytest.mark.parametrize("looks", [True, False])
