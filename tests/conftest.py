@@ -30,6 +30,8 @@ _SLOW = (
     "training/softmax/test_loss.py",
     "training/softmax/test_inference_mode.py",
     "training/softmax/test_huggingface.py",
+    "training/softmax/test_distributed_training.py",
+    "training/softmax/test_parallel.py",
     "training/softmax/test_distribution.py",
     "docs/test_tutorials_own.py",
     "training/run/test_two_machines.py",

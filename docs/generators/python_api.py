@@ -14,6 +14,7 @@ _INTRODUCTION = """
 `models` runs trained models and needs no torch; `training.softmax` has the output layers as PyTorch modules. Signatures
 are those of the source, with shapes, units and errors in the descriptions.
 """
+_MODULES = ("models", "training.softmax", "training.softmax.parallel", "training.softmax.huggingface")
 _MODEL = "models.tasks.model.Model"
 """The base class of models, which `ModelStore.load` makes, and whose own methods are for servers."""
 _WIDTH = 100
@@ -22,7 +23,7 @@ _WIDTH = 100
 def python_page() -> str:
     """Return the page."""
     loader = griffe.GriffeLoader(search_paths=[Path(__file__).parents[2]])
-    modules = [loader.load(name) for name in ("models", "training.softmax", "training.softmax.huggingface")]
+    modules = [loader.load(name) for name in _MODULES]
     results: dict[str, griffe.Class] = {}
     parts = [_INTRODUCTION]
     for module in modules:

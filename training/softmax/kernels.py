@@ -234,7 +234,7 @@ class _Gaussians(Kernel):
         A class's score has the term `-(d - 1)/2 log(s_W^2 + s_h^2)`: with variances that are drawn like coordinates,
         it differs between classes by several nats, the same ones for every context, and hides the distances.
         """
-        weight[:, self._log_variances(weight.shape[1])] = 0
+        weight[:, self._log_variances(weight.shape[1])].zero_()  # `= 0` is not possible in a DTensor
 
     def origin(self, weight: Tensor) -> Tensor | None:
         """Return the mean of all means, for each Gaussian, and 0 for log-variances."""
