@@ -11,6 +11,7 @@ RUN = [
     "README.md",
     "docs/quick-start.md",
     "docs/how-to/own-training.md",
+    "docs/how-to/own-distributed-training.md",
     *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/tutorials/*.md")),
 ]
 """Pages whose commands are all run."""

@@ -5,6 +5,7 @@ Read `reference` first: the layer and its loss as the papers write them. The oth
 * `kernels`, `kernel`: scores from inner products and per-class and per-position terms, never `[N, V, d]`;
 * `mixture`: the layer as a module, `sparse`: the k best classes;
 * `loss`, `passes`, `functional`: the loss from a chunk of positions at a time, never `[N, V]`;
+* `parallel`: the loss of classes that are shared between processes;
 * `elementwise`: the kernels' derivatives, written out.
 """
 
