@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from tests.support.two_processes import in_two_processes
 from training.softmax import KERNELS, GeneralizedSoftmax
@@ -41,6 +41,7 @@ CASES = {
     "all ignored": Case(layer={"kernels": "lin, log"}, loss={"reduction": "mean", "ignore_index": -7}),
     "untied": Case(layer={"kernels": "lin, log, pol", "untied": "full", "bias": True}),
     "low-rank": Case(layer={"kernels": "lin, log", "untied": 2}),
+    "mixture in bfloat16": Case(layer=MIXTURE, loss={"reduction": "mean"}, dtype=torch.bfloat16),
     "chunks": Case(layer={"kernels": "2*lin", "chunk_scores": 12}),
 }
 
@@ -127,6 +128,20 @@ def _train(layer: GeneralizedSoftmax, loss: Callable[[Tensor, Tensor], Tensor], 
         optimizer.step()
 
 
+def _groups_of_one() -> dict[str, Any]:
+    """Return what each process computes alone, as the only one of its group."""
+    group = [distributed.new_group([rank]) for rank in range(2)][distributed.get_rank()]
+    case = CASES["mixture"]
+    layer, (hidden, target) = _layer(case), _data(case)
+    shard, first = split_classes(layer, process_group=group)
+    scale = 1.0 + distributed.get_rank()  # processes that have nothing to do with each other
+    loss = vocabulary_parallel_loss(shard, scale * hidden, target, first_class=first, process_group=group)
+    return {
+        **_backward(loss, hidden, shard),
+        "state": whole_state(shard, first_class=first, process_group=group),
+    }
+
+
 def work() -> dict[str, Any]:
     """Return what is compared, in one of two processes."""
     case = CASES["mixture"]
@@ -140,6 +155,7 @@ def work() -> dict[str, Any]:
         "cases": {name: _compute(each) for name, each in CASES.items()},
         "errors": _errors(),
         "first": first,
+        "alone": _groups_of_one(),
         "plain": [plain, fixed.detach()],
         "state": whole_state(shard, first_class=first),
     }
@@ -156,7 +172,7 @@ def test_loss_and_gradients_are_those_of_one_process(name: str, ranks: list[dict
     layer, (hidden, target) = _layer(case), _data(case)
     expected = _backward(layer.loss(hidden, target, **case.loss), hidden, layer)
     first, second = (rank["cases"][name] for rank in ranks)
-    tolerance = 1e-10 if case.dtype == torch.float64 else 1e-5
+    tolerance = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 0.02}[case.dtype]
     assert first.keys() == second.keys() == expected.keys()
     for key, value in expected.items():
         axis = {"weight": 0, "bias": 0, "other_weights": 1, "left": 1}.get(key)
@@ -168,6 +184,14 @@ def test_loss_and_gradients_are_those_of_one_process(name: str, ranks: list[dict
 
 def test_each_process_has_a_range_of_classes(ranks: list[dict[str, Any]]) -> None:
     assert [rank["first"] for rank in ranks] == [0, 6]
+
+
+def test_a_group_may_be_a_part_of_all_processes(ranks: list[dict[str, Any]]) -> None:
+    for scale, rank in enumerate(ranks, 1):
+        layer, (hidden, target) = _layer(CASES["mixture"]), _data(CASES["mixture"])
+        found = rank["alone"]
+        torch.testing.assert_close(found.pop("state"), dict(layer.state_dict()))
+        torch.testing.assert_close(found, _backward(layer.loss(scale * hidden, target), hidden, layer))
 
 
 def test_training_gives_the_layer_of_one_process(ranks: list[dict[str, Any]]) -> None:
