@@ -1,4 +1,4 @@
-"""Losses of output layers and of what is used instead: time, memory and error of loss and gradients.
+"""Losses of output layers and of their alternatives: time, memory and error of loss and gradients.
 
 Shapes: `N` positions, `V` classes, `d` hidden size.
 """

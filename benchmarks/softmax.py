@@ -130,7 +130,7 @@ def losses(
     Args:
         bfloat16: Under autocast; else float32.
         only: Names of the sides to measure, as the tables have them; all without it.
-        output: File of results, a line for each size; what it has of this machine is not measured again.
+        output: File of results, a line for each size; sizes that it has for this machine are not measured again.
         minutes: Time after which no other size begins.
     """
     place = use_device(device)

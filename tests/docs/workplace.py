@@ -123,7 +123,7 @@ class Workplace:
     def _install(self, command: list[str]) -> None:
         """Make a package of the reader's own known, as `pip install -e DIRECTORY` would, by its entry points.
 
-        The output layers are installed by pip, of what is there: the distribution differs from the modules here.
+        The output layers are installed by pip, of the checkout: the distribution differs from the modules here.
         """
         directory = self.directory / command[-1]
         if directory == self.directory / "training" / "softmax":

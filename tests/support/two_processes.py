@@ -19,7 +19,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def in_two_processes(function: Callable[[], Any]) -> list[Any]:
-    """Return what a function of a module returns in ranks 0 and 1: numbers, strings and tensors, in containers.
+    """Return the results of a function of a module in ranks 0 and 1: numbers, strings and tensors, in containers.
 
     The processes are forked by a new one, which has imported the function's module and has no threads.
     """

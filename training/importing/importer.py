@@ -42,7 +42,7 @@ ONNX = "ONNX"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportOptions:
-    """What the caller says of an import in addition to the directory."""
+    """Options of an import in addition to the directory."""
 
     max_tokens: int | None = None
     """Longest text, in tokens; the largest possible one by default."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from . import elementwise
-from .device import native_bfloat16
+from .device import native_half
 
 __all__ = [
     "Block",
@@ -31,6 +31,7 @@ __all__ = [
     "saveable",
     "squared_distance",
     "squared_norm",
+    "with_parameters",
 ]
 
 Statistics = tuple[Tensor, ...]
@@ -66,14 +67,6 @@ def product_type(weight: Tensor) -> torch.dtype:
     kind = torch.get_autocast_dtype(weight.device.type) if autocasts(weight) else weight.dtype
     emulated = weight.device.type == "cpu" and _is_half(kind) and not native_half(kind)
     return torch.float32 if emulated else kind
-
-
-def native_half(kind: torch.dtype) -> bool:
-    """Return whether the CPU multiplies float16 or bfloat16 matrices in hardware."""
-    if kind == torch.bfloat16:
-        return native_bfloat16(torch.device("cpu"))
-    capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name, False) for name in ("avx512_fp16", "amx_fp16", "fp16_arith"))
 
 
 def saveable(values: Tensor) -> Tensor:
@@ -312,15 +305,23 @@ class Kernel(nn.Module):
         return ", ".join(f"{key}={value:g}" for key, value in self.hyperparameters.items())
 
 
-class _Methods(nn.Module):
-    """Call a method of a kernel by its name."""
+class _Caller(nn.Module):
+    """Call a function, so that `torch.func.functional_call` can do it."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.kernel = kernel
+        self.module = module
 
-    def forward(self, method: str, *arguments: Any) -> Any:
-        return getattr(self.kernel, method)(*arguments)
+    def forward(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
+
+
+def with_parameters(
+    module: nn.Module, values: Mapping[str, Tensor], function: Callable[..., Any], *arguments: Any
+) -> Any:
+    """Return the result of a function that uses a module, whose parameters are `values`, by their names, meanwhile."""
+    given = {f"module.{name}": value for name, value in values.items()}
+    return torch.func.functional_call(_Caller(module), given, (function, *arguments))
 
 
 class BoundKernel:
@@ -331,11 +332,11 @@ class BoundKernel:
 
     def __init__(self, kernel: Kernel, values: Sequence[Tensor]) -> None:
         self.kernel = kernel
-        names = (f"kernel.{name}" for name, _ in kernel.named_parameters())
-        self._values = dict(zip(names, values, strict=True))
+        self._values = dict(zip(dict(kernel.named_parameters()), values, strict=True))
 
     def __call__(self, method: str, *arguments: Any) -> Any:
         """Return the result of a method."""
+        function = getattr(self.kernel, method)
         if not self._values:
-            return getattr(self.kernel, method)(*arguments)
-        return torch.func.functional_call(_Methods(self.kernel), self._values, (method, *arguments))
+            return function(*arguments)
+        return with_parameters(self.kernel, self._values, function, *arguments)

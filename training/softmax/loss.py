@@ -24,6 +24,7 @@ from .sparse import best_classes
 __all__ = [
     "Components",
     "Terms",
+    "check_loss",
     "log_normalizer",
     "plain_target_scores",
     "softmax_cross_entropy",
@@ -107,6 +108,16 @@ class Terms:
         chosen = probabilities.new_full(column.shape, smoothing - 1)
         chosen = chosen if weights is None else chosen * weights
         return probabilities.scatter_add_(1, column[:, None], chosen[:, None].to(probabilities.dtype))
+
+
+def check_loss(reduction: str, label_smoothing: float, z_loss: float, temperature: float) -> None:
+    """Raise `ValueError` for options of a loss that are out of range."""
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', not {reduction!r}")
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing must lie in [0, 1): {label_smoothing!r}")
+    if not z_loss >= 0 or not temperature > 0:
+        raise ValueError(f"z_loss must not be negative, and temperature positive, not {z_loss!r} and {temperature!r}")
 
 
 def target_scores(parts: Components, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -365,7 +376,7 @@ def _probabilities(scores: Tensor, normalizer: Tensor, sparse_k: int | None) -> 
     if _is_sparse(sparse_k, scores):
         values, classes = best_classes(scores, sparse_k)
         return _at(classes, values.sub(normalizer[:, None]).exp_(), scores)
-    return scores.sub_(normalizer[:, None]).exp_()
+    return scores.sub_(_finite(normalizer)[:, None]).exp_()
 
 
 def _is_sparse(sparse_k: int | None, scores: Tensor) -> TypeGuard[int]:
@@ -374,9 +385,14 @@ def _is_sparse(sparse_k: int | None, scores: Tensor) -> TypeGuard[int]:
 
 def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Replace scores by exponentials of at most 1; return the log of the sum `[n]` and the sum of those `[n, 1]`."""
-    largest = scores.amax(-1, keepdim=True)
+    largest = _finite(scores.amax(-1, keepdim=True))
     total = scores.sub_(largest).exp_().sum(-1, keepdim=True)
     return (largest + total.log())[:, 0], total
+
+
+def _finite(values: Tensor) -> Tensor:
+    """Return values above minus infinity, which those of a position have where the bias excludes all its classes."""
+    return values.clamp_min(torch.finfo(values.dtype).min)
 
 
 def _at(classes: Tensor, values: Tensor, scores: Tensor) -> Tensor:

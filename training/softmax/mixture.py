@@ -28,16 +28,19 @@ from .kernel import (
     is_positive_integer,
     readable,
     saveable,
+    with_parameters,
 )
 from .kernels import build_kernel
 from .loss import (
     Components,
     Terms,
+    check_loss,
     log_normalizer,
     plain_target_scores,
     softmax_cross_entropy,
     target_scores,
 )
+from .passes import adjusted
 from .sparse import Reduction, as_targets, best_classes, check_target_shape
 
 __all__ = ["NAMED_MIXTURES", "GeneralizedSoftmax", "KernelSpec", "parse_kernels"]
@@ -107,15 +110,6 @@ def _check_numbers(variance_penalty: float, label_smoothing: float, softcap: flo
         raise ValueError(f"softcap must be a positive number: {softcap!r}")
 
 
-def _check_loss(reduction: str, label_smoothing: float, z_loss: float, temperature: float) -> None:
-    if reduction not in ("none", "mean", "sum"):
-        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', not {reduction!r}")
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(f"label_smoothing must lie in [0, 1): {label_smoothing!r}")
-    if not z_loss >= 0 or not temperature > 0:
-        raise ValueError(f"z_loss must not be negative, and temperature positive, not {z_loss!r} and {temperature!r}")
-
-
 class GeneralizedSoftmax(nn.Module):
     """Compute `p(v|h) = sum_k pi_k(h) softmax_v S_k(W_k,v , h_k)` (kernel paper, eq. 1-3).
 
@@ -127,8 +121,8 @@ class GeneralizedSoftmax(nn.Module):
     first matrices of their own, `other_weights` `[K - 1, V, d]`; an integer r gives low-rank corrections,
     `W_k = weight + left[k] @ right[k]` with `left` `[K, V, r]` and `right` `[K, r, d]`, which start at 0.
 
-    With `bias` every component adds the parameter `bias` `[V]`, 0 at first, to its scores. In a layer of one component
-    a class whose bias is minus infinity has probability 0.
+    With `bias` every component adds the parameter `bias` `[V]`, 0 at first, to its scores. A class whose bias is minus
+    infinity has probability 0.
 
     With `sparse_k` each component is a sparse-softmax over its k best classes (sparse paper, eq. 4-5).
     """
@@ -319,8 +313,7 @@ class GeneralizedSoftmax(nn.Module):
 
     def adjusted(self, scores: Tensor) -> Tensor:
         """Return a kernel's scores with the bias and bounded by the cap, where there are such: `[..., V]` -> same."""
-        scores = scores if self.bias is None else scores + self.bias
-        return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
+        return adjusted(scores, self.bias, self.softcap)
 
     def _check(self, hidden: Tensor) -> None:
         check_hidden(self.weight, hidden, self.hidden_size)
@@ -331,8 +324,8 @@ class GeneralizedSoftmax(nn.Module):
         Each component's scores are divided by the temperature.
         """
         self._check(hidden)
-        rows, parts = as_rows(hidden), self.scores(as_rows(hidden))
-        return from_rows(self._mixed(rows, parts if temperature == 1.0 else [s / temperature for s in parts]), hidden)
+        rows = as_rows(hidden)
+        return from_rows(self._mixed(rows, self._scaled_scores(rows, temperature)), hidden)
 
     def mix(self, hidden: Tensor, scores: Sequence[Tensor]) -> Tensor:
         """Return log-probabilities from the components' scores: `[..., d]`, K of `[..., V]` -> `[..., V]`."""
@@ -425,7 +418,7 @@ class GeneralizedSoftmax(nn.Module):
         """
         self._check(hidden)
         smoothing = self.label_smoothing if label_smoothing is None else label_smoothing
-        _check_loss(reduction, smoothing, z_loss, temperature)
+        check_loss(reduction, smoothing, z_loss, temperature)
         if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
             options = (
                 f'{{"ignore_index": {ignore_index}, "reduction": "{reduction}", "label_smoothing": {smoothing}, '
@@ -496,7 +489,7 @@ class GeneralizedSoftmax(nn.Module):
         smoothing = terms.label_smoothing
 
         def losses(hidden: Tensor, target: Tensor) -> Tensor:
-            scores = self._scaled_scores(parts, hidden)
+            scores = self._scaled_scores(hidden, parts.temperature)
             log_prob = self._finite_log_prob(hidden, scores)
             wanted = (1 - smoothing) * target.to(log_prob.dtype) + smoothing / target.shape[-1]
             wanted = wanted if terms.class_weights is None else wanted * terms.class_weights
@@ -578,7 +571,7 @@ class GeneralizedSoftmax(nn.Module):
         """Return the mean log-probability over classes, recomputed in the backward pass: `[N, d]` -> `[N]`."""
 
         def mean(hidden: Tensor) -> Tensor:
-            return terms.mean_class(self._finite_log_prob(hidden, self._scaled_scores(parts, hidden)))
+            return terms.mean_class(self._finite_log_prob(hidden, self._scaled_scores(hidden, parts.temperature)))
 
         return self._chunked(mean, hidden)
 
@@ -586,12 +579,11 @@ class GeneralizedSoftmax(nn.Module):
         """Return a function of positions `[n, d]`, computed for some at a time, and again in the backward pass."""
 
         # The backward pass takes the parameters of this moment, which `torch.func.functional_call` may have given.
-        own: dict[str, Tensor] = {f"layer.{name}": value for name, value in self.named_parameters()}
-        within = _Within(self)
+        own = dict(self.named_parameters())
 
         def plain(*tensors: Tensor) -> Tensor:
             with elementwise.plain_formulas():  # which have second derivatives
-                found: Tensor = torch.func.functional_call(within, own, (function, *tensors))
+                found: Tensor = with_parameters(self, own, function, *tensors)
                 return found
 
         if elementwise.is_transformed():
@@ -599,8 +591,9 @@ class GeneralizedSoftmax(nn.Module):
         pieces = zip(*(tensor.split(self._rows_held()) for tensor in (hidden, *others)), strict=True)
         return torch.cat([checkpoint(plain, *piece, use_reentrant=False, preserve_rng_state=False) for piece in pieces])
 
-    def _scaled_scores(self, parts: Components, hidden: Tensor) -> list[Tensor]:
-        return [score if parts.temperature == 1.0 else score / parts.temperature for score in self.scores(hidden)]
+    def _scaled_scores(self, hidden: Tensor, temperature: float) -> list[Tensor]:
+        scores = self.scores(hidden)
+        return scores if temperature == 1.0 else [score / temperature for score in scores]
 
     def _finite_log_prob(self, hidden: Tensor, scores: list[Tensor]) -> Tensor:
         """Return the loss's log-probabilities, finite for all classes (sparse paper, eq. 5): `[N, d]` -> `[N, V]`."""
@@ -638,17 +631,6 @@ def _sum(parts: Tensor) -> Tensor:
 @functools.lru_cache(maxsize=32)
 def _from_arguments(arguments: str) -> GeneralizedSoftmax:
     return GeneralizedSoftmax(**json.loads(arguments), device="meta")
-
-
-class _Within(nn.Module):
-    """Call a function that uses a layer, for `torch.func.functional_call`."""
-
-    def __init__(self, layer: GeneralizedSoftmax) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-        return function(*tensors)
 
 
 def _spread(losses: Tensor, kept: Tensor) -> Tensor:

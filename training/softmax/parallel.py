@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, distributed, nn
 
 from .elementwise import first_derivative
-from .kernel import as_rows, check_hidden, readable, saveable
-from .loss import target_scores
+from .kernel import as_rows, check_hidden, readable, saveable, with_parameters
+from .loss import check_loss, target_scores
 from .mixture import GeneralizedSoftmax
-from .sparse import Reduction, check_target_shape
+from .sparse import Reduction, check_integers, check_target_shape
 
 __all__ = ["split_classes", "vocabulary_parallel_loss", "whole_state"]
 
@@ -109,13 +109,17 @@ def vocabulary_parallel_loss(
     `label_smoothing`, and targets that not exactly one process has as its class; on a GPU these have loss NaN.
     """
     _check(shard, hidden, target)
-    _check_options(reduction, z_loss, temperature)
+    check_loss(reduction, 0.0, z_loss, temperature)
     rows, classes = saveable(as_rows(hidden)), saveable(target.flatten().long())
     kept = classes != ignore_index
     own = classes - first_class
     inside = kept & (own >= 0) & (own < shard.weight.shape[0])
     shared, parameters = _with_summed_gradients(shard, rows, process_group)
-    scores = torch.func.functional_call(_TargetScores(shard), parameters, (shared, own.where(inside, 0), temperature))
+
+    def own_scores(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        return target_scores(replace(shard._parts(), temperature=temperature), hidden, target)
+
+    scores = with_parameters(shard, parameters, own_scores, shared, own.where(inside, 0))
     chosen, normalizers, found = _Combined.apply(*scores, inside, process_group)  # type: ignore[no-untyped-call]
     chosen = _checked(chosen, classes, kept & (found != 1))
     losses = -torch.logsumexp(shard.log_mixture_weights(rows) + chosen - normalizers, dim=-1)
@@ -132,18 +136,10 @@ def vocabulary_parallel_loss(
 def _check(shard: GeneralizedSoftmax, hidden: Tensor, target: Tensor) -> None:
     check_hidden(shard.weight, hidden, shard.hidden_size)
     check_target_shape(hidden, target)
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
-        raise ValueError(f"targets must be integers, the classes, not {target.dtype}")
+    check_integers(target)
     for name in ("sparse_k", "label_smoothing"):
         if value := getattr(shard, name):
             raise ValueError(f"{name} = {value}: not possible where classes are shared between processes")
-
-
-def _check_options(reduction: str, z_loss: float, temperature: float) -> None:
-    if reduction not in ("none", "mean", "sum"):
-        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', not {reduction!r}")
-    if not z_loss >= 0 or not temperature > 0:
-        raise ValueError(f"z_loss must not be negative, and temperature positive, not {z_loss!r} and {temperature!r}")
 
 
 def _checked(chosen: Tensor, target: Tensor, wrong: Tensor) -> Tensor:
@@ -156,7 +152,7 @@ def _checked(chosen: Tensor, target: Tensor, wrong: Tensor) -> Tensor:
 def _with_summed_gradients(
     shard: GeneralizedSoftmax, hidden: Tensor, group: distributed.ProcessGroup | None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return hidden states and parameters, by the names of `_TargetScores`, whose gradients are summed.
+    """Return hidden states and parameters of the layer, by their names, whose gradients are summed.
 
     These are what the scores of all processes are computed from. The prior is left out: mixture weights, and so their
     gradients, are those of all classes.
@@ -164,24 +160,12 @@ def _with_summed_gradients(
     values = {"hidden": hidden}
     for name, parameter in shard.named_parameters():
         if name not in _CLASS_AXES and name != "prior":
-            values[f"shard.{name}"] = saveable(parameter)
+            values[name] = saveable(parameter)
     wanted = [name for name, value in values.items() if value.requires_grad and torch.is_grad_enabled()]
     if wanted:
         summed: Sequence[Tensor] = _SumGradients.apply(group, *(values[name] for name in wanted))  # type: ignore[no-untyped-call]
         values.update(zip(wanted, summed, strict=True))
     return values.pop("hidden"), values
-
-
-class _TargetScores(nn.Module):
-    """Compute `target_scores` of a layer, with parameters that `functional_call` gives it."""
-
-    def __init__(self, shard: GeneralizedSoftmax) -> None:
-        super().__init__()
-        self.shard = shard
-
-    def forward(self, hidden: Tensor, target: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        """Return scores and logarithms of this process's normalizers: `[N, d]`, `[N]` -> 2 of `[N, K]`."""
-        return target_scores(replace(self.shard._parts(), temperature=temperature), hidden, target)
 
 
 class _SumGradients(torch.autograd.Function):

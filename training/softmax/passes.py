@@ -15,7 +15,7 @@ from . import elementwise
 from .kernel import BoundKernel, Kernel, at_least_float32, origin_of, product_type
 from .kernels import Linear
 
-__all__ = ["CHUNK_SCORES", "ComponentPass", "Components", "passes"]
+__all__ = ["CHUNK_SCORES", "ComponentPass", "Components", "adjusted", "passes"]
 
 CHUNK_SCORES = 1 << 26
 """The most scores of one chunk, 256 MB of float32."""
@@ -69,9 +69,14 @@ class Components:
 
     def adjusted(self, scores: Tensor, bias: Tensor | None) -> Tensor:
         """Return a kernel's scores with bias, cap and temperature: `[..., V]` -> `[..., V]`."""
-        scores = scores if bias is None else scores + bias
-        scores = scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
+        scores = adjusted(scores, bias, self.softcap)
         return scores if self.temperature == 1.0 else scores / self.temperature
+
+
+def adjusted(scores: Tensor, bias: Tensor | None, softcap: float | None) -> Tensor:
+    """Return a kernel's scores with bias and cap, where there are such: `[..., V]`, `[V]` -> `[..., V]`."""
+    scores = scores if bias is None else scores + bias
+    return scores if softcap is None else softcap * torch.tanh(scores / softcap)
 
 
 def passes(

@@ -21,6 +21,7 @@ __all__ = [
     "Reduction",
     "as_targets",
     "best_classes",
+    "check_integers",
     "check_target_shape",
     "sparse_softmax",
     "sparse_softmax_cross_entropy",
@@ -148,12 +149,13 @@ def sparse_softmax_cross_entropy(
         raise ValueError(f"reduction must be 'none', 'mean' or 'sum', not {reduction!r}")
     scores, target = saveable(scores), saveable(target)
     kept = target != ignore_index
-    target = target.masked_fill(~kept, 0)
+    whole = not readable(target) or bool(kept.all())
+    scores, target = (scores, target.masked_fill(~kept, 0)) if whole else (scores[kept], target[kept])
     losses = sparse_softmax_loss(scores, target, k)
     if label_smoothing:
         chosen = scores.gather(-1, target.long()[..., None])[..., 0]
         losses = losses + label_smoothing * (chosen - scores.mean(-1))
-    losses = losses.masked_fill(~kept, 0.0)
+    losses = losses.masked_fill(~kept, 0.0) if whole else losses.new_zeros(kept.shape).masked_scatter(kept, losses)
     if reduction == "none":
         return losses
     return losses.sum() / kept.sum().clamp_min(1) if reduction == "mean" else losses.sum()
@@ -167,14 +169,19 @@ def check_target_shape(inputs: Tensor, target: Tensor) -> None:
         )
 
 
+def check_integers(target: Tensor) -> None:
+    """Raise `ValueError` for targets of another type than integers."""
+    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        raise ValueError(f"targets must be integers, the classes, not {target.dtype}")
+
+
 def as_targets(target: Tensor, num_classes: int) -> Tensor:
     """Return targets `[...]` as int64.
 
     Raises `ValueError` for targets that are no integers, or that are seen to lie outside `[0, num_classes)`
     (`kernel.readable`).
     """
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
-        raise ValueError(f"targets must be integers, the classes, not {target.dtype}")
+    check_integers(target)
     if target.numel() and readable(target) and not (int(target.min()) >= 0 and int(target.max()) < num_classes):
         raise ValueError(f"target must lie in [0, {num_classes}), not {int(target.min())} to {int(target.max())}")
     return target.long()

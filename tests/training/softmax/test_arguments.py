@@ -1,4 +1,4 @@
-"""Arguments that do not suit a layer are refused with what is wrong, instead of computing something else."""
+"""Arguments that do not suit a layer are refused with the reason, instead of computing something else."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The distribution `softserve-softmax`: what its wheel has, what it imports, and which packages it can be used with."""
+"""The distribution `softserve-softmax`: files of its wheel, its imports, and packages that it can be used with."""
 
 import ast
 import email

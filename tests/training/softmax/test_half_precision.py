@@ -47,7 +47,10 @@ def test_float16_gradients_at_the_first_loss_scale(kernels: str) -> None:
 
 @pytest.mark.parametrize("native", [True, False])
 def test_bfloat16_weights_sum_their_gradient_in_float32(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over many chunks: at 8,192 positions the error was 0.0092, that of cross_entropy 0.0021."""
+    """Over 64 chunks: at 8,192 positions the error was 0.0092, that of cross_entropy 0.0021.
+
+    The product of each chunk is rounded to bfloat16 before it is added, where that is its type.
+    """
     monkeypatch.setattr("training.softmax.kernel.native_half", lambda kind: native)
     monkeypatch.setattr("training.softmax.passes.CHUNK_SCORES", 32 * V)
     layer, exact = _pair("lin", torch.bfloat16)
@@ -85,16 +88,17 @@ def test_a_common_offset_costs_distances_nothing(
     assert _error(ours, theirs) < 0.05
 
 
-@pytest.mark.parametrize("kernels", ["lin", "pow", "mix4"])
-def test_emulated_half_precision_computes_in_float32(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kernels", "tolerance"), [("lin", 1e-5), ("pow", 1e-5), ("mix4", 0.01)])
+def test_emulated_half_precision_computes_in_float32(
+    kernels: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the projections of a mixture are rounded."""
     monkeypatch.setattr("training.softmax.kernel.native_half", lambda kind: False)
     layer, exact = _pair(kernels, torch.bfloat16)
     hidden, target = torch.randn(N, D).bfloat16(), torch.arange(N)
     found = layer.loss(hidden, target, reduction="mean")
     expected = reference.losses(exact, hidden.double(), target).mean()
-    assert found.item() == pytest.approx(
-        expected.item(), rel=1e-5 if "," not in kernels and kernels != "mix4" else 0.01
-    )
+    assert found.item() == pytest.approx(expected.item(), rel=tolerance)
 
 
 @pytest.mark.parametrize("kernels", ["lin", "log", "lin, hpb"])

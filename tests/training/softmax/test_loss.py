@@ -370,3 +370,14 @@ def test_bfloat16_parameters_and_inputs_are_summed_in_float32(kernels: str) -> N
     assert loss.item() == pytest.approx(exact.item(), rel=0.02)
     assert narrow.grad is not None
     assert bool(narrow.grad.isfinite().all())
+
+
+def test_a_part_of_the_classes_that_are_all_excluded_has_no_gradient() -> None:
+    """As in a process whose classes another's bias leaves out: NaN before."""
+    weight, hidden = torch.randn(V, D, requires_grad=True), torch.randn(N, D, requires_grad=True)
+    bias = torch.full((V,), -torch.inf)
+    parts = Components(kernels=[build_kernel("lin")], weights=[weight], bias=bias)
+    _, normalizers = target_scores(parts, hidden, torch.zeros(N, dtype=torch.long))
+    assert torch.equal(normalizers, torch.full((N, 1), -torch.inf))
+    found = torch.autograd.grad(normalizers.exp().sum(), [weight, hidden])
+    assert all(torch.equal(gradient, torch.zeros_like(gradient)) for gradient in found)

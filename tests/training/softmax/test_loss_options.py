@@ -1,4 +1,4 @@
-"""Options of the loss against formulas that hold `[N, V]`, and what a layer says about its distribution.
+"""Options of the loss against formulas that hold `[N, V]`, and the properties of a distribution.
 
 Shapes: `N` positions, `V` classes, `d` hidden size, `K` components.
 """
@@ -108,7 +108,7 @@ def test_arguments_are_those_of_cross_entropy(options: dict[str, Any], reduction
 
 
 class _Reads(TorchDispatchMode):
-    """Counts what makes Python wait for a device: numbers that are read, and results whose size depends on values."""
+    """Counts operations that make Python wait for a device: reading a number, and results of a size set by values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ def test_a_class_that_all_components_exclude(kernels: str) -> None:
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_what_a_layer_says_about_its_distribution(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_properties_of_the_distribution(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.softmax.mixture._HELD_SCORES", 3 * V)
     layer, _, _ = _layer(name)
     hidden = torch.randn(2, 5, D, dtype=torch.float64)

@@ -143,7 +143,7 @@ def _groups_of_one() -> dict[str, Any]:
 
 
 def work() -> dict[str, Any]:
-    """Return what is compared, in one of two processes."""
+    """Return the numbers to compare, in one of two processes."""
     case = CASES["mixture"]
     shard, first = split_classes(_layer(case))
     hidden, target = _data(case)

@@ -180,3 +180,14 @@ def test_bad_targets_are_named(wrong: int) -> None:
 def test_bad_reduction_is_named() -> None:
     with pytest.raises(ValueError, match="reduction"):
         sparse_softmax_cross_entropy(_scores(), torch.arange(5), 5, reduction="avg")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_scores_of_ignored_examples_may_be_anything(reduction: Any) -> None:
+    scores = torch.randn(3, 9)
+    scores[1] = torch.nan
+    scores.requires_grad_()
+    loss = sparse_softmax_cross_entropy(scores, torch.tensor([2, -100, 0]), 3, reduction=reduction)
+    (gradient,) = torch.autograd.grad(loss.sum(), scores)
+    assert loss.isfinite().all()
+    assert torch.equal(gradient[1], torch.zeros(9))
