@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,11 +25,14 @@ from training.softmax import GeneralizedSoftmax
 __all__ = ["BASE", "Cell", "Measured", "measure", "table"]
 
 BASE = "F.cross_entropy(h @ W.T)"
-_LAYERS: dict[str, tuple[str, int | None]] = {
-    **{name: (name, None) for name in ("lin", "log", "pow", "pol", "rbf", "hpb", "wav", "ssg", "mog")},
-    "mix2 (K = 4)": ("mix2", None),
-    "mixbig (K = 9)": ("mixbig", None),
-    "lin, sparse_k = 20": ("lin", 20),
+_LAYERS: dict[str, dict[str, Any]] = {
+    **{name: {"kernels": name} for name in ("lin", "log", "pow", "pol", "rbf", "hpb", "wav", "ssg", "mog")},
+    "mix2 (K = 4)": {"kernels": "mix2"},
+    "mixbig (K = 9)": {"kernels": "mixbig"},
+    "lin, sparse_k = 20": {"kernels": "lin", "sparse_k": 20},
+    "lin, alpha = 1.5 (entmax)": {"kernels": "lin", "alpha": 1.5},
+    "lin, alpha = 2 (sparsemax)": {"kernels": "lin", "alpha": 2.0},
+    "pow, alpha = 1.5": {"kernels": "pow", "alpha": 1.5},
 }
 _BATCH_CHUNK = 512
 """Positions of a chunk of `F.linear_cross_entropy`, which takes several times as long with its own choice on a CPU."""
@@ -138,14 +142,15 @@ def _sides(cell: Cell) -> Iterator[tuple[str, _Side]]:
             return total
 
     yield "nn.AdaptiveLogSoftmaxWithLoss, another model", _Side(of_clusters, list(adaptive.parameters()), None)
-    for name, (kernels, sparse_k) in _LAYERS.items():
-        layer = GeneralizedSoftmax(classes, size, kernels, sparse_k=sparse_k)
+    for name, arguments in _LAYERS.items():
+        layer = GeneralizedSoftmax(classes, size, **arguments)
         yield name, _Side(layer.loss, list(layer.parameters()), functools.partial(_exact_layer, layer, cell))
 
 
 def _exact_layer(layer: GeneralizedSoftmax, cell: Cell) -> Loss:
     kernels = [{"name": kernel.name, **kernel.hyperparameters} for kernel in layer.components()]
-    exact = GeneralizedSoftmax(cell.classes, cell.hidden_size, kernels, sparse_k=layer.sparse_k, dtype=torch.float64)
+    distribution: dict[str, Any] = {"sparse_k": layer.sparse_k, "alpha": layer.alpha}
+    exact = GeneralizedSoftmax(cell.classes, cell.hidden_size, kernels, **distribution, dtype=torch.float64)
     exact.load_state_dict(layer.state_dict())
     return exact.loss
 

@@ -84,10 +84,27 @@ class SoftmaxLayer(Contract):
     """One per mixture component, in the order of the mixture weights."""
     sparse_k: PositiveInt | None = None
     """Classes that sparse-softmax keeps of each component, the others having probability 0; all without it."""
+    alpha: Annotated[float, Field(ge=1, le=2)] = 1.0
+    """1 where the distribution is a softmax, 1.5 for entmax, 2 for sparsemax (Peters et al. 2019)."""
     untied: Literal["full"] | PositiveInt | None = None
     """Projection matrices of a mixture: one for all components, or each its own, or rank-r corrections of one."""
     bias: bool = False
     """Whether each class has a number of its own that is added to its score."""
+    softcap: Annotated[float, Field(gt=0)] | None = None
+    """Bound c of scores, which are `c tanh(z / c)` instead of z; none without it."""
+
+    @property
+    def has_zeros(self) -> bool:
+        """Return whether classes can have probability 0."""
+        return self.sparse_k is not None or self.alpha != 1.0
+
+    def distribution(self) -> str | None:
+        """Return the distribution in words where it is no softmax."""
+        if self.sparse_k is not None:
+            return f"sparse-softmax over the {self.sparse_k} best"
+        if self.alpha != 1.0:
+            return f"{'entmax' if self.alpha == 1.5 else 'sparsemax'} (alpha = {self.alpha:g})"
+        return None
 
 
 class Quality(Contract):

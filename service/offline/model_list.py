@@ -82,8 +82,8 @@ def print_bundle(path: Path) -> int:
         return 1
     manifest = read_manifest(path)
     layer = ", ".join(kernel.name for kernel in manifest.softmax.kernels)
-    if manifest.softmax.sparse_k is not None:
-        layer += f"; sparse-softmax over the {manifest.softmax.sparse_k} best"
+    if (distribution := manifest.softmax.distribution()) is not None:
+        layer += f"; {distribution}"
     size = sum((path / name).stat().st_size for name in manifest.files)
     _print_line(f"{manifest.name}:{manifest.version}  {manifest.task}  {manifest.description}")
     _print_line(f"output layer   {layer}")

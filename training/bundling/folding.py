@@ -19,7 +19,10 @@ __all__ = ["FoldedSoftmax", "layer_section"]
 def layer_section(layer: GeneralizedSoftmax) -> Mapping[str, object]:
     """Return an output layer as the manifest describes it."""
     kernels = [{"name": kernel.name, "hyperparameters": kernel.hyperparameters} for kernel in layer.components()]
-    return {"kernels": kernels, "sparse_k": layer.sparse_k, "untied": layer.untied, "bias": layer.bias is not None}
+    section = {"kernels": kernels, "sparse_k": layer.sparse_k, "untied": layer.untied, "bias": layer.bias is not None}
+    # Without these fields, earlier versions read a bundle that needs none of them.
+    others = {"alpha": (layer.alpha, 1.0), "softcap": (layer.softcap, None)}
+    return {**section, **{name: value for name, (value, default) in others.items() if value != default}}
 
 
 class FoldedSoftmax(nn.Module):
@@ -62,12 +65,12 @@ class FoldedSoftmax(nn.Module):
 
     def target_log_prob(self, hidden: Tensor, target: Tensor) -> Tensor:
         """Return `GeneralizedSoftmax.target_log_prob`: `[N, d]`, `[N]` -> `[N]`."""
-        if self._layer.sparse_k is not None:  # which classes have a probability at all is known to `mix` only
+        if self._layer.has_zeros:  # which classes have a probability at all is known to `mix` only
             return self.log_prob(hidden).gather(1, target[:, None])[:, 0]
         parts = []
         for score in self.scores(hidden):
             chosen = score.gather(1, target[:, None])[:, 0]
-            parts.append(chosen - self._layer.log_normalizer(score))
+            parts.append(chosen - self._layer.normalizer_of(score))
         if len(parts) == 1:
             return parts[0]
         return torch.logsumexp(self._layer.log_mixture_weights(hidden) + torch.stack(parts, dim=-1), dim=-1)

@@ -130,6 +130,10 @@ def _output_layer(layer: SoftmaxLayer, unit: str) -> str:
     if layer.untied is not None:
         matrices = "in full" if layer.untied == "full" else f"by corrections of rank {layer.untied}"
         parts.append(f"projection matrices untied {matrices}")
+    if layer.softcap is not None:
+        parts.append(f"scores bounded by {layer.softcap:g}")
+    if layer.alpha != 1.0:
+        parts.append(f"{layer.distribution()}: {unit} below a threshold have probability 0")
     if layer.sparse_k is not None:
         parts.append(
             f"sparse-softmax over the {layer.sparse_k} best {unit}{' of each' if len(layer.kernels) > 1 else ''}"

@@ -97,8 +97,6 @@ class _ModuleImporter(ClassifierImporter):
         if len(heads) > 1:
             raise ImportRefused(f"the module has {len(heads)} layers GeneralizedSoftmax; an output layer is one")
         self._head = heads[0] if heads else None
-        if self._head is not None and self._head.softcap is not None:
-            raise ImportRefused("the layer has a softcap, which the manifest of a bundle cannot say")
         found = self.reference_log_probabilities([self.special.start or 0, self.special.end]).shape
         if found != (len(self.labels),):
             raise ImportRefused(f"the module gives {list(found)} scores of a text, there are {len(self.labels)} labels")

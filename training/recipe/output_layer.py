@@ -2,11 +2,12 @@
 
 import warnings
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from training.settings import Fraction, Settings
+from training.softmax.alpha_entmax import check_alpha
 from training.softmax.kernel import is_positive_integer
 from training.softmax.kernels import build_kernel
 from training.softmax.mixture import GeneralizedSoftmax, parse_kernels
@@ -26,6 +27,9 @@ class OutputLayerSettings(Settings):
     of the word's frequency."""
     sparse_k: int | None = None
     """Top-k classes of each component that get a probability (sparse paper); all classes without it."""
+    alpha: float = 1.0
+    """1 is softmax, 1.5 entmax and 2 sparsemax (Peters et al. 2019), in which classes have probability 0 below a
+    threshold that follows from the scores; with one kernel, without `sparse_k`."""
     label_smoothing: Fraction = 0.0
     """Fraction of each target that is spread over all classes, in training only."""
     variance_penalty: Annotated[float, Field(ge=0)] = 0.0
@@ -47,6 +51,18 @@ class OutputLayerSettings(Settings):
         for spec in parse_kernels(value):
             build_kernel(**{"hidden_size": 1, **spec})  # the layer gives its own
         return value
+
+    @field_validator("alpha")
+    @classmethod
+    def _known_alpha(cls, value: float) -> float:
+        check_alpha(value)
+        return value
+
+    @model_validator(mode="after")
+    def _one_distribution(self) -> Self:
+        if self.alpha != 1.0 and (self.sparse_k is not None or len(parse_kernels(self.kernels)) > 1):
+            raise ValueError(f"alpha: {self.alpha} takes one kernel, without sparse_k")
+        return self
 
     @field_validator("untied", mode="before")
     @classmethod

@@ -3,12 +3,13 @@
 Read `reference` first: the layer and its loss as the papers write them. The other modules compute the same from less:
 
 * `kernels`, `kernel`: scores from inner products and per-class and per-position terms, never `[N, V, d]`;
-* `mixture`: the layer as a module, `sparse`: the k best classes;
+* `mixture`: the layer as a module, `sparse`: the k best classes, `alpha_entmax`: classes above a threshold;
 * `loss`, `passes`, `functional`: the loss from a chunk of positions at a time, never `[N, V]`;
 * `parallel`: the loss of classes that are shared between processes;
 * `elementwise`: the kernels' derivatives, written out.
 """
 
+from .alpha_entmax import entmax, entmax_loss
 from .elementwise import plain_formulas
 from .functional import kernel_cross_entropy
 from .kernel import Kernel
@@ -22,6 +23,8 @@ __all__ = [
     "GeneralizedSoftmax",
     "Kernel",
     "build_kernel",
+    "entmax",
+    "entmax_loss",
     "kernel_cross_entropy",
     "plain_formulas",
     "sparse_softmax",

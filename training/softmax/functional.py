@@ -31,6 +31,7 @@ def kernel_cross_entropy(
     temperature: float = 1.0,
     softcap: float | None = None,
     sparse_k: int | None = None,
+    alpha: float = 1.0,
     chunk_scores: int | None = None,
 ) -> Tensor:
     """Return `GeneralizedSoftmax.loss` of a single kernel: hidden `[..., d]`, weight `[V, d]`, target `[...]`.
@@ -47,6 +48,7 @@ def kernel_cross_entropy(
             bias=bias is not None,
             softcap=softcap,
             sparse_k=sparse_k,
+            alpha=alpha,
             chunk_scores=chunk_scores,
         )
     if isinstance(kernel, Kernel):

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from . import elementwise
+from .alpha_entmax import conjugate, dense_entmax, support
 from .kernel import at_least_float32, saveable
 from .passes import ComponentPass, Components, passes
 from .sparse import best_classes
@@ -25,7 +26,7 @@ __all__ = [
     "Components",
     "Terms",
     "check_loss",
-    "log_normalizer",
+    "normalizer_of",
     "plain_target_scores",
     "softmax_cross_entropy",
     "target_scores",
@@ -140,12 +141,17 @@ def plain_target_scores(
             for call, weight, component, bias in parts.components(hidden, tensors)
         ]
     chosen = torch.stack([score.gather(-1, target[..., None])[..., 0] for score in scores], dim=-1)
-    normalizers = torch.stack([log_normalizer(score, parts.sparse_k) for score in scores], dim=-1)
+    normalizers = torch.stack([normalizer_of(score, parts.sparse_k, parts.alpha) for score in scores], dim=-1)
     return chosen, normalizers, scores
 
 
-def log_normalizer(scores: Tensor, sparse_k: int | None) -> Tensor:
-    """Return the logarithm of the sum of exponentials, of the k best with `sparse_k`: `[..., V]` -> `[...]`."""
+def normalizer_of(scores: Tensor, sparse_k: int | None, alpha: float) -> Tensor:
+    """Return what a loss adds to minus the target's score, differentiable as it is: `[..., V]` -> `[...]`.
+
+    The logarithm of the sum of exponentials, of the k best with `sparse_k`; with another alpha than 1, `conjugate`.
+    """
+    if alpha != 1.0:
+        return conjugate(scores, alpha)
     kept = best_classes(scores, sparse_k)[0] if _is_sparse(sparse_k, scores) else scores
     return torch.logsumexp(kept, dim=-1)
 
@@ -189,7 +195,7 @@ class _TargetScores(torch.autograd.Function):
                     best[part, k], classes[part, k] = best_classes(scores, kept)
                     normalizers[part, k] = torch.logsumexp(best[part, k], dim=-1)
                 else:
-                    normalizers[part, k] = _normalizer(scores, parts.sparse_k)
+                    normalizers[part, k] = _normalizer(scores, parts)
                 del scores
         ctx.parts, ctx.autocast = parts, _autocast(hidden.device.type)
         ctx.save_for_backward(target, normalizers, best, classes, hidden, *tensors)
@@ -218,7 +224,7 @@ class _TargetScores(torch.autograd.Function):
                 continue
             for part in component.chunks():
                 scores, backpropagate = component.scores(part)
-                grad = _probabilities(scores, normalizers[part, k], ctx.parts.sparse_k)
+                grad = _probabilities(scores, normalizers[part, k], ctx.parts)
                 grad.mul_(grad_normalizers[part, k, None])
                 grad.scatter_add_(1, target[part, None], grad_chosen[part, k, None])
                 backpropagate(grad)
@@ -254,15 +260,27 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
             total = _sparse_cross_entropy(component, target, terms, kept, differentiate)
             _SoftmaxCrossEntropy._save(ctx, target, inputs, gradients)
             return total
+        most = parts.weights[0].shape[0] // _FEW - 1
         for part in component.chunks():
             scores, backpropagate = component.scores(part)
             own = terms if terms.kept is None else replace(terms, kept=terms.kept[part])
             chosen = scores.gather(1, target[part, None])[:, 0]
             mean_score = own.mean_class(scores) if terms.label_smoothing else None
-            if gradients is None:
-                normalizer = _normalizer(scores, parts.sparse_k)
+            few = None if parts.alpha == 1.0 else support(scores, parts.alpha)
+            gathered = few is not None and not terms.label_smoothing and few.classes.shape[1] <= most
+            if few is not None and gathered:
+                normalizer = few.value
+                if gradients is not None:
+                    grad = _of_few(own, few.probabilities, normalizer, target[part])
+                    classes = torch.cat([few.classes, target[part, None]], dim=1)
+                    _backpropagate_chosen(component, classes, grad, part.start)
+            elif gradients is None:
+                normalizer = _normalizer(scores, parts) if few is None else few.value
             else:
-                normalizer, grad = _softmax(scores, parts.sparse_k)
+                if few is None:
+                    normalizer, grad = _softmax(scores, parts)
+                else:
+                    normalizer, grad = few.value, _at(few.classes, few.probabilities, scores)
                 backpropagate(own.gradient(grad, target[part], normalizer))
                 del grad
             total += own.of_position(target[part], chosen, normalizer, mean_score).sum()
@@ -341,40 +359,55 @@ def _sparse_cross_entropy(
         del scores
     normalizer = torch.cat(normalizers)
     if differentiate:
-        # The target's column comes last, and a second time among the best if it is one of them.
-        probabilities = functional.pad(torch.cat(best), (0, 1))
-        grad = terms.gradient(probabilities, torch.full_like(target, sparse_k), normalizer, target)
+        grad = _of_few(terms, torch.cat(best), normalizer, target)
         _backpropagate_chosen(component, torch.cat([torch.cat(classes), target[:, None]], dim=1), grad)
     return terms.of_position(target, torch.cat(chosen), normalizer, None).sum()
 
 
-def _backpropagate_chosen(component: ComponentPass, classes: Tensor, grad: Tensor) -> None:
-    """Add the gradient `[N, C]` of the scores of some classes `[N, C]` to the sums of the component."""
+def _of_few(terms: Terms, probabilities: Tensor, normalizer: Tensor, target: Tensor) -> Tensor:
+    """Return the gradient `[n, C + 1]` in the scores of some classes `[n, C]`, and of the target, without smoothing.
+
+    The target's column comes last, and a second time among the others if it is one of them.
+    """
+    last = torch.full_like(target, probabilities.shape[1])
+    return terms.gradient(functional.pad(probabilities, (0, 1)), last, normalizer, target)
+
+
+def _backpropagate_chosen(component: ComponentPass, classes: Tensor, grad: Tensor, first: int = 0) -> None:
+    """Add the gradient `[n, C]` of the scores of some classes `[n, C]`, from position `first`, to the sums."""
     rows = max(1, _GATHERED // (classes.shape[1] * component.hidden_size))
     for start in range(0, classes.shape[0], rows):
-        part = slice(start, start + rows)
-        component.backpropagate_chosen(part, classes[part], grad[part])
+        part = slice(start, min(start + rows, classes.shape[0]))
+        component.backpropagate_chosen(slice(first + part.start, first + part.stop), classes[part], grad[part])
 
 
-def _normalizer(scores: Tensor, sparse_k: int | None) -> Tensor:
-    """Return `log_normalizer` `[n]`; overwrites the scores."""
-    return log_normalizer(scores, sparse_k) if _is_sparse(sparse_k, scores) else _exponentials(scores)[0]
+def _normalizer(scores: Tensor, parts: Components) -> Tensor:
+    """Return `normalizer_of` `[n]`; overwrites the scores."""
+    if parts.alpha != 1.0:
+        return dense_entmax(scores, parts.alpha)[0]
+    return (
+        normalizer_of(scores, parts.sparse_k, 1.0) if _is_sparse(parts.sparse_k, scores) else _exponentials(scores)[0]
+    )
 
 
-def _softmax(scores: Tensor, sparse_k: int | None) -> tuple[Tensor, Tensor]:
-    """Return `_normalizer` `[n]` and softmax or sparse-softmax `[n, V]`; overwrites the scores."""
-    if _is_sparse(sparse_k, scores):
-        values, classes = best_classes(scores, sparse_k)
+def _softmax(scores: Tensor, parts: Components) -> tuple[Tensor, Tensor]:
+    """Return `_normalizer` `[n]` and softmax, sparse-softmax or entmax `[n, V]`; overwrites the scores."""
+    if parts.alpha != 1.0:
+        return dense_entmax(scores, parts.alpha)
+    if _is_sparse(parts.sparse_k, scores):
+        values, classes = best_classes(scores, parts.sparse_k)
         normalizer = torch.logsumexp(values, dim=-1)
         return normalizer, _at(classes, values.sub(normalizer[:, None]).exp_(), scores)
     normalizer, total = _exponentials(scores)
     return normalizer, scores.div_(total)
 
 
-def _probabilities(scores: Tensor, normalizer: Tensor, sparse_k: int | None) -> Tensor:
+def _probabilities(scores: Tensor, normalizer: Tensor, parts: Components) -> Tensor:
     """Return `_softmax` for a known normalizer; overwrites the scores."""
-    if _is_sparse(sparse_k, scores):
-        values, classes = best_classes(scores, sparse_k)
+    if parts.alpha != 1.0:
+        return dense_entmax(scores, parts.alpha)[1]
+    if _is_sparse(parts.sparse_k, scores):
+        values, classes = best_classes(scores, parts.sparse_k)
         return _at(classes, values.sub(normalizer[:, None]).exp_(), scores)
     return scores.sub_(_finite(normalizer)[:, None]).exp_()
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from . import elementwise
+from .alpha_entmax import check_alpha, log_entmax
 from .compiled import builds_layers, compiled_loss
 from .kernel import (
     Kernel,
@@ -35,7 +36,7 @@ from .loss import (
     Components,
     Terms,
     check_loss,
-    log_normalizer,
+    normalizer_of,
     plain_target_scores,
     softmax_cross_entropy,
     target_scores,
@@ -110,6 +111,16 @@ def _check_numbers(variance_penalty: float, label_smoothing: float, softcap: flo
         raise ValueError(f"softcap must be a positive number: {softcap!r}")
 
 
+def _check_distribution(alpha: float, sparse_k: int | None, components: int) -> None:
+    check_alpha(alpha)
+    if alpha != 1.0 and sparse_k is not None:
+        raise ValueError(
+            f"alpha = {alpha} and sparse_k = {sparse_k} exclude each other: both choose the classes above 0"
+        )
+    if alpha != 1.0 and components > 1:
+        raise ValueError(f"alpha = {alpha} is possible with a single kernel only, not a mixture of {components}")
+
+
 class GeneralizedSoftmax(nn.Module):
     """Compute `p(v|h) = sum_k pi_k(h) softmax_v S_k(W_k,v , h_k)` (kernel paper, eq. 1-3).
 
@@ -124,7 +135,9 @@ class GeneralizedSoftmax(nn.Module):
     With `bias` every component adds the parameter `bias` `[V]`, 0 at first, to its scores. A class whose bias is minus
     infinity has probability 0.
 
-    With `sparse_k` each component is a sparse-softmax over its k best classes (sparse paper, eq. 4-5).
+    With `sparse_k` each component is a sparse-softmax over its k best classes (sparse paper, eq. 4-5). With `alpha`
+    1.5 or 2 a single kernel's distribution is entmax or sparsemax (Peters et al. 2019) instead of softmax, and `loss`
+    is the one that belongs to it.
     """
 
     def __init__(
@@ -136,6 +149,7 @@ class GeneralizedSoftmax(nn.Module):
         untied: Literal["full"] | int | None = None,
         bias: bool = False,
         sparse_k: int | None = None,
+        alpha: float = 1.0,
         variance_penalty: float = 0.0,
         label_smoothing: float = 0.0,
         softcap: float | None = None,
@@ -163,10 +177,12 @@ class GeneralizedSoftmax(nn.Module):
         self.variance_penalty = variance_penalty
         self.label_smoothing = label_smoothing
         self.sparse_k = sparse_k
+        self.alpha = alpha
         self.softcap = softcap
         self.chunk_scores = chunk_scores
         self.hidden_size = hidden_size
         specs = parse_kernels(kernels)
+        _check_distribution(alpha, sparse_k, len(specs))
         self.kernels = nn.ModuleList(build_kernel(**{"hidden_size": hidden_size, **spec}) for spec in specs)
         for kernel in self.components():
             kernel.blocks(hidden_size)  # a kernel of Gaussians raises where the size does not suit it
@@ -235,7 +251,8 @@ class GeneralizedSoftmax(nn.Module):
         chunk = "null" if self.chunk_scores is None else f"{self.chunk_scores}"
         return (
             f'{{{numbers}, "kernels": {self._configuration}, "untied": {untied}, "sparse_k": {sparse_k}, '
-            f'"bias": {"false" if self.bias is None else "true"}, "variance_penalty": {self.variance_penalty}, '
+            f'"alpha": {self.alpha}, "bias": {"false" if self.bias is None else "true"}, '
+            f'"variance_penalty": {self.variance_penalty}, '
             f'"softcap": {softcap}, "chunk_scores": {chunk}}}'
         )
 
@@ -261,7 +278,7 @@ class GeneralizedSoftmax(nn.Module):
         return self.log_prob(hidden) if target is None else self.loss(hidden, target, **options)
 
     def extra_repr(self) -> str:
-        return f"sparse_k={self.sparse_k}, untied={self.untied!r}"
+        return f"sparse_k={self.sparse_k}, untied={self.untied!r}, alpha={self.alpha}"
 
     @property
     def num_components(self) -> int:
@@ -347,11 +364,18 @@ class GeneralizedSoftmax(nn.Module):
         total = _sum((joint - largest.masked_fill(excluded, 0.0)).exp())
         return total.masked_fill(excluded, 1.0).log() + largest
 
-    def log_normalizer(self, scores: Tensor) -> Tensor:
-        """Return the logarithm of a component's normalizer: `[..., V]` -> `[...]`."""
-        return log_normalizer(scores, self.sparse_k)
+    @property
+    def has_zeros(self) -> bool:
+        """Return whether classes can have probability 0, other than by a bias of minus infinity."""
+        return self.sparse_k is not None or self.alpha != 1.0
+
+    def normalizer_of(self, scores: Tensor) -> Tensor:
+        """Return the logarithm of a component's normalizer, or F of `entmax` in its place: `[..., V]` -> `[...]`."""
+        return normalizer_of(scores, self.sparse_k, self.alpha)
 
     def _log_softmax(self, scores: Tensor) -> Tensor:
+        if self.alpha != 1.0:
+            return log_entmax(scores, self.alpha)
         if self.sparse_k is None or self.sparse_k >= scores.shape[1]:
             return torch.log_softmax(scores, dim=-1)
         values, classes = best_classes(scores, self.sparse_k)
@@ -361,7 +385,8 @@ class GeneralizedSoftmax(nn.Module):
         """Return one entry of `log_prob` per position, never holding `[..., V]`: `[..., d]`, `[...]` -> `[...]`.
 
         With `sparse_k` it is minus infinity for a class outside the k best. `sparse=False` gives those of the plain
-        softmax of the same scores, which are finite and can be compared with layers without `sparse_k`.
+        softmax of the same scores, which are finite and can be compared with layers without `sparse_k`. With `alpha`
+        1.5 or 2 both are alike.
         Raises `ValueError` for targets of another shape.
         """
         self._check(hidden)
@@ -370,8 +395,8 @@ class GeneralizedSoftmax(nn.Module):
         return from_rows(self._target_log_prob(as_rows(hidden), target.flatten(), sparse), hidden)
 
     def _target_log_prob(self, hidden: Tensor, target: Tensor, sparse: bool) -> Tensor:
-        if self.sparse_k is None or not sparse:
-            parts = replace(self._parts(), sparse_k=None)
+        if not self.has_zeros or not sparse:
+            parts = replace(self._parts(), sparse_k=None, alpha=1.0)
             return self._mixed_targets(hidden, *self._target_scores(parts, hidden, target))
         rows = self._rows_held()
         pairs = zip(hidden.split(rows), target.split(rows), strict=True)
@@ -495,7 +520,7 @@ class GeneralizedSoftmax(nn.Module):
             wanted = wanted if terms.class_weights is None else wanted * terms.class_weights
             found = -torch.where(wanted != 0, wanted * log_prob, 0.0).sum(-1)
             if terms.z_loss:
-                squares = torch.stack([self.log_normalizer(score).square() for score in scores])
+                squares = torch.stack([self.normalizer_of(score).square() for score in scores])
                 found = found + terms.z_loss * squares.mean(0)
             if self.variance_penalty and self.num_components > 1:
                 found = found + self.variance_penalty * self.mixture_variance(hidden)
@@ -596,11 +621,11 @@ class GeneralizedSoftmax(nn.Module):
         return scores if temperature == 1.0 else [score / temperature for score in scores]
 
     def _finite_log_prob(self, hidden: Tensor, scores: list[Tensor]) -> Tensor:
-        """Return the loss's log-probabilities, finite for all classes (sparse paper, eq. 5): `[N, d]` -> `[N, V]`."""
-        if self.sparse_k is None:
+        """Return minus the loss of each class as a target, finite (sparse paper, eq. 5): `[N, d]` -> `[N, V]`."""
+        if not self.has_zeros:
             return self._mixed(hidden, scores)
         log_prior = self.log_mixture_weights(hidden).t()[:, :, None]
-        joint = [score - self.log_normalizer(score)[:, None] for score in scores]
+        joint = [score - self.normalizer_of(score)[:, None] for score in scores]
         return torch.logsumexp(log_prior + torch.stack(joint), dim=0)
 
     def _rows_held(self) -> int:
@@ -614,6 +639,7 @@ class GeneralizedSoftmax(nn.Module):
             projections=self.projections if self.num_components > 1 else None,
             bias=self.bias,
             sparse_k=self.sparse_k,
+            alpha=self.alpha,
             softcap=self.softcap,
             chunk_scores=self.chunk_scores,
         )

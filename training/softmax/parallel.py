@@ -105,7 +105,7 @@ def vocabulary_parallel_loss(
     weight and bias are of the process's own classes. What requires a gradient must be the same in all processes.
     There are no second derivatives.
 
-    Raises `ValueError` in all processes for arguments of another shape or range, layers with `sparse_k` or
+    Raises `ValueError` in all processes for arguments of another shape or range, layers with `sparse_k`, `alpha` or
     `label_smoothing`, and targets that not exactly one process has as its class; on a GPU these have loss NaN.
     """
     _check(shard, hidden, target)
@@ -140,6 +140,8 @@ def _check(shard: GeneralizedSoftmax, hidden: Tensor, target: Tensor) -> None:
     for name in ("sparse_k", "label_smoothing"):
         if value := getattr(shard, name):
             raise ValueError(f"{name} = {value}: not possible where classes are shared between processes")
+    if shard.alpha != 1.0:
+        raise ValueError(f"alpha = {shard.alpha}: not possible where classes are shared between processes")
 
 
 def _checked(chosen: Tensor, target: Tensor, wrong: Tensor) -> Tensor:

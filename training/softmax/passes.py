@@ -40,7 +40,8 @@ class Components:
     """`[V]`, which every component adds to its scores."""
     sparse_k: int | None = None
     """Classes that a normalizer keeps; all without it (sparse paper, eq. 4-5)."""
-
+    alpha: float = 1.0
+    """That of `entmax`; 1 is softmax."""
     softcap: float | None = None
     """Bound c of scores, which are `c tanh(z / c)` instead of z."""
     chunk_scores: int | None = None

@@ -18,7 +18,7 @@ from torch import Tensor
 from .kernel import Kernel
 from .mixture import GeneralizedSoftmax
 
-__all__ = ["FORMULAS", "best", "component_scores", "log_prob", "losses", "scores"]
+__all__ = ["FORMULAS", "best", "component_scores", "entmax", "log_prob", "losses", "potential", "scores"]
 
 
 def _dot(w: Tensor, h: Tensor) -> Tensor:
@@ -95,9 +95,37 @@ def best(s: Tensor, k: int | None) -> Tensor:
     return torch.full_like(s, -math.inf).scatter(-1, ranks[..., :k], s.gather(-1, ranks[..., :k]))
 
 
+def entmax(s: Tensor, alpha: float) -> Tensor:
+    """Return alpha-entmax of the last axis, alpha 1.5 or 2 (Peters et al. 2019, algorithm 2)."""
+    z = (alpha - 1) * s
+    thresholds = torch.stack([_threshold(row, alpha) for row in z.reshape(-1, z.shape[-1])])
+    return (z - thresholds.reshape(*z.shape[:-1], 1)).clamp_min(0) ** (1 / (alpha - 1))
+
+
+def _threshold(z: Tensor, alpha: float) -> Tensor:
+    """Return the threshold of one row `[V]`, that of the k best for the largest k whose k-th is above it."""
+    best_first = torch.sort(z, descending=True).values
+    for k in range(z.shape[0], 0, -1):
+        some = best_first[:k]
+        mean, rest = some.mean(), 1 - (some - some.mean()).square().sum()
+        if rest > 0 or alpha == 2:
+            threshold = mean - (1 / k if alpha == 2 else (rest / k).sqrt())
+            if threshold < some[-1]:
+                return threshold
+    raise AssertionError("the largest alone is above its threshold, which is 1 less")
+
+
+def potential(s: Tensor, alpha: float) -> Tensor:
+    """Return `max_p p . s + H(p)`, `[..., V]` -> `[..., 1]`; see `training.softmax.alpha_entmax`."""
+    p = entmax(s, alpha)
+    return (p * s).sum(-1, keepdim=True) + (1 - (p**alpha).sum(-1, keepdim=True)) / (alpha * (alpha - 1))
+
+
 def log_prob(layer: GeneralizedSoftmax, h: Tensor) -> Tensor:
     """Return `log p(v | h)`, minus infinity outside the k best classes: `[N, d]` -> `[N, V]` (kernel paper, eq. 1)."""
     log_pi, s = component_scores(layer, h)
+    if layer.alpha != 1:
+        return entmax(s[:, 0], layer.alpha).log()
     return torch.logsumexp(log_pi[..., None] + torch.log_softmax(best(s, layer.sparse_k), dim=-1), dim=1)
 
 
@@ -106,9 +134,13 @@ def losses(layer: GeneralizedSoftmax, h: Tensor, target: Tensor) -> Tensor:
 
     Cross entropy, in which the target's score counts whether or not it is among the k best (sparse paper, eq. 5), with
     label smoothing, plus `variance_penalty` times the variance of pi over the components (kernel paper, eq. 14).
+    With `alpha` 1.5 or 2, the loss of Peters et al. (2019), in which the potential is the logarithm of the normalizer.
     """
     log_pi, s = component_scores(layer, h)
-    normalizer = torch.logsumexp(best(s, layer.sparse_k), dim=-1, keepdim=True)
+    if layer.alpha == 1:
+        normalizer = torch.logsumexp(best(s, layer.sparse_k), dim=-1, keepdim=True)
+    else:
+        normalizer = potential(s, layer.alpha)
     log_p = torch.logsumexp(log_pi[..., None] + s - normalizer, dim=1)
     smoothing = layer.label_smoothing
     cross_entropy = -(1 - smoothing) * log_p.gather(1, target[:, None])[:, 0] - smoothing * log_p.mean(dim=-1)

@@ -3,11 +3,10 @@
 import abc
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
-from entmax import entmax15, entmax15_loss
 from numpy.typing import NDArray
 from pydantic import model_validator
 from torch import Tensor
@@ -15,7 +14,6 @@ from torch import Tensor
 from training.data.batching import IGNORED, Batches, ExampleBatch
 from training.recipe import Recipe
 from training.run.paths import RunPaths
-from training.softmax.mixture import parse_kernels
 from training.tasks.classification_quality import ClassificationQuality, examples_of, measure
 from training.tasks.evaluation import evaluate_examples
 from training.tasks.examples import Measurement
@@ -27,17 +25,17 @@ __all__ = ["ClassificationTask", "ClassifierRecipe", "label_file", "read_labels"
 class ClassifierRecipe(Recipe):
     """The fields that recipes of all classifiers have."""
 
-    loss: Literal["softmax", "entmax15"] = "softmax"
-    """`softmax` is the output layer's own, sparse or not; `entmax15` (Peters et al. 2019) is there for comparison."""
-
-    @model_validator(mode="after")
-    def _entmax_of_plain_scores(self) -> Self:
-        layer = self.output_layer
-        if self.loss == "entmax15" and (
-            layer.sparse_k is not None or layer.label_smoothing or len(parse_kernels(layer.kernels)) > 1
-        ):
-            raise ValueError("loss: entmax15 takes one kernel, without sparse_k and label_smoothing")
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _former_loss(cls, content: Any) -> Any:
+        """Accept the field `loss` of earlier versions, which is `output_layer.alpha` now."""
+        if not isinstance(content, dict) or content.get("loss") not in ("softmax", "entmax15"):
+            return content
+        alpha = 1.5 if content["loss"] == "entmax15" else 1.0
+        layer = content.get("output_layer", {})
+        return {name: value for name, value in content.items() if name != "loss"} | {
+            "output_layer": {"alpha": alpha, **layer} if isinstance(layer, dict) else layer
+        }
 
 
 def label_file(labels: Sequence[str]) -> Callable[[Path], object]:
@@ -88,14 +86,7 @@ class ClassificationTask(Task[BatchT], abc.ABC):
         hidden = self.vectors(batch)
         targets = batch.targets.to(hidden.device)
         rows, places = (targets != IGNORED).nonzero(as_tuple=True)
-        return self._loss(hidden[rows], targets[rows, places]), len(rows)
-
-    def _loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        layer = self.model.output_layer
-        if self.recipe.loss == "softmax":
-            return layer.loss(hidden, targets)
-        total: Tensor = entmax15_loss(layer.scores(hidden)[0], targets).sum()
-        return total
+        return self.model.output_layer.loss(hidden[rows], targets[rows, places]), len(rows)
 
     def evaluate(self, batches: Batches[BatchT], *, threshold: float | None = None) -> ClassificationQuality:
         """Return the metrics on a split, dropout off.
@@ -118,16 +109,9 @@ class ClassificationTask(Task[BatchT], abc.ABC):
 
     def _predicted(self, batch: BatchT) -> list[tuple[Tensor, tuple[int, ...]]]:
         """Return the probabilities `[C]` and the true classes of each example."""
-        rows = self._distribution(self.vectors(batch)).double().cpu()
+        rows = self.model.output_layer.log_prob(self.vectors(batch)).exp().double().cpu()
         classes = [tuple(row[row != IGNORED].tolist()) for row in batch.targets]
         return list(zip(rows, classes, strict=True))
-
-    def _distribution(self, hidden: Tensor) -> Tensor:
-        layer = self.model.output_layer
-        if self.recipe.loss == "softmax":
-            return layer.log_prob(hidden).exp()
-        distribution: Tensor = entmax15(layer.scores(hidden)[0], dim=-1)
-        return distribution
 
     def measure(self, split: str) -> Measurement:
         """Return all metrics on a split as it is; the threshold for several classes is that of the validation set."""

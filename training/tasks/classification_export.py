@@ -46,11 +46,9 @@ class ClassifierExport(TaskExport):
 
     @staticmethod
     def check(recipe: ClassifierRecipe) -> None:
-        """Raise `ExportError` for a distribution other than the output layer's, and for corpora of other classes."""
+        """Raise `ExportError` for corpora of other classes."""
         if recipe.export.also_test_on:
             raise ExportError("export.also_test_on: other corpora have other classes")
-        if recipe.loss != "softmax":
-            raise ExportError(f"a model with loss {recipe.loss} is there for comparison and cannot be exported")
 
     @classmethod
     def card_of(cls, manifest: BundleManifest[ClassesConfig], network: str, outputs: str, limit: str) -> Card:

@@ -32,6 +32,8 @@ LAYERS: Mapping[str, dict[str, Any]] = {
     "all": {"kernels": "lin", "sparse_k": V},
     "mixture": {"kernels": "2*lin,pow", "sparse_k": 7},
     "bounded": {"kernels": "rbf,wav", "sparse_k": 7},
+    "entmax": {"kernels": "pow", "alpha": 1.5},
+    "sparsemax": {"kernels": "lin", "alpha": 2.0, "bias": True},
     "biased": {"kernels": "lin", "bias": True},
     "low rank": {"kernels": "lin,pow", "untied": 2},
     "full": {"kernels": "lin,log,mog", "untied": "full"},

@@ -53,10 +53,12 @@ def _export(module: nn.Module, tmp_path: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("head", "described"),
     [
-        ({"kernels": "lin, pow", "bias": True}, {"kernels": ["lin", "pow"], "bias": True, "sparse_k": None}),
-        ({"kernels": "log", "sparse_k": 5}, {"kernels": ["log"], "bias": False, "sparse_k": 5}),
-        ({"kernels": "2*hpb", "untied": 2}, {"kernels": ["hpb", "hpb"], "bias": False, "sparse_k": None}),
-        (None, {"kernels": ["lin"], "bias": True, "sparse_k": None}),
+        ({"kernels": "lin, pow", "bias": True}, {"kernels": ["lin", "pow"], "bias": True}),
+        ({"kernels": "log", "sparse_k": 5}, {"kernels": ["log"], "sparse_k": 5}),
+        ({"kernels": "2*hpb", "untied": 2}, {"kernels": ["hpb", "hpb"]}),
+        ({"kernels": "pow", "alpha": 1.5}, {"kernels": ["pow"], "alpha": 1.5}),
+        ({"kernels": "lin", "softcap": 3.0}, {"kernels": ["lin"], "softcap": 3.0}),
+        (None, {"kernels": ["lin"], "bias": True}),
     ],
     ids=str,
 )
@@ -68,8 +70,12 @@ def test_the_bundle_is_the_module(head: Options | None, described: Options, tmp_
     assert module.training
     model = load_bundle(path)
     softmax = model.manifest.softmax
-    found = {"kernels": [kernel.name for kernel in softmax.kernels], "bias": softmax.bias, "sparse_k": softmax.sparse_k}
-    assert found == described
+    others = {"bias": False, "sparse_k": None, "alpha": 1.0, "softcap": None}
+    found = {
+        "kernels": [kernel.name for kernel in softmax.kernels],
+        **{name: getattr(softmax, name) for name in others},
+    }
+    assert found == {**others, **described}
     module.eval()
     for text, result in zip(TEXTS, model.classify(TEXTS, 3, truncate=True), strict=True):
         encoded = _tokenizer().encode(text).ids
@@ -106,10 +112,9 @@ class Failing(nn.Module):
     ("module", "message"),
     [
         (Failing(), "out of luck"),
-        (Bag(GeneralizedSoftmax(30, 8, softcap=3.0)), "softcap"),
         (Bag(nn.Sequential(GeneralizedSoftmax(8, 8), GeneralizedSoftmax(30, 8))), "2 layers"),
     ],
-    ids=["fails", "softcap", "two heads"],
+    ids=["fails", "two heads"],
 )
 def test_modules_that_cannot_become_a_bundle(module: nn.Module, message: str, tmp_path: Path) -> None:
     with pytest.raises(ImportRefused, match=message):

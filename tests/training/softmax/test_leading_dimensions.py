@@ -28,6 +28,7 @@ LAYERS: dict[str, Callable[[], GeneralizedSoftmax]] = {
     "mixture": lambda: GeneralizedSoftmax(V, D, "3*lin, log", variance_penalty=0.2, label_smoothing=0.1),
     "sparse": lambda: GeneralizedSoftmax(V, D, "lin, pow", sparse_k=3),
     "untied": lambda: GeneralizedSoftmax(V, D, "lin, hpb", untied=2),
+    "entmax": lambda: GeneralizedSoftmax(V, D, "pow", alpha=1.5),
     "biased": lambda: GeneralizedSoftmax(V, D, "lin, pow", bias=True),
 }
 
@@ -70,7 +71,7 @@ def test_layers(name: str, leading: tuple[int, ...]) -> None:
     _assert_equal(layer.mixture_weights(hidden), layer.mixture_weights(rows), leading)
     for found, expected in zip(layer.scores(hidden), layer.scores(rows), strict=True):
         _assert_equal(found, expected, leading)
-        _assert_equal(layer.log_normalizer(found), layer.log_normalizer(expected), leading)
+        _assert_equal(layer.normalizer_of(found), layer.normalizer_of(expected), leading)
     _assert_equal(layer.mix(hidden, layer.scores(hidden)), layer.log_prob(rows), leading)
     _assert_equal(layer.target_log_prob(hidden, target), layer.target_log_prob(rows, targets), leading)
     _assert_equal(layer.loss(hidden, target, reduction="none"), layer.loss(rows, targets, reduction="none"), leading)

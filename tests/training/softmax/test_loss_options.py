@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from training.softmax import GeneralizedSoftmax
+from training.softmax import GeneralizedSoftmax, reference
 
 N, V, D = 10, 300, 6
 LAYERS: dict[str, dict[str, Any]] = {
@@ -25,6 +25,8 @@ LAYERS: dict[str, dict[str, Any]] = {
     "capped, gathered": {"kernels": "lin", "sparse_k": 1, "softcap": 1.5, "bias": True},
     "gathered": {"kernels": "log", "sparse_k": 1},
     "sparse mixture": {"kernels": "lin, log", "sparse_k": 1},
+    "entmax": {"kernels": "pow", "alpha": 1.5, "bias": True},
+    "sparsemax": {"kernels": "lin", "alpha": 2.0, "softcap": 2.0},
 }
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -58,7 +60,10 @@ def _plain(layer: GeneralizedSoftmax, hidden: Tensor, target: Tensor, **options:
     smoothing, weight = options.get("label_smoothing", 0.0), options.get("weight", torch.ones(V, dtype=torch.float64))
     scores = [score / options.get("temperature", 1.0) for score in layer.scores(hidden)]
     kept = [score.topk(layer.sparse_k or V, dim=-1).values for score in scores]
-    normalizers = torch.stack([torch.logsumexp(best, dim=-1) for best in kept], dim=-1)
+    if layer.alpha != 1.0:
+        normalizers = torch.stack([reference.potential(score, layer.alpha)[:, 0] for score in scores], dim=-1)
+    else:
+        normalizers = torch.stack([torch.logsumexp(best, dim=-1) for best in kept], dim=-1)
     joint = torch.stack([score - normalizers[:, k, None] for k, score in enumerate(scores)], dim=-1)
     log_prob = torch.logsumexp(joint + layer.log_mixture_weights(hidden)[:, None], dim=-1)
     valid = (target != -100).double()
@@ -77,7 +82,7 @@ def test_loss_and_gradients(
 ) -> None:
     """On a CPU ignored positions are left out; where looking at them costs waiting they count 0 times."""
     if not looks:
-        for module in ("mixture", "sparse"):
+        for module in ("mixture", "sparse", "alpha_entmax"):
             monkeypatch.setattr(f"training.softmax.{module}.readable", lambda values: False)
     monkeypatch.setattr("training.softmax.mixture._HELD_SCORES", 3 * V)
     monkeypatch.setattr("training.softmax.passes.CHUNK_SCORES", 3 * V)
@@ -124,7 +129,7 @@ class _Reads(TorchDispatchMode):
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_no_value_is_read_where_that_costs_waiting(name: str, reduction: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("mixture", "sparse"):
+    for module in ("mixture", "sparse", "alpha_entmax"):
         monkeypatch.setattr(f"training.softmax.{module}.readable", lambda values: False)
     layer, hidden, target = _layer(name)
     with _Reads() as reads:

@@ -21,6 +21,8 @@ LAYERS: dict[str, dict[str, Any]] = {
     "low rank": {"kernels": "2*log", "untied": 2},
     "smoothed": {"kernels": "log", "bias": True, "label_smoothing": 0.1},
     "sparse": {"kernels": "pow", "sparse_k": 3},
+    "entmax": {"kernels": "lin", "alpha": 1.5, "bias": True},
+    "sparsemax": {"kernels": "rbf", "alpha": 2.0, "label_smoothing": 0.1},
 }
 
 

@@ -63,6 +63,8 @@ class LanguageModelTask(Task[Batch]):
 
     @classmethod
     def metric_of(cls, recipe: LanguageModelRecipe) -> str:
+        if recipe.output_layer.alpha != 1.0:
+            return "exponential_of_loss"
         return "perplexity" if recipe.output_layer.sparse_k is None else "plain_softmax_perplexity"
 
     @staticmethod
@@ -132,7 +134,9 @@ class LanguageModelTask(Task[Batch]):
 
         For a layer with `sparse_k` it is that of the plain softmax of the same scores, which can be compared between
         all layers and be selected by: the sparse distribution's is infinite with the first target outside the k best,
-        and the sparse loss favours equal scores: with k = 1 they make it 0. `sparse` asks for the distribution served.
+        and the sparse loss favours equal scores: with k = 1 they make it 0. With another `alpha` than 1, whose scores
+        have no such softmax, it is the exponential of the mean loss, which is comparable between layers of this alpha.
+        `sparse` asks for the distribution served.
         """
         group = ALONE if isinstance(batches, StreamBatches) else self.group  # a stream's batches need those before
         evaluated = self._target_log_probabilities(batches, group, sparse=sparse)
@@ -144,9 +148,14 @@ class LanguageModelTask(Task[Batch]):
     ) -> Iterator[tuple[Batch, Tensor]]:
         """Yield the batches with the log-probability of each target; leaves the recurrent state as it was."""
         kept, layer = self._state, self.model.output_layer
-        yield from evaluate_batches(
-            self.model, batches, lambda batch: layer.target_log_prob(*self.context_vectors(batch), sparse=sparse), group
-        )
+
+        def log_probabilities(batch: Batch) -> Tensor:
+            hidden, targets = self.context_vectors(batch)
+            if layer.alpha != 1.0 and not sparse:
+                return -layer.loss(hidden, targets, reduction="none", label_smoothing=0.0)
+            return layer.target_log_prob(hidden, targets, sparse=sparse)
+
+        yield from evaluate_batches(self.model, batches, log_probabilities, group)
         self._state = kept
 
     def measure(self, split: str) -> Measurement:
@@ -163,7 +172,7 @@ class LanguageModelTask(Task[Batch]):
     def report(self, split: str) -> list[str]:
         batches = self.batches(split)
         lines = [perplexity_line(self.metric, self.evaluate(batches))]
-        if self.recipe.output_layer.sparse_k is not None:
+        if self.model.output_layer.has_zeros:
             lines.append(covered_line(self.evaluate(batches, sparse=True)))
         if self.model.output_layer.num_components > 1:
             variance = self.mixture_variance(batches)
@@ -175,7 +184,7 @@ class LanguageModelTask(Task[Batch]):
         cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path
     ) -> dict[str, float]:
         result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
-        if model.manifest.softmax.sparse_k is None:
+        if not model.manifest.softmax.has_zeros:
             values = {"perplexity": result.value}
         else:  # its perplexity is infinite with the first word of probability 0
             values = {"coverage": result.coverage, "perplexity_of_covered": result.of_possible}
@@ -184,7 +193,7 @@ class LanguageModelTask(Task[Batch]):
     @classmethod
     def report_bundle(cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path) -> list[str]:
         result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
-        sparse = model.manifest.softmax.sparse_k is not None
+        sparse = model.manifest.softmax.has_zeros
         return [covered_line(result) if sparse else perplexity_line("perplexity", result)]
 
     def mixture_variance(self, batches: Batches[Batch]) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.backend import Backend
+from models.backend import Array, Backend
 from training.bundling.graphs import ExportGraph
 from training.bundling.verify import TOLERANCE, ExportError, absolute_difference, both_outputs
 from training.networks.language_model import RecurrentLanguageModel
@@ -37,7 +37,11 @@ def largest_difference(backend: Backend, model: RecurrentLanguageModel, graphs: 
         valid = (torch.arange(steps) < lengths[:, None]) & _clear(model, tokens, lengths, (hidden, cell))
         compared += int(valid.sum())
         for name, graph in graphs.items():
-            difference = _difference(backend, name, graph, (tokens, lengths, hidden, cell, last[name]), valid)
+            inputs = (tokens, lengths, hidden, cell, last[name])
+            expected, got = both_outputs(backend, name, graph, inputs)
+            if model.output_layer.alpha != 1.0:  # where a probability falls to 0, rounding moves its logarithm far
+                expected, got = _probabilities(expected), _probabilities(got)
+            difference = _difference(expected, got, lengths, valid)
             worst = float(np.maximum(worst, difference))  # unlike max, propagates NaN
     if not compared:
         raise ExportError(f"no position tells the {model.output_layer.sparse_k} best words from the others")
@@ -56,10 +60,13 @@ def _clear(model: RecurrentLanguageModel, tokens: Tensor, lengths: Tensor, state
     return ~(best[..., -2] - best[..., -1] <= TOLERANCE).any(0).view_as(tokens)
 
 
-def _difference(backend: Backend, name: str, graph: ExportGraph, inputs: tuple[Tensor, ...], valid: Tensor) -> float:
-    expected, got = both_outputs(backend, name, graph, inputs)
+def _probabilities(outputs: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.exp(value) if "log_prob" in name else value for name, value in outputs.items()}
+
+
+def _difference(expected: dict[str, Array], got: dict[str, Array], lengths: Tensor, valid: Tensor) -> float:
     if "words" in expected:
-        last = valid.gather(1, inputs[1][:, None] - 1)[:, 0].numpy()
+        last = valid.gather(1, lengths[:, None] - 1)[:, 0].numpy()
         for values in (expected, got):
             # Ranks of equal probabilities may differ, so compare word by word.
             by_word = np.take_along_axis(values["log_probabilities"], values.pop("words").argsort(1), 1)

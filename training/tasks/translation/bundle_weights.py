@@ -62,6 +62,8 @@ def bundle_model(bundle: Path) -> TranslationModel:
         raise ValueError(f"{bundle} has an output layer of {len(softmax.kernels)} kernels, not of one")
     if softmax.bias:
         raise ValueError(f"{bundle} has an output layer with a bias")
+    if softmax.softcap is not None:
+        raise ValueError(f"{bundle} has an output layer with a softcap")
     sizes = config.network
     network = Transformer(
         sizes.hidden_size,
@@ -75,7 +77,9 @@ def bundle_model(bundle: Path) -> TranslationModel:
     )
     (kernel,) = softmax.kernels
     kernels = [{"name": kernel.name, **kernel.hyperparameters}]
-    layer = GeneralizedSoftmax(config.vocab_size, sizes.hidden_size, kernels, sparse_k=softmax.sparse_k)
+    layer = GeneralizedSoftmax(
+        config.vocab_size, sizes.hidden_size, kernels, sparse_k=softmax.sparse_k, alpha=softmax.alpha
+    )
     model = TranslationModel(network, layer)
     weights = _weights(bundle, manifest, (sizes.hidden_size // sizes.heads) ** -0.5)
     own = {name for name in model.state_dict() if not name.endswith("_extra_state")}

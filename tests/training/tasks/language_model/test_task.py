@@ -44,11 +44,11 @@ def make_task(tiny_recipe: Recipe, tiny_data_dir: Path) -> MakeTask:
 
 
 @pytest.mark.parametrize("context", ["sentence", "stream"])
-@pytest.mark.parametrize("sparse_k", [None, 2])
+@pytest.mark.parametrize("options", [{}, {"sparse_k": 2}, {"kernels": "lin", "alpha": 1.5}], ids=str)
 def test_examples_make_the_perplexity(
-    tiny_recipe: Recipe, tiny_data_dir: Path, context: str, sparse_k: int | None
+    tiny_recipe: Recipe, tiny_data_dir: Path, context: str, options: dict[str, Any]
 ) -> None:
-    layer = tiny_recipe.output_layer.model_copy(update={"sparse_k": sparse_k})
+    layer = tiny_recipe.output_layer.model_copy(update=options)
     recipe = _changed(tiny_recipe.model_copy(update={"output_layer": layer}), context=context)
     tokenizer = LanguageModelTask.build_tokenizer(recipe, tiny_data_dir)
     task = LanguageModelTask(recipe, tokenizer, tiny_data_dir, CPU)
@@ -137,6 +137,20 @@ def test_a_sparse_layer_is_evaluated_as_the_plain_softmax_of_its_scores(make_tas
     batches = plain.batches("dev")
     assert sparse.evaluate(batches) == plain.evaluate(batches) == plain.evaluate(batches, sparse=True)
     assert (plain.metric, sparse.metric) == ("perplexity", "plain_softmax_perplexity")
+
+
+def test_an_entmax_layer_is_evaluated_by_its_loss(make_task: MakeTask) -> None:
+    plain = make_task()
+    layer = plain.recipe.output_layer.model_copy(update={"kernels": "lin", "alpha": 1.5, "label_smoothing": 0.1})
+    recipe = plain.recipe.model_copy(update={"output_layer": layer})
+    task = LanguageModelTask(recipe, plain.tokenizer, plain.data_dir, CPU)
+    assert task.metric == "exponential_of_loss"
+    task.model.eval().output_layer.label_smoothing = 0.0
+    losses, counts = zip(*(task.loss(batch) for batch in task.batches("dev").epoch(0)), strict=True)
+    expected = math.exp(sum(loss.item() for loss in losses) / sum(counts))
+    task.model.output_layer.label_smoothing = 0.1
+    assert task.evaluate(task.batches("dev")).value == pytest.approx(expected, rel=1e-5)
+    assert any("covered" in line for line in task.report("dev"))
 
 
 def test_what_a_sparse_layer_serves_is_evaluated_on_demand(make_task: MakeTask) -> None:

@@ -15,13 +15,11 @@ from tests.fixtures.classification import ERRANDS_RECIPE, train_classifier
 from tests.fixtures.deberta import write_sentence_pieces
 from tests.fixtures.optional_tools import needs
 from training.bundling.bundle import WrittenBundle
-from training.bundling.verify import ExportError
 from training.data.corpora import get_corpus
 from training.recipe.loading import parse_recipe
 from training.run.directory import RunDirectory
 from training.run.export import export_run
 from training.tasks.text_classification import TextClassificationTask
-from training.tasks.text_classification.export import TextClassificationExport
 from training.tasks.text_classification.settings import ClassificationRecipe
 
 
@@ -198,8 +196,25 @@ def test_an_int8_bundle_of_a_deberta_directory_without_safetensors_and_tokenizer
         assert [each.label for each in one.labels] == [each.label for each in other.labels]
 
 
-def test_entmax_is_not_exported(errands_task: TextClassificationTask) -> None:
-    recipe = errands_task.recipe.model_copy(update={"loss": "entmax15"})
-    task = TextClassificationTask(recipe, errands_task.classes, errands_task.data_dir, errands_task.device)
-    with pytest.raises(ExportError, match="entmax15"):
-        TextClassificationExport(task)
+def test_entmax_is_exported_and_served_with_zeros(
+    errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    content = errands_recipe.model_dump()
+    content["output_layer"] |= {"sparse_k": None, "alpha": 1.5}
+    content["export"] |= {"torchscript": False}
+    content["loop"] |= {"epochs": 2}
+    recipe = parse_recipe(content)
+    assert isinstance(recipe, ClassificationRecipe)
+    run = RunDirectory(tmp_path / "run")
+    task = train_classifier(recipe, tiny_data_dir, run)
+    exported = export_run(run, tmp_path / "bundles", tiny_data_dir)
+    assert set(exported.differences) == {"onnx"}
+    assert exported.manifest.softmax.alpha == 1.5
+    assert "entmax (alpha = 1.5)" in (exported.path / "MODEL_CARD.md").read_text(encoding="utf-8")
+    model = load_bundle(exported.path)
+    assert isinstance(model, Classifier)
+    found = TextClassificationTask.measure_bundle(model, recipe, "test", tiny_data_dir)
+    expected = task.measure("test").metrics
+    np.testing.assert_allclose([found[metric] for metric in expected], list(expected.values()), atol=1e-4)
+    (result,) = model.classify(["walk"], 8)
+    assert sum(each.probability for each in result.labels) == pytest.approx(1, abs=1e-5)

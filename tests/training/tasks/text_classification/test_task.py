@@ -80,7 +80,7 @@ def test_probabilities_are_the_layers_in_the_order_of_the_split(errands_task: Te
 def test_entmax_learns_too_and_has_its_own_distribution(
     errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path
 ) -> None:
-    recipe = _recipe(loss="entmax15", output_layer={"sparse_k": None})
+    recipe = _recipe(output_layer={"sparse_k": None, "alpha": 1.5})
     task = train_classifier(recipe, tiny_data_dir, RunDirectory(tmp_path / "run"))
     probabilities = task.predictions(task.batches("test"))[0]
     np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
@@ -264,9 +264,16 @@ def test_a_class_without_training_texts_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layer", [{"sparse_k": 3}, {"sparse_k": None, "kernels": "lin, pow"}])
-def test_entmax_takes_plain_scores_only(layer: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="entmax15 takes one kernel"):
-        _recipe(loss="entmax15", output_layer=layer)
+def test_entmax_takes_one_kernel_without_sparse_k(layer: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"alpha: 1\.5 takes one kernel, without sparse_k"):
+        _recipe(output_layer={**layer, "alpha": 1.5})
+
+
+def test_recipes_of_earlier_versions_name_a_loss() -> None:
+    assert _recipe(loss="softmax") == _recipe()
+    assert _recipe(loss="entmax15", output_layer={"sparse_k": None}).output_layer.alpha == 1.5
+    with pytest.raises(ValueError, match="loss"):
+        _recipe(loss="hinge")
 
 
 def test_untrained_probabilities_are_even(

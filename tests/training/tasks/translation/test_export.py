@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -258,11 +259,11 @@ def test_greedy_search_of_the_bundle_is_that_of_the_task(
     assert served == task.evaluate(task.batches("test")).translations
 
 
-def test_a_sparse_mixture_is_exported_and_served(
-    train_pairs: Callable[..., object], tiny_data_dir: Path, tmp_path: Path
+@pytest.mark.parametrize("layer", [{"kernels": "lin, pow", "sparse_k": 10}, {"kernels": "pow", "alpha": 1.5}], ids=str)
+def test_layers_with_probabilities_of_zero_are_exported_and_served(
+    layer: dict[str, Any], train_pairs: Callable[..., object], tiny_data_dir: Path, tmp_path: Path
 ) -> None:
     """Hardly trained; what counts is that the graphs pass the comparison and answer."""
-    layer = {"kernels": "lin, pow", "sparse_k": 10}
     sections = {"data": {"limit": 40}, "loop": {"epochs": 1}, "output_layer": layer, "export": {"torchscript": False}}
     trainer = train_pairs(tmp_path / "run", **sections)
     trainer.fit(lambda line: None)  # type: ignore[attr-defined]
