@@ -23,6 +23,7 @@ from training.recipe.dotted_path import short_names
 from training.recipe.loading import load_recipe, parse_recipe
 from training.recipe.overrides import Overrides
 from training.run.directory import RunDirectory
+from training.run.new_data import changed_data
 from training.run.resumption import edited_fields
 from training.run.session import load_trained, train, use_threads
 from training.search.analyses.trials import best_as_yaml, trial_rows
@@ -51,6 +52,7 @@ def run(
     device: str = "auto",
     stop_after: int | None = None,
     restart: bool = False,
+    continue_with_new_data: bool = False,
     threads: int | None = None,
     overrides: Overrides = (),
 ) -> int:
@@ -65,7 +67,9 @@ def run(
         runs: Parent of the run's directory, where checkpoints and TensorBoard events go.
         device: auto, cpu, or a CUDA device such as cuda:0.
         stop_after: End this session after so many steps; the next one resumes exactly there.
-        restart: Start over where the recipe changed since the run began.
+        restart: Start over where the recipe or the data changed since the run began.
+        continue_with_new_data: Train on where the data changed, from the weights of the best evaluation, for the
+            recipe's epochs. A classifier gets the classes of the new data; vocabularies stay.
         threads: Threads that compute on the CPU, by default one for each core.
         overrides: Field of the recipe and its value in YAML, such as loop.epochs=3; can be repeated.
     """
@@ -73,13 +77,24 @@ def run(
     settings = load_recipe(recipe, overrides).model_copy(update={"tune": None})  # `tune` is no part of a run
     directory, command = RunDirectory(runs / settings.name), (recipe, overrides)
     where = choose_device(device)
-    train(settings, directory, data_dir, where, command=command, restart=restart, stop_after=stop_after)
+    train(
+        settings,
+        directory,
+        data_dir,
+        where,
+        command=command,
+        restart=restart,
+        new_data=continue_with_new_data,
+        stop_after=stop_after,
+    )
     return 0
 
 
-def _note_edited(run: RunDirectory, overrides: Sequence[str] = ()) -> None:
-    if (line := edited_fields(run, overrides)) is not None:
-        console.print(line)
+def _note_changes(run: RunDirectory, data_dir: Path, overrides: Sequence[str] = ()) -> None:
+    """Print how recipe and data differ from those that a run was trained with."""
+    for line in (edited_fields(run, overrides), changed_data(run, run.recipe(), data_dir)):
+        if line is not None:
+            console.print(line)
 
 
 @app.command
@@ -119,7 +134,7 @@ def evaluate(
             raise ValueError("--graphs: only bundles have graphs for GPUs, and this is a run")
         run = RunDirectory(what)
         task = load_trained(run, data_dir, device)
-        _note_edited(run)
+        _note_changes(run, data_dir)
         recipe, lines = task.recipe, task.report(split)
     for line in lines:
         console.print(f"{recipe.name} on {recipe.data.dataset(split)}, {split}: {line}")
@@ -152,7 +167,7 @@ def export(
     use_threads(threads)
     references = dict(map(_reference, reference))
     run = RunDirectory(run_directory)
-    _note_edited(run, overrides)
+    _note_changes(run, data_dir, overrides)
     exported = export_run(run, output, data_dir, references=references, force=force, overrides=overrides)
     for backend, difference in exported.differences.items():
         console.print(f"{backend}: largest difference from eager {difference:.1e}")

@@ -14,12 +14,13 @@ import yaml
 from safetensors.torch import save_file
 from torch import Tensor
 
+from training.data.identity import SplitIdentity
 from training.recipe import Recipe
 from training.recipe.loading import load_recipe
 from training.run import checkpoint
 from training.run.paths import RunPaths
 
-__all__ = ["Evaluation", "Progress", "RunDirectory", "git_revision"]
+__all__ = ["Evaluation", "Progress", "RunDirectory", "TrainedData", "git_revision"]
 
 
 _MADE = ("training/results/*.jsonl", "docs/results.md", "docs/figures/results-*.svg")
@@ -102,10 +103,20 @@ class Progress:
         return len(metrics) if math.isnan(self.best.metric) else len(metrics) - 1 - metrics.index(self.best.metric)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainedData:
+    """A version of the data that a run was trained on."""
+
+    splits: Mapping[str, SplitIdentity]
+    epochs: int | None = None
+    """Epochs that were trained on it; None for the version of the last session."""
+
+
 class RunDirectory(RunPaths):
     """`runs/<name>/`: recipe, tokenizer, provenance, command, last.pt, best.pt, history.json, TensorBoard events.
 
-    `best.safetensors` has the weights of best.pt in a format that other programs read.
+    `data.json` has the identity of the data, see `training.data.identity`. `best.safetensors` has the weights of
+    best.pt in a format that other programs read.
     """
 
     def recipe(self, overrides: Sequence[str] = ()) -> Recipe:
@@ -133,6 +144,28 @@ class RunDirectory(RunPaths):
             return None
         content = json.loads(file.read_text(encoding="utf-8"))
         return content["recipe"], content["overrides"]
+
+    @property
+    def started(self) -> bool:
+        """Return whether there is a checkpoint that training continues from."""
+        return self.last.is_file() or self.initial.is_file()
+
+    def write_data(self, versions: Sequence[TrainedData]) -> None:
+        """Note the versions of the data, the one of the coming session last."""
+        _write_text(self.path / "data.json", json.dumps([asdict(version) for version in versions], indent=2))
+
+    def data(self) -> list[TrainedData]:
+        """Return what `write_data` noted, nothing for runs of versions that did not."""
+        file = self.path / "data.json"
+        if not file.is_file():
+            return []
+        return [
+            TrainedData(
+                splits={name: SplitIdentity(**split) for name, split in version["splits"].items()},
+                epochs=version["epochs"],
+            )
+            for version in json.loads(file.read_text(encoding="utf-8"))
+        ]
 
     def provenance(self) -> dict[str, str]:
         """Return `git_revision`, `torch` and `precision`; values of sessions that differ are separated by commas."""

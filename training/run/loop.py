@@ -121,6 +121,8 @@ class Trainer:
                 report(f"loop.average has no effect: {updates} updates are fewer than loop.snapshot_steps")
         if not self.run.last.is_file():
             self.task.initialize()
+            if self.run.initial.is_file():
+                self.task.model.load_state_dict(checkpoint.load(self.run.initial, self.task.device)["model"])
             return
         processes = self._load()
         ended = self._ended()

@@ -13,6 +13,7 @@ from torch import Tensor
 from models.tasks.language_model import LanguageModel
 from models.text.tokenization import WordTokenizer
 from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, StreamBatches
+from training.data.identity import Record
 from training.data.mapped_tokens import MappedTokens
 from training.data.tokenization import build_word_tokenizer
 from training.networks.language_model import RecurrentLanguageModel
@@ -74,6 +75,13 @@ class LanguageModelTask(Task[Batch]):
         data = recipe.data
         texts = iterate_texts(data, "train", data_dir)
         tokenizer = build_word_tokenizer(texts, style=data.style, lowercase=data.lowercase, min_count=data.min_count)
+        LanguageModelTask.check_lengths(recipe, tokenizer, data_dir)
+        return tokenizer
+
+    @staticmethod
+    def check_lengths(recipe: LanguageModelRecipe, tokenizer: WordTokenizer, data_dir: Path) -> None:
+        """Raise `ValueError` for own files with a line that the exported model could not be measured on."""
+        data = recipe.data
         for split in ("dev", "test") if data.files is not None else ():
             longest = max(map(len, encoded_split(data, split, data_dir, tokenizer)))
             if longest > recipe.export.max_tokens:
@@ -81,11 +89,19 @@ class LanguageModelTask(Task[Batch]):
                     f"export.max_tokens: a line of {data.dataset(split)} ({split}) has {longest} tokens, the exported "
                     f"model accepts {recipe.export.max_tokens}; raise it or break long lines"
                 )
-        return tokenizer
 
     @classmethod
     def prepare(cls, recipe: LanguageModelRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
         return {run.tokenizer: cls.build_tokenizer(recipe, data_dir).save}
+
+    @classmethod
+    def records(cls, recipe: LanguageModelRecipe, split: str, data_dir: Path) -> Iterator[Record]:
+        return (((), text) for text in iterate_texts(recipe.data, split, data_dir))
+
+    @classmethod
+    def renewed_files(cls, recipe: LanguageModelRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
+        cls.check_lengths(recipe, WordTokenizer.from_file(run.tokenizer), data_dir)
+        return {}
 
     @classmethod
     def open(cls, recipe: LanguageModelRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:

@@ -1,7 +1,7 @@
 """Training of text generators: encoder, batches, metrics."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from models.tasks.text_generation import Generator
 from models.text.tokenization import EncoderTokenizer
+from training.data.identity import Record
 from training.data.masked_targets import masked_targets
 from training.data.pair_batching import PairBatch, PairBatches
 from training.networks.generation_model import GenerationModel
@@ -86,6 +87,11 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
     @classmethod
     def prepare(cls, recipe: GenerationRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
         return encoder_files(run, *cls.build_encoder(recipe, data_dir))
+
+    @classmethod
+    def records(cls, recipe: GenerationRecipe, split: str, data_dir: Path) -> Iterator[Record]:
+        texts = read_source_targets(recipe.data, split, data_dir)
+        return (((), "\t".join((text.source, *text.targets))) for text in texts)
 
     @classmethod
     def open(cls, recipe: GenerationRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:

@@ -1,7 +1,7 @@
 """Training of translation models: vocabulary, network, batches, metric."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -15,6 +15,7 @@ from models.tasks.translation import Translator
 from models.text.tokenization import SubwordTokenizer
 from training.data.batching import Batches, RedrawnBatches
 from training.data.entities import TextPair
+from training.data.identity import Record
 from training.data.pair_batching import Pair, PairBatch, PairBatches
 from training.data.tokenization import build_subword_tokenizer, read_subword_tokenizer
 from training.networks.transformer import Transformer
@@ -93,6 +94,10 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         if recipe.initial is not None:
             _check_initial(recipe, recipe.initial, tokenizer.vocab_size)
         return {run.tokenizer: tokenizer.save}
+
+    @classmethod
+    def records(cls, recipe: TranslationRecipe, split: str, data_dir: Path) -> Iterator[Record]:
+        return (((), "\t".join(pair)) for pair in split_pairs(recipe.data, split, data_dir))
 
     @classmethod
     def open(cls, recipe: TranslationRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
