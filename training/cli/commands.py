@@ -23,7 +23,7 @@ from training.recipe.dotted_path import short_names
 from training.recipe.loading import load_recipe, parse_recipe
 from training.recipe.overrides import Overrides
 from training.run.directory import RunDirectory
-from training.run.new_data import changed_data
+from training.run.new_data import changed_data, data_of
 from training.run.resumption import edited_fields
 from training.run.session import load_trained, train, use_threads
 from training.search.analyses.trials import best_as_yaml, trial_rows
@@ -90,11 +90,9 @@ def run(
     return 0
 
 
-def _note_changes(run: RunDirectory, data_dir: Path, overrides: Sequence[str] = ()) -> None:
-    """Print how recipe and data differ from those that a run was trained with."""
-    for line in (edited_fields(run, overrides), changed_data(run, run.recipe(), data_dir)):
-        if line is not None:
-            console.print(line)
+def _note_edited(run: RunDirectory, overrides: Sequence[str] = ()) -> None:
+    if (line := edited_fields(run, overrides)) is not None:
+        console.print(line)
 
 
 @app.command
@@ -134,7 +132,9 @@ def evaluate(
             raise ValueError("--graphs: only bundles have graphs for GPUs, and this is a run")
         run = RunDirectory(what)
         task = load_trained(run, data_dir, device)
-        _note_changes(run, data_dir)
+        _note_edited(run)
+        if (line := changed_data(run, task.recipe, data_of(task.recipe, data_dir))) is not None:
+            console.print(line)
         recipe, lines = task.recipe, task.report(split)
     for line in lines:
         console.print(f"{recipe.name} on {recipe.data.dataset(split)}, {split}: {line}")
@@ -167,8 +167,10 @@ def export(
     use_threads(threads)
     references = dict(map(_reference, reference))
     run = RunDirectory(run_directory)
-    _note_changes(run, data_dir, overrides)
-    exported = export_run(run, output, data_dir, references=references, force=force, overrides=overrides)
+    _note_edited(run, overrides)
+    exported = export_run(
+        run, output, data_dir, references=references, force=force, overrides=overrides, report=console.print
+    )
     for backend, difference in exported.differences.items():
         console.print(f"{backend}: largest difference from eager {difference:.1e}")
     for quality in exported.manifest.quality:

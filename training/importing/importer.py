@@ -69,6 +69,8 @@ class Importer(BundleSource[Agreement]):
     advice = "use --version, or --force to replace it"
     quantization: ClassVar[str | None] = "int8-static"
     """The method of `quantize`, as the manifest names it; None where there is none."""
+    compares_tokens: ClassVar[bool] = True
+    """Whether the tokens of sample texts are compared with those of another tokenizer."""
     reference: ClassVar[tuple[str, ...]] = ("transformers",)
     """The packages that compute the reference."""
 
@@ -154,7 +156,8 @@ class Importer(BundleSource[Agreement]):
         draft.quantization = {"kind": self.quantization, **draft.quality[0], "float32_value": 1.0}
 
     def model_card(self, manifest: Manifest) -> str:
-        return imported_card(manifest, self.card(), len(self.options.samples.compared()))
+        texts = len(self.options.samples.compared())
+        return imported_card(manifest, self.card(), texts, tokens=self.compares_tokens)
 
     def _versions(self) -> str:
         return ", ".join(f"{package} {importlib.metadata.version(package)}" for package in self.reference)

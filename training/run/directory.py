@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import yaml
@@ -15,12 +15,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from training.data.identity import SplitIdentity
-from training.recipe import Recipe
+from training.recipe import LoopSettings, Recipe
 from training.recipe.loading import load_recipe
 from training.run import checkpoint
 from training.run.paths import RunPaths
 
-__all__ = ["Evaluation", "Progress", "RunDirectory", "TrainedData", "git_revision"]
+__all__ = ["Evaluation", "Progress", "RunDirectory", "TrainedData", "end_of_training", "git_revision"]
 
 
 _MADE = ("training/results/*.jsonl", "docs/results.md", "docs/figures/results-*.svg")
@@ -112,6 +112,15 @@ class TrainedData:
     """Epochs that were trained on it; None for the version of the last session."""
 
 
+def end_of_training(progress: Progress, loop: LoopSettings) -> Literal["", "steps", "epochs", "patience"]:
+    """Return what ended the training of a run, an empty text where it has not ended."""
+    if loop.max_steps is not None and progress.step >= loop.max_steps and progress.evaluated:
+        return "steps"
+    if progress.epoch >= loop.epochs:
+        return "epochs"
+    return "patience" if progress.evaluations_since_improvement() >= loop.patience else ""
+
+
 class RunDirectory(RunPaths):
     """`runs/<name>/`: recipe, tokenizer, provenance, command, last.pt, best.pt, history.json, TensorBoard events.
 
@@ -200,6 +209,15 @@ class RunDirectory(RunPaths):
     def _history(self) -> list[dict[str, Any]]:
         content: list[dict[str, Any]] = json.loads((self.path / "history.json").read_text())
         return content
+
+    def progress(self, *, maximize: bool) -> Progress:
+        """Return the progress of the last checkpoint, or where that was removed, of the last evaluation."""
+        history = self.history()
+        if self.last.is_file():
+            content = checkpoint.load(self.last, torch.device("cpu"), mapped=True)["progress"]
+            return Progress(**content | {"history": history})
+        last = history[-1]
+        return Progress(maximize=maximize, epoch=last.epoch, step=last.step, seconds=last.seconds, history=history)
 
     def clear(self) -> None:
         """Remove the directory of an earlier run; raises `FileExistsError` for one that holds something else."""

@@ -18,7 +18,7 @@ from training.data.batching import TensorBatch
 from training.data.loading import load
 from training.recipe import LoopSettings
 from training.run import checkpoint
-from training.run.directory import Evaluation, Progress, RunDirectory
+from training.run.directory import Evaluation, Progress, RunDirectory, end_of_training
 from training.run.distributed import ALONE, Group
 from training.run.interruption import Interrupted, SignalHold
 from training.run.optimization import Optimization, resolved_precision, scheduled_updates
@@ -136,14 +136,16 @@ class Trainer:
     def _ended(self) -> str:
         """Return why training has come to its end, an empty string where it has not."""
         progress, most = self.progress, self.settings.max_steps
-        if most is not None and progress.step >= most and progress.evaluated:
-            return f", and {progress.step} of {most} steps; --restart trains with another loop.max_steps"
-        if progress.epoch >= self.settings.epochs:
-            return "; a higher loop.epochs continues"
-        without = progress.evaluations_since_improvement()
-        if without >= self.settings.patience:
-            return f", the last {without} evaluations without improvement; a higher loop.patience continues"
-        return ""
+        match end_of_training(progress, self.settings):
+            case "steps":
+                return f", and {progress.step} of {most} steps; --restart trains with another loop.max_steps"
+            case "epochs":
+                return "; a higher loop.epochs continues"
+            case "patience":
+                without = progress.evaluations_since_improvement()
+                return f", the last {without} evaluations without improvement; a higher loop.patience continues"
+            case _:
+                return ""
 
     def _epoch_step(self) -> int:
         """Return the number of steps of this epoch that are done."""

@@ -42,11 +42,10 @@ def described_change(run: RunDirectory, recipe: Recipe, now: Mapping[str, SplitI
     return described_changes(versions[-1].splits, now, names) if versions else ""
 
 
-def changed_data(run: RunDirectory, recipe: Recipe, data_dir: Path) -> str | None:
+def changed_data(run: RunDirectory, recipe: Recipe, now: Mapping[str, SplitIdentity]) -> str | None:
     """Return a line that says how the data changed since the last session of a run, None where it did not."""
     if not (versions := run.data()):
         return None
-    now = data_of(recipe, data_dir)
     change = described_change(run, recipe, now)
     if not change:
         return None

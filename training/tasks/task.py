@@ -126,6 +126,11 @@ class Task(abc.ABC, Generic[BatchT]):
     def batches(self, split: str) -> Batches[BatchT]:
         """Return the batches of a split; those of `train` are shuffled."""
 
+    def token_count(self, split: str) -> int | None:
+        """Return the number of tokens of a split, None where its records have none."""
+        del split
+        return None
+
     @abc.abstractmethod
     def loss(self, batch: BatchT) -> tuple[Tensor, int]:
         """Return the summed loss over the batch's targets, and their number."""

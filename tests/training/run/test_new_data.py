@@ -9,6 +9,7 @@ import pytest
 import torch
 import yaml
 
+from models.reading import read_manifest
 from tests.fixtures.classification import ERRANDS_RECIPE, WORDS
 from tests.training.cli.test_cli import Result, run_cli
 from training.run import checkpoint
@@ -194,6 +195,8 @@ def test_evaluate_and_export_say_that_the_data_changed(
     assert (evaluated.code, said in evaluated.output) == (0, True)
     exported = run_cli("export", run.path, "--output", tmp_path / "models", "--data-dir", data_dir)
     assert (exported.code, said in exported.output) == (0, True)
+    splits = read_manifest(tmp_path / "models" / "errands" / "1").provenance.splits
+    assert (splits["train"].records, splits["test"].records) == (60, 10), "measured is the data as it is now"
 
     _append(data_dir / "test.tsv", ["cook\tfry it"])
     impossible = run_cli("evaluate", run.path, "--data-dir", data_dir)
@@ -201,6 +204,39 @@ def test_evaluate_and_export_say_that_the_data_changed(
     assert impossible.code == (
         "softserve-train: classes that the model does not have: cook; the data has changed since the model was trained"
     )
+
+
+def test_an_interrupted_run_is_named_so(train: Command, recipe: Path, run: RunDirectory, tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    train(recipe, "--set", "loop.epochs=6", "--stop-after", 5)
+    trained = len(run.history())
+    assert trained == 2
+    exported = run_cli("export", run.path, "--output", tmp_path / "models", "--data-dir", data_dir)
+    said = (
+        f"Trained for {trained} of 6 epochs (interrupted: training has not come to its end), 5 updates; the weights "
+    )
+    assert said in exported.output
+    for step in ("comparing the data", "exporting graphs", "comparing the graphs", "measuring on test"):
+        assert step in exported.output
+    bundle = tmp_path / "models" / "errands" / "1"
+    card = (bundle / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert said in card
+    manifest = read_manifest(bundle)
+    split = manifest.provenance.splits["train"]
+    assert f"| train | texts.tsv | 60 | 3 | {split.tokens} | `{run.data()[0].splits['train'].sha256}` |" in card
+    assert split.tokens is not None
+    assert 60 * 4 < split.tokens < 60 * 16
+    assert "short" not in card
+
+
+def test_a_finished_run_has_all_its_epochs(train: Command, recipe: Path, data_dir: Path, tmp_path: Path) -> None:
+    train(recipe)
+    _append(data_dir / "texts.tsv", _lines(CLASSES, 1, seed=3))
+    train(recipe, "--continue-with-new-data")
+    path = tmp_path / "runs" / "errands"
+    exported = run_cli("export", path, "--output", tmp_path / "models", "--data-dir", data_dir)
+    assert "Trained for 2 of 2 epochs, " in exported.output
+    assert "Before that, 2 epochs on an earlier version of the data" in exported.output
 
 
 def test_a_language_model_keeps_its_vocabulary(train: Command, data_dir: Path, tmp_path: Path) -> None:

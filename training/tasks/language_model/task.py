@@ -127,6 +127,11 @@ class LanguageModelTask(Task[Batch]):
             self._train_tokens = encoded_split(self.recipe.data, split, self.data_dir, self.tokenizer)
         return self._train_tokens
 
+    def token_count(self, split: str) -> int:
+        """Return the number of words and sentence ends."""
+        sentences = self._encoded(split)
+        return len(sentences.tokens) + len(sentences)
+
     def batches(self, split: str) -> Batches[Batch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed."""
         data = self.recipe.data

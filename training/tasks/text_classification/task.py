@@ -148,6 +148,11 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         labels = [()] * len(texts) if labels is None else labels
         return TextBatches(tokens, labels, batch_tokens=data.batch_tokens, seed=seed)
 
+    def token_count(self, split: str) -> int:
+        """Return the number of tokens of a split's texts, which are cut at `data.max_tokens`; ends are included."""
+        texts = [text for _, text in self.records(self.recipe, split, self.data_dir)]
+        return sum(map(len, self.tokenizer.encode_batch(texts, self.recipe.data.max_tokens)))
+
     def vectors(self, batch: TextBatch) -> Tensor:
         return self.model(batch.tokens.to(self.device), batch.lengths.to(self.device))
 

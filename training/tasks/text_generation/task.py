@@ -130,6 +130,12 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         seed, end_id = self.recipe.seed, self.tokenizer.end_id
         return PairBatches(kept, end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
 
+    def token_count(self, split: str) -> int:
+        """Return the number of tokens of sources and targets, their ends included."""
+        texts = read_source_targets(self.recipe.data, split, self.data_dir)
+        every = [text for each in texts for text in (each.source, *each.targets)]
+        return sum(map(len, self.tokenizer.encode_batch(every)))
+
     def texts_of(self, split: str) -> PairBatches:
         """Return each text of a split with the first of its targets, in the order of their lengths."""
         texts = read_source_targets(self.recipe.data, split, self.data_dir)

@@ -133,6 +133,11 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
 
         return draw(0) if data.augment is None else RedrawnBatches(draw)
 
+    def token_count(self, split: str) -> int:
+        """Return the number of tokens of sources and targets, without ends and augmentation."""
+        pairs = self._encoded(split_pairs(self.recipe.data, split, self.data_dir))
+        return sum(len(source) + len(target) for source, target in pairs)
+
     @property
     def _longest(self) -> int:
         """Return the number of tokens, without its end, that the network has positions for."""
