@@ -17,7 +17,7 @@ from training.cli.tables import table
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
 from training.device import choose_device
-from training.output import console, print_lines
+from training.output import console, print_lines, progress
 from training.recipe import RecipeError
 from training.recipe.dotted_path import short_names
 from training.recipe.loading import load_recipe, parse_recipe
@@ -119,6 +119,7 @@ def evaluate(
         threads: Threads that compute on the CPU, by default one for each core.
     """
     use_threads(threads)
+    progress.print(f"loading {what}, measuring on {split}")
     if (what / MANIFEST).is_file():
         if device not in ("auto", "cpu"):
             raise ValueError("--device: bundles are measured on the CPU")
@@ -126,6 +127,10 @@ def evaluate(
         if not model.manifest.provenance.recipe:
             raise ValueError(f"{what} was imported: no recipe says what to measure it on")
         recipe = parse_recipe(model.manifest.provenance.recipe)
+        noted, now = model.manifest.provenance.splits.get(split), data_of(recipe, data_dir, [split]).get(split)
+        if noted is not None and now is not None and noted.sha256 != now.sha256:
+            counts = f"{noted.records} records then, {now.records} now"
+            console.print(f"{split} ({noted.dataset}) has changed since the bundle was exported: {counts}")
         lines = TASKS[recipe.task].report_bundle(model, recipe, split, data_dir)
     else:
         if graphs != "cpu":

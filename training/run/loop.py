@@ -120,9 +120,10 @@ class Trainer:
             if self.settings.average > 1 and updates < self.settings.snapshot_steps:
                 report(f"loop.average has no effect: {updates} updates are fewer than loop.snapshot_steps")
         if not self.run.last.is_file():
-            self.task.initialize()
             if self.run.initial.is_file():
                 self.task.model.load_state_dict(checkpoint.load(self.run.initial, self.task.device)["model"])
+            else:
+                self.task.initialize()
             return
         processes = self._load()
         ended = self._ended()

@@ -197,7 +197,12 @@ def test_evaluate_and_export_say_that_the_data_changed(
     assert (exported.code, said in exported.output) == (0, True)
     splits = read_manifest(tmp_path / "models" / "errands" / "1").provenance.splits
     assert (splits["train"].records, splits["test"].records) == (60, 10), "measured is the data as it is now"
+    measured = run_cli("evaluate", tmp_path / "models" / "errands" / "1", "--data-dir", data_dir)
+    assert "since the bundle" not in measured.output
 
+    _append(data_dir / "test.tsv", ["book\treserve it"])
+    measured = run_cli("evaluate", tmp_path / "models" / "errands" / "1", "--data-dir", data_dir)
+    assert "test (test.tsv) has changed since the bundle was exported: 10 records then, 11 now" in measured.output
     _append(data_dir / "test.tsv", ["cook\tfry it"])
     impossible = run_cli("evaluate", run.path, "--data-dir", data_dir)
     assert "`run --continue-with-new-data` adds the classes" in impossible.output
@@ -212,9 +217,7 @@ def test_an_interrupted_run_is_named_so(train: Command, recipe: Path, run: RunDi
     trained = len(run.history())
     assert trained == 2
     exported = run_cli("export", run.path, "--output", tmp_path / "models", "--data-dir", data_dir)
-    said = (
-        f"Trained for {trained} of 6 epochs (interrupted: training has not come to its end), 5 updates; the weights "
-    )
+    said = f"Trained for {trained} of 6 epochs (interrupted: training has not come to its end), 5 updates; the weights "
     assert said in exported.output
     for step in ("comparing the data", "exporting graphs", "comparing the graphs", "measuring on test"):
         assert step in exported.output
