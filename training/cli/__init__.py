@@ -5,6 +5,7 @@ Exit status: 0, 1 where something failed, 2 for wrong usage, 130 or 143 where SI
 
 import contextlib
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -42,7 +43,8 @@ def _run() -> int | str:
     if sys.argv[1:] == ["--version"]:
         print(f"softserve-train {metadata.version('softserve')}")
         return 0
-    if "training.cli.commands" not in sys.modules and len(sys.argv) > 1 and not set(_QUICK) & set(sys.argv[1:]):
+    first = "training.cli.commands" not in sys.modules and os.environ.get("RANK", "0") == "0"
+    if first and len(sys.argv) > 1 and not set(_QUICK) & set(sys.argv[1:]):
         print(f"softserve-train {sys.argv[1]}: starting", file=sys.stderr, flush=True)
     try:
         from training.cli import commands  # takes seconds, and needs the extra `train`
