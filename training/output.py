@@ -7,7 +7,7 @@ from rich.console import Console
 
 from models.escaping import escaped
 
-__all__ = ["console", "print_lines"]
+__all__ = ["console", "print_lines", "progress"]
 
 
 class _Console(Console):
@@ -19,6 +19,9 @@ class _Console(Console):
 
 console = _Console(soft_wrap=True, markup=False, highlight=False)
 """Prints texts as they are, without breaking lines."""
+
+progress = _Console(soft_wrap=True, markup=False, highlight=False, stderr=True)
+"""Prints on standard error what a command does, where its standard output is a result."""
 
 
 def print_lines(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -146,7 +146,7 @@ def _generator(directory: Path, sizes: Mapping[str, int]) -> None:
         untrained = Evaluation(epoch=0, step=0, train_loss=0.0, metric=0.0, seconds=0.0)
         run.write_history(Progress(history=[untrained]))
         settings = BundleSettings(name=GENERATOR, version=1, description=_DESCRIPTION, licence="none", force=True)
-        BundleWriter(_Untrained(run, load_trained(run, data, "cpu"), {}), settings).write(directory / "models")
+        BundleWriter(_Untrained(run, load_trained(run, data, "cpu"), {}, {}), settings).write(directory / "models")
 
 
 class _Untrained(TrainedModel):

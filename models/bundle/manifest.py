@@ -24,7 +24,9 @@ __all__ = [
     "Quality",
     "Quantization",
     "SoftmaxLayer",
+    "SplitData",
     "TensorSpec",
+    "Training",
     "upgraded",
 ]
 
@@ -148,6 +150,38 @@ class ImportSource(Contract):
     """Largest difference of a log-probability from the reference, in float32."""
 
 
+class SplitData(Contract):
+    """The records of a split that a model was trained on, selected by or measured on."""
+
+    dataset: str
+    """File or corpus."""
+    records: Annotated[int, Field(ge=0)]
+    """Number of texts, pairs, lines or images."""
+    classes: Annotated[int, Field(ge=0)] | None = None
+    """Number of different classes of the records, for a classifier."""
+    tokens: Annotated[int, Field(ge=0)] | None = None
+    """Number of tokens; none for images, and where the data was not there any more when the model was exported."""
+    sha256: Sha256
+    """Hash of the records in their order, as in `data.json` of the run."""
+
+
+class Training(Contract):
+    """How far a model was trained."""
+
+    epochs: Annotated[int, Field(ge=0)]
+    """Epochs that were trained to their end."""
+    planned_epochs: PositiveInt
+    """Epochs of the recipe."""
+    steps: Annotated[int, Field(ge=0)]
+    """Updates."""
+    best_epoch: Annotated[int, Field(ge=0)]
+    """Epoch of the evaluation whose weights are exported."""
+    earlier: dict[Sha256, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    """Epochs on each earlier version of the data, by the hash of its training records: `--continue-with-new-data`."""
+    end: Literal["planned", "patience", "interrupted"]
+    """Whether training came to the end of its epochs or steps, was ended by patience, or was not ended."""
+
+
 class Provenance(Contract):
     """The origin of the model: recipe, code, data, date; of an imported one the files that it was made from."""
 
@@ -161,6 +195,10 @@ class Provenance(Contract):
     """Day of the export."""
     training_seconds: Annotated[float, Field(ge=0)]
     """Duration of the training; 0 for an imported model."""
+    training: Training | None = None
+    """How far the model was trained; none for an imported model, and in bundles of earlier versions."""
+    splits: dict[str, SplitData] = Field(default_factory=dict)
+    """Data of each split; none for an imported model, and in bundles of earlier versions."""
     source: ImportSource | None = None
     """Files of an imported model."""
 

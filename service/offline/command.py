@@ -63,9 +63,9 @@ def command_of(operation: AnyOperation) -> Callable[..., int]:
         asked = Asked.of(operation, arguments)
         if not texts:
             return run_file(asked, None if file == Path("-") else file, model, files)
-        if file is not None or files.output is not None:
-            raise UsageError("give texts on the command line, or files")
-        return run_texts(asked, [_argument(text) for text in texts], model, files.format)
+        if file is not None:
+            raise UsageError(f"give either texts on the command line, or the file {file}")
+        return run_texts(asked, [_argument(text) for text in texts], model, files)
 
     parameters = _inputs(operation) | _options(operation)
     parameters |= {"model": (_Model, ModelOptions()), "files": (_Files, FileOptions())}

@@ -11,7 +11,7 @@ from models import ModelStore
 from models.escaping import escaped
 from models.reading import read_manifest, validate
 from models.store import BUNDLED
-from service.offline.options import UsageError
+from service.offline.options import ModelDirs, UsageError
 
 __all__ = ["models", "print_bundle"]
 
@@ -19,7 +19,7 @@ __all__ = ["models", "print_bundle"]
 def models(
     action: Annotated[Literal["list", "show", "verify"], tyro.conf.Positional] = "list",
     names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME[:VERSION]...]")] = (),
-    model_dirs: tuple[Path, ...] = (BUNDLED,),
+    model_dirs: ModelDirs = (),
 ) -> int:
     """List the models in directories, show one, or verify the checksums of their files.
 
@@ -29,9 +29,9 @@ def models(
     Args:
         action: list prints a line for each; show all of a bundle's facts; verify reads every file.
         names: Models to show or verify, by default all.
-        model_dirs: Directories of bundles, as in `softserve serve`.
+        model_dirs: Directory of bundles instead of the bundled ones, repeated for several.
     """
-    store = ModelStore(*model_dirs)
+    store = ModelStore(*(model_dirs or (BUNDLED,)))
     skipped = {} if names else store.problems()
     for path, problem in skipped.items():
         print(f"skipped: {path}: {problem}", file=sys.stderr)

@@ -6,9 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from models.store import BUNDLED
-
-__all__ = ["COMPUTING", "FileOptions", "ModelOptions", "UsageError"]
+__all__ = ["COMPUTING", "FileOptions", "ModelDirs", "ModelOptions", "UsageError"]
 
 COMPUTING = "softserve-compute"
 """Beginning of the names of threads that compute, for which an interrupted command does not wait."""
@@ -20,14 +18,18 @@ class UsageError(Exception):
     """Options or inputs that do not fit; the command's exit status is 2."""
 
 
+# One directory for each `--model-dirs`: a list of them would take the positional arguments after it.
+ModelDirs = Annotated[tuple[Path, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="DIRECTORY")]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelOptions:
     """The model and the device that it runs on."""
 
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME[:VERSION]")] = None
     """Such as next-word or next-word:2; optional where one model is made for the command."""
-    model_dirs: tuple[Path, ...] = (BUNDLED,)
-    """Directories of bundles, as in `softserve serve`; the first one that has a model wins."""
+    model_dirs: ModelDirs = ()
+    """Directory of bundles instead of the bundled ones, repeated for several; the first one that has a model wins."""
     device: str = "cpu"
     """cpu, or a GPU: cuda or cuda:1."""
     threads: int | None = None

@@ -10,13 +10,14 @@ from typing import TextIO
 from models import ModelError, ModelStore, UnsuitableModelError
 from models.backend.cpus import usable_cpus
 from models.escaping import escaped
+from models.store import BUNDLED
 from models.tasks.model import AnyModel
 from service.offline.asked import Asked
 from service.offline.computing import FIRST_WINDOW, WINDOW, Prepared, compute, prepare, prepare_ahead
 from service.offline.inputs import line_count, read_texts
 from service.offline.lines import Line
 from service.offline.options import FileOptions, ModelOptions, UsageError
-from service.offline.outputs import Shown, line_of, opened_output, standard_output
+from service.offline.outputs import Shown, line_of, opened_output
 from service.offline.progress import Progress
 
 __all__ = ["run_file", "run_texts"]
@@ -25,14 +26,19 @@ _MOST_ERRORS = 20
 """Errors that are shown, each a line."""
 
 
-def run_texts(asked: Asked, texts: Sequence[str], options: ModelOptions, form: str) -> int:
-    """Print the results of a few texts; return the exit status."""
-    output, form = standard_output(form)
-    model, threads = _loaded(asked, options)
-    writer = _Writer(model, asked, threads, output, form, Progress(len(texts)))
-    lines = [Line(number, text) for number, text in enumerate(texts, 1)]
-    writer.write(prepare(partial(asked.query, model), lines))
-    return writer.finish()
+def run_texts(asked: Asked, texts: Sequence[str], options: ModelOptions, files: FileOptions) -> int:
+    """Write the results of a few texts; return the exit status.
+
+    Raises `UsageError` for an output that cannot be written or gone on with, and the errors of loading.
+    """
+    with opened_output(files) as (output, done, form):
+        if done > len(texts):
+            raise UsageError(f"{files.output} has {done} lines, more than the {len(texts)} texts")
+        model, threads = _loaded(asked, options)
+        writer = _Writer(model, asked, threads, output, form, Progress(len(texts), done))
+        lines = [Line(number, text) for number, text in enumerate(texts, 1)]
+        writer.write(prepare(partial(asked.query, model), lines[done:]))
+        return writer.finish()
 
 
 def run_file(asked: Asked, file: Path | None, options: ModelOptions, files: FileOptions) -> int:
@@ -119,7 +125,7 @@ class _Writer:
 
 def _loaded(asked: Asked, options: ModelOptions) -> tuple[AnyModel, int]:
     """Load the model, and return with it the number of parts that are computed at once."""
-    store = ModelStore(*options.model_dirs)
+    store = ModelStore(*(options.model_dirs or (BUNDLED,)))
     name = options.model or _only_model(store, asked.name)
     if asked.name not in (offers := store.offers(name)):
         raise UnsuitableModelError(asked.name, _offering(store, asked.name), name, offers)

@@ -35,6 +35,9 @@ SIZES: Mapping[str, dict[str, Any]] = {
         "pooler_hidden_size": 64,
         "pooler_dropout": 0.0,
     },
+    "AlbertForSequenceClassification": {"intermediate_size": 64, "embedding_size": 16},
+    "CamembertForSequenceClassification": {"intermediate_size": 64, "max_position_embeddings": 49},
+    "MPNetForSequenceClassification": {"intermediate_size": 64, "max_position_embeddings": 49},
 }
 """Fields of a small configuration of each architecture."""
 
@@ -109,6 +112,9 @@ TOKENIZERS: Mapping[str, tuple[Callable[[], Tokenizer], dict[str, str]]] = {
     "ElectraForSequenceClassification": (_word_pieces, _BRACKETS),
     "RobertaForSequenceClassification": (_bytes, _ANGLES),
     "XLMRobertaForSequenceClassification": (lambda: _unigram(("<pad>", "<s>", "</s>", "<unk>")), _ANGLES),
+    "AlbertForSequenceClassification": (_word_pieces, _BRACKETS),
+    "CamembertForSequenceClassification": (lambda: _unigram(("<pad>", "<s>", "</s>", "<unk>")), _ANGLES),
+    "MPNetForSequenceClassification": (lambda: _unigram(("<pad>", "<s>", "</s>", "<unk>")), _ANGLES),
     "DebertaV2ForSequenceClassification": (lambda: _unigram(("[PAD]", "[CLS]", "[SEP]", "[UNK]")), _BRACKETS),
 }
 """A function that trains a small tokenizer of each architecture, and the names of its special tokens."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from models.bundle.manifest import DataSource, Manifest, Quantization, SoftmaxLayer
+from models.bundle.manifest import DataSource, Manifest, Quantization, SoftmaxLayer, SplitData, Training
 
-__all__ = ["Card", "imported_card", "model_card", "with_device_line"]
+__all__ = ["Card", "imported_card", "model_card", "training_sentence", "with_device_line"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,12 +48,13 @@ def model_card(
     provenance = manifest.provenance
     largest = ", ".join(f"{name} {difference:.1e}" for name, difference in differences.items())
     sections = {
-        "Data": "\n".join(_source(source) for source in provenance.data),
+        "Data": "\n".join(_source(source) for source in provenance.data) + _splits(provenance.splits),
         "Quality": f"{card.quality}\n\n{_table(manifest, card, references)}\n\n"
         f"Exported graphs against the trained module, largest difference of any output, float32: {largest}.",
         "Limits": card.limits,
         "Recipe": f"Exported on {provenance.date} after {provenance.training_seconds:.0f} s of training; code "
-        f"{provenance.git_revision}.\n\n```yaml\n{yaml.safe_dump(recipe, sort_keys=False).strip()}\n```\n\n"
+        f"{provenance.git_revision}.{_trained(provenance.training)}\n\n"
+        f"```yaml\n{yaml.safe_dump(recipe, sort_keys=False).strip()}\n```\n\n"
         "Other fields have their defaults; `provenance.recipe` in `manifest.json` has all.",
     }
     origin, weights = (
@@ -63,15 +64,18 @@ def model_card(
     return _card(manifest, card, origin, weights, sections)
 
 
-def imported_card(manifest: Manifest, card: Card, texts: int) -> str:
-    """Return the card of an imported model, Markdown; `texts` is the number of sample texts that were compared."""
+def imported_card(manifest: Manifest, card: Card, texts: int, *, tokens: bool) -> str:
+    """Return the card of an imported model, Markdown.
+
+    `texts` is the number of sample texts that were compared; `tokens` tells whether their tokens were compared too.
+    """
     source = manifest.provenance.source
     assert source is not None
     revision = "" if source.revision is None else f", revision {source.revision}"
     files = "\n".join(f"| `{name}` | `{checksum}` |" for name, checksum in source.files.items())
     sections = {
         "Verification": f"Compared with {source.compared_with} on {texts} sample texts of several lengths, alone and "
-        "in a batch: equal tokens,\n"
+        f"in a batch:{' equal tokens,' if tokens else ''}\n"
         f"largest difference of a log-probability, float32: {source.largest_difference:.1e}.",
         "Quality": f"The import measures no quality: see the model card of the source.{_agreement(manifest)}",
         "Limits": card.limits,
@@ -120,6 +124,50 @@ def _source(source: DataSource) -> str:
     if not source.homepage.startswith("https://"):
         return f"* {source.name}: {source.licence}"
     return f"* {source.name}: {source.licence}, <{source.homepage}>"
+
+
+def _splits(splits: Mapping[str, SplitData]) -> str:
+    """Return a table of the records of each split, nothing where the manifest has none."""
+    if not splits:
+        return ""
+    rows = [
+        [
+            name,
+            split.dataset,
+            str(split.records),
+            _or_empty(split.classes),
+            _or_empty(split.tokens),
+            f"`{split.sha256}`",
+        ]
+        for name, split in splits.items()
+    ]
+    heading = ["split", "data", "records", "classes", "tokens", "sha256 of the records"]
+    return "\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in (heading, ["---"] * len(heading), *rows))
+
+
+def _or_empty(count: int | None) -> str:
+    return "" if count is None else str(count)
+
+
+def _trained(training: Training | None) -> str:
+    return "" if training is None else f"\n\n{training_sentence(training)}"
+
+
+def training_sentence(training: Training) -> str:
+    """Return how far a model was trained, on which versions of the data, and of which epoch its weights are."""
+    ends = {
+        "planned": "",
+        "patience": " (ended by loop.patience)",
+        "interrupted": " (interrupted: training has not come to its end)",
+    }
+    earlier = "".join(
+        f" Before that, {epochs} epochs on an earlier version of the data (sha256 of its training records {checksum})."
+        for checksum, epochs in training.earlier.items()
+    )
+    return (
+        f"Trained for {training.epochs} of {training.planned_epochs} epochs{ends[training.end]}, {training.steps} "
+        f"updates; the weights are those of epoch {training.best_epoch}.{earlier}"
+    )
 
 
 def _output_layer(layer: SoftmaxLayer, unit: str) -> str:

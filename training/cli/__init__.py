@@ -3,15 +3,25 @@
 Exit status: 0, 1 where something failed, 2 for wrong usage, 130 or 143 where SIGINT or SIGTERM ended it.
 """
 
+import contextlib
 import logging
+import os
 import sys
+import warnings
+from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
+from typing import TextIO
 
 from training.run.interruption import Interrupted, raise_on_signals, received
 
 __all__ = ["main"]
 
 _PACKAGES = ("models", "training")
+_ROOT = Path(__file__).parents[2]
+"""The directory of the packages."""
+_QUICK = ("corpora", "-h", "--help")
+"""Arguments of commands that end within a second or two, or print help."""
 
 
 def main() -> None:
@@ -33,6 +43,9 @@ def _run() -> int | str:
     if sys.argv[1:] == ["--version"]:
         print(f"softserve-train {metadata.version('softserve')}")
         return 0
+    first = "training.cli.commands" not in sys.modules and os.environ.get("RANK", "0") == "0"
+    if first and len(sys.argv) > 1 and not set(_QUICK) & set(sys.argv[1:]):
+        print(f"softserve-train {sys.argv[1]}: starting", file=sys.stderr, flush=True)
     try:
         from training.cli import commands  # takes seconds, and needs the extra `train`
     except ModuleNotFoundError as error:
@@ -42,11 +55,47 @@ def _run() -> int | str:
     from models.escaping import escaped  # not above: another package may hide `models`, which is said then
 
     try:
-        return commands.run_command(__doc__ or "")
+        with _short_warnings():
+            return commands.run_command(__doc__ or "")
     except ModuleNotFoundError as error:
         return f"softserve-train: {missing_module(error)}"
     except commands.ERRORS as error:
         return f"softserve-train: {escaped(str(error), lines=True)}"
+
+
+@contextlib.contextmanager
+def _short_warnings() -> Iterator[None]:
+    """Print each warning of this project in a line and once; of other packages print only how many there were."""
+    if sys.warnoptions:
+        yield
+        return
+    shown: set[str] = set()
+    others = 0
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        nonlocal others
+        del category, lineno, file, line
+        if not any(Path(filename).is_relative_to(_ROOT / name) for name in _PACKAGES):
+            others += 1
+        elif str(message) not in shown:
+            shown.add(str(message))
+            print(f"softserve-train: warning: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        try:
+            yield
+        finally:
+            if others:
+                line = f"{others} warnings of other packages are not shown; PYTHONWARNINGS=default shows them"
+                print(f"softserve-train: {line}", file=sys.stderr)
 
 
 def missing_module(error: ModuleNotFoundError) -> str:

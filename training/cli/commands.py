@@ -17,12 +17,13 @@ from training.cli.tables import table
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
 from training.device import choose_device
-from training.output import console, print_lines
+from training.output import console, print_lines, progress
 from training.recipe import RecipeError
 from training.recipe.dotted_path import short_names
 from training.recipe.loading import load_recipe, parse_recipe
 from training.recipe.overrides import Overrides
 from training.run.directory import RunDirectory
+from training.run.new_data import changed_data, data_of
 from training.run.resumption import edited_fields
 from training.run.session import load_trained, train, use_threads
 from training.search.analyses.trials import best_as_yaml, trial_rows
@@ -51,6 +52,7 @@ def run(
     device: str = "auto",
     stop_after: int | None = None,
     restart: bool = False,
+    continue_with_new_data: bool = False,
     threads: int | None = None,
     overrides: Overrides = (),
 ) -> int:
@@ -65,7 +67,9 @@ def run(
         runs: Parent of the run's directory, where checkpoints and TensorBoard events go.
         device: auto, cpu, or a CUDA device such as cuda:0.
         stop_after: End this session after so many steps; the next one resumes exactly there.
-        restart: Start over where the recipe changed since the run began.
+        restart: Start over where the recipe or the data changed since the run began.
+        continue_with_new_data: Train on where the data changed, from the weights of the best evaluation, for the
+            recipe's epochs. A classifier gets the classes of the new data; vocabularies stay.
         threads: Threads that compute on the CPU, by default one for each core.
         overrides: Field of the recipe and its value in YAML, such as loop.epochs=3; can be repeated.
     """
@@ -73,7 +77,16 @@ def run(
     settings = load_recipe(recipe, overrides).model_copy(update={"tune": None})  # `tune` is no part of a run
     directory, command = RunDirectory(runs / settings.name), (recipe, overrides)
     where = choose_device(device)
-    train(settings, directory, data_dir, where, command=command, restart=restart, stop_after=stop_after)
+    train(
+        settings,
+        directory,
+        data_dir,
+        where,
+        command=command,
+        restart=restart,
+        new_data=continue_with_new_data,
+        stop_after=stop_after,
+    )
     return 0
 
 
@@ -106,6 +119,7 @@ def evaluate(
         threads: Threads that compute on the CPU, by default one for each core.
     """
     use_threads(threads)
+    progress.print(f"loading {what}, measuring on {split}")
     if (what / MANIFEST).is_file():
         if device not in ("auto", "cpu"):
             raise ValueError("--device: bundles are measured on the CPU")
@@ -113,6 +127,10 @@ def evaluate(
         if not model.manifest.provenance.recipe:
             raise ValueError(f"{what} was imported: no recipe says what to measure it on")
         recipe = parse_recipe(model.manifest.provenance.recipe)
+        noted, now = model.manifest.provenance.splits.get(split), data_of(recipe, data_dir, [split]).get(split)
+        if noted is not None and now is not None and noted.sha256 != now.sha256:
+            counts = f"{noted.records} records then, {now.records} now"
+            console.print(f"{split} ({noted.dataset}) has changed since the bundle was exported: {counts}")
         lines = TASKS[recipe.task].report_bundle(model, recipe, split, data_dir)
     else:
         if graphs != "cpu":
@@ -120,6 +138,8 @@ def evaluate(
         run = RunDirectory(what)
         task = load_trained(run, data_dir, device)
         _note_edited(run)
+        if (line := changed_data(run, task.recipe, data_of(task.recipe, data_dir))) is not None:
+            console.print(line)
         recipe, lines = task.recipe, task.report(split)
     for line in lines:
         console.print(f"{recipe.name} on {recipe.data.dataset(split)}, {split}: {line}")
@@ -153,7 +173,9 @@ def export(
     references = dict(map(_reference, reference))
     run = RunDirectory(run_directory)
     _note_edited(run, overrides)
-    exported = export_run(run, output, data_dir, references=references, force=force, overrides=overrides)
+    exported = export_run(
+        run, output, data_dir, references=references, force=force, overrides=overrides, report=console.print
+    )
     for backend, difference in exported.differences.items():
         console.print(f"{backend}: largest difference from eager {difference:.1e}")
     for quality in exported.manifest.quality:

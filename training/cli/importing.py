@@ -31,14 +31,14 @@ def import_model(
 ) -> int:
     """Writes a bundle from a Hugging Face model directory or an ONNX text classifier, compared with the original.
 
-    Imported are text classifiers (BERT, RoBERTa, XLM-RoBERTa, DistilBERT, ELECTRA, DeBERTa-v2 and v3) and MarianMT
-    translation models (opus-mt) with safetensors weights, and ONNX files of text classifiers with a tokenizer.json
-    in their directory. Pickled weights are refused.
+    Imported are text classifiers (BERT, RoBERTa, XLM-RoBERTa, DistilBERT, ELECTRA, DeBERTa-v2 and v3; other encoders as
+    torch exports them) and MarianMT translation models (opus-mt), with weights in safetensors or pytorch_model.bin, and
+    ONNX files of text classifiers with a tokenizer.json in their directory. No code of a directory is run.
 
     Args:
         source: Directory, ONNX file, or hf:owner/name@revision to download from the Hugging Face Hub.
         output: Model directory; the bundle goes to <output>/<name>/<version>/.
-        name: Name of the bundle; by default that of the source.
+        name: Name of the bundle; by default that of the directory, or the one that config.json states.
         version: Version of the bundle.
         quantize: With int8, matrix products are those of 8-bit integers; the agreement with float32 is printed.
         licence: Licence of the model, where its README.md does not state one; "unstated" if it is not known.
@@ -49,12 +49,13 @@ def import_model(
         languages: Source and target language of a translation model, such as de-en.
         force: Replace a bundle of the same version.
     """
+    opened = open_source(source)
+    console.print(f"reading {opened.name}", highlight=False, soft_wrap=True)
     # With the compilers of ONNX, which take a second.
     from training.bundling.bundle import BundleSettings
     from training.importing.importer import ImportOptions, chosen_importer, write_imported
 
-    opened, samples = open_source(source), read_samples(texts)
-    console.print(f"reading {opened.name}", highlight=False, soft_wrap=True)
+    samples = read_samples(texts)
     try:
         settings = BundleSettings(
             name=name or opened.default_name(),
@@ -67,7 +68,9 @@ def import_model(
     except ValidationError as error:
         raise ImportRefused(described(error)) from error
     options = ImportOptions(max_tokens=max_tokens, languages=languages, samples=samples)
-    imported = write_imported(chosen_importer(opened)(opened, options), settings, output, console.print)
+    importer = chosen_importer(opened)
+    console.print(f"loading the model as {opened.onnx or opened.architecture}", highlight=False, soft_wrap=True)
+    imported = write_imported(importer(opened, options), settings, output, console.print)
     console.print(f"largest difference of a log-probability: {imported.difference:.1e}", highlight=False)
     if (found := imported.int8) is not None:
         console.print(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from models.errors import QueryError
 from models.image.decoding import decoded
+from training.data.identity import Record
 from training.data.own_files import checked_columns, records_of_split, source_of
 from training.data.settings import SplitFiles
 from training.data.text_files import read_records
@@ -72,7 +73,7 @@ class OwnImages:
         and for classes without a training image; `FileNotFoundError` where there is no file or folder.
         """
         indices = {label: index for index, label in enumerate(self.labels(data_dir))}
-        images = self._split(split, data_dir)
+        images = [image for _, image in self._split(split, data_dir)]
         found = {image.label for image in images}
         untrained = indices.keys() - found if split == "train" else found - indices.keys()
         if untrained:
@@ -90,15 +91,19 @@ class OwnImages:
             raise ValueError(_some(wrong, "; "))
         return pixels, np.array([indices[image.label] for image in images])
 
-    def _split(self, split: str, data_dir: Path) -> list[_Labelled]:
+    def records(self, split: str, data_dir: Path) -> list[Record]:
+        """Return the class and the SHA-256 of each file of a split, in its order; raises the errors of `labels`."""
+        found: list[Record] = [((image.label,), digest) for digest, image in self._split(split, data_dir)]
+        return found[: self.limit]
+
+    def _split(self, split: str, data_dir: Path) -> list[tuple[str, _Labelled]]:
+        """Return the files of a split and their SHA-256, by which they are ordered."""
         path, missing = source_of(self.files, split, data_dir)
         images = _listed(path, data_dir, self.files)
         with ThreadPoolExecutor() as pool:
             digests = list(pool.map(_digest, images))
         ordered = sorted(zip(digests, images, strict=True), key=lambda pair: (pair[0], str(pair[1].path)))
-        return records_of_split(
-            [image for _, image in ordered], [digest for digest, _ in ordered], split, missing, "images"
-        )
+        return records_of_split(ordered, [digest for digest, _ in ordered], split, missing, "images")
 
     def _decoded(self, image: _Labelled) -> NDArray[np.uint8] | str:
         """Return the pixels `[S, S, 3]` of a file, or the reason why there are none."""

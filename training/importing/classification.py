@@ -22,7 +22,13 @@ from training.importing.importer import ImportOptions, need, register
 from training.importing.source import CONFIG, SourceDirectory
 from training.importing.tokenizers import compare_tokens, encoder_tokenizer, reference_tokenizer
 
-__all__ = ["SequenceClassifierImporter"]
+__all__ = [
+    "SequenceClassifierImporter",
+    "classifier_config",
+    "classifier_labels",
+    "is_multi_label",
+    "load_classifier",
+]
 
 _MORE_PARAMETERS = 1.05
 """How many times more parameters a configuration may describe than the weights have."""
@@ -58,10 +64,10 @@ class SequenceClassifierImporter(ClassifierImporter):
         super().__init__(source, options)
         self._architecture = source.architecture
         model_class = getattr(need("transformers"), source.architecture)
-        config = _config(model_class, source)
+        config = classifier_config(model_class, source)
         self._sizes = _sizes(config)
-        self.independent = _is_multi_label(source.config.get("problem_type"), self._sizes.labels)
-        self.labels = _labels(source, self._sizes.labels)
+        self.independent = is_multi_label(source.config.get("problem_type"), self._sizes.labels)
+        self.labels = classifier_labels(source, self._sizes.labels)
         reference = reference_tokenizer(source)
         self.tokenizer, self.special = encoder_tokenizer(reference.backend_tokenizer)
         self._reference_tokenizer = reference
@@ -72,7 +78,7 @@ class SequenceClassifierImporter(ClassifierImporter):
             )
         self._positions = self._sizes.positions - (self._first_position() or 0)
         self.max_tokens = _max_tokens(self._positions, reference.model_max_length, options.max_tokens)
-        self._model = _loaded(model_class, config, source)
+        self._model = load_classifier(model_class, config, source)
 
     def _first_position(self) -> int | None:
         """Return the number of the first token's position: RoBERTa numbers them from that after the padding's."""
@@ -115,7 +121,8 @@ class SequenceClassifierImporter(ClassifierImporter):
         return found
 
 
-def _config(model_class: Any, source: SourceDirectory) -> Any:
+def classifier_config(model_class: Any, source: SourceDirectory) -> Any:
+    """Return the configuration of transformers; raises `ImportRefused` for fields that its class refuses."""
     try:
         return model_class.config_class.from_dict(dict(source.config))
     except Exception as error:  # its strict checks raise exceptions of several libraries
@@ -142,7 +149,8 @@ def _sizes(config: Any) -> _Sizes:
         raise ImportRefused(f"{CONFIG}: {described(error)}") from error
 
 
-def _is_multi_label(problem_type: object, labels: int) -> bool:
+def is_multi_label(problem_type: object, labels: int) -> bool:
+    """Return whether each class has a sigmoid of its own; raises `ImportRefused` for regression and for one class."""
     if problem_type == "regression" or (problem_type is None and labels == 1):
         raise ImportRefused("the model is one for regression; models with two classes or more can be imported")
     if problem_type not in (None, "single_label_classification", "multi_label_classification"):
@@ -152,7 +160,7 @@ def _is_multi_label(problem_type: object, labels: int) -> bool:
     return problem_type == "multi_label_classification"
 
 
-def _labels(source: SourceDirectory, count: int) -> tuple[str, ...]:
+def classifier_labels(source: SourceDirectory, count: int) -> tuple[str, ...]:
     """Return the labels, those of transformers where the configuration has none."""
     found = source.config.get("id2label") or {str(number): f"LABEL_{number}" for number in range(count)}
     return checked_labels(found, CONFIG)
@@ -164,7 +172,7 @@ def _max_tokens(positions: int, stated: object, wanted: int | None) -> int:
     return wanted or min(positions, stated if isinstance(stated, int) and stated > 2 else positions)
 
 
-def _loaded(model_class: Any, config: Any, source: SourceDirectory) -> Any:
+def load_classifier(model_class: Any, config: Any, source: SourceDirectory) -> Any:
     """Return the model in float32; raises `ImportRefused` where the weights are not those that it needs."""
     tensors = source.weights()
     with torch.device("meta"):

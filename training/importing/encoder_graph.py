@@ -15,7 +15,7 @@ from training.bundling.topk import top_k
 from training.importing.disentangled import DisentangledAttention
 from training.importing.importer import need
 
-__all__ = ["ClassifyEncoderGraph", "log_probabilities"]
+__all__ = ["ClassifyEncoderGraph", "log_probabilities", "top_classes"]
 
 _ATTENTION = "softserve"
 """Name of `_attend` among the attention functions of transformers."""
@@ -24,6 +24,11 @@ _ATTENTION = "softserve"
 def log_probabilities(logits: Tensor, *, independent: bool) -> Tensor:
     """Return log-probabilities of logits, both `[B, C]`: of one softmax, or of a sigmoid for each class."""
     return functional.logsigmoid(logits) if independent else functional.log_softmax(logits, dim=-1)
+
+
+def top_classes(logits: Tensor, k: Tensor, *, independent: bool) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities and numbers of the k best classes: `[B, C]`, `[]` -> two of `[B, k]`."""
+    return top_k(log_probabilities(logits, independent=independent), k)
 
 
 class ClassifyEncoderGraph(nn.Module):
@@ -53,7 +58,7 @@ class ClassifyEncoderGraph(nn.Module):
         if self._first_position is not None:
             options["position_ids"] = places[None] + self._first_position
         logits = self.model(input_ids=tokens, lengths=lengths, **options).logits
-        return top_k(log_probabilities(logits, independent=self._independent), k)
+        return top_classes(logits, k, independent=self._independent)
 
 
 def _attend(

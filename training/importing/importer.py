@@ -27,6 +27,7 @@ from training.run.directory import git_revision
 __all__ = [
     "ARCHITECTURES",
     "ONNX",
+    "OTHER_CLASSIFIER",
     "Agreement",
     "ImportOptions",
     "Importer",
@@ -38,6 +39,19 @@ __all__ = [
 
 ONNX = "ONNX"
 """The architecture of a source that is an ONNX file."""
+
+
+OTHER_CLASSIFIER = "*ForSequenceClassification"
+"""The architecture of text classifiers that no importer is registered for."""
+
+_INSTEAD = {
+    "ForCausalLM": "it generates texts, and no import does that",
+    "LMHeadModel": "it generates texts, and no import does that",
+    "ForConditionalGeneration": "it generates texts; of such models MarianMTModel can be imported",
+    "ForMaskedLM": "it classifies nothing; network.pretrained of a recipe trains a classifier on such an encoder",
+    "Model": "it classifies nothing; network.pretrained of a recipe trains a classifier on such an encoder",
+}
+"""What is said of other architectures, by the end of their names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,9 +80,11 @@ class Agreement:
 class Importer(BundleSource[Agreement]):
     """An imported model: each architecture defines its section, files, graphs, comparison and quantization."""
 
-    advice = "use --version, or --force to replace it"
+    advice = "use --name or --version for another bundle, or --force to replace it"
     quantization: ClassVar[str | None] = "int8-static"
     """The method of `quantize`, as the manifest names it; None where there is none."""
+    compares_tokens: ClassVar[bool] = True
+    """Whether the tokens of sample texts are compared with those of another tokenizer."""
     reference: ClassVar[tuple[str, ...]] = ("transformers",)
     """The packages that compute the reference."""
 
@@ -154,7 +170,8 @@ class Importer(BundleSource[Agreement]):
         draft.quantization = {"kind": self.quantization, **draft.quality[0], "float32_value": 1.0}
 
     def model_card(self, manifest: Manifest) -> str:
-        return imported_card(manifest, self.card(), len(self.options.samples.compared()))
+        texts = len(self.options.samples.compared())
+        return imported_card(manifest, self.card(), texts, tokens=self.compares_tokens)
 
     def _versions(self) -> str:
         return ", ".join(f"{package} {importlib.metadata.version(package)}" for package in self.reference)
@@ -168,11 +185,18 @@ register = ARCHITECTURES.register
 
 
 def chosen_importer(source: SourceDirectory) -> type[Importer]:
-    """Return the importer for a source; raises `ImportRefused` for an architecture that none is registered for."""
+    """Return the importer for a source: that of its architecture, or for text classifiers that of any.
+
+    Raises `ImportRefused` for other architectures.
+    """
+    name = ONNX if source.onnx else source.architecture
     try:
-        return ARCHITECTURES[ONNX if source.onnx else source.architecture]
+        return ARCHITECTURES[name]
     except UnknownNameError as error:
-        raise ImportRefused(str(error)) from error
+        if name.endswith(OTHER_CLASSIFIER.removeprefix("*")):
+            return ARCHITECTURES[OTHER_CLASSIFIER]
+        instead = next((text for end, text in _INSTEAD.items() if name.endswith(end)), None)
+        raise ImportRefused(f"{name} cannot be imported: {instead}" if instead else str(error)) from error
 
 
 def write_imported(

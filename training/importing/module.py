@@ -78,6 +78,7 @@ class _ModuleImporter(ClassifierImporter):
     """The import of a module; its reference is the module itself."""
 
     reference = ("torch",)
+    compares_tokens = False
     independent = False
 
     def __init__(

@@ -47,6 +47,7 @@ class OnnxClassifierImporter(ClassifierImporter):
     """The import of an ONNX file."""
 
     reference = ("onnxruntime",)
+    compares_tokens = False
 
     def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
         super().__init__(source, options)

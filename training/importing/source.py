@@ -1,4 +1,4 @@
-"""Model directories in Hugging Face's layout: local ones, or downloaded from the Hub. Pickles are never read."""
+"""Model directories in Hugging Face's layout: local ones, or downloaded from the Hub. No code of them is run."""
 
 import json
 import re
@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
-from models.native import native_errors
 from models.reading import sha256_of
 from training.importing.errors import ImportRefused
+from training.networks.weight_files import read_weights
 
 __all__ = ["CONFIG", "SourceDirectory", "open_source"]
 
@@ -41,8 +39,15 @@ _DOWNLOADED = (
     "sentencepiece.bpe.model",
 )
 """Patterns of the files that are downloaded."""
+_TORCH_WEIGHTS, _TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+"""Weights of older directories, of which tensors alone are read."""
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 """Weights in formats that are not read."""
+_COMMON = re.compile(
+    r"(model|onnx|output|outputs|export|snapshots|best|final)([._-](quantized|optimized|u?int8|fp16|q4\w*|o[1-4]))*"
+    r"|checkpoint(-\d+)?|[0-9a-f]{40}"
+)
+"""Names of files and directories that say nothing of the model in them."""
 _FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*\n", re.DOTALL)
 _LARGEST_TEXT = 1 << 26
 """Bytes of the largest JSON or Markdown file that is read."""
@@ -106,25 +111,29 @@ class SourceDirectory:
             raise ImportRefused(f"architectures in {CONFIG} must name one class, not {names!r}")
         return names[0]
 
-    @native_errors("safetensors")
     def weights(self) -> dict[str, Tensor]:
-        """Return all tensors of the safetensors files; raises `ImportRefused` for missing and damaged ones."""
+        """Return all tensors of the safetensors files, or else of `pytorch_model.bin`, in which nothing is run.
+
+        Raises `ImportRefused` for missing and damaged files.
+        """
         tensors: dict[str, Tensor] = {}
         for name in self._weight_files():
             try:
-                tensors |= load_file(self.file(name))
-            except (SafetensorError, OSError, ValueError) as error:
-                raise ImportRefused(f"{name} is not a safetensors file: {error}") from error
+                tensors |= read_weights(self.file(name))
+            except (OSError, ValueError) as error:
+                raise ImportRefused(str(error).replace(f"{self.path}/", "")) from error
         return tensors
 
     def _weight_files(self) -> list[str]:
-        if self.has(WEIGHTS):
-            return [WEIGHTS]
-        if self.has(INDEX):
-            parts = self.json(INDEX).get("weight_map")
-            if not isinstance(parts, dict) or not all(_is_plain(name) for name in parts.values()):
-                raise ImportRefused(f"weight_map in {INDEX} does not name files of the directory")
-            return sorted(set(parts.values()))
+        for file, index in ((WEIGHTS, INDEX), (_TORCH_WEIGHTS, _TORCH_INDEX)):
+            if self.has(file):
+                return [file]
+            if self.has(index):
+                parts = self.json(index).get("weight_map")
+                ending = Path(file).suffix
+                if not isinstance(parts, dict) or not all(_is_plain(name, ending) for name in parts.values()):
+                    raise ImportRefused(f"weight_map in {index} does not name files of the directory")
+                return sorted(set(parts.values()))
         pickles = sorted(file.name for file in self.path.iterdir() if file.suffix in _PICKLES)
         if pickles:
             raise ImportRefused(
@@ -149,13 +158,21 @@ class SourceDirectory:
         return licence
 
     def default_name(self) -> str:
-        """Return the last part of the name as the name of a bundle."""
-        base = Path(self.onnx).stem if self.onnx else self.name.rpartition("/")[2]
+        """Return a name of a bundle: the last part of the name, that `config.json` states, or of a parent directory.
+
+        Names that many models have, such as `model.onnx`, `checkpoint-500` and the hashes of a cache, are passed over.
+        """
+        stated = self.json(CONFIG, optional=True).get("_name_or_path")
+        parts = [Path(self.onnx).stem] if self.onnx else [self.name.rpartition("/")[2]]
+        parts += [self.path.name] if self.onnx else []
+        parts += [Path(stated).name] if isinstance(stated, str) else []
+        parts += [parent.name for parent in list(self.path.parents)[:2]]
+        base = next((part for part in parts if part and not _COMMON.fullmatch(part.lower())), parts[0])
         return re.sub(r"[^a-z0-9._-]+", "-", base.lower()).strip("-._")[:64] or "imported"
 
 
-def _is_plain(name: object) -> bool:
-    return isinstance(name, str) and re.fullmatch(r"[\w-][\w.-]*\.safetensors", name) is not None
+def _is_plain(name: object, ending: str) -> bool:
+    return isinstance(name, str) and re.fullmatch(rf"[\w-][\w.-]*{re.escape(ending)}", name) is not None
 
 
 def open_source(where: str) -> SourceDirectory:
@@ -179,7 +196,7 @@ def open_source(where: str) -> SourceDirectory:
 
 
 def _downloaded(where: str) -> SourceDirectory:
-    """Download a model of the Hub, safetensors only, into the cache of huggingface_hub."""
+    """Download a model of the Hub into the cache of huggingface_hub, with safetensors weights where it has them."""
     found = _HUB.fullmatch(where)
     if found is None:
         raise ImportRefused(f"{where!r} is not of the form hf:owner/name or hf:owner/name@revision")
@@ -190,7 +207,9 @@ def _downloaded(where: str) -> SourceDirectory:
     name, wanted = found["name"], found["revision"]
     try:
         listed = huggingface_hub.HfApi().model_info(name, revision=wanted, files_metadata=True)
-        path = huggingface_hub.snapshot_download(name, revision=listed.sha, allow_patterns=list(_DOWNLOADED))
+        safe = any(file.rfilename.endswith(".safetensors") for file in listed.siblings or [])
+        wanted_files = [*_DOWNLOADED, *([] if safe else ["pytorch_model*.bin", _TORCH_INDEX])]
+        path = huggingface_hub.snapshot_download(name, revision=listed.sha, allow_patterns=wanted_files)
     except Exception as error:  # its errors, and those of its HTTP client, share no public base
         raise ImportRefused(f"{where} cannot be downloaded: {error}") from error
     source = SourceDirectory(Path(path), name, listed.sha)

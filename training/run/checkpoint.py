@@ -24,8 +24,9 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     os.replace(temporary, path)
 
 
-def load(path: Path, device: torch.device) -> dict[str, Any]:
-    content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+def load(path: Path, device: torch.device, *, mapped: bool = False) -> dict[str, Any]:
+    """Return the content of a checkpoint; `mapped` reads tensors from the file when they are used."""
+    content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True, mmap=mapped)
     return content
 
 

@@ -7,19 +7,20 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import yaml
 from safetensors.torch import save_file
 from torch import Tensor
 
-from training.recipe import Recipe
+from training.data.identity import SplitIdentity
+from training.recipe import LoopSettings, Recipe
 from training.recipe.loading import load_recipe
 from training.run import checkpoint
 from training.run.paths import RunPaths
 
-__all__ = ["Evaluation", "Progress", "RunDirectory", "git_revision"]
+__all__ = ["Evaluation", "Progress", "RunDirectory", "TrainedData", "end_of_training", "git_revision"]
 
 
 _MADE = ("training/results/*.jsonl", "docs/results.md", "docs/figures/results-*.svg")
@@ -102,10 +103,29 @@ class Progress:
         return len(metrics) if math.isnan(self.best.metric) else len(metrics) - 1 - metrics.index(self.best.metric)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainedData:
+    """A version of the data that a run was trained on."""
+
+    splits: Mapping[str, SplitIdentity]
+    epochs: int | None = None
+    """Epochs that were trained on it; None for the version of the last session."""
+
+
+def end_of_training(progress: Progress, loop: LoopSettings) -> Literal["", "steps", "epochs", "patience"]:
+    """Return what ended the training of a run, an empty text where it has not ended."""
+    if loop.max_steps is not None and progress.step >= loop.max_steps and progress.evaluated:
+        return "steps"
+    if progress.epoch >= loop.epochs:
+        return "epochs"
+    return "patience" if progress.evaluations_since_improvement() >= loop.patience else ""
+
+
 class RunDirectory(RunPaths):
     """`runs/<name>/`: recipe, tokenizer, provenance, command, last.pt, best.pt, history.json, TensorBoard events.
 
-    `best.safetensors` has the weights of best.pt in a format that other programs read.
+    `data.json` has the identity of the data, see `training.data.identity`. `best.safetensors` has the weights of
+    best.pt in a format that other programs read.
     """
 
     def recipe(self, overrides: Sequence[str] = ()) -> Recipe:
@@ -133,6 +153,28 @@ class RunDirectory(RunPaths):
             return None
         content = json.loads(file.read_text(encoding="utf-8"))
         return content["recipe"], content["overrides"]
+
+    @property
+    def started(self) -> bool:
+        """Return whether there is a checkpoint that training continues from."""
+        return self.last.is_file() or self.initial.is_file()
+
+    def write_data(self, versions: Sequence[TrainedData]) -> None:
+        """Note the versions of the data, the one of the coming session last."""
+        _write_text(self.path / "data.json", json.dumps([asdict(version) for version in versions], indent=2))
+
+    def data(self) -> list[TrainedData]:
+        """Return what `write_data` noted, nothing for runs of versions that did not."""
+        file = self.path / "data.json"
+        if not file.is_file():
+            return []
+        return [
+            TrainedData(
+                splits={name: SplitIdentity(**split) for name, split in version["splits"].items()},
+                epochs=version["epochs"],
+            )
+            for version in json.loads(file.read_text(encoding="utf-8"))
+        ]
 
     def provenance(self) -> dict[str, str]:
         """Return `git_revision`, `torch` and `precision`; values of sessions that differ are separated by commas."""
@@ -167,6 +209,15 @@ class RunDirectory(RunPaths):
     def _history(self) -> list[dict[str, Any]]:
         content: list[dict[str, Any]] = json.loads((self.path / "history.json").read_text())
         return content
+
+    def progress(self, *, maximize: bool) -> Progress:
+        """Return the progress of the last checkpoint, or where that was removed, of the last evaluation."""
+        history = self.history()
+        if self.last.is_file():
+            content = checkpoint.load(self.last, torch.device("cpu"), mapped=True)["progress"]
+            return Progress(**content | {"history": history})
+        last = history[-1]
+        return Progress(maximize=maximize, epoch=last.epoch, step=last.step, seconds=last.seconds, history=history)
 
     def clear(self) -> None:
         """Remove the directory of an earlier run; raises `FileExistsError` for one that holds something else."""

@@ -5,19 +5,21 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import onnx
 
-from models.bundle.manifest import Manifest
+from models.bundle.manifest import Manifest, SplitData, Training
 from training.bundling.bundle import BundleGraph, BundleSettings, BundleSource, BundleWriter, Draft, WrittenBundle
 from training.bundling.folding import layer_section
-from training.bundling.model_card import model_card
+from training.bundling.model_card import model_card, training_sentence
 from training.bundling.onnx import to_onnx
 from training.bundling.torchscript import save_torchscript
 from training.bundling.verify import ExportError, verify_bundle, verify_device_graphs
+from training.data.identity import SplitIdentity
 from training.recipe.overrides import check_only_export
-from training.run.directory import RunDirectory
+from training.run.directory import RunDirectory, end_of_training
+from training.run.new_data import changed_data, data_of
 from training.run.session import load_trained
 from training.tasks.task import Task
 
@@ -57,17 +59,25 @@ def export_run(
     references: Mapping[str, float] | None = None,
     force: bool = False,
     overrides: Sequence[str] = (),
+    report: Callable[[str], object] = lambda line: None,
 ) -> WrittenBundle[Int8Comparison]:
     """Write `<output>/<name>/<version>/` from a run's best checkpoint.
 
     `references` are other models' values of the first metric on the test split, for the model card; `overrides` such as
-    `export.version=2` set fields of the recipe's section `export`, and raise `ValueError` for other fields.
+    `export.version=2` set fields of the recipe's section `export`, and raise `ValueError` for other fields. `report` is
+    called with a line for each step, and says how far the run was trained and how its data has changed since.
     Raises `FileExistsError` where that version exists and `force` is not set, `ExportError` where a graph differs from
     the model by more than 1e-4, and for int8 of a task without, `FileNotFoundError` where the run has no checkpoint,
     `ValueError` for an unknown corpus. A failed export leaves nothing.
     """
     check_only_export(overrides)
-    source = TrainedModel(run, load_trained(run, data_dir, "cpu", overrides), references or {})
+    task = load_trained(run, data_dir, "cpu", overrides)
+    report(f"{task.recipe.name}: comparing the data with that of {run.path}")
+    data = data_of(task.recipe, data_dir)
+    if (change := changed_data(run, task.recipe, data)) is not None:
+        report(change)
+    source = TrainedModel(run, task, references or {}, data)
+    report(training_sentence(source.training))
     export = source.recipe.export
     settings = BundleSettings(
         name=source.recipe.name,
@@ -77,7 +87,7 @@ def export_run(
         int8=export.quantization == "int8",
         force=force,
     )
-    return BundleWriter(source, settings).write(output)
+    return BundleWriter(source, settings, report).write(output)
 
 
 class TrainedModel(BundleSource[Int8Comparison]):
@@ -85,8 +95,17 @@ class TrainedModel(BundleSource[Int8Comparison]):
 
     advice = "raise export.version in the recipe, or use --force"
 
-    def __init__(self, run: RunDirectory, task: Task[Any], references: Mapping[str, float]) -> None:
-        """Raise `ExportError` for a model that cannot be exported, `ValueError` for an unknown corpus."""
+    def __init__(
+        self,
+        run: RunDirectory,
+        task: Task[Any],
+        references: Mapping[str, float],
+        data: Mapping[str, SplitIdentity],
+    ) -> None:
+        """`data` is that of the splits now, on which the bundle is measured.
+
+        Raise `ExportError` for a model that cannot be exported, `ValueError` for an unknown corpus.
+        """
         self.recipe, self.task = task.recipe, task.recipe.task
         self._run, self._trained, self._references = run, task, references
         self._special = task.exporter(task)
@@ -94,6 +113,8 @@ class TrainedModel(BundleSource[Int8Comparison]):
             raise ExportError(f"export.quantization: models of {self.task} are exported in float32")
         for corpus in self.recipe.export.also_test_on:
             self.recipe.data.on_corpus(corpus)
+        self.training = _training(run, task)
+        self._splits = _splits(run, task, data)
         self._differences: dict[str, float] = {}
         self._float32: list[dict[str, Any]] = []
         """Quality on the test split before quantization."""
@@ -123,9 +144,12 @@ class TrainedModel(BundleSource[Int8Comparison]):
             "git_revision": self._run.provenance()["git_revision"],
             "data": self.recipe.sources(),
             "training_seconds": round(self._run.training_seconds(), 1),
+            "training": self.training.model_dump(),
+            "splits": {name: split.model_dump() for name, split in self._splits.items()},
         }
 
     def verify(self, draft: Draft) -> Mapping[str, float]:
+        draft.report("comparing the graphs with the trained module")
         self._differences = verify_bundle(draft.directory, draft.save_manifest(), self._special.largest_difference)
         return self._differences
 
@@ -156,6 +180,7 @@ class TrainedModel(BundleSource[Int8Comparison]):
     def _measured(self, draft: Draft, split: str, corpus: str | None = None) -> list[dict[str, Any]]:
         """Return the quality of the bundle as it is now, as the manifest lists it, the most important number first."""
         recipe = self.recipe
+        draft.report(f"measuring on {split}{f' of {corpus}' if corpus else ''}")
         if corpus is not None:
             recipe = recipe.model_copy(update={"data": recipe.data.on_corpus(corpus)})
         values = self._trained.measure_bundle(draft.load(), recipe, split, self._trained.data_dir)
@@ -171,6 +196,7 @@ class TrainedModel(BundleSource[Int8Comparison]):
             directory = Path(temporary) / draft.settings.name / str(draft.settings.version)
             shutil.copytree(draft.directory, directory)
             copy = replace(draft, directory=directory)
+            draft.report("measuring what int8 would cost")
             copy.save_graphs(self._special.quantize(draft.models))
             int8 = self._measured(copy, "dev")
             sizes = [sum(file.stat().st_size for file in each.iterdir()) / 1e6 for each in (draft.directory, directory)]
@@ -184,3 +210,36 @@ class TrainedModel(BundleSource[Int8Comparison]):
             loss=(-change if self._trained.maximize else change) / self._special.point,
             megabytes=(sizes[0], sizes[1]),
         )
+
+
+def _training(run: RunDirectory, task: Task[Any]) -> Training:
+    """Return how far a run was trained."""
+    progress, loop = run.progress(maximize=task.maximize), task.recipe.loop
+    best = progress.best
+    assert best is not None
+    ends: dict[str, Literal["planned", "patience", "interrupted"]] = {"": "interrupted", "patience": "patience"}
+    return Training(
+        epochs=progress.epoch,
+        planned_epochs=loop.epochs,
+        steps=progress.step,
+        best_epoch=best.epoch,
+        earlier={each.splits["train"].sha256: each.epochs or 0 for each in run.data()[:-1] if "train" in each.splits},
+        end=ends.get(end_of_training(progress, loop), "planned"),
+    )
+
+
+def _splits(run: RunDirectory, task: Task[Any], now: Mapping[str, SplitIdentity]) -> Mapping[str, SplitData]:
+    """Return the data of each split: the training data of the last session, and the others as they are now."""
+    versions = run.data()
+    noted = versions[-1].splits if versions else {}
+    found = {}
+    for name, split in {**noted, **now}.items():
+        split = noted.get(name, split) if name == "train" else split
+        found[name] = SplitData(
+            dataset=task.recipe.data.dataset(name),
+            records=split.records,
+            classes=len(split.classes) or None,
+            tokens=task.token_count(name) if now.get(name) == split else None,
+            sha256=split.sha256,
+        )
+    return found

@@ -18,7 +18,7 @@ from training.data.batching import TensorBatch
 from training.data.loading import load
 from training.recipe import LoopSettings
 from training.run import checkpoint
-from training.run.directory import Evaluation, Progress, RunDirectory
+from training.run.directory import Evaluation, Progress, RunDirectory, end_of_training
 from training.run.distributed import ALONE, Group
 from training.run.interruption import Interrupted, SignalHold
 from training.run.optimization import Optimization, resolved_precision, scheduled_updates
@@ -120,7 +120,10 @@ class Trainer:
             if self.settings.average > 1 and updates < self.settings.snapshot_steps:
                 report(f"loop.average has no effect: {updates} updates are fewer than loop.snapshot_steps")
         if not self.run.last.is_file():
-            self.task.initialize()
+            if self.run.initial.is_file():
+                self.task.model.load_state_dict(checkpoint.load(self.run.initial, self.task.device)["model"])
+            else:
+                self.task.initialize()
             return
         processes = self._load()
         ended = self._ended()
@@ -134,14 +137,16 @@ class Trainer:
     def _ended(self) -> str:
         """Return why training has come to its end, an empty string where it has not."""
         progress, most = self.progress, self.settings.max_steps
-        if most is not None and progress.step >= most and progress.evaluated:
-            return f", and {progress.step} of {most} steps; --restart trains with another loop.max_steps"
-        if progress.epoch >= self.settings.epochs:
-            return "; a higher loop.epochs continues"
-        without = progress.evaluations_since_improvement()
-        if without >= self.settings.patience:
-            return f", the last {without} evaluations without improvement; a higher loop.patience continues"
-        return ""
+        match end_of_training(progress, self.settings):
+            case "steps":
+                return f", and {progress.step} of {most} steps; --restart trains with another loop.max_steps"
+            case "epochs":
+                return "; a higher loop.epochs continues"
+            case "patience":
+                without = progress.evaluations_since_improvement()
+                return f", the last {without} evaluations without improvement; a higher loop.patience continues"
+            case _:
+                return ""
 
     def _epoch_step(self) -> int:
         """Return the number of steps of this epoch that are done."""

@@ -11,6 +11,8 @@ class RunPaths:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.last, self.best = path / "last.pt", path / "best.pt"
+        self.initial = path / "initial.pt"
+        """Weights of an earlier version of the data, where the run continued with new data."""
         self.best_weights = path / "best.safetensors"
         self.tokenizer = path / "tokenizer.json"
         """Tokenizer of a task that reads texts."""

@@ -9,7 +9,10 @@ from training.recipe.dotted_path import differences
 from training.recipe.loading import load_recipe
 from training.run.directory import RunDirectory
 
-__all__ = ["continued", "edited_fields"]
+__all__ = ["check_continues_with_new_data", "continued", "edited_fields"]
+
+_WITH_NEW_DATA = ("data.files", "data.corpus", "data.limit", "data.train_limit", "data.batch_", "loop.", "export.")
+"""Beginnings of the fields that may change where a run continues with new data."""
 
 Change = tuple[str, Any, Any]
 """The path of a field, its value in the run and its new value."""
@@ -27,7 +30,10 @@ def continued(run: RunDirectory, wanted: Recipe) -> tuple[Recipe, list[str]]:
     recipe = _with_schedule_of(started, wanted)
     changes = list(_changes(started, recipe))
     if not all(_allowed(change, run.trained_epochs()) for change in changes):
-        raise RecipeError(f"{run.path} was started with another recipe; --restart starts it over\n{_listed(changes)}")
+        new_data = ", --continue-with-new-data keeps its weights" if _only_of_new_data(changes) else ""
+        raise RecipeError(
+            f"{run.path} was started with another recipe; --restart starts it over{new_data}\n{_listed(changes)}"
+        )
     lines = [f"{run.path}: {_listed([change])}" for change in changes]
     if started.loop.epochs != recipe.loop.epochs and recipe.loop.schedule == "cosine":
         loop = recipe.loop
@@ -37,6 +43,21 @@ def continued(run: RunDirectory, wanted: Recipe) -> tuple[Recipe, list[str]]:
             f"--restart trains with a decay over all {loop.epochs}"
         )
     return recipe, lines
+
+
+def check_continues_with_new_data(run: RunDirectory, wanted: Recipe) -> None:
+    """Raise `RecipeError` where a recipe changes other fields than those of files, loop and export."""
+    changes = list(differences(run.recipe().model_dump(), wanted.model_dump()))
+    if kept := [change for change in changes if not change[0].startswith(_WITH_NEW_DATA)]:
+        raise RecipeError(
+            f"--continue-with-new-data keeps the network of {run.path} and how it reads texts; --restart starts it "
+            f"over\n{_listed(kept)}"
+        )
+
+
+def _only_of_new_data(changes: Sequence[Change]) -> bool:
+    paths = [path for path, _, _ in changes]
+    return any(path.startswith("data.") for path in paths) and all(path.startswith(_WITH_NEW_DATA) for path in paths)
 
 
 def edited_fields(run: RunDirectory, overrides: Sequence[str] = ()) -> str | None:

@@ -13,10 +13,11 @@ from training.device import choose_device
 from training.output import console
 from training.recipe import Recipe
 from training.run import checkpoint
-from training.run.directory import Progress, RunDirectory
+from training.run.directory import Progress, RunDirectory, TrainedData
 from training.run.distributed import joined
 from training.run.locking import only_session
 from training.run.loop import Trainer
+from training.run.new_data import continue_with_new_data, data_of, described_change
 from training.run.optimization import check_precision, resolved_precision
 from training.run.resumption import continued
 from training.tasks.registry import TASKS
@@ -33,13 +34,17 @@ def train(
     *,
     command: tuple[Path, Sequence[str]] | None = None,
     restart: bool = False,
+    new_data: bool = False,
     stop_after: int | None = None,
 ) -> Progress:
     """Train to the end, or for `stop_after` steps, and return the progress of the run.
 
     `command`, the recipe's file and its overrides, is noted in the run directory. Raises `RecipeError` where the
-    directory holds a run that cannot continue with these settings, unless `restart` removes it.
+    directory holds a run that cannot continue with these settings, and `ValueError` where the data has changed, unless
+    `restart` removes the run or `new_data` continues it, see `training.run.new_data`.
     """
+    if restart and new_data:
+        raise ValueError("give either --restart or --continue-with-new-data")
     with contextlib.ExitStack() as sessions, joined(device) as (group, own_device):
         say = Console(quiet=not group.is_first, soft_wrap=True, markup=False, highlight=False).print
         if group.size > 1 and (reason := TASKS[settings.task].single_process) is not None:
@@ -47,7 +52,7 @@ def train(
         check_precision(settings.loop, own_device)  # before `_prepared`, which may remove an earlier run
         if group.is_first:
             sessions.enter_context(only_session(directory.path))
-        prepared = _prepared(settings, directory, data_dir, restart) if group.is_first else None
+        prepared = _prepared(settings, directory, data_dir, restart, new_data) if group.is_first else None
         settings = group.from_first(prepared or settings)
         if group.is_first:
             for line in settings.ineffective_fields():
@@ -72,13 +77,31 @@ def train(
     return progress
 
 
-def _prepared(settings: Recipe, directory: RunDirectory, data_dir: Path, restart: bool) -> Recipe:
+def _prepared(settings: Recipe, directory: RunDirectory, data_dir: Path, restart: bool, new_data: bool) -> Recipe:
     """Start a run directory where there is none to continue; return the recipe that the run has."""
-    if not directory.last.is_file() or restart:
+    if new_data and not directory.started:
+        raise ValueError(f"--continue-with-new-data: {directory.path} holds no run to continue")
+    if not directory.started or restart:
         console.print(f"{settings.name}: preparing the data")
         start_run(settings, directory, data_dir)
         return settings
+    console.print(f"{settings.name}: comparing the data with that of {directory.path}")
+    if new_data:
+        splits = data_of(settings, data_dir)
+        comparable = directory.data() and splits and directory.recipe().data == settings.data
+        if not comparable or described_change(directory, settings, splits):
+            continue_with_new_data(settings, directory, data_dir, splits, console.print)
+            return settings
+        console.print("--continue-with-new-data has no effect: the data has not changed")
     settings, changes = continued(directory, settings)
+    splits = data_of(settings, data_dir)
+    if change := described_change(directory, settings, splits):
+        raise ValueError(
+            f"the data of {directory.path} has changed: {change}. --continue-with-new-data keeps the weights and "
+            "trains on with it, --restart starts over, and --set name=OTHER starts another run"
+        )
+    if not directory.data():  # a run of an earlier version
+        directory.write_data([TrainedData(splits=splits)])
     for line in changes:
         console.print(line)
     directory.write_recipe(settings)
@@ -100,8 +123,10 @@ def start_run(recipe: Recipe, run: RunDirectory, data_dir: Path) -> None:
     An earlier run in the directory is removed, but only once these files are prepared.
     """
     files = TASKS[recipe.task].prepare(recipe, run, data_dir)
+    splits = data_of(recipe, data_dir)
     run.clear()
     run.start(recipe)
+    run.write_data([TrainedData(splits=splits)])
     for path, write in files.items():
         write(path)
 

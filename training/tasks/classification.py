@@ -1,7 +1,7 @@
 """Training of classifiers, of any input: recipe, loss and metrics."""
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -51,6 +51,9 @@ def read_labels(run: RunPaths) -> tuple[str, ...]:
 
 BatchT = TypeVar("BatchT", bound=ExampleBatch)
 
+_CLASS_DIMENSIONS = {"weight": 0, "bias": 0, "other_weights": 1, "left": 1}
+"""Parameters of `GeneralizedSoftmax` that have a row for each class, and the dimension of these rows."""
+
 
 class ClassificationTask(Task[BatchT], abc.ABC):
     """Learns the class of an example, or its classes; is selected by accuracy, or then by micro F1."""
@@ -65,6 +68,23 @@ class ClassificationTask(Task[BatchT], abc.ABC):
     """Whether an example can have several classes."""
     unlisted = False
     """Whether the last class is that of examples of no class, which no answer lists and no metric counts."""
+
+    def adopt(self, weights: Mapping[str, Tensor], before: RunPaths) -> None:
+        """Load the weights of a run with other classes: rows of classes that both have go to their new places.
+
+        Rows of new classes stay as they are. Raises `ValueError` where no class is the same.
+        """
+        places = {label: place for place, label in enumerate(read_labels(before))}
+        kept = [(own, places[label]) for own, label in enumerate(self.labels) if label in places]
+        if not kept:
+            raise ValueError("none of the classes is one that the run has")
+        own, earlier = torch.tensor(kept, device=self.device).unbind(1)
+        adopted, fresh = dict(weights), self.model.state_dict()
+        for name, dimension in _CLASS_DIMENSIONS.items():
+            if (key := f"output_layer.{name}") in adopted:
+                rows = adopted[key].index_select(dimension, earlier)
+                adopted[key] = fresh[key].index_copy(dimension, own, rows)
+        self.model.load_state_dict(adopted)
 
     def batches(self, split: str) -> Batches[BatchT]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed, images augmented."""

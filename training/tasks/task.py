@@ -2,7 +2,7 @@
 
 import abc
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from training.bundling.task_export import TaskExport
 from training.data.batching import Batches
+from training.data.identity import Record
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
 from training.run.distributed import ALONE, Group
@@ -95,9 +96,40 @@ class Task(abc.ABC, Generic[BatchT]):
     def initialize(self) -> None:
         """Load the parameters that a new run starts from, such as those of a pretrained encoder."""
 
+    @classmethod
+    def records(cls, recipe: Any, split: str, data_dir: Path) -> Iterable[Record] | None:
+        """Return the records of a split, by which a run notices that its data changed; None where it cannot change.
+
+        Raises the errors of reading the data.
+        """
+        del recipe, split, data_dir
+        return None
+
+    @classmethod
+    def renewed_files(cls, recipe: Any, run: RunPaths, data_dir: Path) -> RunFiles:
+        """Return the files of a run that other data replace; tokenizers and vocabularies stay.
+
+        Raises `ValueError` where a run could not continue with the data.
+        """
+        del recipe, run, data_dir
+        return {}
+
+    def adopt(self, weights: Mapping[str, Tensor], before: RunPaths) -> None:
+        """Load the weights of a run on other data; its files, such as its labels, are in the directory `before`.
+
+        Raises `ValueError` where they do not fit.
+        """
+        del before
+        self.model.load_state_dict(weights)
+
     @abc.abstractmethod
     def batches(self, split: str) -> Batches[BatchT]:
         """Return the batches of a split; those of `train` are shuffled."""
+
+    def token_count(self, split: str) -> int | None:
+        """Return the number of tokens of a split, None where its records have none."""
+        del split
+        return None
 
     @abc.abstractmethod
     def loss(self, batch: BatchT) -> tuple[Tensor, int]:

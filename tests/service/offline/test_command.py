@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from models.store import BUNDLED
 from service.offline.computing import FIRST_WINDOW, WINDOW
 
 
@@ -39,7 +40,7 @@ def test_texts_and_standard_input():
         (["score", "nothing.txt"], 2, "nothing.txt is no file"),
         (["score", "--text", "a", "--model", "intents"], 1, "not for score"),
         (["score", "--text", "a", "--model", "nope"], 1, "unknown model 'nope'"),
-        (["score", "--text", "a", "--output", "x"], 2, "give texts on the command line, or files"),
+        (["next-word", "a", "--file", "x"], 2, "give either texts on the command line, or the file x"),
         (["score", "--text", "a " * 5000], 1, "line 1"),
         (["score", "--wrong"], 2, "--wrong"),
     ],
@@ -49,6 +50,27 @@ def test_what_is_wrong_is_said_in_a_line(arguments, status, words):
     assert found.returncode == status
     assert words in found.stderr
     assert "Traceback" not in found.stderr
+
+
+def test_a_model_directory_leaves_the_arguments_after_it(tmp_path):
+    found = run("next-word", "--model-dirs", BUNDLED, "we had a very", "--top-k", "1")
+    assert (found.returncode, found.stdout.split()[0], found.stderr) == (0, "good", "")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "in.txt").write_text("see you tomorrow\n")
+    found = run("score", "--model-dirs", tmp_path / "empty", "--model-dirs", BUNDLED, tmp_path / "in.txt")
+    assert (found.returncode, found.stdout) == (0, "-23.5282\t358.5400\tsee you tomorrow\n")
+    found = run("models", "--model-dirs", BUNDLED, "show", "intents")
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_texts_of_the_command_line_go_to_a_file(tmp_path):
+    arguments = ("score", "--output", tmp_path / "out.tsv", "--text", "see you tomorrow")
+    assert run(*arguments).returncode == 0
+    assert "is there already: --resume goes on with it" in run(*arguments).stderr
+    assert run(*arguments, "a book", "--resume").returncode == 0
+    first, second = (tmp_path / "out.tsv").read_text().splitlines()
+    assert first == "-23.5282\t358.5400\tsee you tomorrow"
+    assert second.endswith("\ta book")
 
 
 def test_bytes_that_are_not_utf_8():

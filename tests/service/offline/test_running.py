@@ -11,7 +11,6 @@ from service.offline import running
 from service.offline.asked import Asked
 from service.offline.options import FileOptions, ModelOptions, UsageError
 from service.offline.running import run_file, run_texts
-from service.settings import BUNDLED
 
 ONE = ModelOptions(threads=1)
 
@@ -122,18 +121,18 @@ def test_a_run_goes_on_where_it_was(tmp_path):
 
 
 def test_a_model_is_found_by_what_it_offers(tmp_path, capsys):
-    assert run_texts(Asked.of(CLASSIFY, {"top_k": 1}), ["play some music"], ONE, "tsv") == 0
+    assert run_texts(Asked.of(CLASSIFY, {"top_k": 1}), ["play some music"], ONE, FileOptions(format="tsv")) == 0
     assert capsys.readouterr().out.startswith("play_music\t")
     with pytest.raises(
         UnknownModelError, match="'intents' is for classify, not for score; models for score: next-word"
     ):
-        run_texts(Asked.of(SCORE, {}), ["a"], ModelOptions(model="intents"), "tsv")
+        run_texts(Asked.of(SCORE, {}), ["a"], ModelOptions(model="intents"), FileOptions())
     with pytest.raises(UnknownModelError, match="there is no model for score"):
-        run_texts(Asked.of(SCORE, {}), ["a"], ModelOptions(model_dirs=(tmp_path,)), "tsv")
+        run_texts(Asked.of(SCORE, {}), ["a"], ModelOptions(model_dirs=(tmp_path,)), FileOptions())
     with pytest.raises(UsageError, match="is no file"):
         run_file(Asked.of(SCORE, {}), tmp_path / "none.txt", ONE, FileOptions())
 
 
 def test_defaults_are_the_bundled_models_and_standard_streams():
-    assert ModelOptions().model_dirs == (BUNDLED,)
+    assert (ModelOptions().model, ModelOptions().model_dirs) == (None, ())
     assert (FileOptions().output, FileOptions().format, FileOptions().resume) == (None, "auto", False)

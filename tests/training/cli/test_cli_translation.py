@@ -37,7 +37,7 @@ def test_a_translator_is_trained_and_evaluated(
     history = json.loads((run / "history.json").read_text(encoding="utf-8"))
     assert f"best dev BLEU {max(each['metric'] for each in history):.3f} after epoch" in second.output
     of_run = run_cli("evaluate", run, "--data-dir", tiny_data_dir, "--split", "dev")
-    assert re.fullmatch(r"little-pairs on numerals, dev: greedy, BLEU \d+\.\d\d \(nrefs:1\|.*\)", of_run.output)
+    assert re.search(r"little-pairs on numerals, dev: greedy, BLEU \d+\.\d\d \(nrefs:1\|.*\)", of_run.output)
 
 
 def test_a_bundle_is_evaluated(pairs_corpus: Corpus, pairs_export: WrittenBundle, tiny_data_dir: Path) -> None:
@@ -76,7 +76,7 @@ def test_own_files_are_held_out_of_and_said_to_be(
         note = f"no {split} file: 1/20 of the sources in own.tsv, at most 2000, are held out for it, always the same"
         assert note in result.output
     evaluated = run_cli("evaluate", tmp_path / "runs" / "own", "--data-dir", tiny_data_dir)
-    assert evaluated.output.startswith("own on own.tsv, held out, test: greedy, BLEU ")
+    assert " own on own.tsv, held out, test: greedy, BLEU " in evaluated.output
     (tiny_data_dir / "own.tsv").write_text("wort word\n", encoding="utf-8")
     assert "own.tsv, line 1: 1 column, not source<TAB>target" in _one_line(train(recipe, "--restart"))
 

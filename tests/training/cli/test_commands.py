@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import os
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from importlib import metadata
@@ -20,6 +22,7 @@ from training.data.corpus import Corpus, Source
 from training.run.directory import RunDirectory
 
 recipe, train = test_cli.recipe, test_cli.train  # fixtures
+_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONWARNINGS": ""}
 
 
 @pytest.mark.parametrize("command", ["run", "evaluate", "tune"])
@@ -36,6 +39,36 @@ def test_threads_are_used(train: Train, recipe: Path, monkeypatch: pytest.Monkey
 
 def test_the_version_is_that_of_the_package() -> None:
     assert run_cli("--version") == Result(0, f"softserve-train {metadata.version('softserve')}")
+
+
+def test_a_command_says_that_it_starts_before_it_imports_torch(tmp_path: Path) -> None:
+    code = "import sys; from training.cli import main; sys.argv = ['softserve-train', 'evaluate', 'nowhere']; main()"
+    slow = "import sys; sys.modules['torch'] = None; " + code  # what imports torch ends with an error
+    found = subprocess.run([sys.executable, "-c", slow], cwd=tmp_path, env=_ENVIRONMENT, capture_output=True, text=True)
+    first, second = found.stderr.splitlines()
+    assert first == "softserve-train evaluate: starting"
+    assert second == "softserve-train: torch is not installed; training needs it: pip install 'softserve[train]'"
+
+
+def test_warnings_are_one_line_each_and_others_one_line(tmp_path: Path) -> None:
+    code = """
+import sys, warnings
+from training.cli import commands, main
+def run_command(_):
+    for number in range(85):
+        warnings.warn(f"an operator {number} is deprecated")
+    for _ in range(3):
+        warnings.warn_explicit("3 pairs are left out", UserWarning, commands.__file__, 1)
+    return 0
+commands.run_command = run_command
+sys.argv = ["softserve-train", "corpora"]
+main()
+"""
+    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=_ENVIRONMENT, capture_output=True, text=True)
+    assert found.stderr.splitlines() == [
+        "softserve-train: warning: 3 pairs are left out",
+        "softserve-train: 85 warnings of other packages are not shown; PYTHONWARNINGS=default shows them",
+    ]
 
 
 # ---- corpora ----------------------------------------------------------------------------------------------

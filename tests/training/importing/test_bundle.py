@@ -110,7 +110,7 @@ def test_a_version_is_replaced_only_on_request(source: Source, tmp_path: Path) -
     directory, output = source(), tmp_path / "out"
     (output / "it" / "1").mkdir(parents=True)
     (output / "it" / "1" / MANIFEST).touch()
-    with pytest.raises(FileExistsError, match="--version, or --force"):
+    with pytest.raises(FileExistsError, match="--name or --version for another bundle, or --force"):
         import_directory(directory, output)
     import_directory(directory, output, force=True)
     assert validate(output / "it" / "1") == []

@@ -225,7 +225,7 @@ def test_the_command_takes_a_file_or_its_directory(tmp_path: Path) -> None:
     directory = saved(tmp_path / "there", graph())
     result = run_cli("import", directory / "model.onnx", "--output", tmp_path / "out", "--licence", "unstated")
     assert result.code == 0, result.output
-    assert (tmp_path / "out" / "model" / "1" / "manifest.json").exists()
+    assert (tmp_path / "out" / "there" / "1" / "manifest.json").exists(), "not model, which says nothing"
     onnx.save(graph(), directory / "other.onnx")
     result = run_cli("import", directory, "--output", tmp_path / "out", "--licence", "unstated")
     assert "has several ONNX files; name the one to import: model.onnx, other.onnx" in result.code

@@ -53,12 +53,66 @@ def test_an_index_cannot_name_other_files(file: object, source: Source) -> None:
         open_source(str(directory)).weights()
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pkl", "tf_model.h5"])
+@pytest.mark.parametrize("name", ["model.bin", "model.pt", "weights.pkl", "tf_model.h5"])
 def test_pickles_are_refused_unread(name: str, source: Source) -> None:
     directory = source()
     (directory / WEIGHTS).rename(directory / name)
     with pytest.raises(ImportRefused, match=f"has its weights in {name} only, which may run code.*save_pretrained"):
         open_source(str(directory)).weights()
+
+
+def test_torch_weights_are_read_as_tensors_alone(source: Source) -> None:
+    directory = source()
+    expected = load_file(directory / WEIGHTS)
+    (directory / WEIGHTS).unlink()
+    torch.save({**expected, "epoch": 3}, directory / "pytorch_model.bin")
+    found = open_source(str(directory)).weights()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+
+    names = sorted(expected)
+    for part in (1, 2):
+        some = {name: expected[name] for name in names[part - 1 :: 2]}
+        torch.save(some, directory / f"pytorch_model-0000{part}-of-00002.bin")
+    index = {
+        "weight_map": {name: f"pytorch_model-0000{place % 2 + 1}-of-00002.bin" for place, name in enumerate(names)}
+    }
+    (directory / "pytorch_model.bin").unlink()
+    (directory / "pytorch_model.bin.index.json").write_text(json.dumps(index), encoding="utf-8")
+    assert open_source(str(directory)).weights().keys() == expected.keys()
+
+
+def test_torch_weights_run_no_code(source: Source, tmp_path: Path) -> None:
+    class Code:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "ran",)
+
+    directory = source()
+    (directory / WEIGHTS).unlink()
+    torch.save({"weight": Code()}, directory / "pytorch_model.bin")
+    with pytest.raises(ImportRefused, match=r"^pytorch_model.bin is not a file of weights: "):
+        open_source(str(directory)).weights()
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "stated", "name"),
+    [
+        ("My Mails", None, "my-mails"),
+        ("mails/checkpoint-500", None, "mails"),
+        ("a" * 40, "someone/Intent-Model", "intent-model"),
+        ("mails/onnx/model_quantized.onnx", None, "mails"),
+        ("mails/tickets.onnx", None, "tickets"),
+    ],
+)
+def test_default_names_say_which_model_it_is(path: str, stated: str | None, name: str, tmp_path: Path) -> None:
+    place = tmp_path / path
+    (place.parent if place.suffix else place).mkdir(parents=True)
+    if place.suffix:
+        place.touch()
+    if stated is not None:
+        (place / "config.json").write_text(json.dumps({"_name_or_path": stated}), encoding="utf-8")
+    assert open_source(str(place)).default_name() == name
 
 
 def test_missing_and_damaged_weights(source: Source) -> None:

@@ -10,7 +10,9 @@ from PIL import Image
 from torch import Tensor
 
 from models.tasks.image_classification import ImageClassifier as ServedImageClassifier
+from training.data.identity import Record
 from training.data.image_batching import ImageBatch, ImageBatches
+from training.data.own_images import OwnImages
 from training.networks.image_classifier import ImageClassifier
 from training.networks.image_encoder import DenseNet, EfficientNetLite0, ImageEncoder, load_efficientnet_lite0
 from training.networks.pretrained import image_weights
@@ -53,6 +55,18 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
     @classmethod
     def prepare(cls, recipe: ImageClassificationRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
         return {run.labels: label_file(cls.build_labels(recipe, data_dir))}
+
+    @classmethod
+    def records(cls, recipe: ImageClassificationRecipe, split: str, data_dir: Path) -> list[Record] | None:
+        """Return class and SHA-256 of the user's own files; the images of a corpus have registered checksums."""
+        source = image_source(recipe.data, recipe.export.max_pixels)
+        if not isinstance(source, OwnImages):
+            return None
+        return source.records(split, data_dir)[: recipe.data.limit_of(split)]
+
+    @classmethod
+    def renewed_files(cls, recipe: ImageClassificationRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
+        return cls.prepare(recipe, run, data_dir)
 
     @classmethod
     def open(cls, recipe: ImageClassificationRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:

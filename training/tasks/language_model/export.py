@@ -64,8 +64,8 @@ class LanguageModelExport(TaskExport):
             network=f"{network.num_layers}-layer LSTM, {network.hidden_size} hidden units, word vectors "
             f"{'tied' if manifest.provenance.recipe['network'].get('tied', True) else 'untied'}",
             outputs=f"Vocabulary: {config.vocab_size} words, `<unk>` and the sentence end `</s>` included",
-            limits=f"Trained on short sentences; texts of up to {config.limits.max_tokens} tokens are accepted. It "
-            "knows what its corpus\nsays and repeats the corpus's biases; it is no source of facts.",
+            limits=f"Texts of up to {config.limits.max_tokens} tokens are accepted. It knows what its corpus\n"
+            "says and repeats the corpus's biases; it is no source of facts.",
             quality=quality,
             columns=columns,
             references={"perplexity": None, "coverage": 1.0, "perplexity_of_covered": None},

@@ -13,6 +13,7 @@ from torch import Tensor
 from models.tasks.language_model import LanguageModel
 from models.text.tokenization import WordTokenizer
 from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, StreamBatches
+from training.data.identity import Record
 from training.data.mapped_tokens import MappedTokens
 from training.data.tokenization import build_word_tokenizer
 from training.networks.language_model import RecurrentLanguageModel
@@ -76,6 +77,13 @@ class LanguageModelTask(Task[Batch]):
         data = recipe.data
         texts = iterate_texts(data, "train", data_dir)
         tokenizer = build_word_tokenizer(texts, style=data.style, lowercase=data.lowercase, min_count=data.min_count)
+        LanguageModelTask.check_lengths(recipe, tokenizer, data_dir)
+        return tokenizer
+
+    @staticmethod
+    def check_lengths(recipe: LanguageModelRecipe, tokenizer: WordTokenizer, data_dir: Path) -> None:
+        """Raise `ValueError` for own files with a line that the exported model could not be measured on."""
+        data = recipe.data
         for split in ("dev", "test") if data.files is not None else ():
             longest = max(map(len, encoded_split(data, split, data_dir, tokenizer)))
             if longest > recipe.export.max_tokens:
@@ -83,11 +91,19 @@ class LanguageModelTask(Task[Batch]):
                     f"export.max_tokens: a line of {data.dataset(split)} ({split}) has {longest} tokens, the exported "
                     f"model accepts {recipe.export.max_tokens}; raise it or break long lines"
                 )
-        return tokenizer
 
     @classmethod
     def prepare(cls, recipe: LanguageModelRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
         return {run.tokenizer: cls.build_tokenizer(recipe, data_dir).save}
+
+    @classmethod
+    def records(cls, recipe: LanguageModelRecipe, split: str, data_dir: Path) -> Iterator[Record]:
+        return (((), text) for text in iterate_texts(recipe.data, split, data_dir))
+
+    @classmethod
+    def renewed_files(cls, recipe: LanguageModelRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
+        cls.check_lengths(recipe, WordTokenizer.from_file(run.tokenizer), data_dir)
+        return {}
 
     @classmethod
     def open(cls, recipe: LanguageModelRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
@@ -112,6 +128,11 @@ class LanguageModelTask(Task[Batch]):
         if self._train_tokens is None:
             self._train_tokens = encoded_split(self.recipe.data, split, self.data_dir, self.tokenizer)
         return self._train_tokens
+
+    def token_count(self, split: str) -> int:
+        """Return the number of words and sentence ends."""
+        sentences = self._encoded(split)
+        return len(sentences.tokens) + len(sentences)
 
     def batches(self, split: str) -> Batches[Batch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed."""

@@ -13,7 +13,7 @@ from training.data.typing_errors import with_typing_errors
 from training.tasks.classification_quality import OUT_OF_SCOPE
 from training.tasks.text_classification.settings import LabelledSettings
 
-__all__ = ["LabelledText", "TrainingTexts", "label_ids", "out_of_scope_texts", "read_labelled"]
+__all__ = ["LabelledText", "TrainingTexts", "check_training_labels", "label_ids", "out_of_scope_texts", "read_labelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,17 @@ def label_ids(texts: Sequence[LabelledText], labels: Sequence[str], *, unseen: b
         places |= {label: index for index, label in enumerate(unknown, len(labels))}
     elif unknown:
         raise ValueError(
+            f"classes that the model does not have: {', '.join(unknown[:10])}; "
+            "the data has changed since the model was trained"
+        )
+    return [tuple(places[label] for label in text.labels) for text in texts]
+
+
+def check_training_labels(texts: Sequence[LabelledText], labels: Sequence[str], data: LabelledSettings) -> None:
+    """Raise `ValueError` for texts of a class without a training text, unless a limit may leave such classes."""
+    unknown = sorted({label for text in texts for label in text.labels}.difference(labels))
+    if unknown and not data.limited:
+        raise ValueError(
             f"labels that no training text has: {', '.join(unknown[:10])}; "
             "where texts are held out of the training file, its classes need some more"
         )
-    return [tuple(places[label] for label in text.labels) for text in texts]

@@ -1,6 +1,6 @@
 """Training of text classifiers: classes, encoder, batches, metrics."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -13,6 +13,7 @@ from torch import Tensor
 from models.tasks.text_classification import Classifier
 from models.text.tokenization import EncoderTokenizer
 from training.data.batching import Batches, RedrawnBatches
+from training.data.identity import Record
 from training.data.text_batching import TextBatch, TextBatches
 from training.networks.text_classifier import TextClassifier
 from training.networks.text_encoder import EncoderConfig, TextEncoder
@@ -25,6 +26,7 @@ from training.tasks.task import RunFiles
 from training.tasks.text_classification.reading import (
     LabelledText,
     TrainingTexts,
+    check_training_labels,
     label_ids,
     out_of_scope_texts,
     read_labelled,
@@ -70,21 +72,30 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         Raises `ValueError` for a single class, for classes without a training text, and for an encoder that
         does not have the tokens of its tokenizer or the positions that texts need.
         """
+        labels = TextClassificationTask.build_labels(recipe, data_dir)
+        texts = read_labelled(recipe.data, "train", data_dir)
+        tokenizer, config = chosen_encoder(
+            recipe.network, (each.text for each in texts), recipe.data.max_tokens, "data.max_tokens"
+        )
+        return Classes(tokenizer=tokenizer, labels=labels, encoder=config)
+
+    @staticmethod
+    def build_labels(recipe: ClassificationRecipe, data_dir: Path) -> tuple[str, ...]:
+        """Return the labels of the training texts.
+
+        Raises `ValueError` for a single class, and for classes without a training text.
+        """
         if recipe.data.out_of_scope:
             for split in ("train", "dev"):
                 out_of_scope_texts(recipe.data, split, data_dir)
-        texts = read_labelled(recipe.data, "train", data_dir)
-        labels = sorted({label for text in texts for label in text.labels})
+        labels = sorted({label for text in read_labelled(recipe.data, "train", data_dir) for label in text.labels})
         if recipe.data.out_of_scope:
             labels = [*(label for label in labels if label != OUT_OF_SCOPE), OUT_OF_SCOPE]
         if len(labels) < 2:
             raise ValueError(f"there is only one class, {labels[0]!r}")
         for split in ("dev", "test"):
-            label_ids(read_labelled(recipe.data, split, data_dir), labels, unseen=recipe.data.limited)
-        tokenizer, config = chosen_encoder(
-            recipe.network, (each.text for each in texts), recipe.data.max_tokens, "data.max_tokens"
-        )
-        return Classes(tokenizer=tokenizer, labels=tuple(labels), encoder=config)
+            check_training_labels(read_labelled(recipe.data, split, data_dir), labels, recipe.data)
+        return tuple(labels)
 
     @classmethod
     def metric_of(cls, recipe: ClassificationRecipe) -> str:
@@ -94,6 +105,16 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
     def prepare(cls, recipe: ClassificationRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
         classes = cls.build_classes(recipe, data_dir)
         return {run.labels: label_file(classes.labels), **encoder_files(run, classes.tokenizer, classes.encoder)}
+
+    @classmethod
+    def records(cls, recipe: ClassificationRecipe, split: str, data_dir: Path) -> Iterator[Record]:
+        yield from ((each.labels, each.text) for each in read_labelled(recipe.data, split, data_dir))
+        if recipe.data.out_of_scope:
+            yield from (((OUT_OF_SCOPE,), text) for text in out_of_scope_texts(recipe.data, split, data_dir))
+
+    @classmethod
+    def renewed_files(cls, recipe: ClassificationRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
+        return {run.labels: label_file(cls.build_labels(recipe, data_dir))}
 
     @classmethod
     def open(cls, recipe: ClassificationRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
@@ -126,6 +147,11 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         tokens = self.tokenizer.encode_batch(texts, data.max_tokens)
         labels = [()] * len(texts) if labels is None else labels
         return TextBatches(tokens, labels, batch_tokens=data.batch_tokens, seed=seed)
+
+    def token_count(self, split: str) -> int:
+        """Return the number of tokens of a split's texts, which are cut at `data.max_tokens`; ends are included."""
+        texts = [text for _, text in self.records(self.recipe, split, self.data_dir)]
+        return sum(map(len, self.tokenizer.encode_batch(texts, self.recipe.data.max_tokens)))
 
     def vectors(self, batch: TextBatch) -> Tensor:
         return self.model(batch.tokens.to(self.device), batch.lengths.to(self.device))

@@ -61,8 +61,8 @@ class TextGenerationExport(SequenceExport):
             f"units, {network.heads} heads, feed-forward {network.inner_size}, word vectors tied",
             outputs=f"Vocabulary: {config.vocab_size} word pieces",
             limits=f"Texts of up to {config.limits.max_tokens} word pieces are read, and up to "
-            f"{config.limits.max_output_tokens} are written. Its outputs are often\nwrong: it repeats the biases of "
-            "its corpus, and is no source of facts.",
+            f"{config.limits.max_output_tokens} are written. It repeats\nthe biases of its corpus, and is no source of "
+            "facts.",
             quality="Of texts written with beam size 5, 0 to 100: F1 of ROUGE with stemming, best of a text's "
             "references, and unsmoothed BLEU of words and punctuation in lower case. Equal sources count once.",
         )

@@ -1,7 +1,7 @@
 """Training of text generators: encoder, batches, metrics."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from models.tasks.text_generation import Generator
 from models.text.tokenization import EncoderTokenizer
+from training.data.identity import Record
 from training.data.masked_targets import masked_targets
 from training.data.pair_batching import PairBatch, PairBatches
 from training.networks.generation_model import GenerationModel
@@ -88,6 +89,11 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         return encoder_files(run, *cls.build_encoder(recipe, data_dir))
 
     @classmethod
+    def records(cls, recipe: GenerationRecipe, split: str, data_dir: Path) -> Iterator[Record]:
+        texts = read_source_targets(recipe.data, split, data_dir)
+        return (((), "\t".join((text.source, *text.targets))) for text in texts)
+
+    @classmethod
     def open(cls, recipe: GenerationRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
         return cls(recipe, *read_encoder(run), data_dir, device)
 
@@ -123,6 +129,12 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
             warnings.warn(f"{left}: their targets have more than {data.max_output_tokens} tokens", stacklevel=2)
         seed, end_id = self.recipe.seed, self.tokenizer.end_id
         return PairBatches(kept, end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
+
+    def token_count(self, split: str) -> int:
+        """Return the number of tokens of sources and targets, their ends included."""
+        texts = read_source_targets(self.recipe.data, split, self.data_dir)
+        every = [text for each in texts for text in (each.source, *each.targets)]
+        return sum(map(len, self.tokenizer.encode_batch(every)))
 
     def texts_of(self, split: str) -> PairBatches:
         """Return each text of a split with the first of its targets, in the order of their lengths."""

@@ -61,8 +61,8 @@ class TranslationExport(SequenceExport):
             "word vectors tied",
             outputs=f"Vocabulary: {config.vocab_size} tokens of both languages, `<unk>` and the sentence end `</s>` "
             "included",
-            limits=f"Trained on short sentences; sentences of up to {config.limits.max_tokens} tokens are accepted. It "
-            "knows what its corpus\nsays and repeats the corpus's biases; it is no source of facts.",
+            limits=f"Sentences of up to {config.limits.max_tokens} tokens are accepted. It knows what its corpus\n"
+            "says and repeats the corpus's biases; it is no source of facts.",
             quality="Of translations with beam size 5, detokenized and cased, by sacrebleu"
             f" (BLEU {_signature(sacrebleu.BLEU())}, chrF {_signature(sacrebleu.CHRF())}).{_confidence(config)}",
             columns={"BLEU": "BLEU", "chrF": "chrF"},

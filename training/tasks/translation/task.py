@@ -1,7 +1,7 @@
 """Training of translation models: vocabulary, network, batches, metric."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -15,6 +15,7 @@ from models.tasks.translation import Translator
 from models.text.tokenization import SubwordTokenizer
 from training.data.batching import Batches, RedrawnBatches
 from training.data.entities import TextPair
+from training.data.identity import Record
 from training.data.pair_batching import Pair, PairBatch, PairBatches
 from training.data.tokenization import build_subword_tokenizer, read_subword_tokenizer
 from training.networks.transformer import Transformer
@@ -95,6 +96,10 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         return {run.tokenizer: tokenizer.save}
 
     @classmethod
+    def records(cls, recipe: TranslationRecipe, split: str, data_dir: Path) -> Iterator[Record]:
+        return (((), "\t".join(pair)) for pair in split_pairs(recipe.data, split, data_dir))
+
+    @classmethod
     def open(cls, recipe: TranslationRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
         return cls(recipe, SubwordTokenizer.from_file(run.tokenizer), data_dir, device)
 
@@ -127,6 +132,11 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
             return PairBatches(kept, end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
 
         return draw(0) if data.augment is None else RedrawnBatches(draw)
+
+    def token_count(self, split: str) -> int:
+        """Return the number of tokens of sources and targets, without ends and augmentation."""
+        pairs = self._encoded(split_pairs(self.recipe.data, split, self.data_dir))
+        return sum(len(source) + len(target) for source, target in pairs)
 
     @property
     def _longest(self) -> int:

@@ -49,7 +49,7 @@ def test_classes_without_a_training_text_come_last(tmp_path: Path) -> None:
     data = _own(tmp_path, ["d\tfirst", "a\tsecond", "c\tthird"])
     texts = read_labelled(data, "train", tmp_path)
     assert label_ids(texts, ["a", "b"], unseen=True) == [(3,), (0,), (2,)]
-    with pytest.raises(ValueError, match="labels that no training text has: c, d;"):
+    with pytest.raises(ValueError, match="classes that the model does not have: c, d;"):
         label_ids(texts, ["a", "b"])
 
 
@@ -120,5 +120,5 @@ def test_a_corpus_without_labels_is_refused(tmp_path: Path) -> None:
 
 
 def test_unknown_labels_are_named() -> None:
-    with pytest.raises(ValueError, match="labels that no training text has: b, c"):
+    with pytest.raises(ValueError, match="classes that the model does not have: b, c"):
         label_ids([LabelledText(("c",), ""), LabelledText(("a", "b"), "")], ["a"])

@@ -223,7 +223,7 @@ def test_the_card_says_what_a_translator_is(pairs_export: WrittenBundle) -> None
     assert any(
         line.endswith("tokens of both languages, `<unk>` and the sentence end `</s>` included") for line in lines
     )
-    assert "sentences of up to 50 tokens are accepted" in card.replace("\n", " ")
+    assert "Sentences of up to 50 tokens are accepted" in card.replace("\n", " ")
     assert f"version:{sacrebleu.__version__}" in card
     start = lines.index("| model | data | split | BLEU | chrF |")
     stated = {(each.split, each.metric): each.value for each in pairs_export.manifest.quality}
