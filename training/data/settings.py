@@ -120,6 +120,9 @@ class CorpusOrFiles(DataSection):
     """Learn from so many of the training records only, for learning curves: the first ones, in text classification
     ones taken evenly from the file. Other splits stay whole."""
 
+    strict: bool = False
+    """Whether `softserve-train run` refuses data for which `softserve-train check` has warnings."""
+
     @model_validator(mode="after")
     def _either(self) -> Self:
         if (self.corpus is None) == (self.files is None):
