@@ -1,10 +1,11 @@
 """What the sections `data` of all recipes share: a registered corpus, or a user's own files."""
 
 import codecs
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from training.data.corpora import get_corpus
 from training.data.corpus import Corpus
@@ -41,6 +42,17 @@ class ParallelFiles(Settings):
         return f"{self.source} and {self.target}"
 
 
+def _file_or_pair(given: object) -> object:
+    if isinstance(given, str) and given:
+        return given
+    if isinstance(given, Mapping | ParallelFiles):
+        return ParallelFiles.model_validate(given)
+    raise ValueError("it must be the name of a file or folder, or two files {source: ..., target: ...}")
+
+
+FileOrPair = Annotated[str | ParallelFiles, BeforeValidator(_file_or_pair)]
+"""The name of a file or folder, or two parallel files."""
+
 OWN_FILES = "user's own files"
 """Homepage and licence of data that are in no registry."""
 
@@ -51,11 +63,11 @@ HELD_OUT_SHARE, HELD_OUT_MOST = 20, 2000
 class SplitFiles(Settings):
     """A user's own files. Relative paths start at `--data-dir`."""
 
-    train: FileName | ParallelFiles
+    train: FileOrPair
     """The file or folder to train on, or two parallel files `{source: a.de, target: a.en}` of sentence pairs."""
-    dev: FileName | ParallelFiles | None = None
+    dev: FileOrPair | None = None
     """The file or folder to select a model by; held out of `train` if there is none."""
-    test: FileName | ParallelFiles | None = None
+    test: FileOrPair | None = None
     """The file or folder to report quality on; held out of `train` if there is none."""
     columns: dict[str, ColumnName] = Field(default_factory=dict)
     """The file's own names of the columns, such as `{label: intent, text: utterance}`; of nested JSON objects dotted

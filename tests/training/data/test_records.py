@@ -36,8 +36,8 @@ def _read(path: Path, content: str | bytes, kind: Columns = LABELLED, **fields: 
         ("a.csv", '1;Lob;sehr gut\n2;Kritik;"zu spät; schade"\n', {"header": False, "columns": {"label": 2, "text": 3}}),
         ("a.csv", 'Lob;sehr gut\nKritik;"zu spät; schade"\n', {"header": False}),
         ("a.jsonl", '{"label": "Lob", "text": "sehr gut"}\n\n{"text": "zu spät;\\nschade", "label": "Kritik"}\n', {}),
-        ("a.jsonl", '{"a": {"b": "sehr gut"}, "tags": ["Lob"]}\n{"tags": ["Kritik"], "a": {"b": "zu spät; schade"}}\n',
-         {"columns": {"text": "a.b", "label": "tags"}}),
+        ("a.jsonl", '{"a": {"b": "sehr gut"}, "t": ["Lob"]}\n{"t": ["Kritik"], "a": {"b": "zu spät; schade"}}\n',
+         {"columns": {"text": "a.b", "label": "t"}}),
     ],
     ids=["header", "named", "numbered", "numbered csv", "csv without header", "json", "nested json"],
 )  # fmt: skip
