@@ -1,5 +1,6 @@
 """`softserve-train new` and `softserve-train check`: recipes for a user's data, and reports on them."""
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ from training.recipe.own.classifier import plan_classifier
 from training.recipe.own.document import Planned
 from training.recipe.own.language_model import plan_language_model
 from training.recipe.own.translator import plan_translator
+from training.run.session import use_threads
 from training.search.time_trial import TimeTrial, time_trial
 from training.tasks.data_report import examine, has_report
 
@@ -28,6 +30,8 @@ __all__ = ["check", "new", "warn_of_data"]
 
 Kind = Literal["classifier", "translator", "language-model"]
 _ENCODER = "minilm-l6"
+_LOOKED_AT_BY_RUN = 50_000
+"""Texts of a split that are looked at before a training begins."""
 _MARGIN = 0.95
 """Fraction of `--minutes` that is planned, since times vary."""
 
@@ -43,6 +47,7 @@ def new(
     minutes: float | None = None,
     trial: bool = True,
     device: str = "auto",
+    threads: int | None = None,
     force: bool = False,
 ) -> int:
     """Looks at your data and writes a commented recipe that fits them, which `softserve-train run` takes as it is.
@@ -61,6 +66,7 @@ def new(
         minutes: Choose the number of epochs so that the training ends within this time here.
         trial: Whether a few steps are timed to predict the time of the training.
         device: auto, cpu, or a CUDA device such as cuda:0, for the trial.
+        threads: Threads that the trial computes with on the CPU, by default one for each core.
         force: Replace the recipe if it is there.
     """
     if minutes is not None and not trial:
@@ -71,6 +77,8 @@ def new(
     path = output or Path(f"{own_name}.yaml")
     if path.exists() and not force:
         raise ValueError(f"{path} is there; --force replaces it, --output or --name writes another")
+    use_threads(threads)
+    console.print(f"reading {', '.join(files)}")
     plan_for = _planner(kind, files, columns, languages)
     plan = _placed(plan_for(None, None), own_name, data_dir)
     recipe = parse_recipe(plan.content)
@@ -136,7 +144,9 @@ def warn_of_data(recipe: Recipe, data_dir: Path) -> None:
     """
     if not has_report(recipe) or getattr(recipe.data, "files", None) is None:
         return
-    report: DataReport = examine(recipe, data_dir, languages=False)
+    if os.environ.get("RANK", "0") != "0":  # of several processes the first one reports
+        return
+    report: DataReport = examine(recipe, data_dir, languages=False, most=_LOOKED_AT_BY_RUN)
     for line in report.brief():
         console.print(line)
     if report.warnings:

@@ -23,12 +23,12 @@ def has_report(recipe: Recipe) -> bool:
     return isinstance(recipe, ClassificationRecipe | TranslationRecipe | LanguageModelRecipe)
 
 
-def examine(recipe: Recipe, data_dir: Path, *, languages: bool = True) -> DataReport:
-    """Return the report on the data of a recipe; at most the first 200,000 texts of a split are looked at.
+def examine(recipe: Recipe, data_dir: Path, *, languages: bool = True, most: int = _MOST) -> DataReport:
+    """Return the report on the data of a recipe; at most the first `most` texts of a split are looked at.
 
     Raises `ValueError` for a task without reports, and the errors of reading the splits.
     """
-    splits = {split: _texts(recipe, split, data_dir) for split in ("train", "dev", "test")}
+    splits = {split: _texts(recipe, split, data_dir, most) for split in ("train", "dev", "test")}
     max_tokens, expected, leakage = None, {}, True
     if isinstance(recipe, ClassificationRecipe):
         max_tokens = recipe.data.max_tokens
@@ -39,13 +39,13 @@ def examine(recipe: Recipe, data_dir: Path, *, languages: bool = True) -> DataRe
     return examined(recipe.name, splits, max_tokens=max_tokens, expected=expected, languages=languages, leakage=leakage)
 
 
-def _texts(recipe: Recipe, split: str, data_dir: Path) -> Texts:
+def _texts(recipe: Recipe, split: str, data_dir: Path, most: int) -> Texts:
     if isinstance(recipe, ClassificationRecipe):
-        labelled = read_labelled(recipe.data, split, data_dir)[:_MOST]
+        labelled = read_labelled(recipe.data, split, data_dir)[:most]
         return Texts(columns={"text": [each.text for each in labelled]}, labels=[each.labels for each in labelled])
     if isinstance(recipe, TranslationRecipe):
-        pairs = split_pairs(recipe.data, split, data_dir)[:_MOST]
+        pairs = split_pairs(recipe.data, split, data_dir)[:most]
         return Texts(columns={"source": [source for source, _ in pairs], "target": [target for _, target in pairs]})
     if isinstance(recipe, LanguageModelRecipe):
-        return Texts(columns={"text": list(itertools.islice(iterate_texts(recipe.data, split, data_dir), _MOST))})
+        return Texts(columns={"text": list(itertools.islice(iterate_texts(recipe.data, split, data_dir), most))})
     raise ValueError(f"there is no data report on the task {recipe.task!r}")
