@@ -143,6 +143,8 @@ def warn_of_data(recipe: Recipe, data_dir: Path) -> None:
     Raises `ValueError` where there are some and the recipe has `data.strict: true`.
     """
     if not has_report(recipe) or getattr(recipe.data, "files", None) is None:
+        if _is_strict(recipe):
+            raise ValueError(f"data.strict: there is no data report on task {recipe.task} with these data")
         return
     if os.environ.get("RANK", "0") != "0":  # of several processes the first one reports
         return

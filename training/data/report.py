@@ -151,11 +151,13 @@ def examined(
     expected: Mapping[str, str] | None = None,
     languages: bool = True,
     leakage: bool = True,
+    aligned: bool = True,
 ) -> DataReport:
     """Return the report on splits, of which `train` must be one.
 
     `max_tokens` is the longest text that is read, `expected` has the language that a column should be in; with
-    `languages: False` none is detected, which saves seconds. `leakage` looks for training texts in other splits.
+    `languages: False` none is detected, which saves seconds. `leakage` looks for training texts in other splits,
+    `aligned` for pairs of different lengths, which translations are not.
     """
     train = splits["train"]
     found: dict[str, str | None] = {
@@ -167,7 +169,7 @@ def examined(
         lambda: _duplicates(train),
         lambda: _leakage(splits) if leakage else (),
         lambda: _too_long(splits, max_tokens) if max_tokens else (),
-        lambda: _pair_findings(train),
+        lambda: _pair_findings(train) if aligned else (),
         lambda: _damage(splits),
         lambda: _secrets(splits),
         lambda: _other_languages(train, should) if languages else (),

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["can_be_iterated", "format_suffix", "iterate_rows", "parsed", "read_content", "read_rows"]
+__all__ = ["can_be_iterated", "format_suffix", "has_lines", "iterate_rows", "parsed", "read_content", "read_rows"]
 
 RecordT = TypeVar("RecordT")
 ValueT = TypeVar("ValueT")
 
 _SHOWN = 5
 """Number of wrong lines that an error shows."""
-_NOT_PLAIN = (".csv", ".gz", ".jsonl", ".ndjson", ".parquet", ".tmx", ".xlf", ".xliff")
+_WITHOUT_LINES = (".parquet", ".tmx", ".xlf", ".xliff")
+_NOT_PLAIN = (".csv", ".gz", ".jsonl", ".ndjson", *_WITHOUT_LINES)
 
 
 def format_suffix(path: Path) -> str:
@@ -29,6 +30,11 @@ def read_rows(path: Path, parse: Callable[[str], RecordT], encoding: str = "utf-
     """
     lines = enumerate(read_content(path, encoding).split(b"\n"), 1)
     return parsed(path, lines, lambda line: parse(_decoded(line)))
+
+
+def has_lines(path: Path) -> bool:
+    """Return whether a file has lines of text, by its name: neither a folder nor a binary or XML format."""
+    return path.is_file() and format_suffix(path) not in _WITHOUT_LINES
 
 
 def can_be_iterated(path: Path, encoding: str) -> bool:

@@ -9,7 +9,7 @@ import yaml
 
 from tests.training.cli.test_cli import Result, run_cli
 
-WORDS = "der die das Haus Garten Tisch für heute morgen schön groß klein kommt geht sieht".split()
+WORDS = str.split("der die das Haus Garten Tisch für heute morgen schön groß klein kommt geht sieht")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from training.data.report_page import report_page
 from training.recipe.loading import parse_recipe
 from training.tasks.data_report import examine
 
-WORDS = "the garden is full of green apples and somebody has to pick them before they fall".split()
+WORDS = str.split("the garden is full of green apples and somebody has to pick them before they fall")
 
 
 def _labelled(*rows: tuple[str, str]) -> Texts:
@@ -118,3 +118,15 @@ def test_a_report_on_a_recipe(task: str, tmp_path: Path) -> None:
     data = {"files": {"train": "rows.tsv"}, **({"source": "de", "target": "en"} if task == "translation" else {})}
     report = examine(parse_recipe({"name": "own", "task": task, "data": data}), tmp_path, languages=False)
     assert report.splits == {"train": 36, "dev": 2, "test": 2}
+
+
+def test_empty_lines_are_reported(tmp_path: Path) -> None:
+    lines = [f"the line number {n}" for n in range(30)]
+    (tmp_path / "a.txt").write_text("\n".join([*lines[:9], "", *lines[9:]]), encoding="utf-8")
+    (tmp_path / "a.de").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "a.en").write_text("\n".join([*lines[1:9], "", "", *lines[10:]]), encoding="utf-8")
+    texts = parse_recipe({"name": "own", "task": "language-model", "data": {"files": {"train": "a.txt"}}})
+    pairs = {"files": {"train": {"source": "a.de", "target": "a.en"}}, "source": "de", "target": "en"}
+    translations = parse_recipe({"name": "own", "task": "translation", "data": pairs})
+    found = [_kinds(examine(recipe, tmp_path, languages=False))["left-out"] for recipe in (texts, translations)]
+    assert found == [1, 2]

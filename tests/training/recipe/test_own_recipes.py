@@ -16,8 +16,8 @@ from training.recipe.own.language_model import is_running_text, plan_language_mo
 from training.recipe.own.translator import plan_translator
 from training.tasks.text_classification.reading import read_labelled
 
-GERMAN = "Der Garten ist heute schön und wir möchten gern einen Tisch für zwei Personen am Abend".split()
-ENGLISH = "the garden is very nice today and we would like to have a table for two people tonight".split()
+GERMAN = str.split("Der Garten ist heute schön und wir möchten gern einen Tisch für zwei Personen am Abend")
+ENGLISH = str.split("the garden is very nice today and we would like to have a table for two people tonight")
 
 
 def _texts(words: list[str], count: int, seed: int = 0) -> list[str]:

@@ -8,7 +8,7 @@ from training.data.inspection import Inspected
 from training.data.report import likely_language, normalized
 from training.recipe.own.columns import label_and_text
 from training.recipe.own.document import Planned
-from training.recipe.own.sections import columns_section, held_out, set_schedule, tokens_of
+from training.recipe.own.sections import batch_size, columns_section, held_out, set_schedule, tokens_of
 
 __all__ = ["plan_classifier"]
 
@@ -50,10 +50,14 @@ def plan_classifier(
     if several:
         plan.choose("data.multi_label", True, "labels are lists, separated by commas")
     lengths = tokens_of(texts, _PRETRAINED_TOKENS if encoder else _SCRATCH_TOKENS, added=2)
-    longest = next((size for size in (32, 64, 128, 256) if lengths.p99 <= size), 512)
-    plan.choose("data.max_tokens", longest, f"99 % of the texts have fewer than some {lengths.p99:.0f} tokens")
-    batch = max(512 if longest <= 64 else 1024, longest)
-    plan.choose("data.batch_tokens", batch, f"some {batch / lengths.mean:.0f} texts an update")
+    longest = next((size for size in (32, 64, 128) if lengths.p99 <= size), 256)
+    reason = f"99 % of the texts have fewer than some {lengths.p99:.0f} tokens"
+    if lengths.p99 > longest:
+        reason += f"; of longer ones than {longest} the head and tail are read, at most 512"
+    plan.choose("data.max_tokens", longest, reason)
+    mean = min(lengths.mean, 0.8 * longest)
+    batch = max(batch_size(mean * len(texts), 512 if longest <= 64 else 1024 if longest <= 128 else 2048), longest)
+    plan.choose("data.batch_tokens", batch, f"some {batch / mean:.0f} texts an update")
     if encoder:
         plan.choose("network.pretrained", encoder, "the texts are English, and this encoder is installed")
     else:
@@ -62,7 +66,7 @@ def plan_classifier(
     if len(classes) >= _SPARSE_CLASSES and len(texts) >= _SPARSE_TEXTS * len(classes) and not several:
         reason = f"{len(classes)} classes of {len(texts) // len(classes)} texts in the mean: other classes get 0"
         plan.choose("output_layer.sparse_k", _SPARSE_K, reason)
-    steps = epoch_steps or math.ceil(held_out(len(texts)) * lengths.mean / (0.85 * batch))
+    steps = epoch_steps or math.ceil(held_out(len(texts)) * mean / (0.85 * batch))
     updates, most = (_UPDATES_PRETRAINED, 30) if encoder else (_UPDATES_SCRATCH, 60)
     wanted = epochs or min(most, max(4 if encoder else 8, math.ceil(updates / steps)))
     set_schedule(plan, epochs=wanted, epoch_steps=steps, learning_rate=2e-4 if encoder else 1e-3, warmup=0.1)

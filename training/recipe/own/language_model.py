@@ -21,7 +21,7 @@ _STEPS = 35
 """Steps of back-propagation through time."""
 _SMALL, _MEDIUM = 300_000, 3_000_000
 """Tokens at which sizes change."""
-_TRAINED_TOKENS = 2_000_000
+_TRAINED_TOKENS = 900_000
 """Tokens that a training should read, those of all epochs."""
 _SAMPLE = 20_000
 """Lines whose perplexity by frequencies is computed."""

@@ -1,5 +1,6 @@
 """Sections that recipes for a user's data share: files and columns, and a schedule in fractions of the training."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,9 +8,11 @@ from training.data.inspection import Inspected
 from training.data.settings import HELD_OUT_MOST, HELD_OUT_SHARE
 from training.recipe.own.document import Planned
 
-__all__ = ["Lengths", "columns_section", "held_out", "set_schedule", "tokens_of"]
+__all__ = ["Lengths", "batch_size", "columns_section", "held_out", "set_schedule", "tokens_of"]
 
 _LEAST_PATIENCE = 3
+_SMALLEST_BATCH, _FEWEST_UPDATES = 256, 25
+"""Tokens of the smallest batch, and updates that an epoch should have before batches are larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,12 @@ def tokens_of(texts: Sequence[str], tokens_a_word: float, *, added: int = 1) -> 
 def held_out(count: int) -> int:
     """Return how many of `count` records are left for training where two splits are held out."""
     return max(1, count - 2 * min(HELD_OUT_MOST, max(1, count // HELD_OUT_SHARE)))
+
+
+def batch_size(tokens: float, usual: int) -> int:
+    """Return the tokens of a batch: `usual`, or less where the data have so few that an epoch had few updates."""
+    fitting = 1 << int(math.log2(max(_SMALLEST_BATCH, tokens / _FEWEST_UPDATES)))
+    return min(usual, fitting)
 
 
 def columns_section(plan: Planned, found: Inspected, columns: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ from training.data.inspection import Inspected
 from training.data.report import likely_language
 from training.recipe.own.columns import source_and_target, text_column
 from training.recipe.own.document import Planned
-from training.recipe.own.sections import columns_section, held_out, set_schedule, tokens_of
+from training.recipe.own.sections import batch_size, columns_section, held_out, set_schedule, tokens_of
 
 __all__ = ["plan_translator"]
 
@@ -44,9 +44,9 @@ def plan_translator(
     count = len(sources)
     preset, dropout = ("tiny", 0.3) if count < _SOME else ("small", 0.2 if count < _MANY else 0.1)
     vocabulary = 1000 if count < _FEW else 4000 if count < _SOME else 8000
-    batch = 1024 if count < _SOME else 2048 if count < _MANY else 4096
     plan.choose("data.vocab_size", vocabulary, f"tokens of both languages, for {count:,} pairs")
     lengths = tokens_of([*sources, *targets], _TOKENS_A_WORD)
+    batch = batch_size(lengths.mean * count, 1024 if count < _SOME else 2048 if count < _MANY else 4096)
     longest = next((size for size in (64, 128) if lengths.p99 <= size), 256)
     plan.choose("data.max_tokens", longest, f"99 % of the sentences have fewer than some {lengths.p99:.0f} tokens")
     plan.choose("data.batch_tokens", batch, "small batches make more updates of few pairs" if count < _SOME else "")
