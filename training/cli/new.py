@@ -243,7 +243,7 @@ def _time_line(timed: TimeTrial, recipe: Recipe) -> str:
     shown = f"{whole / 60:.1f} minutes" if whole >= 90 else f"{whole:.0f} seconds"
     return (
         f"some {shown} for {epochs} epochs of {timed.epoch_steps:,} updates ({1000 * timed.step:.0f} ms each), "
-        f"with {timed.evaluation:.1f} s for each evaluation"
+        f"with {timed.evaluation:.1f} s for each evaluation; less where it stops early"
     )
 
 

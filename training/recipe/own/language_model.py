@@ -84,8 +84,8 @@ def plan_language_model(
         plan.choose("export.max_tokens", 2 * longest, f"the longest line has {longest:,} words")
     unigram = _unigram(lines, plan.content["data"]["min_count"])
     plan.expectation = (
-        f"A model that knows the frequencies of words alone has a perplexity of some {unigram:.0f}; expect half to two "
-        "thirds of it from little text, and much less from millions of words."
+        f"A model that knows the frequencies of words alone has a perplexity of some {unigram:.0f}; expect a third "
+        "to two thirds of it."
     )
     return plan
 

@@ -11,6 +11,7 @@ from training.recipe.own.document import Planned
 __all__ = ["Lengths", "batch_size", "columns_section", "held_out", "set_schedule", "tokens_of"]
 
 _LEAST_PATIENCE = 3
+_LONGEST_WARMUP = 1000
 _SMALLEST_BATCH, _FEWEST_UPDATES = 256, 25
 """Tokens of the smallest batch, and updates that an epoch should have before batches are larger."""
 
@@ -55,18 +56,31 @@ def columns_section(plan: Planned, found: Inspected, columns: Mapping[str, str])
 
 
 def set_schedule(
-    plan: Planned, *, epochs: int, epoch_steps: int, learning_rate: float, warmup: float, average: int = 1
+    plan: Planned,
+    *,
+    epochs: int,
+    epoch_steps: int,
+    learning_rate: float,
+    warmup: float,
+    average: int = 1,
+    stops_early: bool = True,
 ) -> None:
     """Set the section `loop`: cosine decay over the whole training, warm-up and averaging as fractions of its steps."""
     total = epochs * epoch_steps
     plan.choose("loop.epochs", epochs, f"{epoch_steps:,} updates each")
     plan.choose("loop.learning_rate", learning_rate)
-    plan.choose("loop.warmup_steps", max(1, round(warmup * total)), f"{warmup:.0%} of {total:,} updates")
+    steps = min(_LONGEST_WARMUP, max(1, round(warmup * total)))
+    plan.choose("loop.warmup_steps", steps, f"{steps / total:.0%} of {total:,} updates")
     if average > 1:
         snapshot = max(1, round(0.01 * total))
         plan.choose("loop.average", average)
         plan.choose(
             "loop.snapshot_steps", snapshot, f"the mean of the last {average * snapshot / total:.0%} of the training"
         )
-    patience = max(_LEAST_PATIENCE, -(-epochs // 3))
-    plan.choose("loop.patience", patience, "a third of the epochs: the learning rate must have time to fall")
+    patience = max(_LEAST_PATIENCE, -(-epochs // 3)) if stops_early else epochs
+    reason = (
+        "a third of the epochs: the learning rate must have time to fall"
+        if stops_early
+        else "no early stopping: quality rises to the end"
+    )
+    plan.choose("loop.patience", patience, reason)

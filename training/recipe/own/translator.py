@@ -56,7 +56,15 @@ def plan_translator(
     plan.choose("output_layer.label_smoothing", 0.1)
     steps = epoch_steps or math.ceil(held_out(count) * lengths.mean / (0.85 * batch))
     wanted = epochs or min(100, max(5, math.ceil(_UPDATES / steps)))
-    set_schedule(plan, epochs=wanted, epoch_steps=steps, learning_rate=2e-3, warmup=0.05, average=4)
+    set_schedule(
+        plan,
+        epochs=wanted,
+        epoch_steps=steps,
+        learning_rate=3e-3 if preset == "tiny" else 1e-3,
+        warmup=0.15,
+        average=4,
+        stops_early=False,  # BLEU can stay at 0 for the first epochs
+    )
     plan.choose("loop.adam_beta2", 0.98)
     plan.choose("export.description", f"{source} to {target}, trained on {files[0].path.name}")
     plan.choose("export.licence", "unstated")
