@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from training.data.inspection import Inspected, inspect_file
+from training.data.inspection import Inspected, inspect_file, likely_suffix
 from training.data.report import DataReport
 from training.data.report_page import report_page
 from training.device import choose_device
@@ -57,7 +58,7 @@ def new(
 
     Args:
         kind: What to train.
-        files: The file or folder, or two parallel files, the source first.
+        files: The file or folder, or two parallel files, the source first; - saves standard input in --data-dir.
         output: Recipe to write, by default <name>.yaml in this directory.
         name: Name of the run and of the bundle, by default that of the file.
         data_dir: Directory that the recipe's paths start at, for files within it; others get absolute paths.
@@ -73,6 +74,8 @@ def new(
         raise ValueError("--minutes: the time is planned by the trial, so that --no-trial cannot be given with it")
     if minutes is not None and minutes <= 0:
         raise ValueError(f"--minutes must be positive, not {minutes:g}")
+    if "-" in files:
+        files = (str(_saved_input(data_dir, name or "input", force=force)),)
     own_name = name or _name_of(files)
     path = output or Path(f"{own_name}.yaml")
     if path.exists() and not force:
@@ -217,6 +220,18 @@ def _placed(plan: Planned, name: str, data_dir: Path) -> Planned:
 def _name_of(files: Sequence[str]) -> str:
     stem = Path(files[0]).resolve().name.partition(".")[0] if files else ""
     return re.sub(r"[^a-z0-9._-]+", "-", stem.lower()).strip("-._")[:64] or "model"
+
+
+def _saved_input(data_dir: Path, name: str, *, force: bool) -> Path:
+    """Write standard input to a file of the data directory whose ending says its format; return its path."""
+    content = sys.stdin.buffer.read()
+    path = data_dir / f"{name}{likely_suffix(content)}"
+    if path.exists() and not force:
+        raise ValueError(f"{path} is there; --force replaces it, --name names another")
+    data_dir.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    console.print(f"standard input is in {path} now")
+    return path
 
 
 def _role(text: str) -> tuple[str, str]:

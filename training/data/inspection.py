@@ -12,7 +12,7 @@ from training.data.settings import SplitFiles
 from training.data.tables import Table
 from training.data.text_files import format_suffix, read_content, read_rows
 
-__all__ = ["Inspected", "inspect_file"]
+__all__ = ["Inspected", "inspect_file", "likely_suffix"]
 
 _DELIMITER_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _FORMATS = {
@@ -32,6 +32,8 @@ _HEADER_NAMES = frozenset(
     )
     for name in names
 )
+_LOOKED_AT, _REGULAR = 20_000, 0.8
+"""Bytes by which a format is guessed, and the fraction of lines with as many delimiters as the first."""
 _HEADER_WORDS, _HEADER_CHARACTERS = 3, 30
 """Words and characters that a cell of a header has at most."""
 
@@ -67,6 +69,20 @@ class Inspected:
         if len(self.texts) > 1 or "text" not in self.texts:
             about += f", columns {', '.join(self.texts)}"
         return [about, *([f"{self.path}: {self.blank:,} empty lines are left out"] if self.blank else [])]
+
+
+def likely_suffix(content: bytes) -> str:
+    """Return the ending that a file of this content should have, such as `.csv`; `.txt` for plain text."""
+    starts = {b"PAR1": ".parquet", b"{": ".jsonl", b"<": ".tmx" if b"<tmx" in content[:4096] else ".xliff"}
+    for start, suffix in starts.items():
+        if content.removeprefix(codecs.BOM_UTF8).lstrip().startswith(start):
+            return suffix
+    lines = [line for line in content[:_LOOKED_AT].splitlines()[:-1] if line.strip()]
+    for delimiter, suffix in ((b"\t", ".tsv"), (b";", ".csv"), (b",", ".csv")):
+        counts = [line.count(delimiter) for line in lines]
+        if counts and counts[0] and counts.count(counts[0]) > _REGULAR * len(counts):
+            return suffix
+    return ".txt"
 
 
 def inspect_file(path: Path) -> Inspected:

@@ -1,5 +1,6 @@
 """Tests of `softserve-train new` and `check`: the recipes are trained as they are, and data are reported."""
 
+import io
 import json
 import random
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 import yaml
 
 from tests.training.cli.test_cli import Result, run_cli
+from training.data.inspection import likely_suffix
 
 WORDS = str.split("der die das Haus Garten Tisch für heute morgen schön groß klein kommt geht sieht")
 
@@ -56,6 +58,28 @@ def test_wrong_use_is_one_line(mails: Path) -> None:
     assert "there is no such file" in str(run_cli("new", "classifier", "data/none.csv").code)
     (mails / "mails.yaml").write_text("")
     assert "mails.yaml is there; --force replaces it" in str(_new("--no-trial").code)
+
+
+def test_standard_input_is_saved(mails: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = io.BytesIO((mails / "data" / "mails.csv").read_bytes())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(content))
+    made = run_cli("new", "classifier", "-", "--no-trial", "--name", "piped")
+    assert made.code == 0, made.output
+    assert yaml.safe_load((mails / "piped.yaml").read_text(encoding="utf-8"))["data"]["files"]["train"] == "piped.csv"
+
+
+@pytest.mark.parametrize(
+    ("content", "suffix"),
+    [
+        (b"a;b\n1;2\n3;4\n", ".csv"),
+        (b"a\tb c\nd\te, f\n", ".tsv"),
+        (b'{"a": 1}\n', ".jsonl"),
+        (b"A line.\nAnother, longer line.\nAnd more.\n", ".txt"),
+        (b"<?xml version='1.0'?><tmx>", ".tmx"),
+    ],
+)
+def test_formats_of_standard_input(content: bytes, suffix: str) -> None:
+    assert likely_suffix(content) == suffix
 
 
 def test_a_check_as_text_json_and_page(mails: Path) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from training.data.inspection import Inspected
 from training.data.report import likely_language, normalized
@@ -77,9 +77,8 @@ def plan_classifier(
     return plan
 
 
-def _classes(labels: list[str] | tuple[str, ...] | object) -> tuple[bool, Counter[str]]:
+def _classes(labels: Sequence[str]) -> tuple[bool, Counter[str]]:
     """Return whether labels are lists, and the number of texts of each class."""
-    assert isinstance(labels, list | tuple)
     whole = Counter(labels)
     parts = Counter(part.strip() for label in labels for part in label.split(",") if part.strip())
     joined = sum("," in label for label in labels)
@@ -87,8 +86,7 @@ def _classes(labels: list[str] | tuple[str, ...] | object) -> tuple[bool, Counte
     return several, parts if several else whole
 
 
-def _from_scratch(plan: Planned, texts: object, language: str | None, pretrained: str | None) -> None:
-    assert isinstance(texts, list | tuple)
+def _from_scratch(plan: Planned, texts: Sequence[str], language: str | None, pretrained: str | None) -> None:
     words = len({word for text in texts for word in normalized(text).split()})
     reason = f"the texts are not English but {language}" if language != "en" else "no pretrained encoder is installed"
     if language == "en" and pretrained is None:
