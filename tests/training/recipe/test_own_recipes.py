@@ -94,6 +94,7 @@ def test_given_columns_are_taken_and_wrong_ones_refused(tmp_path: Path) -> None:
     content = "a,b,c\n" + "\n".join(
         f"{'xy'[n % 2]},{'uv'[n // 20]},{text}" for n, text in enumerate(_texts(ENGLISH, 40))
     )
+    assert "could also be the column b: --columns label=NAME" in _classifier(tmp_path / "a.csv", content).found[-1]
     assert _files(_classifier(tmp_path / "a.csv", content, label="b"))["columns"] == {"label": "b", "text": "c"}
     with pytest.raises(ValueError, match=r"label=d: .*a\.csv has no such column, but a, b, c"):
         _classifier(tmp_path / "a.csv", content, label="d")

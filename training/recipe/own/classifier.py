@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from training.data.inspection import Inspected
 from training.data.report import likely_language, normalized
-from training.recipe.own.columns import label_and_text
+from training.recipe.own.columns import label_and_text, possible_labels
 from training.recipe.own.document import Planned
 from training.recipe.own.sections import batch_size, columns_section, held_out, set_schedule, tokens_of
 
@@ -47,6 +47,8 @@ def plan_classifier(
         f"{len(texts):,} texts, {copies:,} of them copies; {len(classes)} classes of {min(classes.values()):,} to "
         f"{max(classes.values()):,} texts; language {language or 'unknown'}."
     ]
+    if "label" not in given and (others := [name for name in possible_labels(found, text) if name != label]):
+        plan.found.append(f"The labels could also be the column {' or '.join(others)}: --columns label=NAME says so.")
     if several:
         plan.choose("data.multi_label", True, "labels are lists, separated by commas")
     lengths = tokens_of(texts, _PRETRAINED_TOKENS if encoder else _SCRATCH_TOKENS, added=2)

@@ -1,11 +1,10 @@
 """Which column of a user's file is the label, the text, the source or the target."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from training.data.inspection import Inspected
 
-__all__ = ["label_and_text", "source_and_target", "text_column"]
+__all__ = ["label_and_text", "possible_labels", "source_and_target", "text_column"]
 
 _TEXT_NAMES = (
     "text",
@@ -35,15 +34,23 @@ def label_and_text(found: Inspected, given: Mapping[str, str]) -> tuple[str, str
     label = given.get("label") or _named(others, _LABEL_NAMES)
     text = given.get("text") or _longest({name: each for name, each in others.items() if name != label}, _TEXT_NAMES)
     if label is None:
-        candidates = {name: _distinct(values) for name, values in others.items() if name != text}
-        usable = {name: share for name, share in candidates.items() if share <= _MOST_CLASSES and _several(found, name)}
-        label = min(usable, key=usable.__getitem__, default=None)
+        label = next(iter(possible_labels(found, text)), None)
     if label is None or text is None:
         raise ValueError(
             f"{found.path}: which column has the labels? There are {', '.join(found.texts)}, and none repeats as "
             "labels do; say it by --columns label=NAME --columns text=NAME"
         )
     return label, text
+
+
+def possible_labels(found: Inspected, text: str | None) -> list[str]:
+    """Return the columns whose values repeat as labels do, the one with the fewest different values first."""
+    shares = {
+        name: len(set(values)) / max(1, len(values))
+        for name, values in found.texts.items()
+        if name != text and len(set(values)) > 1
+    }
+    return sorted((name for name, share in shares.items() if share <= _MOST_CLASSES), key=shares.__getitem__)
 
 
 def source_and_target(found: Inspected, given: Mapping[str, str]) -> tuple[str, str]:
@@ -87,11 +94,3 @@ def _longest(columns: Mapping[str, Sequence[str]], names: Sequence[str]) -> str 
 
 def _words(texts: Sequence[str]) -> float:
     return sum(len(text.split()) for text in texts) / max(1, len(texts))
-
-
-def _distinct(values: Sequence[str]) -> float:
-    return len(set(values)) / max(1, len(values))
-
-
-def _several(found: Inspected, name: str) -> bool:
-    return len(Counter(found.texts[name])) > 1
