@@ -1,4 +1,4 @@
-"""What a user's file is: its format, encoding, delimiter, header and columns, by its name and content."""
+"""Format, encoding, delimiter, header and columns of a user's file, by its name and content."""
 
 import codecs
 import re
@@ -59,7 +59,7 @@ class Inspected:
         return len(next(iter(self.texts.values())))
 
     def lines(self) -> list[str]:
-        """Return what was found, in sentences."""
+        """Return the findings as sentences."""
         about = f"{self.path}: {self.format}"
         if self.encoding != "utf-8":
             about += f", in the encoding {self.encoding}"
@@ -86,10 +86,10 @@ def likely_suffix(content: bytes) -> str:
 
 
 def inspect_file(path: Path) -> Inspected:
-    """Return what a file or folder is, and its texts.
+    """Return format, columns and texts of a file or folder.
 
-    Raises `FileNotFoundError` where there is none, and `ValueError` for JSON that is not an object a line, and for what
-    cannot be read.
+    Raises `FileNotFoundError` where there is none, and `ValueError` for JSON that is not an object a line, and for files
+    that cannot be read.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such file or folder")

@@ -63,7 +63,7 @@ class Finding:
     count: int
     """Number of texts or classes that are concerned."""
     message: str
-    """What was found, such as `texts that occur with different labels`."""
+    """The finding as a noun phrase, such as `texts that occur with different labels`."""
     examples: Sequence[str] = ()
     """Some of them; none of what looks like a secret."""
 

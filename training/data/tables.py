@@ -23,7 +23,7 @@ class Table:
     rows: Iterable[tuple[int, Row]]
     """The number of each row and its texts; a row may lack columns. They can be read once."""
     noun: str = "line"
-    """What is numbered."""
+    """The noun for a row."""
 
     def selected(self, names: Sequence[str], columns: Mapping[str, str]) -> Iterator[tuple[int, tuple[str, ...]]]:
         """Yield for each row its number and the texts of the columns `names`, without line breaks.

@@ -69,7 +69,7 @@ def parsed(
 ) -> list[RecordT]:
     """Return the parsed values; raises `ValueError` naming the lines for which `parse` raises it, and counts the rest.
 
-    `noun` is what is numbered.
+    `noun` is the noun for a numbered value.
     """
     rows: list[RecordT] = []
     wrong: list[str] = []

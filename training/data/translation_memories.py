@@ -17,7 +17,7 @@ _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 def tmx_table(path: Path, content: bytes) -> Table:
     """Return the table of a TMX document: a column for each language, named in lower case, such as `de` or `en-us`.
 
-    Raises `ValueError` for what is not XML or has a document type other than TMX's own line.
+    Raises `ValueError` for a document that is not XML, or that declares entities.
     """
     rows: list[tuple[int, Row]] = []
     for number, unit in enumerate(_elements(path, content, "tu"), 1):

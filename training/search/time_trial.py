@@ -21,7 +21,7 @@ _WARM_UP = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeTrial:
-    """What a trial measured, in seconds."""
+    """The times that a trial measured, in seconds."""
 
     preparation: float
     """Reading data, building the vocabulary, loading weights."""

@@ -11,7 +11,7 @@ from training.data.report_page import report_page
 from training.recipe.loading import parse_recipe
 from training.tasks.data_report import examine
 
-WORDS = str.split("the garden is full of green apples and somebody has to pick them before they fall")
+WORDS = str.split("the garden is full of green apples and the owner has to pick them before they fall")
 
 
 def _labelled(*rows: tuple[str, str]) -> Texts:

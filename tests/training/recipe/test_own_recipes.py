@@ -1,4 +1,4 @@
-"""Tests of recipes that are made for a user's data: what is found in files, and what is chosen for it."""
+"""Tests of recipes that are made for a user's data: files are understood, and choices fit them."""
 
 import random
 from collections.abc import Mapping

@@ -21,7 +21,7 @@ class Planned:
     reasons: dict[str, str] = field(default_factory=dict)
     """Why fields have their values, by dotted paths."""
     found: list[str] = field(default_factory=list)
-    """What was found in the data, in sentences."""
+    """Findings about the data, in sentences."""
     expectation: str = ""
     """What to expect of the model."""
 
