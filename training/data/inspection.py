@@ -88,8 +88,8 @@ def likely_suffix(content: bytes) -> str:
 def inspect_file(path: Path) -> Inspected:
     """Return format, columns and texts of a file or folder.
 
-    Raises `FileNotFoundError` where there is none, and `ValueError` for JSON that is not an object a line, and for files
-    that cannot be read.
+    Raises `FileNotFoundError` where there is none, and `ValueError` for JSON that is not an object a line, and for
+    files that cannot be read.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such file or folder")

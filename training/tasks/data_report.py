@@ -24,6 +24,9 @@ __all__ = ["examine", "has_report"]
 _MOST = 200_000
 """Texts of a split that are looked at."""
 
+_LARGEST = 50_000_000
+"""Bytes of a file from which empty lines are not counted: language models train on files larger than memory."""
+
 
 def has_report(recipe: Recipe) -> bool:
     """Return whether there are reports on the data of a recipe's task."""
@@ -66,7 +69,7 @@ def _left_out(recipe: Recipe, data_dir: Path) -> Iterator[Finding]:
             sides = [read_rows(data_dir / path, str.strip, files.encoding) for path in (given.source, given.target)]
             count, level = sum(not all(pair) for pair in zip(*sides, strict=True)), "warning"
             message = f"lines of {given} with an empty side, which are left out"
-        elif given is not None and has_lines(data_dir / given):
+        elif given is not None and has_lines(data_dir / given) and (data_dir / given).stat().st_size < _LARGEST:
             count = sum(read_rows(data_dir / given, lambda line: not line.strip(), files.encoding))
             message = f"empty lines of {given}, which are left out"
         else:
