@@ -27,6 +27,9 @@ _SMALL_OVERRIDES = ("network.hidden_size=16", "data.batch_tokens=64", "data.min_
 _SMALL_SENTENCES, _SMALL_UPDATES = 60, 1
 
 
+_OUTPUT_LAYER = ("output_layer.bias=false", "output_layer.variance_penalty=0.1")
+
+
 def run(context: Context) -> None:
     """Write a row of each output layer: milliseconds of an update in float32 and bfloat16."""
     _write_sentences(context)
@@ -39,7 +42,7 @@ def _update(context: Context, kernels: str) -> Values:
     options = Options(
         recipe=_ROOT / "training" / "recipes" / "own-language-model.yaml",
         data_dir=context.work,
-        overrides=(*chosen, f"output_layer.kernels={kernels}"),
+        overrides=(*chosen, *_OUTPUT_LAYER, f"output_layer.kernels={kernels}"),
         updates=_SMALL_UPDATES if context.small else _UPDATES,
         device=context.device,
     )

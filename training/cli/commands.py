@@ -13,6 +13,7 @@ from models.store import load_bundle
 from training.bundling.verify import ExportError
 from training.cli.analyses import analyze
 from training.cli.importing import import_model
+from training.cli.new import check, new, warn_of_data
 from training.cli.tables import table
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
@@ -39,6 +40,8 @@ app = tyro.extras.SubcommandApp()
 app.command(analyze, name="analyze", help="Analyses: kernels, mixtures, confusions of classes, searches, beams.")
 app.command(name="import")(import_model)
 app.command(table)
+app.command(new)
+app.command(check)
 
 
 DATA, RUNS = Path("data"), Path("runs")
@@ -77,6 +80,7 @@ def run(
     settings = load_recipe(recipe, overrides).model_copy(update={"tune": None})  # `tune` is no part of a run
     directory, command = RunDirectory(runs / settings.name), (recipe, overrides)
     where = choose_device(device)
+    warn_of_data(settings, data_dir)
     train(
         settings,
         directory,

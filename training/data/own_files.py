@@ -1,6 +1,6 @@
 """A user's own files of two columns: sentence pairs (`source<TAB>target`) or labelled texts (`label<TAB>text`).
 
-Files named `.csv` have a header with the names of the columns instead, see `training.data.csv_files`.
+`training.data.records` reads them in any format; two parallel files are pairs too.
 """
 
 import hashlib
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from training.data.settings import HELD_OUT_MOST, HELD_OUT_SHARE, Split, SplitFiles
-from training.data.text_files import read_records
+from training.data.records import read_records
+from training.data.settings import HELD_OUT_MOST, HELD_OUT_SHARE, ParallelFiles, Split, SplitFiles
+from training.data.text_files import read_rows
 
 __all__ = [
     "LABELLED",
@@ -20,6 +21,7 @@ __all__ = [
     "checked_columns",
     "held_out_count",
     "read_pairs",
+    "read_parallel",
     "read_split",
     "records_of_split",
     "source_of",
@@ -59,22 +61,33 @@ def read_split(files: SplitFiles, split: str, data_dir: Path, columns: Columns =
     Raises `ValueError` for an unknown split, for lines that are not two columns, and for too few keys to hold some out;
     `FileNotFoundError` where there is no file.
     """
-    path, missing = source_of(files, split, data_dir)
-    pairs = read_pairs(path, columns, files)
+    given, missing = _given(files, split)
+    if isinstance(given, ParallelFiles) and columns == PAIRS:
+        pairs = read_parallel(data_dir / given.source, data_dir / given.target, files.encoding)
+    else:
+        pairs = read_pairs(source_of(files, split, data_dir)[0], columns, files)
     return records_of_split(pairs, [pair[columns.key] for pair in pairs], split, missing, columns.keys)
 
 
 def source_of(files: SplitFiles, split: str, data_dir: Path) -> tuple[Path, list[Split]]:
     """Return the path that holds a split, and the splits without a file, which are held out of it.
 
-    Raises `ValueError` for an unknown split.
+    Raises `ValueError` for an unknown split, and for two parallel files, which only pairs have.
     """
+    given, missing = _given(files, split)
+    if isinstance(given, ParallelFiles):
+        raise ValueError(f"data.files: {given} are two parallel files; only pairs of source and target are read so")
+    return data_dir / given, missing
+
+
+def _given(files: SplitFiles, split: str) -> tuple[str | ParallelFiles, list[Split]]:
+    """Return what holds a split, and the splits without a file, which are held out of it."""
     if split not in get_args(Split):
         raise ValueError(f"files: there is no split {split!r}; there are {', '.join(get_args(Split))}")
-    own: str | None = getattr(files, split)
+    own: str | ParallelFiles | None = getattr(files, split)
     if own is not None and split != "train":
-        return data_dir / own, []
-    return data_dir / files.train, files.held_out()
+        return own, []
+    return files.train, files.held_out()
 
 
 def records_of_split(
@@ -117,6 +130,22 @@ def read_pairs(path: Path, columns: Columns = PAIRS, files: SplitFiles | None = 
     Raises `ValueError` naming lines that are not two columns, `FileNotFoundError` where there is no file.
     """
     return read_records(path, columns.names, lambda values: checked_columns(values, columns.names), files)
+
+
+def read_parallel(source: Path, target: Path, encoding: str = "utf-8") -> list[TextPair]:
+    """Return the pairs of two files' lines of the same number; those with an empty side are left out.
+
+    Raises `ValueError` for other numbers of lines and where no pair is left, and the errors of `read_rows`.
+    """
+    sources, targets = (read_rows(path, str.strip, encoding) for path in (source, target))
+    if len(sources) != len(targets):
+        raise ValueError(
+            f"{source} has {len(sources)} lines and {target} {len(targets)}: lines of the same number must be a pair"
+        )
+    pairs = [pair for pair in zip(sources, targets, strict=True) if all(pair)]
+    if not pairs:
+        raise ValueError(f"{source} and {target} have no pair of lines that are not empty")
+    return pairs
 
 
 def checked_columns(values: Sequence[str], names: tuple[str, str]) -> TextPair:

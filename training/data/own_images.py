@@ -18,8 +18,8 @@ from models.errors import QueryError
 from models.image.decoding import decoded
 from training.data.identity import Record
 from training.data.own_files import checked_columns, records_of_split, source_of
+from training.data.records import read_records
 from training.data.settings import SplitFiles
-from training.data.text_files import read_records
 
 __all__ = ["OwnImages"]
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 from training.data.own_files import held_out_count, records_of_split, source_of
+from training.data.records import read_records
 from training.data.settings import SplitFiles
-from training.data.text_files import can_be_iterated, iterate_rows, read_records
+from training.data.text_files import can_be_iterated, iterate_rows
 
 __all__ = ["iterate_lines", "read_lines"]
 

@@ -1,22 +1,57 @@
 """What the sections `data` of all recipes share: a registered corpus, or a user's own files."""
 
 import codecs
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from training.data.corpora import get_corpus
 from training.data.corpus import Corpus
 from training.data.image_corpora import ImageCorpus
 from training.settings import PositiveInt, Settings
 
-__all__ = ["HELD_OUT_MOST", "HELD_OUT_SHARE", "CorpusOrFiles", "DataSection", "Split", "SplitFiles", "source"]
+__all__ = [
+    "HELD_OUT_MOST",
+    "HELD_OUT_SHARE",
+    "CorpusOrFiles",
+    "DataSection",
+    "ParallelFiles",
+    "Split",
+    "SplitFiles",
+    "source",
+]
 
 Split = Literal["train", "dev", "test"]
 
 
 FileName = Annotated[str, Field(min_length=1)]
+ColumnName = Annotated[str, Field(min_length=1, coerce_numbers_to_str=True)]
+
+
+class ParallelFiles(Settings):
+    """Two text files whose lines of the same number are a pair. Relative paths start at `--data-dir`."""
+
+    source: FileName
+    """The file of the source sentences."""
+    target: FileName
+    """The file of the target sentences."""
+
+    def __str__(self) -> str:
+        return f"{self.source} and {self.target}"
+
+
+def _file_or_pair(given: object) -> object:
+    if isinstance(given, str) and given:
+        return given
+    if isinstance(given, Mapping | ParallelFiles):
+        return ParallelFiles.model_validate(given)
+    raise ValueError("it must be the name of a file or folder, or two files {source: ..., target: ...}")
+
+
+FileOrPair = Annotated[str | ParallelFiles, BeforeValidator(_file_or_pair)]
+"""The name of a file or folder, or two parallel files."""
 
 OWN_FILES = "user's own files"
 """Homepage and licence of data that are in no registry."""
@@ -28,22 +63,23 @@ HELD_OUT_SHARE, HELD_OUT_MOST = 20, 2000
 class SplitFiles(Settings):
     """A user's own files. Relative paths start at `--data-dir`."""
 
-    train: FileName
-    """The file or folder to train on."""
-    dev: FileName | None = None
+    train: FileOrPair
+    """The file or folder to train on, or two parallel files `{source: a.de, target: a.en}` of sentence pairs."""
+    dev: FileOrPair | None = None
     """The file or folder to select a model by; held out of `train` if there is none."""
-    test: FileName | None = None
+    test: FileOrPair | None = None
     """The file or folder to report quality on; held out of `train` if there is none."""
-    columns: dict[str, str] = Field(default_factory=dict)
-    """Columns of CSV files, where the header has other names, such as `{label: intent, text: utterance}`."""
+    columns: dict[str, ColumnName] = Field(default_factory=dict)
+    """The file's own names of the columns, such as `{label: intent, text: utterance}`; of nested JSON objects dotted
+    paths, in files without a header numbers from 1 on."""
+    header: bool | None = None
+    """Whether delimited files have a header. Without it, CSV files have one, and tab-separated files if `columns` are
+    given or their first line has the names of the columns."""
     encoding: str = "utf-8"
     """Encoding of the text files, such as cp1252; UTF-16 is known by its byte order mark."""
 
     @model_validator(mode="after")
     def _readable(self) -> Self:
-        files = [name for name in (self.train, self.dev, self.test) if name is not None]
-        if self.columns and not any(name.lower().endswith(".csv") for name in files):
-            raise ValueError("columns: they are names in the header of .csv files, and none of the files is one")
         try:
             codecs.lookup(self.encoding)
         except LookupError as error:
@@ -96,6 +132,9 @@ class CorpusOrFiles(DataSection):
     """Learn from so many of the training records only, for learning curves: the first ones, in text classification
     ones taken evenly from the file. Other splits stay whole."""
 
+    strict: bool = False
+    """Whether `softserve-train run` refuses data for which `softserve-train check` has warnings."""
+
     @model_validator(mode="after")
     def _either(self) -> Self:
         if (self.corpus is None) == (self.files is None):
@@ -111,8 +150,8 @@ class CorpusOrFiles(DataSection):
         if self.files is None:
             assert self.corpus is not None
             return self.corpus
-        own: str | None = getattr(self.files, split, None)
-        return f"{PurePath(self.files.train).name}, held out" if own is None else PurePath(own).name
+        own: str | ParallelFiles | None = getattr(self.files, split, None)
+        return f"{_base_name(self.files.train)}, held out" if own is None else _base_name(own)
 
     def held_out_notes(self) -> list[str]:
         if self.files is None:
@@ -138,6 +177,13 @@ class CorpusOrFiles(DataSection):
     def registered(name: str) -> Corpus | ImageCorpus:
         """Return the registered corpus of a name; raises `ValueError` for an unknown one."""
         return get_corpus(name)
+
+
+def _base_name(files: str | ParallelFiles) -> str:
+    """Return the name of a file, or those of two, without their folders."""
+    if isinstance(files, str):
+        return PurePath(files).name
+    return f"{PurePath(files.source).name} and {PurePath(files.target).name}"
 
 
 def source(name: str, homepage: str = OWN_FILES, licence: str = OWN_FILES) -> dict[str, str]:

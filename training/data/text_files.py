@@ -1,38 +1,26 @@
-"""A user's own text files: lines, tab-separated columns, or CSV; decoding, and errors with line numbers."""
+"""A user's own text files: decoding, decompression, lines, and errors with line numbers."""
 
 import codecs
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import gzip
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from training.data.csv_files import is_csv, read_csv
-from training.data.settings import SplitFiles
-
-__all__ = ["can_be_iterated", "iterate_rows", "read_records", "read_rows"]
+__all__ = ["can_be_iterated", "format_suffix", "has_lines", "iterate_rows", "parsed", "read_content", "read_rows"]
 
 RecordT = TypeVar("RecordT")
 ValueT = TypeVar("ValueT")
 
 _SHOWN = 5
 """Number of wrong lines that an error shows."""
+_WITHOUT_LINES = (".parquet", ".tmx", ".xlf", ".xliff")
+_NOT_PLAIN = (".csv", ".gz", ".jsonl", ".ndjson", *_WITHOUT_LINES)
 
 
-def read_records(
-    path: Path, names: Sequence[str], parse: Callable[[Sequence[str]], RecordT], files: SplitFiles | None = None
-) -> list[RecordT]:
-    """Return the parsed columns of each line of a tab-separated file, or of each record of a CSV file.
-
-    `names` are the columns of a CSV file; `files` has the encoding, and the header's names for them where it has
-    others. Raises the errors of `read_rows` and `read_csv`.
-    """
-    encoding = "utf-8" if files is None else files.encoding
-    if not is_csv(path):
-        return read_rows(path, lambda line: parse(line.split("\t")), encoding)
-    text = "\n".join(read_rows(path, str, encoding))
-    found = _parsed(path, read_csv(path, text, names, {} if files is None else files.columns), parse)
-    if not found:
-        raise ValueError(f"{path} has a header only")
-    return found
+def format_suffix(path: Path) -> str:
+    """Return the ending of a file's name that says its format, in lower case, without `.gz`."""
+    name = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    return name.suffix.lower()
 
 
 def read_rows(path: Path, parse: Callable[[str], RecordT], encoding: str = "utf-8") -> list[RecordT]:
@@ -40,16 +28,21 @@ def read_rows(path: Path, parse: Callable[[str], RecordT], encoding: str = "utf-
 
     Raises `ValueError` naming the lines for which `parse` raises it, `FileNotFoundError` where there is no file.
     """
-    lines = enumerate(_content(path, encoding).split(b"\n"), 1)
-    return _parsed(path, lines, lambda line: parse(_decoded(line)))
+    lines = enumerate(read_content(path, encoding).split(b"\n"), 1)
+    return parsed(path, lines, lambda line: parse(_decoded(line)))
+
+
+def has_lines(path: Path) -> bool:
+    """Return whether a file has lines of text, by its name: neither a folder nor a binary or XML format."""
+    return path.is_file() and format_suffix(path) not in _WITHOUT_LINES
 
 
 def can_be_iterated(path: Path, encoding: str) -> bool:
-    """Return whether `iterate_rows` can read a file: one that exists, is in UTF-8 and is not CSV.
+    """Return whether `iterate_rows` can read a file: one that exists, is in UTF-8 and is plain text.
 
     A byte order mark of UTF-16 counts more than the encoding that is given.
     """
-    if is_csv(path) or codecs.lookup(encoding).name != "utf-8" or not path.is_file():
+    if path.suffix.lower() in _NOT_PLAIN or codecs.lookup(encoding).name != "utf-8" or not path.is_file():
         return False
     with path.open("rb") as file:
         return file.read(2) not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -71,25 +64,41 @@ def iterate_rows(path: Path, parse: Callable[[str], RecordT]) -> Iterator[Record
             yield row
 
 
-def _parsed(path: Path, numbered: Iterable[tuple[int, ValueT]], parse: Callable[[ValueT], RecordT]) -> list[RecordT]:
+def parsed(
+    path: Path, numbered: Iterable[tuple[int, ValueT]], parse: Callable[[ValueT], RecordT], noun: str = "line"
+) -> list[RecordT]:
+    """Return the parsed values; raises `ValueError` naming the lines for which `parse` raises it, and counts the rest.
+
+    `noun` is the noun for a numbered value.
+    """
     rows: list[RecordT] = []
     wrong: list[str] = []
     for number, value in numbered:
         try:
             rows.append(parse(value))
         except ValueError as error:
-            wrong.append(f"line {number}: {error}")
+            wrong.append(f"{noun} {number}: {error}")
     if wrong:
-        more = f"; and {len(wrong) - _SHOWN} more lines" if len(wrong) > _SHOWN else ""
+        more = f"; and {len(wrong) - _SHOWN} more {noun}s" if len(wrong) > _SHOWN else ""
         raise ValueError(f"{path}, {'; '.join(wrong[:_SHOWN])}{more}")
     return rows
 
 
-def _content(path: Path, encoding: str) -> bytes:
-    """Return the content of a file, changed to UTF-8 from another encoding."""
+def read_content(path: Path, encoding: str, *, binary: bool = False) -> bytes:
+    """Return the content of a file, decompressed, and changed to UTF-8 from another encoding unless it is binary.
+
+    Raises `FileNotFoundError` where there is no file, `ValueError` for an empty one and for another encoding.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file; relative paths of data.files start at --data-dir")
     content = path.read_bytes()
+    if path.suffix.lower() == ".gz":
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError) as error:
+            raise ValueError(f"{path} is not a complete gzip file: {error}") from error
+    if binary:
+        return content
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"
     if codecs.lookup(encoding).name != "utf-8":

@@ -1,0 +1,92 @@
+"""Tests of `softserve-train new` and `check`: the recipes are trained as they are, and data are reported."""
+
+import io
+import json
+import random
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.training.cli.test_cli import Result, run_cli
+from training.data.inspection import likely_suffix
+
+WORDS = str.split("der die das Haus Garten Tisch für heute morgen schön groß klein kommt geht sieht")
+
+
+@pytest.fixture
+def mails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a semicolon-separated file of German texts."""
+    monkeypatch.chdir(tmp_path)
+    generator = random.Random(0)
+    rows = [f"{('Lob', 'Kritik')[n % 2]};{n} {' '.join(generator.sample(WORDS, 6))}" for n in range(60)]
+    rows += ["Einmal;nur dieser eine Text", "Lob;derselbe Text hier", "Kritik;Derselbe Text hier!"]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mails.csv").write_bytes("\n".join(["Grund;Anliegen", *rows]).encode("cp1252"))
+    return tmp_path
+
+
+def _new(*arguments: object) -> Result:
+    return run_cli("new", "classifier", "data/mails.csv", "--device", "cpu", *arguments)
+
+
+def test_a_new_recipe_is_trained_as_it_is(mails: Path) -> None:
+    made = _new("--no-trial", "--output", "own.yaml", "--name", "own")
+    assert made.code == 0, made.output
+    assert "classes of a single training text: 1, such as Einmal" in made.output
+    assert "texts that occur with different labels: 1" in made.output
+    small = ["network.hidden_size=16", "network.inner_size=16", "network.layers=1", "loop.max_steps=3"]
+    trained = run_cli("run", "own.yaml", *(part for each in small for part in ("--set", each)))
+    assert trained.code == 0, trained.output
+    assert "warning: classes of a single training text: 1" in trained.output
+    strict = run_cli("run", "own.yaml", "--restart", "--set", "data.strict=true")
+    assert "data.strict: the data have" in str(strict.code)
+
+
+def test_a_trial_predicts_the_time_and_plans_for_minutes(mails: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = _new("--minutes", "0.2")
+    assert made.code == 0, made.output
+    assert "time: some" in made.output
+    recipe = yaml.safe_load((mails / "mails.yaml").read_text(encoding="utf-8"))
+    assert recipe["data"]["files"]["train"] == "mails.csv"
+    assert 1 <= recipe["loop"]["epochs"] <= 180
+
+
+def test_wrong_use_is_one_line(mails: Path) -> None:
+    assert "--no-trial cannot be given with it" in str(_new("--minutes", "1", "--no-trial").code)
+    assert "--columns takes ROLE=NAME" in str(_new("--columns", "Grund").code)
+    assert "there is no such file" in str(run_cli("new", "classifier", "data/none.csv").code)
+    (mails / "mails.yaml").write_text("")
+    assert "mails.yaml is there; --force replaces it" in str(_new("--no-trial").code)
+
+
+def test_standard_input_is_saved(mails: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = io.BytesIO((mails / "data" / "mails.csv").read_bytes())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(content))
+    made = run_cli("new", "classifier", "-", "--no-trial", "--name", "piped")
+    assert made.code == 0, made.output
+    assert yaml.safe_load((mails / "piped.yaml").read_text(encoding="utf-8"))["data"]["files"]["train"] == "piped.csv"
+
+
+@pytest.mark.parametrize(
+    ("content", "suffix"),
+    [
+        (b"a;b\n1;2\n3;4\n", ".csv"),
+        (b"a\tb c\nd\te, f\n", ".tsv"),
+        (b'{"a": 1}\n', ".jsonl"),
+        (b"A line.\nAnother, longer line.\nAnd more.\n", ".txt"),
+        (b"<?xml version='1.0'?><tmx>", ".tmx"),
+    ],
+)
+def test_formats_of_standard_input(content: bytes, suffix: str) -> None:
+    assert likely_suffix(content) == suffix
+
+
+def test_a_check_as_text_json_and_page(mails: Path) -> None:
+    assert _new("--no-trial").code == 0
+    checked = run_cli("check", "mails.yaml", "--json", "report.json", "--html", "report.html")
+    assert checked.code == 0
+    assert "such as Einmal" in checked.output
+    assert json.loads((mails / "report.json").read_text(encoding="utf-8"))["classes"]["Einmal"] == 1
+    assert (mails / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert run_cli("check", "mails.yaml", "--strict").code == 1

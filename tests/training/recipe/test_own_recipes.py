@@ -1,0 +1,188 @@
+"""Tests of recipes that are made for a user's data: files are understood, and choices fit them."""
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from training.data.inspection import inspect_file
+from training.recipe.loading import parse_recipe
+from training.recipe.own.classifier import plan_classifier
+from training.recipe.own.document import Planned
+from training.recipe.own.language_model import is_running_text, plan_language_model
+from training.recipe.own.translator import plan_translator
+from training.tasks.text_classification.reading import read_labelled
+
+GERMAN = str.split("Der Garten ist heute schön und wir möchten gern einen Tisch für zwei Personen am Abend")
+ENGLISH = str.split("the garden is very nice today and we would like to have a table for two people tonight")
+
+
+def _texts(words: list[str], count: int, seed: int = 0) -> list[str]:
+    generator = random.Random(seed)
+    return [" ".join(generator.sample(words, 8)) for _ in range(count)]
+
+
+def _classifier(
+    path: Path, content: str, encoding: str = "utf-8", pretrained: str | None = "minilm-l6", **given: str
+) -> Planned:
+    path.write_bytes(content.encode(encoding))
+    plan = plan_classifier(inspect_file(path), given, pretrained=pretrained, epochs=None, epoch_steps=None)
+    return _valid(plan)
+
+
+def _valid(plan: Planned) -> Planned:
+    plan.choose("name", "own")
+    document = yaml.safe_load(plan.document("Made for a test."))
+    assert document == plan.content
+    parse_recipe(document)
+    return plan
+
+
+def _files(plan: Planned) -> Mapping[str, Any]:
+    files: Mapping[str, Any] = plan.content["data"]["files"]
+    return {name: value for name, value in files.items() if name != "train"}
+
+
+def _translator(*paths: Path, languages: tuple[str, str] | None = None) -> Planned:
+    found = [inspect_file(path) for path in paths]
+    return _valid(plan_translator(found, {}, languages=languages, epochs=None, epoch_steps=None))
+
+
+def _language_model(path: Path, lines: list[str]) -> Planned:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return _valid(plan_language_model(inspect_file(path), {}, epochs=None, epoch_steps=None))
+
+
+# ---- files ------------------------------------------------------------------------------------------------
+
+
+def test_a_german_spreadsheet(tmp_path: Path) -> None:
+    rows = [f"{n};{('Lob & Dank', 'Kritik')[n % 2]};mail;{text}" for n, text in enumerate(_texts(GERMAN, 60))]
+    plan = _classifier(tmp_path / "a.csv", "\n".join(["Nr;Grund;Kanal;Anliegen", *rows]), "cp1252")
+    assert _files(plan) == {"encoding": "cp1252", "columns": {"label": "Grund", "text": "Anliegen"}}
+    assert "pretrained" not in plan.content["network"]
+    assert "language de" in plan.found[0]
+
+
+@pytest.mark.parametrize(
+    ("header", "first", "second", "files"),
+    [
+        ("", "{label}\t{text}", "a.tsv", {"header": False}),
+        ("", "{text}\t{label}", "a.tsv", {"header": False, "columns": {"label": "2", "text": "1"}}),
+        ("label\ttext\n", "{label}\t{text}", "a.tsv", {}),
+        ("Kind\tWords\n", "{label}\t{text}", "a.txt", {"columns": {"label": "Kind", "text": "Words"}}),
+        ("", "{label},{text}", "a.csv", {"header": False}),
+        ("", '{{"a": {{"kind": "{label}"}}, "body": "{text}"}}', "a.jsonl",
+         {"columns": {"label": "a.kind", "text": "body"}}),
+    ],
+)  # fmt: skip
+def test_columns_and_headers(header: str, first: str, second: str, files: Any, tmp_path: Path) -> None:
+    labels = ("book a table", "say thanks")
+    lines = [first.format(label=labels[n % 2], text=text) for n, text in enumerate(_texts(ENGLISH, 40))]
+    plan = _classifier(tmp_path / second, header + "\n".join(lines))
+    assert _files(plan) == files
+    assert plan.content["network"] == {"pretrained": "minilm-l6"}
+    recipe = parse_recipe(plan.content)
+    found = read_labelled(recipe.data, "train", tmp_path)  # type: ignore[arg-type]
+    assert {label for each in found for label in each.labels} == set(labels)
+
+
+def test_given_columns_are_taken_and_wrong_ones_refused(tmp_path: Path) -> None:
+    content = "a,b,c\n" + "\n".join(
+        f"{'xy'[n % 2]},{'uv'[n // 20]},{text}" for n, text in enumerate(_texts(ENGLISH, 40))
+    )
+    assert "could also be the column b: --columns label=NAME" in _classifier(tmp_path / "a.csv", content).found[-1]
+    assert _files(_classifier(tmp_path / "a.csv", content, label="b"))["columns"] == {"label": "b", "text": "c"}
+    with pytest.raises(ValueError, match=r"label=d: .*a\.csv has no such column, but a, b, c"):
+        _classifier(tmp_path / "a.csv", content, label="d")
+    with pytest.raises(ValueError, match="there is no 'source' here, but label and text"):
+        _classifier(tmp_path / "a.csv", content, source="a")
+
+
+def test_texts_without_labels_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="which column has the labels"):
+        _classifier(tmp_path / "a.csv", "nr,body\n" + "\n".join(f"{n},{t}" for n, t in enumerate(_texts(ENGLISH, 40))))
+
+
+def test_json_of_another_form_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[\n{"text": "x"}\n]')
+    with pytest.raises(ValueError, match=r"an object on each line, named \.jsonl"):
+        inspect_file(tmp_path / "a.json")
+
+
+# ---- choices ----------------------------------------------------------------------------------------------
+
+
+def test_many_classes_with_enough_texts_are_sparse(tmp_path: Path) -> None:
+    texts = _texts(ENGLISH, 1200)
+    few = [f"class {n % 60}\t{text}" for n, text in enumerate(texts[:600])]
+    many = [f"class {n % 60}\t{text}" for n, text in enumerate(texts)]
+    assert "sparse_k" not in _classifier(tmp_path / "few.tsv", "\n".join(few)).content["output_layer"]
+    assert _classifier(tmp_path / "many.tsv", "\n".join(many)).content["output_layer"]["sparse_k"] == 20
+
+
+def test_lists_of_labels_are_several(tmp_path: Path) -> None:
+    labels = ("a", "b", "a, b", "c, a", "c")
+    lines = [f"{labels[n % 5]}\t{text}" for n, text in enumerate(_texts(ENGLISH, 50))]
+    plan = _classifier(tmp_path / "a.tsv", "\n".join(lines))
+    assert plan.content["data"]["multi_label"] is True
+
+
+def test_two_parallel_files(tmp_path: Path) -> None:
+    for name, words in (("news.de", GERMAN), ("news.en", ENGLISH)):
+        (tmp_path / name).write_text("\n".join(_texts(words, 200)), encoding="utf-8")
+    plan = _translator(tmp_path / "news.de", tmp_path / "news.en")
+    assert (plan.content["data"]["source"], plan.content["data"]["target"]) == ("de", "en")
+    loop = plan.content["loop"]
+    steps = loop["average"] * loop["snapshot_steps"]
+    assert steps < 0.2 * loop["epochs"] * 10
+    (tmp_path / "news.en").write_text("one\n")
+    with pytest.raises(ValueError, match=r"has 200 lines and .*news\.en 1: lines of the same number must be a pair"):
+        _translator(tmp_path / "news.de", tmp_path / "news.en")
+
+
+def test_languages_of_pairs_are_detected_or_given(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("\n".join(map("\t".join, zip(_texts(GERMAN, 100), _texts(ENGLISH, 100), strict=True))), "utf-8")
+    data = _translator(path).content["data"]
+    assert (data["source"], data["target"]) == ("de", "en")
+    data = _translator(path, languages=("nl", "en")).content["data"]
+    assert (data["source"], data["target"]) == ("nl", "en")
+    path.write_text("\n".join(f"{text}\t{text[:40]}" for text in _texts(ENGLISH, 100)), "utf-8")
+    with pytest.raises(ValueError, match="both sides seem to be in 'en'; --languages says it"):
+        _translator(path)
+
+
+def test_warm_up_is_a_fraction_of_a_small_training(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("\n".join(map("\t".join, zip(_texts(GERMAN, 900), _texts(ENGLISH, 900), strict=True))), "utf-8")
+    found = [inspect_file(path)]
+    plan = plan_translator(found, {}, languages=("de", "en"), epochs=40, epoch_steps=62)
+    assert plan.content["loop"]["warmup_steps"] == 372
+    assert plan.content["loop"]["average"] * plan.content["loop"]["snapshot_steps"] <= 124
+
+
+def test_a_wrapped_book_is_a_stream_and_has_a_bias_without_a_mixture(tmp_path: Path) -> None:
+    words = _texts([*ENGLISH, "Anna", "came."], 300)
+    lines = [line for n, line in enumerate(words) for line in ([line, ""] if n % 10 == 9 else [line])]
+    plan = _language_model(tmp_path / "book.txt", lines)
+    assert plan.content["data"]["context"] == "stream"
+    assert plan.content["output_layer"] == {"kernels": "lin", "bias": True}
+    assert "book.txt: 29 empty lines are left out" in inspect_file(tmp_path / "book.txt").lines()[1]
+
+
+def test_sentences_are_no_stream(tmp_path: Path) -> None:
+    lines = [f"{text}." for text in _texts(ENGLISH, 100)]
+    assert _language_model(tmp_path / "text.txt", lines).content["data"]["context"] == "sentence"
+    assert not is_running_text(lines[:5])
+
+
+def test_comments_say_why(tmp_path: Path) -> None:
+    plan = _classifier(tmp_path / "a.tsv", "\n".join(f"{'ab'[n % 2]}\t{t}" for n, t in enumerate(_texts(ENGLISH, 40))))
+    text = plan.document("Head.")
+    assert text.startswith("# Head.\n# 40 texts")
+    assert "pretrained: minilm-l6  # the texts are English" in text
+    assert max(map(len, text.splitlines())) <= 120

@@ -1,0 +1,276 @@
+"""`softserve-train new` and `softserve-train check`: recipes for a user's data, and reports on them."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from training.data.inspection import Inspected, inspect_file, likely_suffix
+from training.data.report import DataReport
+from training.data.report_page import report_page
+from training.device import choose_device
+from training.networks.pretrained import PRETRAINED
+from training.output import console
+from training.recipe import Recipe
+from training.recipe.loading import load_recipe, parse_recipe
+from training.recipe.overrides import Overrides
+from training.recipe.own.classifier import plan_classifier
+from training.recipe.own.document import Planned
+from training.recipe.own.language_model import plan_language_model
+from training.recipe.own.translator import plan_translator
+from training.run.session import use_threads
+from training.search.time_trial import TimeTrial, time_trial
+from training.tasks.data_report import examine, has_report
+
+__all__ = ["check", "new", "warn_of_data"]
+
+Kind = Literal["classifier", "translator", "language-model"]
+_ENCODER = "minilm-l6"
+_LOOKED_AT_BY_RUN = 50_000
+"""Texts of a split that are looked at before a training begins."""
+_MARGIN = 0.95
+"""Fraction of `--minutes` that is planned, since times vary."""
+
+
+def new(
+    kind: Annotated[Kind, tyro.conf.Positional],
+    files: Annotated[tuple[str, ...], tyro.conf.Positional],
+    output: Path | None = None,
+    name: str | None = None,
+    data_dir: Path = Path("data"),
+    columns: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+    languages: str | None = None,
+    minutes: float | None = None,
+    trial: bool = True,
+    device: str = "auto",
+    threads: int | None = None,
+    force: bool = False,
+) -> int:
+    """Looks at your data and writes a commented recipe that fits them, which `softserve-train run` takes as it is.
+
+    Read are CSV, tab-separated files with or without a header, JSON Lines, Parquet, plain text, a folder of texts for
+    each class, TMX, XLIFF, directories of the library datasets, and for translators two parallel files.
+
+    Args:
+        kind: What to train.
+        files: The file or folder, or two parallel files, the source first; - saves standard input in --data-dir.
+        output: Recipe to write, by default <name>.yaml in this directory.
+        name: Name of the run and of the bundle, by default that of the file.
+        data_dir: Directory that the recipe's paths start at, for files within it; others get absolute paths.
+        columns: Role of a column and its name in the file, such as label=kind; can be repeated.
+        languages: Source and target language of a translator, such as de-en; they are detected without.
+        minutes: Choose the number of epochs so that the training ends within this time here.
+        trial: Whether a few steps are timed to predict the time of the training.
+        device: auto, cpu, or a CUDA device such as cuda:0, for the trial.
+        threads: Threads that the trial computes with on the CPU, by default one for each core.
+        force: Replace the recipe if it is there.
+    """
+    if minutes is not None and not trial:
+        raise ValueError("--minutes: the time is planned by the trial, so that --no-trial cannot be given with it")
+    if minutes is not None and minutes <= 0:
+        raise ValueError(f"--minutes must be positive, not {minutes:g}")
+    if "-" in files:
+        files = (str(_saved_input(data_dir, name or "input", force=force)),)
+    own_name = name or _name_of(files)
+    path = output or Path(f"{own_name}.yaml")
+    if path.exists() and not force:
+        raise ValueError(f"{path} is there; --force replaces it, --output or --name writes another")
+    use_threads(threads)
+    console.print(f"reading {', '.join(files)}")
+    plan_for = _planner(kind, files, columns, languages)
+    plan = _placed(plan_for(None, None), own_name, data_dir)
+    recipe = parse_recipe(plan.content)
+    _say("found", plan.found)
+    _say("data report", examine(recipe, data_dir).lines())
+    timed: TimeTrial | None = None
+    if trial:
+        console.print("\ntiming a few steps of the training, which takes some seconds ...")
+        timed = time_trial(recipe, data_dir, choose_device(device))
+        epochs = None if minutes is None else _epochs(timed, 60 * minutes * _MARGIN, recipe)
+        plan = _placed(plan_for(epochs, timed.epoch_steps), own_name, data_dir)
+        recipe = parse_recipe(plan.content)
+    _say("chosen", (f"{field} = {_value(plan, field)}: {reason}" for field, reason in plan.reasons.items()))
+    console.print(f"\nexpect: {plan.expectation}")
+    command = f"softserve-train run {path}" + (f" --data-dir {data_dir}" if data_dir != Path("data") else "")
+    if timed is not None:
+        line = _time_line(timed, recipe)
+        console.print(f"time: {line}")
+        plan.found.append(f"Time here: {line}.")
+    head = f"Written by `softserve-train new {kind} {' '.join(files)}`; train it by `{command}`."
+    path.write_text(plan.document(head), encoding="utf-8")
+    console.print(f"\nwrote {path}; train it by\n    {command}")
+    return 0
+
+
+def check(
+    recipe: Annotated[Path, tyro.conf.Positional],
+    data_dir: Path = Path("data"),
+    json: Path | None = None,
+    html: Path | None = None,
+    strict: bool = False,
+    overrides: Overrides = (),
+) -> int:
+    """Reports what in the data of a recipe is likely to be a mistake.
+
+    Copies with different labels, classes of one text, training texts in other splits, pairs whose sides do not belong
+    together, damaged encodings, texts in other languages, what looks like secrets. The exit status is 1 where there are
+    warnings with --strict or `data.strict: true`, else 0.
+
+    Args:
+        recipe: YAML file, such as `softserve-train new` writes.
+        data_dir: Directory that holds the data.
+        json: File to write the report to as JSON.
+        html: File to write the report to as one page.
+        strict: Treat warnings as errors.
+        overrides: Field of the recipe and its value in YAML, such as data.files.train=more.csv; can be repeated.
+    """
+    settings = load_recipe(recipe, overrides)
+    report = examine(settings, data_dir)
+    for line in report.lines():
+        console.print(line)
+    for path, content in ((json, report.json), (html, lambda: report_page(report))):
+        if path is not None:
+            path.write_text(content(), encoding="utf-8")
+            console.print(f"wrote {path}")
+    return 1 if report.warnings and (strict or _is_strict(settings)) else 0
+
+
+def warn_of_data(recipe: Recipe, data_dir: Path) -> None:
+    """Print the warnings of the data report on a user's own files, without detection of languages.
+
+    Raises `ValueError` where there are some and the recipe has `data.strict: true`.
+    """
+    if not has_report(recipe) or getattr(recipe.data, "files", None) is None:
+        if _is_strict(recipe):
+            raise ValueError(f"data.strict: there is no data report on task {recipe.task} with these data")
+        return
+    if os.environ.get("RANK", "0") != "0":  # of several processes the first one reports
+        return
+    report: DataReport = examine(recipe, data_dir, languages=False, most=_LOOKED_AT_BY_RUN)
+    for line in report.brief():
+        console.print(line)
+    if report.warnings:
+        if _is_strict(recipe):
+            raise ValueError(
+                f"data.strict: the data have {len(report.warnings)} warnings; `softserve-train check` lists all"
+            )
+        console.print("`softserve-train check` shows examples")
+
+
+def _is_strict(recipe: Recipe) -> bool:
+    return bool(getattr(recipe.data, "strict", False))
+
+
+def _planner(
+    kind: Kind, files: Sequence[str], columns: Sequence[str], languages: str | None
+) -> Callable[[int | None, int | None], Planned]:
+    """Return the function that plans a recipe for a number of epochs and of updates an epoch, where they are known."""
+    if not files:
+        raise ValueError("name the file or folder of your data")
+    if kind != "translator" and len(files) > 1:
+        raise ValueError(f"a {kind} is made from one file or folder, not from {len(files)}; put them into one")
+    given = dict(map(_role, columns))
+    codes = _language_pair(languages) if languages is not None else None
+    found = [inspect_file(Path(file)) for file in files]
+    about = [line for each in found for line in each.lines()]
+
+    def plan(epochs: int | None, epoch_steps: int | None) -> Planned:
+        planned = _plan(kind, found, given, codes, epochs, epoch_steps)
+        planned.found = about + planned.found
+        return planned
+
+    return plan
+
+
+def _plan(
+    kind: Kind,
+    found: Sequence[Inspected],
+    given: dict[str, str],
+    codes: tuple[str, str] | None,
+    epochs: int | None,
+    steps: int | None,
+) -> Planned:
+    if kind == "translator":
+        return plan_translator(found, given, languages=codes, epochs=epochs, epoch_steps=steps)
+    if kind == "language-model":
+        return plan_language_model(found[0], given, epochs=epochs, epoch_steps=steps)
+    installed = _ENCODER if find_spec(PRETRAINED[_ENCODER].module) is not None else None
+    return plan_classifier(found[0], given, pretrained=installed, epochs=epochs, epoch_steps=steps)
+
+
+def _placed(plan: Planned, name: str, data_dir: Path) -> Planned:
+    """Set name and paths: paths within the data directory are relative to it, others absolute."""
+
+    def placed(path: str) -> str:
+        whole = Path(path).resolve()
+        return str(whole.relative_to(data_dir.resolve()) if whole.is_relative_to(data_dir.resolve()) else whole)
+
+    plan.choose("name", name)
+    train = plan.content["data"]["files"]["train"]
+    files = {side: placed(path) for side, path in train.items()} if isinstance(train, dict) else placed(train)
+    plan.choose("data.files.train", files, plan.reasons.get("data.files.train", ""))
+    return plan
+
+
+def _name_of(files: Sequence[str]) -> str:
+    stem = Path(files[0]).resolve().name.partition(".")[0] if files else ""
+    return re.sub(r"[^a-z0-9._-]+", "-", stem.lower()).strip("-._")[:64] or "model"
+
+
+def _saved_input(data_dir: Path, name: str, *, force: bool) -> Path:
+    """Write standard input to a file of the data directory whose ending says its format; return its path."""
+    content = sys.stdin.buffer.read()
+    path = data_dir / f"{name}{likely_suffix(content)}"
+    if path.exists() and not force:
+        raise ValueError(f"{path} is there; --force replaces it, --name names another")
+    data_dir.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    console.print(f"standard input is in {path} now")
+    return path
+
+
+def _role(text: str) -> tuple[str, str]:
+    role, equals, name = text.partition("=")
+    if not (role and equals and name):
+        raise ValueError(f"--columns takes ROLE=NAME, such as label=kind, not {text!r}")
+    return role, name
+
+
+def _language_pair(text: str) -> tuple[str, str]:
+    source, _, target = text.partition("-")
+    if not re.fullmatch("[a-z]{2,3}", source) or not re.fullmatch("[a-z]{2,3}", target):
+        raise ValueError(f"--languages takes two codes, such as de-en, not {text!r}")
+    return source, target
+
+
+def _epochs(timed: TimeTrial, seconds: float, recipe: Recipe) -> int:
+    """Return the epochs for a time: as many as fit, but at most three times those that the data ask for."""
+    return min(3 * recipe.loop.epochs, timed.epochs_within(seconds))
+
+
+def _time_line(timed: TimeTrial, recipe: Recipe) -> str:
+    whole, epochs = timed.seconds(recipe.loop.epochs), recipe.loop.epochs
+    shown = f"{whole / 60:.1f} minutes" if whole >= 90 else f"{whole:.0f} seconds"
+    return (
+        f"some {shown} for {epochs} epochs of {timed.epoch_steps:,} updates ({1000 * timed.step:.0f} ms each), "
+        f"with {timed.evaluation:.1f} s for each evaluation; less where it stops early"
+    )
+
+
+def _value(plan: Planned, field: str) -> object:
+    value: object = plan.content
+    for key in field.split("."):
+        assert isinstance(value, dict)
+        value = value[key]
+    return value
+
+
+def _say(title: str, lines: object) -> None:
+    console.print(f"\n{title}")
+    for line in lines:  # type: ignore[attr-defined]
+        console.print(f"  {line}")

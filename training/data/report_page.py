@@ -1,0 +1,64 @@
+"""The data report as one HTML page without other files: tables, and bar charts of classes and lengths as SVG."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from training.data.report import DataReport
+
+__all__ = ["report_page"]
+
+_MOST_CLASSES = 40
+_STYLE = (
+    ":root{color-scheme:light dark}"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+    "table{border-collapse:collapse}td,th{padding:.2rem .8rem .2rem 0;text-align:left;vertical-align:top}"
+    "svg text{font:12px system-ui,sans-serif;fill:currentColor}svg rect{fill:#4c78a8}.warning{font-weight:bold}"
+)
+
+
+def report_page(report: DataReport) -> str:
+    """Return the page."""
+    title = escape(f"Data report: {report.name}")
+    parts = [f"<h1>{title}</h1>", _table(("split", "texts"), ((k, f"{v:,}") for k, v in report.splits.items()))]
+    parts.append("<h2>Findings</h2>")
+    if report.findings:
+        rows = ((each.level, each.message, f"{each.count:,}", "; ".join(each.examples)) for each in report.findings)
+        parts.append(_table(("level", "what", "number", "examples"), rows))
+    else:
+        parts.append("<p>Nothing suspicious was found.</p>")
+    for column, bars in report.histograms.items():
+        language = f", likely language {report.languages[column]}" if report.languages.get(column) else ""
+        parts.append(f"<h2>Words of {escape(column)}{escape(language)}</h2>")
+        parts.append(_bars([(f"up to {words:,}", count) for words, count in bars]))
+    if report.classes:
+        parts.append(f"<h2>{len(report.classes):,} classes</h2>")
+        parts.append(_bars(list(report.classes.items())[:_MOST_CLASSES]))
+        if len(report.classes) > _MOST_CLASSES:
+            parts.append(f"<p>The {_MOST_CLASSES} most frequent ones are shown.</p>")
+    body = "\n".join(parts)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n'
+        f"<body>\n{body}\n</body></html>\n"
+    )
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+    body = "".join(
+        f'<tr class="{escape(row[0])}">{"".join(f"<td>{escape(cell)}</td>" for cell in row)}</tr>' for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _bars(values: Sequence[tuple[str, int]]) -> str:
+    """Return a chart of horizontal bars, one for each name and number."""
+    most = max((count for _, count in values), default=0) or 1
+    rows = [
+        f'<text x="215" y="{18 * place + 13}" text-anchor="end">{escape(name[:32])}</text>'
+        f'<rect x="220" y="{18 * place + 2}" width="{400 * count / most:.1f}" height="14"/>'
+        f'<text x="{225 + 400 * count / most:.1f}" y="{18 * place + 13}">{count:,}</text>'
+        for place, (name, count) in enumerate(values)
+    ]
+    height = 18 * len(values)
+    return f'<svg role="img" width="700" height="{height}" viewBox="0 0 700 {height}">{"".join(rows)}</svg>'

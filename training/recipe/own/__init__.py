@@ -1,0 +1,1 @@
+"""Recipes that are made for a user's data."""

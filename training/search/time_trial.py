@@ -1,0 +1,80 @@
+"""How long a recipe trains here: a timed trial of a few real steps and one evaluation."""
+
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from training.recipe import Recipe
+from training.run.directory import RunDirectory
+from training.run.loop import Trainer
+from training.run.session import open_task, start_run
+
+__all__ = ["TimeTrial", "time_trial"]
+
+_WARM_UP = 3
+"""Steps before those that are timed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimeTrial:
+    """The times that a trial measured, in seconds."""
+
+    preparation: float
+    """Reading data, building the vocabulary, loading weights."""
+    step: float
+    """An update, making its batch included."""
+    evaluation: float
+    """An evaluation on the development set, with its checkpoint."""
+    epoch_steps: int
+    """Updates an epoch."""
+
+    @property
+    def epoch(self) -> float:
+        """Return the time of an epoch and its evaluation."""
+        return self.epoch_steps * self.step + self.evaluation
+
+    def seconds(self, epochs: int) -> float:
+        """Return the expected time of so many epochs."""
+        return self.preparation + epochs * self.epoch
+
+    def epochs_within(self, seconds: float) -> int:
+        """Return how many epochs end within a time, at least one."""
+        return max(1, int((seconds - self.preparation) / self.epoch))
+
+
+def time_trial(recipe: Recipe, data_dir: Path, device: torch.device, *, seconds: float = 8.0) -> TimeTrial:
+    """Return the times of a recipe's steps and evaluations, measured for some `seconds` and one evaluation.
+
+    The run of the trial is in a temporary directory. Raises the errors that `training.run.session.train` does.
+    """
+    started = time.monotonic()
+    loop = recipe.loop.model_copy(update={"epochs": 10**6, "patience": 10**6, "evaluate_steps": None})
+    settings = recipe.model_copy(update={"loop": loop, "tune": None})
+    with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the run itself warns
+        run = RunDirectory(Path(place) / recipe.name)
+        start_run(settings, run, data_dir)
+        torch.manual_seed(settings.seed)
+        task = open_task(settings, run, data_dir, device)
+        trainer = Trainer(task, run, loop)
+        trainer.fit(_quiet, _WARM_UP)
+        preparation = time.monotonic() - started
+        count, spent, before = 0, 0.0, trainer.progress.seconds
+        while spent < seconds:
+            wanted = max(5, min(200, int(5 * max(1, count) / spent) if spent else 5))
+            trainer.fit(_quiet, wanted)
+            count, spent = count + wanted, trainer.progress.seconds - before
+        evaluation = time.monotonic()
+        task.evaluate(task.batches("dev"))
+        trainer.fit(_quiet, 1)  # which saves a checkpoint, as each epoch does
+        evaluation = time.monotonic() - evaluation
+        steps = -(-len(task.batches("train")) // loop.accumulate)
+    return TimeTrial(preparation=preparation, step=spent / count, evaluation=evaluation, epoch_steps=steps)
+
+
+def _quiet(line: str) -> None:
+    del line
