@@ -56,6 +56,7 @@ def run(
     stop_after: int | None = None,
     restart: bool = False,
     continue_with_new_data: bool = False,
+    baselines: bool = True,
     threads: int | None = None,
     overrides: Overrides = (),
 ) -> int:
@@ -73,6 +74,7 @@ def run(
         restart: Start over where the recipe or the data changed since the run began.
         continue_with_new_data: Train on where the data changed, from the weights of the best evaluation, for the
             recipe's epochs. A classifier gets the classes of the new data; vocabularies stay.
+        baselines: Whether simple methods are measured on the same data first, which takes seconds.
         threads: Threads that compute on the CPU, by default one for each core.
         overrides: Field of the recipe and its value in YAML, such as loop.epochs=3; can be repeated.
     """
@@ -89,6 +91,7 @@ def run(
         command=command,
         restart=restart,
         new_data=continue_with_new_data,
+        baselines=baselines,
         stop_after=stop_after,
     )
     return 0

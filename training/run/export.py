@@ -18,6 +18,7 @@ from training.bundling.torchscript import save_torchscript
 from training.bundling.verify import ExportError, verify_bundle, verify_device_graphs
 from training.data.identity import SplitIdentity
 from training.recipe.overrides import check_only_export
+from training.run.baselines import read_baselines
 from training.run.directory import RunDirectory, end_of_training
 from training.run.new_data import changed_data, data_of
 from training.run.session import load_trained
@@ -76,7 +77,8 @@ def export_run(
     data = data_of(task.recipe, data_dir)
     if (change := changed_data(run, task.recipe, data)) is not None:
         report(change)
-    source = TrainedModel(run, task, references or {}, data)
+    measured = {each.name: each.test for each in read_baselines(run)}
+    source = TrainedModel(run, task, {**measured, **(references or {})}, data)
     report(training_sentence(source.training))
     export = source.recipe.export
     settings = BundleSettings(

@@ -18,6 +18,7 @@ from training.data.batching import TensorBatch
 from training.data.loading import load
 from training.recipe import LoopSettings
 from training.run import checkpoint
+from training.run.baselines import best_baseline
 from training.run.directory import Evaluation, Progress, RunDirectory, end_of_training
 from training.run.distributed import ALONE, Group
 from training.run.interruption import Interrupted, SignalHold
@@ -302,9 +303,13 @@ class Trainer:
             progress.epoch, progress.batch = progress.epoch + 1, 0
         if session.board is not None:
             session.board.add_scalar(f"dev/{self.task.metric}", metric, progress.step)
+            beside = ""
+            if (baseline := best_baseline(self.run, maximize=self.task.maximize)) is not None:
+                session.board.add_scalar(f"dev/{self.task.metric}, {baseline.name}", baseline.dev, progress.step)
+                beside = f" ({baseline.name} {baseline.dev:.3f})"
             session.report(
                 f"epoch {evaluation.epoch}{'' if epoch_ended else f', step {progress.step}'}: "
-                f"train loss {evaluation.train_loss:.4f}, dev {self.task.metric} {metric:.3f}, "
+                f"train loss {evaluation.train_loss:.4f}, dev {self.task.metric} {metric:.3f}{beside}, "
                 f"{progress.seconds:.0f} s of training"
             )
             if progress.best is evaluation:

@@ -18,7 +18,15 @@ from training.tasks.registry import TASKS
 
 __all__ = ["changed_data", "continue_with_new_data", "data_of", "described_change"]
 
-_OF_TRAINING = ("last.pt", "best.pt", "best.safetensors", "initial.pt", "history.json", "events.out.tfevents*")
+_OF_TRAINING = (
+    "last.pt",
+    "best.pt",
+    "best.safetensors",
+    "initial.pt",
+    "history.json",
+    "baselines.json",
+    "events.out.tfevents*",
+)
 """Files of a run directory that a run on new data makes anew."""
 
 

@@ -16,6 +16,8 @@ class RunPaths:
         self.best_weights = path / "best.safetensors"
         self.tokenizer = path / "tokenizer.json"
         """Tokenizer of a task that reads texts."""
+        self.baselines = path / "baselines.json"
+        """What simple methods reach on the same data."""
         self.labels = path / "labels.txt"
         """Classes of a classifier, a label a line."""
         self.encoder = path / "encoder.json"

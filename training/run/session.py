@@ -1,7 +1,7 @@
 """Start a run, train it from the start or from its last checkpoint, and load its best checkpoint."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from training.device import choose_device
 from training.output import console
 from training.recipe import Recipe
 from training.run import checkpoint
+from training.run.baselines import verdict, write_baselines
 from training.run.directory import Progress, RunDirectory, TrainedData
 from training.run.distributed import joined
 from training.run.locking import only_session
@@ -35,6 +36,7 @@ def train(
     command: tuple[Path, Sequence[str]] | None = None,
     restart: bool = False,
     new_data: bool = False,
+    baselines: bool = False,
     stop_after: int | None = None,
 ) -> Progress:
     """Train to the end, or for `stop_after` steps, and return the progress of the run.
@@ -54,27 +56,42 @@ def train(
             sessions.enter_context(only_session(directory.path))
         prepared = _prepared(settings, directory, data_dir, restart, new_data) if group.is_first else None
         settings = group.from_first(prepared or settings)
-        if group.is_first:
-            for line in settings.ineffective_fields():
-                say(line)
-            if command is not None:
-                directory.write_command(*command)
+        if group.is_first and command is not None:
+            directory.write_command(*command)
         torch.manual_seed(settings.seed)
         task = open_task(settings, directory, data_dir, own_device)
         if not group.is_first:  # the weights are the same, what dropout drops is not
             torch.manual_seed(settings.seed + group.rank)
-        for note in settings.data.held_out_notes():
-            say(note)
-        parameters = sum(parameter.numel() for parameter in task.model.parameters())
-        count = task.model.output_layer.weight.shape[0]
-        products = f"{own_device}, {resolved_precision(settings.loop, own_device)}"
-        say(f"{settings.name}: {parameters / 1e6:.2f}M parameters, {count} {task.outputs}; {products}")
+        for line in _description(task):
+            say(line)
+        if baselines and group.is_first and not directory.baselines.is_file():
+            write_baselines(directory, task, say)
         progress = Trainer(task, directory, settings.loop, group).fit(say, stop_after)
-        if progress.best is not None:
-            best, inside = progress.best, settings.loop.evaluate_steps is not None
-            place = f"step {best.step}" if inside else f"epoch {best.epoch}"
-            say(f"best dev {task.metric} {best.metric:.3f} after {place}")
+        for line in _result(directory, progress, task):
+            say(line)
     return progress
+
+
+def _description(task: Task[Any]) -> Iterator[str]:
+    """Yield lines about the data and the model of a run."""
+    settings = task.recipe
+    yield from settings.ineffective_fields()
+    yield from settings.data.held_out_notes()
+    parameters = sum(parameter.numel() for parameter in task.model.parameters())
+    count = task.model.output_layer.weight.shape[0]
+    products = f"{task.device}, {resolved_precision(settings.loop, task.device)}"
+    yield f"{settings.name}: {parameters / 1e6:.2f}M parameters, {count} {task.outputs}; {products}"
+
+
+def _result(directory: RunDirectory, progress: Progress, task: Task[Any]) -> Iterator[str]:
+    """Yield lines about the best evaluation, none before the first one."""
+    if (best := progress.best) is None:
+        return
+    inside = task.recipe.loop.evaluate_steps is not None
+    place = f"step {best.step}" if inside else f"epoch {best.epoch}"
+    yield f"best dev {task.metric} {best.metric:.3f} after {place}"
+    if (behind := verdict(directory, progress, task.metric)) is not None:
+        yield behind
 
 
 def _prepared(settings: Recipe, directory: RunDirectory, data_dir: Path, restart: bool, new_data: bool) -> Recipe:

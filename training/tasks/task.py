@@ -131,6 +131,14 @@ class Task(abc.ABC, Generic[BatchT]):
         del split
         return None
 
+    def baselines(self) -> Mapping[str, Callable[[str], float]]:
+        """Return simple methods by their names, each a function from a split to the metric that it reaches there.
+
+        They take seconds, and need neither the network nor the device. What learns from the training split does so when
+        this is called.
+        """
+        return {}
+
     @abc.abstractmethod
     def loss(self, batch: BatchT) -> tuple[Tensor, int]:
         """Return the summed loss over the batch's targets, and their number."""

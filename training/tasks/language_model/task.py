@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,6 +22,7 @@ from training.run.distributed import ALONE, Group
 from training.run.paths import RunPaths
 from training.tasks.evaluation import evaluate_batches
 from training.tasks.examples import Examples, Measurement, perplexity
+from training.tasks.language_model.kneser_ney import KneserNey
 from training.tasks.language_model.perplexity import Perplexity, bundle_perplexity, covered_line, perplexity_line
 from training.tasks.language_model.reading import encoded_split, iterate_texts, split_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
@@ -29,6 +30,9 @@ from training.tasks.registry import register
 from training.tasks.task import RunFiles, Task
 
 __all__ = ["LanguageModelTask", "build_model"]
+
+_MOST_GRAMS = 10_000_000
+"""N-grams of the largest baseline, which take some GB and a minute."""
 
 
 def build_model(recipe: LanguageModelRecipe, vocab_size: int) -> RecurrentLanguageModel:
@@ -144,6 +148,25 @@ class LanguageModelTask(Task[Batch]):
             return StreamBatches(sentences, end_id=end_id, num_streams=max(streams, 1), steps=data.stream_steps)
         seed = self.recipe.seed if split == "train" else None
         return SentenceBatches(sentences, end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
+
+    def baselines(self) -> Mapping[str, Callable[[str], float]]:
+        """Return n-gram models with modified Kneser-Ney smoothing, of one word and of five."""
+        if self.model.output_layer.has_zeros:
+            return {}  # models with probabilities of 0 are selected by another metric
+
+        def texts(split: str) -> Iterator[list[int]]:
+            found = ([*map(int, sentence), self.tokenizer.end_id] for sentence in self._encoded(split))
+            return iter([list(itertools.chain.from_iterable(found))]) if self.recipe.data.context == "stream" else found
+
+        def metric(order: int) -> Callable[[str], float]:
+            model = KneserNey(texts("train"), self.tokenizer.vocab_size, order)
+            return lambda split: (
+                Perplexity.of(itertools.chain.from_iterable(map(model.log_probabilities, texts(split)))).value
+            )
+
+        tokens = int(self._encoded("train").counts(self.tokenizer.vocab_size).sum())
+        orders = {"unigram": 1, "Kneser-Ney 5-gram": 5}
+        return {name: metric(order) for name, order in orders.items() if tokens * order <= _MOST_GRAMS}
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
         """Return the summed loss over the batch's targets and their number; advances the recurrent state."""

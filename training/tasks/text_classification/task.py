@@ -1,6 +1,6 @@
 """Training of text classifiers: classes, encoder, batches, metrics."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -18,6 +18,7 @@ from training.data.text_batching import TextBatch, TextBatches
 from training.networks.text_classifier import TextClassifier
 from training.networks.text_encoder import EncoderConfig, TextEncoder
 from training.run.paths import RunPaths
+from training.tasks.baselines import Labels, frequent_class, linear_classifier, micro_f1
 from training.tasks.classification import ClassificationTask, label_file, read_labels
 from training.tasks.classification_quality import OUT_OF_SCOPE, measured, probability_table, scope_threshold
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
@@ -134,6 +135,24 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         if self.recipe.data.augment is None:
             return self._labelled(texts.epoch(0), seed)
         return RedrawnBatches(lambda epoch: self._labelled(texts.epoch(epoch), seed))
+
+    def baselines(self) -> Mapping[str, Callable[[str], float]]:
+        """Return the most frequent classes, and logistic regression on TF-IDF."""
+        texts = read_labelled(self.recipe.data, "train", self.data_dir)
+        labels = [each.labels for each in texts]
+        linear = linear_classifier([each.text for each in texts], labels)
+
+        def metric(predict: Callable[[Sequence[str]], Labels]) -> Callable[[str], float]:
+            def measured(split: str) -> float:
+                given = read_labelled(self.recipe.data, split, self.data_dir)
+                return micro_f1([each.labels for each in given], predict([each.text for each in given]))
+
+            return measured
+
+        return {
+            "most frequent class": metric(lambda some: frequent_class(labels, some)),
+            "logistic regression on TF-IDF": metric(linear),
+        }
 
     def _labelled(self, texts: Sequence[LabelledText], seed: int | None = None) -> TextBatches:
         labels = label_ids(texts, self.labels, unseen=self.recipe.data.limited)

@@ -1,7 +1,7 @@
 """Training of translation models: vocabulary, network, batches, metric."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -21,6 +21,7 @@ from training.data.tokenization import build_subword_tokenizer, read_subword_tok
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 from training.run.paths import RunPaths
+from training.tasks.baselines import word_by_word
 from training.tasks.examples import Examples, Measurement
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
@@ -31,6 +32,8 @@ from training.tasks.translation.settings import TranslationRecipe
 
 __all__ = ["TranslationQuality", "TranslationTask", "build_model"]
 
+_LEXICON_PAIRS = 100_000
+"""Pairs that the lexicon of a baseline is made from."""
 _LONGER = 1.5, 10
 """Greedy translations may have that many times the source's tokens, and so many more."""
 
@@ -137,6 +140,20 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         """Return the number of tokens of sources and targets, without ends and augmentation."""
         pairs = self._encoded(split_pairs(self.recipe.data, split, self.data_dir))
         return sum(len(source) + len(target) for source, target in pairs)
+
+    def baselines(self) -> Mapping[str, Callable[[str], float]]:
+        """Return BLEU of the sources themselves, and of translations word by word."""
+        pairs = split_pairs(self.recipe.data, "train", self.data_dir)
+        lexicon = word_by_word(pairs[:_LEXICON_PAIRS])
+
+        def bleu(translate: Callable[[Sequence[str]], Sequence[str]]) -> Callable[[str], float]:
+            def measured(split: str) -> float:
+                sources, targets = zip(*split_pairs(self.recipe.data, split, self.data_dir), strict=True)
+                return sacrebleu.corpus_bleu(translate(sources), [targets]).score
+
+            return measured
+
+        return {"source copied": bleu(list), "word by word": bleu(lexicon)}
 
     @property
     def _longest(self) -> int:

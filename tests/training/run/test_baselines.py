@@ -1,0 +1,106 @@
+"""Baselines: what simple methods reach, where it is kept and shown, and what a run that is behind them says."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from training.cli.commands import run as run_command
+from training.recipe.loading import parse_recipe
+from training.run.baselines import Baseline, best_baseline, read_baselines, verdict, write_baselines
+from training.run.directory import Evaluation, Progress, RunDirectory
+from training.run.session import open_task, start_run
+from training.tasks.baselines import frequent_class, linear_classifier, micro_f1, word_by_word
+
+CPU = torch.device("cpu")
+
+
+def test_classes_by_words() -> None:
+    texts = [f"{word} {filler}" for word in ("red", "green") for filler in "abcdef"]
+    labels = [(text.split()[0],) for text in texts]
+    assert list(linear_classifier(texts, labels)(["red x", "y green"])) == [("red",), ("green",)]
+    several = [*labels[:-2], ("green", "last"), ("green", "last")]
+    assert set(linear_classifier(texts, several)(["green f"])[0]) >= {"green"}
+    assert list(frequent_class([("a",), ("b",), ("b",)], ["x", "y"])) == [("b",), ("b",)]
+    assert micro_f1([("a",), ("b",)], [("a",), ("c",)]) == 0.5
+    assert micro_f1([("a", "b")], [("a",)]) == pytest.approx(2 / 3)
+    assert micro_f1([("a",)], [()]) == 0
+
+
+def test_words_are_translated_by_what_they_stand_with() -> None:
+    pairs = [("ein Hund", "a dog"), ("ein Haus", "a house"), ("der Hund", "the dog"), ("das Haus", "the house")]
+    assert word_by_word(pairs)(["ein Hund", "Haus Xyz"]) == ["a dog", "house Xyz"]
+
+
+def _evaluation(epoch: int, loss: float, metric: float) -> Evaluation:
+    return Evaluation(epoch=epoch, step=epoch, train_loss=loss, metric=metric, seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    ("history", "cause"),
+    [
+        ([_evaluation(1, 2.0, 0.2), _evaluation(2, 1.99, 0.2)], "hardly fallen"),
+        ([_evaluation(1, 2.0, 0.2), _evaluation(2, 1.0, 0.5)], "still improving"),
+        ([_evaluation(1, 2.0, 0.5), _evaluation(2, 0.5, 0.4)], "overfitting"),
+        ([_evaluation(1, 2.0, 0.2), _evaluation(2, 1.0, 0.9)], None),
+    ],
+)
+def test_a_run_behind_a_baseline_says_why(history: list[Evaluation], cause: str | None, tmp_path: Path) -> None:
+    run, progress = RunDirectory(tmp_path), Progress(maximize=True, history=history)
+    assert verdict(run, progress, "accuracy") is None, "no baselines were measured"
+    found = [{"name": "one", "dev": 0.6, "test": 0.5}, {"name": "other", "dev": 0.8, "test": 0.7}]
+    run.baselines.write_text(json.dumps(found), encoding="utf-8")
+    line = verdict(run, progress, "accuracy")
+    if cause is None:
+        assert line is None
+    else:
+        assert line is not None
+        assert "not ahead of other, which has dev accuracy 0.800" in line
+        assert cause in line
+    assert best_baseline(run, maximize=False) == Baseline(name="one", dev=0.6, test=0.5)
+
+
+def test_a_run_measures_them_first_and_shows_the_best(
+    tiny_data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [f"{label}\t{label} the thing {number}" for label in ("fetch", "drop") for number in range(40)]
+    (tmp_path / "texts.tsv").write_text("\n".join(texts), encoding="utf-8")
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "name: small\ntask: text-classification\ndata: {files: {train: texts.tsv}, max_tokens: 16}\n"
+        "network: {hidden_size: 16, inner_size: 16, heads: 2, layers: 1, vocab_size: 200}\n"
+        "loop: {epochs: 2, warmup_steps: 1}\n",
+        encoding="utf-8",
+    )
+    for options in ({}, {"restart": True, "baselines": False}):
+        assert run_command(recipe, data_dir=tmp_path, runs=tmp_path / "runs", **options) == 0  # type: ignore[arg-type]
+        printed, run = capsys.readouterr().out, RunDirectory(tmp_path / "runs" / "small")
+        shown = re.findall(r"epoch \d: .* dev accuracy [\d.]+ \(logistic regression on TF-IDF 1.000\)", printed)
+        assert len(shown) == (0 if options else 2)
+        assert ("baseline most frequent class: dev accuracy" in printed) is not bool(options)
+        assert [each.name for each in read_baselines(run)] == (
+            [] if options else ["most frequent class", "logistic regression on TF-IDF"]
+        )
+
+
+@pytest.mark.parametrize("context", ["sentence", "stream"])
+def test_a_language_model_has_n_grams(context: str, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(
+        "".join(f"we see {'a b c d'[: 1 + 2 * (n % 4)]} now {n % 30}\n" for n in range(400))
+    )
+    recipe = parse_recipe(
+        {
+            "name": "words",
+            "task": "language-model",
+            "data": {"files": {"train": "text.txt"}, "context": context},
+            "network": {"hidden_size": 8, "num_layers": 1},
+        }
+    )
+    run = RunDirectory(tmp_path / "run")
+    start_run(recipe, run, tmp_path)
+    write_baselines(run, open_task(recipe, run, tmp_path, CPU), lambda line: None)
+    unigram, longer = read_baselines(run)
+    assert (unigram.name, longer.name) == ("unigram", "Kneser-Ney 5-gram")
+    assert longer.dev < 0.5 * unigram.dev
