@@ -26,6 +26,7 @@ from training.recipe.own.translator import plan_translator
 from training.run.session import use_threads
 from training.search.time_trial import TimeTrial, time_trial
 from training.tasks.data_report import examine, has_report
+from training.tasks.translation.initial import bundled_translator
 
 __all__ = ["check", "new", "warn_of_data"]
 
@@ -46,6 +47,7 @@ def new(
     columns: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
     languages: str | None = None,
     minutes: float | None = None,
+    from_scratch: bool = False,
     trial: bool = True,
     device: str = "auto",
     threads: int | None = None,
@@ -65,6 +67,7 @@ def new(
         columns: Role of a column and its name in the file, such as label=kind; can be repeated.
         languages: Source and target language of a translator, such as de-en; they are detected without.
         minutes: Choose the number of epochs so that the training ends within this time here.
+        from_scratch: Start without a pretrained encoder or a bundled model.
         trial: Whether a few steps are timed to predict the time of the training.
         device: auto, cpu, or a CUDA device such as cuda:0, for the trial.
         threads: Threads that the trial computes with on the CPU, by default one for each core.
@@ -82,7 +85,7 @@ def new(
         raise ValueError(f"{path} is there; --force replaces it, --output or --name writes another")
     use_threads(threads)
     console.print(f"reading {', '.join(files)}")
-    plan_for = _planner(kind, files, columns, languages)
+    plan_for = _planner(kind, files, columns, languages, from_scratch=from_scratch)
     plan = _placed(plan_for(None, None), own_name, data_dir)
     recipe = parse_recipe(plan.content)
     _say("found", plan.found)
@@ -95,12 +98,10 @@ def new(
         plan = _placed(plan_for(epochs, timed.epoch_steps), own_name, data_dir)
         recipe = parse_recipe(plan.content)
     _say("chosen", (f"{field} = {_value(plan, field)}: {reason}" for field, reason in plan.reasons.items()))
-    console.print(f"\nexpect: {plan.expectation}")
     command = f"softserve-train run {path}" + (f" --data-dir {data_dir}" if data_dir != Path("data") else "")
-    if timed is not None:
-        line = _time_line(timed, recipe)
-        console.print(f"time: {line}")
-        plan.found.append(f"Time here: {line}.")
+    for title, line in () if timed is None else (("expect", _expectation(timed)), ("time", _time_line(timed, recipe))):
+        console.print(f"\n{title}: {line}")
+        plan.found.append(f"{title.capitalize()}: {line}.")
     head = f"Written by `softserve-train new {kind} {' '.join(files)}`; train it by `{command}`."
     path.write_text(plan.document(head), encoding="utf-8")
     console.print(f"\nwrote {path}; train it by\n    {command}")
@@ -167,7 +168,7 @@ def _is_strict(recipe: Recipe) -> bool:
 
 
 def _planner(
-    kind: Kind, files: Sequence[str], columns: Sequence[str], languages: str | None
+    kind: Kind, files: Sequence[str], columns: Sequence[str], languages: str | None, *, from_scratch: bool
 ) -> Callable[[int | None, int | None], Planned]:
     """Return the function that plans a recipe for a number of epochs and of updates an epoch, where they are known."""
     if not files:
@@ -180,7 +181,7 @@ def _planner(
     about = [line for each in found for line in each.lines()]
 
     def plan(epochs: int | None, epoch_steps: int | None) -> Planned:
-        planned = _plan(kind, found, given, codes, epochs, epoch_steps)
+        planned = _plan(kind, found, given, codes, epochs, epoch_steps, from_scratch=from_scratch)
         planned.found = about + planned.found
         return planned
 
@@ -194,12 +195,16 @@ def _plan(
     codes: tuple[str, str] | None,
     epochs: int | None,
     steps: int | None,
+    *,
+    from_scratch: bool,
 ) -> Planned:
     if kind == "translator":
-        return plan_translator(found, given, languages=codes, epochs=epochs, epoch_steps=steps)
+        initial = None if from_scratch else bundled_translator
+        return plan_translator(found, given, languages=codes, initial=initial, epochs=epochs, epoch_steps=steps)
     if kind == "language-model":
         return plan_language_model(found[0], given, epochs=epochs, epoch_steps=steps)
-    installed = _ENCODER if find_spec(PRETRAINED[_ENCODER].module) is not None else None
+    there = not from_scratch and find_spec(PRETRAINED[_ENCODER].module) is not None
+    installed = _ENCODER if there else None
     return plan_classifier(found[0], given, pretrained=installed, epochs=epochs, epoch_steps=steps)
 
 
@@ -251,6 +256,14 @@ def _language_pair(text: str) -> tuple[str, str]:
 def _epochs(timed: TimeTrial, seconds: float, recipe: Recipe) -> int:
     """Return the epochs for a time: as many as fit, but at most three times those that the data ask for."""
     return min(3 * recipe.loop.epochs, timed.epochs_within(seconds))
+
+
+def _expectation(timed: TimeTrial) -> str:
+    """Return what a training should be ahead of."""
+    if not timed.baselines:
+        return "simple methods are not measured for this task"
+    values = ", ".join(f"{name} {value:.3f}" for name, value in timed.baselines.items())
+    return f"simple methods have a dev {timed.metric} of: {values}; `run` shows the best of them beside each evaluation"
 
 
 def _time_line(timed: TimeTrial, recipe: Recipe) -> str:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from models.text.language import detected_languages
 
-__all__ = ["DataReport", "Finding", "Texts", "examined", "likely_language", "normalized"]
+__all__ = ["DataReport", "Expected", "Finding", "Texts", "examined", "likely_language", "normalized"]
 
 _SHOWN = 3
 """Examples that a finding shows."""
@@ -50,6 +50,20 @@ class Texts:
     """The texts of `text`, or of `source` and `target`, which have as many."""
     labels: Sequence[tuple[str, ...]] | None = None
     """The classes of each text, if there are classes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expected:
+    """How the texts of a task should be."""
+
+    max_tokens: int | None = None
+    """The longest text that is read."""
+    languages: Mapping[str, str] = field(default_factory=dict)
+    """The language that a column should be in, where the recipe says it."""
+    apart: bool = True
+    """Whether no training text should be in other splits."""
+    aligned: bool = False
+    """Whether the columns are translations of each other, of similar lengths."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,30 +160,25 @@ def likely_language(texts: Sequence[str]) -> str | None:
 def examined(
     name: str,
     splits: Mapping[str, Texts],
+    expected: Expected,
     *,
-    max_tokens: int | None = None,
-    expected: Mapping[str, str] | None = None,
     languages: bool = True,
-    leakage: bool = True,
-    aligned: bool = True,
 ) -> DataReport:
     """Return the report on splits, of which `train` must be one.
 
-    `max_tokens` is the longest text that is read, `expected` has the language that a column should be in; with
-    `languages: False` none is detected, which saves seconds. `leakage` looks for training texts in other splits,
-    `aligned` for pairs of different lengths, which translations are not.
+    With `languages: False` no language is detected, which saves seconds.
     """
     train = splits["train"]
     found: dict[str, str | None] = {
         column: likely_language(texts) if languages else None for column, texts in train.columns.items()
     }
-    should = {**{column: code for column, code in found.items() if code}, **(expected or {})}
+    should = {**{column: code for column, code in found.items() if code}, **expected.languages}
     checks: list[Callable[[], Iterable[Finding]]] = [
         lambda: _label_findings(splits),
         lambda: _duplicates(train),
-        lambda: _leakage(splits) if leakage else (),
-        lambda: _too_long(splits, max_tokens) if max_tokens else (),
-        lambda: _pair_findings(train) if aligned else (),
+        lambda: _leakage(splits) if expected.apart else (),
+        lambda: _too_long(splits, expected.max_tokens) if expected.max_tokens else (),
+        lambda: _pair_findings(train) if expected.aligned else (),
         lambda: _damage(splits),
         lambda: _secrets(splits),
         lambda: _other_languages(train, should) if languages else (),

@@ -3,6 +3,7 @@
 import tempfile
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,10 @@ class TimeTrial:
     """An evaluation on the development set, with its checkpoint."""
     epoch_steps: int
     """Updates an epoch."""
+    metric: str
+    """Name of the metric that models are selected by."""
+    baselines: Mapping[str, float]
+    """What simple methods reach in it on the development set."""
 
     @property
     def epoch(self) -> float:
@@ -72,8 +77,14 @@ def time_trial(recipe: Recipe, data_dir: Path, device: torch.device, *, seconds:
         task.evaluate(task.batches("dev"))
         trainer.fit(_quiet, 1)  # which saves a checkpoint, as each epoch does
         evaluation = time.monotonic() - evaluation
-        steps = -(-len(task.batches("train")) // loop.accumulate)
-    return TimeTrial(preparation=preparation, step=spent / count, evaluation=evaluation, epoch_steps=steps)
+        return TimeTrial(
+            preparation=preparation,
+            step=spent / count,
+            evaluation=evaluation,
+            epoch_steps=-(-len(task.batches("train")) // loop.accumulate),
+            metric=task.metric,
+            baselines={name: metric("dev") for name, metric in task.baselines().items()},
+        )
 
 
 def _quiet(line: str) -> None:

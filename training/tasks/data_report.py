@@ -1,23 +1,15 @@
 """The data report of a recipe: its splits, as its task reads them."""
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from training.data.report import DataReport, Finding, Texts, examined
-from training.data.settings import ParallelFiles, SplitFiles
+from training.data.report import DataReport, Finding, examined
+from training.data.settings import ParallelFiles, Split, SplitFiles
 from training.data.text_files import has_lines, read_rows
 from training.recipe import Recipe
-from training.tasks.language_model.reading import iterate_texts
-from training.tasks.language_model.settings import LanguageModelRecipe
-from training.tasks.text_classification.reading import read_labelled
-from training.tasks.text_classification.settings import ClassificationRecipe
-from training.tasks.text_generation.reading import read_source_targets
-from training.tasks.text_generation.settings import GenerationRecipe
-from training.tasks.translation.reading import split_pairs
-from training.tasks.translation.settings import TranslationRecipe
+from training.tasks.registry import TASKS
 
 __all__ = ["examine", "has_report"]
 
@@ -30,7 +22,7 @@ _LARGEST = 50_000_000
 
 def has_report(recipe: Recipe) -> bool:
     """Return whether there are reports on the data of a recipe's task."""
-    return isinstance(recipe, ClassificationRecipe | GenerationRecipe | TranslationRecipe | LanguageModelRecipe)
+    return TASKS[recipe.task].expected(recipe) is not None
 
 
 def examine(recipe: Recipe, data_dir: Path, *, languages: bool = True, most: int = _MOST) -> DataReport:
@@ -38,23 +30,11 @@ def examine(recipe: Recipe, data_dir: Path, *, languages: bool = True, most: int
 
     Raises `ValueError` for a task without reports, and the errors of reading the splits.
     """
-    splits = {split: _texts(recipe, split, data_dir, most) for split in ("train", "dev", "test")}
-    max_tokens, expected, leakage = None, {}, True
-    if isinstance(recipe, ClassificationRecipe):
-        max_tokens = recipe.data.max_tokens
-    elif isinstance(recipe, TranslationRecipe):
-        max_tokens, expected = recipe.data.max_tokens, {"source": recipe.data.source, "target": recipe.data.target}
-    elif isinstance(recipe, LanguageModelRecipe):
-        leakage = recipe.data.context == "sentence"
-    report = examined(
-        recipe.name,
-        splits,
-        max_tokens=max_tokens,
-        expected=expected,
-        languages=languages,
-        leakage=leakage,
-        aligned=not isinstance(recipe, GenerationRecipe),
-    )
+    task = TASKS[recipe.task]
+    if (expected := task.expected(recipe)) is None:
+        raise ValueError(f"there is no data report on the task {recipe.task!r}")
+    splits = {split: task.texts(recipe, split, data_dir, most) for split in get_args(Split)}
+    report = examined(recipe.name, splits, expected, languages=languages)
     return replace(report, findings=[*report.findings, *_left_out(recipe, data_dir)])
 
 
@@ -76,19 +56,3 @@ def _left_out(recipe: Recipe, data_dir: Path) -> Iterator[Finding]:
             continue
         if count:
             yield Finding(kind="left-out", level=level, count=count, message=message)
-
-
-def _texts(recipe: Recipe, split: str, data_dir: Path, most: int) -> Texts:
-    if isinstance(recipe, ClassificationRecipe):
-        labelled = read_labelled(recipe.data, split, data_dir)[:most]
-        return Texts(columns={"text": [each.text for each in labelled]}, labels=[each.labels for each in labelled])
-    if isinstance(recipe, TranslationRecipe):
-        pairs = split_pairs(recipe.data, split, data_dir)[:most]
-        return Texts(columns={"source": [source for source, _ in pairs], "target": [target for _, target in pairs]})
-    if isinstance(recipe, GenerationRecipe):
-        texts = read_source_targets(recipe.data, split, data_dir)[:most]
-        rows = [(each.source, target) for each in texts for target in each.targets]
-        return Texts(columns={"source": [source for source, _ in rows], "target": [target for _, target in rows]})
-    if isinstance(recipe, LanguageModelRecipe):
-        return Texts(columns={"text": list(itertools.islice(iterate_texts(recipe.data, split, data_dir), most))})
-    raise ValueError(f"there is no data report on the task {recipe.task!r}")

@@ -12,6 +12,7 @@ from torch import Tensor
 from training.bundling.task_export import TaskExport
 from training.data.batching import Batches
 from training.data.identity import Record
+from training.data.report import Expected, Texts
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
 from training.run.distributed import ALONE, Group
@@ -126,6 +127,17 @@ class Task(abc.ABC, Generic[BatchT]):
     def batches(self, split: str) -> Batches[BatchT]:
         """Return the batches of a split; those of `train` are shuffled."""
 
+    @classmethod
+    def expected(cls, recipe: Any) -> Expected | None:
+        """Return how the texts of a recipe should be, for the data report; None for a task without texts."""
+        del recipe
+        return None
+
+    @classmethod
+    def texts(cls, recipe: Any, split: str, data_dir: Path, most: int) -> Texts:
+        """Return the first texts of a split, at most `most`, for the data report; raises the errors of reading them."""
+        raise NotImplementedError
+
     def token_count(self, split: str) -> int | None:
         """Return the number of tokens of a split, None where its records have none."""
         del split
@@ -134,8 +146,8 @@ class Task(abc.ABC, Generic[BatchT]):
     def baselines(self) -> Mapping[str, Callable[[str], float]]:
         """Return simple methods by their names, each a function from a split to the metric that it reaches there.
 
-        They take seconds, and need neither the network nor the device. What learns from the training split does so when
-        this is called.
+        They take seconds. What learns from the training split does so when this is called. They may change the
+        parameters, which training initializes or loads afterwards.
         """
         return {}
 

@@ -75,7 +75,6 @@ def plan_classifier(
     plan.choose("loop.weight_decay", 0.01)
     plan.choose("export.description", f"Classifies texts like those of {found.path.name}")
     plan.choose("export.licence", "unstated")
-    plan.expectation = _expectation(classes, len(texts), encoder)
     return plan
 
 
@@ -99,14 +98,3 @@ def _from_scratch(plan: Planned, texts: Sequence[str], language: str | None, pre
     plan.choose("network.layers", 2 if small else 4)
     plan.choose("network.vocab_size", min(8000, max(500, words)), f"word pieces; the texts have {words:,} words")
     plan.choose("network.dropout", 0.3 if small else 0.1, f"{len(texts):,} texts are few" if small else "")
-
-
-def _expectation(classes: Counter[str], count: int, encoder: str | None) -> str:
-    share = max(classes.values()) / count
-    text = f"Always answering the most frequent class is right in {share:.0%} of the texts; expect more than that"
-    each = count / len(classes)
-    if not encoder:
-        return f"{text}, and little from fewer than some hundred texts a class: an encoder from scratch knows no words."
-    if each < 10:
-        return f"{text}. {each:.0f} texts a class are few: more of them help more than any setting."
-    return f"{text}. A fine-tuned encoder with {each:.0f} texts a class is often right in 80 to 95 % of them."

@@ -22,8 +22,6 @@ class Planned:
     """Why fields have their values, by dotted paths."""
     found: list[str] = field(default_factory=list)
     """Findings about the data, in sentences."""
-    expectation: str = ""
-    """What to expect of the model."""
 
     def choose(self, path: str, value: Any, reason: str = "") -> None:
         """Set a field, and say why it has this value."""

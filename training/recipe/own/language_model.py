@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 from training.data.inspection import Inspected
 from training.data.report import likely_language, normalized
-from training.data.tokenization import build_word_tokenizer
 from training.recipe.own.columns import text_column
 from training.recipe.own.document import Planned
 from training.recipe.own.sections import columns_section, held_out, set_schedule
@@ -23,8 +22,6 @@ _SMALL, _MEDIUM = 300_000, 3_000_000
 """Tokens at which sizes change."""
 _TRAINED_TOKENS = 900_000
 """Tokens that a training should read, those of all epochs."""
-_SAMPLE = 20_000
-"""Lines whose perplexity by frequencies is computed."""
 _ENDINGS = (".", "!", "?", "…", '"', "”", "“", "'", ":", ")")
 _CUT_LINES, _PARAGRAPH_WORDS = 0.4, 40
 """Fraction of lines that end inside a sentence and are continued in the next one, and words of a line that is a
@@ -82,19 +79,4 @@ def plan_language_model(
     longest = max(len(line.split()) for line in lines)
     if longest * 1.5 > 1000:
         plan.choose("export.max_tokens", 2 * longest, f"the longest line has {longest:,} words")
-    unigram = _unigram(lines, plan.content["data"]["min_count"])
-    plan.expectation = (
-        f"A model that knows the frequencies of words alone has a perplexity of some {unigram:.0f}; expect a third "
-        "to two thirds of it."
-    )
     return plan
-
-
-def _unigram(lines: Sequence[str], min_count: int) -> float:
-    """Return the perplexity of the first lines by the frequencies of their own words, ends of lines included."""
-    sample = lines[:_SAMPLE]
-    tokenizer = build_word_tokenizer(sample, min_count=min_count)
-    counts = Counter(token for tokens in tokenizer.encode_batch(sample) for token in tokens)
-    counts[tokenizer.end_id] += len(sample)
-    total = counts.total()
-    return math.exp(-sum(count * math.log(count / total) for count in counts.values()) / total)

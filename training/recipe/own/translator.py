@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from training.data.inspection import Inspected
 from training.data.report import likely_language
@@ -17,6 +18,8 @@ _FEW, _SOME, _MANY = 5_000, 100_000, 300_000
 """Pairs at which sizes change."""
 _UPDATES = 12_000
 """Updates that a training should have."""
+_FINE_TUNED_EPOCHS = 5
+"""The most epochs of a training that starts from a model."""
 
 
 def plan_translator(
@@ -24,10 +27,13 @@ def plan_translator(
     given: Mapping[str, str],
     *,
     languages: tuple[str, str] | None,
+    initial: Callable[[str, str], tuple[str, Mapping[str, Any]] | None] | None = None,
     epochs: int | None,
     epoch_steps: int | None,
 ) -> Planned:
     """Return the recipe for a file of pairs, or for two parallel files, source first.
+
+    `initial` finds a model of two languages to start from, and its recipe.
 
     `given` are the columns that the user names, `languages` those of source and target, which are detected without.
     `epochs` and `epoch_steps` are used where they are known; otherwise they are chosen and estimated.
@@ -44,17 +50,24 @@ def plan_translator(
     count = len(sources)
     preset, dropout = ("tiny", 0.3) if count < _SOME else ("small", 0.2 if count < _MANY else 0.1)
     vocabulary = 1000 if count < _FEW else 4000 if count < _SOME else 8000
-    plan.choose("data.vocab_size", vocabulary, f"tokens of both languages, for {count:,} pairs")
+    found = None if initial is None else initial(source, target)
+    if found is None:
+        plan.choose("data.vocab_size", vocabulary, f"tokens of both languages, for {count:,} pairs")
     lengths = tokens_of([*sources, *targets], _TOKENS_A_WORD)
     batch = batch_size(lengths.mean * count, 1024 if count < _SOME else 2048 if count < _MANY else 4096)
     longest = next((size for size in (64, 128) if lengths.p99 <= size), 256)
     plan.choose("data.max_tokens", longest, f"99 % of the sentences have fewer than some {lengths.p99:.0f} tokens")
     plan.choose("data.batch_tokens", batch, "small batches make more updates of few pairs" if count < _SOME else "")
+    steps = epoch_steps or math.ceil(held_out(count) * lengths.mean / (0.85 * batch))
+    if found is not None:
+        _from_initial(plan, *found)
+        wanted = epochs or min(_FINE_TUNED_EPOCHS, max(1, math.ceil(_UPDATES / steps)))
+        set_schedule(plan, epochs=wanted, epoch_steps=steps, learning_rate=3e-4, warmup=0.1)
+        return _described(plan, source, target, files)
     plan.choose("network.preset", preset, f"{count:,} pairs teach no larger network" if preset == "tiny" else "")
     plan.choose("network.dropout", dropout, "higher for fewer pairs")
     plan.choose("output_layer.kernels", "pow")
     plan.choose("output_layer.label_smoothing", 0.1)
-    steps = epoch_steps or math.ceil(held_out(count) * lengths.mean / (0.85 * batch))
     wanted = epochs or min(100, max(5, math.ceil(_UPDATES / steps)))
     set_schedule(
         plan,
@@ -66,9 +79,21 @@ def plan_translator(
         stops_early=False,  # BLEU can stay at 0 for the first epochs
     )
     plan.choose("loop.adam_beta2", 0.98)
+    return _described(plan, source, target, files)
+
+
+def _from_initial(plan: Planned, initial: str, recipe: Mapping[str, Any]) -> None:
+    """Set the fields of a run that starts from a model: its network and output layer."""
+    plan.choose("initial", initial, "a model of these languages is there; new --from-scratch starts without it")
+    for name in ("hidden_size", "inner_size", "heads", "encoder_layers", "decoder_layers", "norm", "dropout"):
+        plan.choose(f"network.{name}", recipe["network"][name])
+    for name in ("kernels", "label_smoothing"):
+        plan.choose(f"output_layer.{name}", recipe["output_layer"][name])
+
+
+def _described(plan: Planned, source: str, target: str, files: Sequence[Inspected]) -> Planned:
     plan.choose("export.description", f"{source} to {target}, trained on {files[0].path.name}")
     plan.choose("export.licence", "unstated")
-    plan.expectation = _expectation(count)
     return plan
 
 
@@ -114,11 +139,3 @@ def _languages(
             f"{files[0].path}: both sides seem to be in {codes[0]!r}; --languages says it, such as --languages de-en"
         )
     return codes[0], codes[1]
-
-
-def _expectation(count: int) -> str:
-    if count < 10_000:
-        return f"{count:,} pairs are few: expect a BLEU below 15, unless the sentences are much alike."
-    if count < 100_000:
-        return f"With {count:,} pairs of short sentences from scratch expect a BLEU of 15 to 30; more pairs help most."
-    return f"With {count:,} pairs of one domain expect a BLEU of 25 to 45 on sentences like them."

@@ -15,6 +15,7 @@ from models.text.tokenization import WordTokenizer
 from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, StreamBatches
 from training.data.identity import Record
 from training.data.mapped_tokens import MappedTokens
+from training.data.report import Expected, Texts
 from training.data.tokenization import build_word_tokenizer
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
@@ -108,6 +109,14 @@ class LanguageModelTask(Task[Batch]):
     def renewed_files(cls, recipe: LanguageModelRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
         cls.check_lengths(recipe, WordTokenizer.from_file(run.tokenizer), data_dir)
         return {}
+
+    @classmethod
+    def expected(cls, recipe: LanguageModelRecipe) -> Expected:
+        return Expected(apart=recipe.data.context == "sentence")
+
+    @classmethod
+    def texts(cls, recipe: LanguageModelRecipe, split: str, data_dir: Path, most: int) -> Texts:
+        return Texts(columns={"text": list(itertools.islice(iterate_texts(recipe.data, split, data_dir), most))})
 
     @classmethod
     def open(cls, recipe: LanguageModelRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:

@@ -14,6 +14,7 @@ from models.tasks.text_classification import Classifier
 from models.text.tokenization import EncoderTokenizer
 from training.data.batching import Batches, RedrawnBatches
 from training.data.identity import Record
+from training.data.report import Expected, Texts
 from training.data.text_batching import TextBatch, TextBatches
 from training.networks.text_classifier import TextClassifier
 from training.networks.text_encoder import EncoderConfig, TextEncoder
@@ -112,6 +113,15 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         yield from ((each.labels, each.text) for each in read_labelled(recipe.data, split, data_dir))
         if recipe.data.out_of_scope:
             yield from (((OUT_OF_SCOPE,), text) for text in out_of_scope_texts(recipe.data, split, data_dir))
+
+    @classmethod
+    def expected(cls, recipe: ClassificationRecipe) -> Expected:
+        return Expected(max_tokens=recipe.data.max_tokens)
+
+    @classmethod
+    def texts(cls, recipe: ClassificationRecipe, split: str, data_dir: Path, most: int) -> Texts:
+        labelled = read_labelled(recipe.data, split, data_dir)[:most]
+        return Texts(columns={"text": [each.text for each in labelled]}, labels=[each.labels for each in labelled])
 
     @classmethod
     def renewed_files(cls, recipe: ClassificationRecipe, run: RunPaths, data_dir: Path) -> RunFiles:

@@ -14,6 +14,7 @@ from models.text.tokenization import EncoderTokenizer
 from training.data.identity import Record
 from training.data.masked_targets import masked_targets
 from training.data.pair_batching import PairBatch, PairBatches
+from training.data.report import Expected, Texts
 from training.networks.generation_model import GenerationModel
 from training.networks.text_encoder import EncoderConfig, TextEncoder
 from training.run.paths import RunPaths
@@ -92,6 +93,17 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
     def records(cls, recipe: GenerationRecipe, split: str, data_dir: Path) -> Iterator[Record]:
         texts = read_source_targets(recipe.data, split, data_dir)
         return (((), "\t".join((text.source, *text.targets))) for text in texts)
+
+    @classmethod
+    def expected(cls, recipe: GenerationRecipe) -> Expected:
+        del recipe
+        return Expected()
+
+    @classmethod
+    def texts(cls, recipe: GenerationRecipe, split: str, data_dir: Path, most: int) -> Texts:
+        found = read_source_targets(recipe.data, split, data_dir)[:most]
+        sources, targets = zip(*((each.source, target) for each in found for target in each.targets), strict=True)
+        return Texts(columns={"source": sources, "target": targets})
 
     @classmethod
     def open(cls, recipe: GenerationRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:

@@ -8,16 +8,37 @@ import torch
 from models.bundle.manifest import MANIFEST
 from models.errors import BundleError
 from models.reading import load_manifest, read_manifest
+from models.store import BUNDLED
 from models.text.config import TextConfig
 from training.run import checkpoint
 from training.run.directory import RunDirectory
 from training.tasks.translation.bundle_weights import bundle_model
 
-__all__ = ["initial_sources", "initial_tokenizer", "initial_weights"]
+__all__ = ["bundled_translator", "initial_sources", "initial_tokenizer", "initial_weights"]
+
+_BUNDLED = "bundled/"
+"""Begins the name of a bundle that is shipped with the project, such as `bundled/de-en/2`."""
+
+
+def bundled_translator(source: str, target: str) -> tuple[str, Mapping[str, object]] | None:
+    """Return the newest bundled model of a language pair that runs can start from, and its recipe; None without one."""
+    versions = sorted(BUNDLED.glob("*/*"), key=lambda path: (path.parent.name, int(path.name)), reverse=True)
+    for path in versions:
+        manifest = read_manifest(path)
+        recipe = manifest.provenance.recipe
+        data = recipe.get("data", {})
+        if recipe.get("task") == "translation" and (data.get("source"), data.get("target")) == (source, target):
+            return f"{_BUNDLED}{path.parent.name}/{path.name}", recipe
+    return None
+
+
+def _place(path: str) -> Path:
+    own = Path(path)
+    return BUNDLED / path.removeprefix(_BUNDLED) if path.startswith(_BUNDLED) and not own.exists() else own
 
 
 def _is_bundle(path: str) -> bool:
-    return (Path(path) / MANIFEST).is_file()
+    return (_place(path) / MANIFEST).is_file()
 
 
 def _run(path: str) -> RunDirectory:
@@ -32,10 +53,10 @@ def _run(path: str) -> RunDirectory:
 def initial_tokenizer(path: str) -> Path:
     """Return the tokenizer file of a run or bundle; raises `FileNotFoundError`, and `BundleError` for a bundle."""
     if _is_bundle(path):
-        config = load_manifest(Path(path)).config
+        config = load_manifest(_place(path)).config
         if not isinstance(config, TextConfig):
             raise BundleError(path, ["it is of a task without a tokenizer"])
-        return Path(path) / config.tokenizer
+        return _place(path) / config.tokenizer
     return _run(path).tokenizer
 
 
@@ -45,7 +66,7 @@ def initial_weights(path: str, device: torch.device) -> Mapping[str, torch.Tenso
     Raises `FileNotFoundError`, and the errors of `bundle_model` for a bundle.
     """
     if _is_bundle(path):
-        return bundle_model(Path(path)).state_dict()
+        return bundle_model(_place(path)).state_dict()
     weights: Mapping[str, torch.Tensor] = checkpoint.load(_run(path).best, device)["model"]
     return weights
 
@@ -53,5 +74,5 @@ def initial_weights(path: str, device: torch.device) -> Mapping[str, torch.Tenso
 def initial_sources(path: str) -> list[dict[str, str]]:
     """Return name, homepage and licence of the data that a run or bundle was trained on."""
     if _is_bundle(path):
-        return [each.model_dump() for each in read_manifest(Path(path)).provenance.data]
+        return [each.model_dump() for each in read_manifest(_place(path)).provenance.data]
     return RunDirectory(Path(path)).recipe().sources()

@@ -90,8 +90,8 @@ class TranslationRecipe(Recipe):
     data: PairSettings
     network: TransformerSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
     initial: str | None = None
-    """Run directory or bundle to start from: its tokenizer and its best weights. Network and output layer must be the
-    same; the int8 weights of a bundle are dequantized."""
+    """Run directory or bundle to start from, such as `bundled/de-en/2`: its tokenizer and its best weights. Network and
+    output layer must be the same; the int8 weights of a bundle are dequantized."""
 
     def sources(self) -> list[dict[str, str]]:
         """Return the data of this run, and of the model that it starts from; raises the errors of `initial_sources`."""

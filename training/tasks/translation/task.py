@@ -17,6 +17,7 @@ from training.data.batching import Batches, RedrawnBatches
 from training.data.entities import TextPair
 from training.data.identity import Record
 from training.data.pair_batching import Pair, PairBatch, PairBatches
+from training.data.report import Expected, Texts
 from training.data.tokenization import build_subword_tokenizer, read_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
@@ -103,6 +104,16 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         return (((), "\t".join(pair)) for pair in split_pairs(recipe.data, split, data_dir))
 
     @classmethod
+    def expected(cls, recipe: TranslationRecipe) -> Expected:
+        languages = {"source": recipe.data.source, "target": recipe.data.target}
+        return Expected(max_tokens=recipe.data.max_tokens, languages=languages, aligned=True)
+
+    @classmethod
+    def texts(cls, recipe: TranslationRecipe, split: str, data_dir: Path, most: int) -> Texts:
+        sources, targets = zip(*split_pairs(recipe.data, split, data_dir)[:most], strict=True)
+        return Texts(columns={"source": sources, "target": targets})
+
+    @classmethod
     def open(cls, recipe: TranslationRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
         return cls(recipe, SubwordTokenizer.from_file(run.tokenizer), data_dir, device)
 
@@ -142,18 +153,25 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         return sum(len(source) + len(target) for source, target in pairs)
 
     def baselines(self) -> Mapping[str, Callable[[str], float]]:
-        """Return BLEU of the sources themselves, and of translations word by word."""
+        """Return BLEU of the sources themselves, of translations word by word, and of the initial model."""
         pairs = split_pairs(self.recipe.data, "train", self.data_dir)
         lexicon = word_by_word(pairs[:_LEXICON_PAIRS])
 
         def bleu(translate: Callable[[Sequence[str]], Sequence[str]]) -> Callable[[str], float]:
             def measured(split: str) -> float:
                 sources, targets = zip(*split_pairs(self.recipe.data, split, self.data_dir), strict=True)
-                return sacrebleu.corpus_bleu(translate(sources), [targets]).score
+                # `force`: translations word by word stand in words and punctuation, of which sacrebleu would warn
+                return sacrebleu.corpus_bleu(translate(sources), [targets], force=True).score
 
             return measured
 
-        return {"source copied": bleu(list), "word by word": bleu(lexicon)}
+        methods = {"source copied": bleu(list), "word by word": bleu(lexicon)}
+        return methods if self.recipe.initial is None else {**methods, self.recipe.initial: self._initial_bleu}
+
+    def _initial_bleu(self, split: str) -> float:
+        """Return BLEU of the initial model, which training starts from."""
+        self.initialize()
+        return self.evaluate(self.batches(split)).value
 
     @property
     def _longest(self) -> int:
