@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from training.data.corpora import get_corpus
-from training.data.own_files import Columns, TextPair, read_split, records_of_split
+from training.data.own_files import Columns, TextPair, pairs_of_split, read_split
 from training.data.settings import CorpusOrFiles, Split
 
 __all__ = ["read_columns"]
@@ -12,7 +12,7 @@ __all__ = ["read_columns"]
 def read_columns(data: CorpusOrFiles, split: str, data_dir: Path, columns: Columns) -> list[TextPair]:
     """Return the records of `train`, `dev` or `test` of a corpus or of own files.
 
-    A split without a file is held out of the training texts (see `training.data.own_files.records_of_split`).
+    A split without a file is held out of the training texts (see `training.data.own_files.pairs_of_split`).
     Raises `ValueError` for a corpus of other columns and for too few texts to hold some out, and the errors of
     `Corpus.records` and `read_split`.
     """
@@ -28,4 +28,4 @@ def read_columns(data: CorpusOrFiles, split: str, data_dir: Path, columns: Colum
     source = "train" if split in missing else split
     pairs = [(first, second) for first, second in corpus.records(source, data_dir)]
     held_out = missing if source == "train" else []
-    return records_of_split(pairs, [pair[columns.key] for pair in pairs], split, held_out, columns.keys)
+    return pairs_of_split(pairs, split, held_out, columns)

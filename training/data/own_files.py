@@ -4,6 +4,7 @@
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ __all__ = [
     "TextPair",
     "checked_columns",
     "held_out_count",
+    "pairs_of_split",
     "read_pairs",
     "read_parallel",
     "read_split",
@@ -39,6 +41,8 @@ class Columns:
 
     names: tuple[str, str]
     key: int
+    has_classes: bool = False
+    """Whether the other column has classes, separated by commas where a record has several."""
 
     @property
     def keys(self) -> str:
@@ -47,7 +51,7 @@ class Columns:
 
 
 PAIRS = Columns(("source", "target"), 0)
-LABELLED = Columns(("label", "text"), 1)
+LABELLED = Columns(("label", "text"), 1, has_classes=True)
 
 _FEWEST = 10
 """Number of distinct keys that a file must have for some to be held out."""
@@ -66,7 +70,14 @@ def read_split(files: SplitFiles, split: str, data_dir: Path, columns: Columns =
         pairs = read_parallel(data_dir / given.source, data_dir / given.target, files.encoding)
     else:
         pairs = read_pairs(source_of(files, split, data_dir)[0], columns, files)
-    return records_of_split(pairs, [pair[columns.key] for pair in pairs], split, missing, columns.keys)
+    return pairs_of_split(pairs, split, missing, columns)
+
+
+def pairs_of_split(pairs: Sequence[TextPair], split: str, missing: Sequence[Split], columns: Columns) -> list[TextPair]:
+    """Return the records of one split, see `records_of_split`; of each class, at least one stays in training."""
+    keys = [pair[columns.key] for pair in pairs]
+    classes = [pair[1 - columns.key].split(",") for pair in pairs] if columns.has_classes else None
+    return records_of_split(pairs, keys, split, missing, columns.keys, classes)
 
 
 def source_of(files: SplitFiles, split: str, data_dir: Path) -> tuple[Path, list[Split]]:
@@ -91,16 +102,25 @@ def _given(files: SplitFiles, split: str) -> tuple[str | ParallelFiles, list[Spl
 
 
 def records_of_split(
-    records: Sequence[RecordT], keys: Sequence[str], split: str, missing: Sequence[Split], unit: str
+    records: Sequence[RecordT],
+    keys: Sequence[str],
+    split: str,
+    missing: Sequence[Split],
+    unit: str,
+    classes: Sequence[Sequence[str]] | None = None,
 ) -> list[RecordT]:
     """Return the records of one split, where the splits `missing` are held out of these records.
 
     The split of a record depends on the keys alone, not on their order, and equal keys are in one split. `unit` is the
-    plural noun for keys. Raises `ValueError` for too few distinct keys.
+    plural noun for keys. With the `classes` of each record, the last key of a class stays in training. Raises
+    `ValueError` for too few distinct keys.
     """
     if not missing:
         return list(records)
-    places = _held_out(set(keys), missing, unit)
+    of_keys: dict[str, set[str]] = {key: set() for key in keys}
+    for key, own in zip(keys, classes or (), strict=classes is not None):
+        of_keys[key].update(own)
+    places = _held_out(of_keys, missing, unit)
     return [record for record, key in zip(records, keys, strict=True) if places.get(key, "train") == split]
 
 
@@ -117,11 +137,22 @@ def held_out_count(count: int, missing: Sequence[Split], unit: str) -> int:
     return max(1, min(HELD_OUT_MOST, count // HELD_OUT_SHARE))
 
 
-def _held_out(keys: Collection[str], missing: Sequence[Split], unit: str) -> Mapping[str, Split]:
-    """Return the split of each held-out key: the first keys by SHA-256 for the first split, and so on."""
-    count = held_out_count(len(keys), missing, unit)
-    ordered = sorted(keys, key=lambda key: hashlib.sha256(key.encode()).digest())
-    return {key: split for index, split in enumerate(missing) for key in ordered[index * count : (index + 1) * count]}
+def _held_out(classes: Mapping[str, Collection[str]], missing: Sequence[Split], unit: str) -> Mapping[str, Split]:
+    """Return the split of each held-out key: the first keys by SHA-256 for the first split, and so on.
+
+    `classes` has those of each key, of which the last one is left out. Raises `ValueError` where all are.
+    """
+    count = held_out_count(len(classes), missing, unit)
+    left = Counter(label for own in classes.values() for label in own)
+    chosen: list[str] = []
+    for key in sorted(classes, key=lambda key: hashlib.sha256(key.encode()).digest()):
+        if len(chosen) < count * len(missing) and all(left[label] > 1 for label in classes[key]):
+            left.subtract(classes[key])
+            chosen.append(key)
+    if len(chosen) < len(missing):
+        raise ValueError(f"files.train: classes of one of the {unit} each leave none to hold out; give a file for each")
+    size = min(count, len(chosen) // len(missing))
+    return {key: split for index, split in enumerate(missing) for key in chosen[index * size : (index + 1) * size]}
 
 
 def read_pairs(path: Path, columns: Columns = PAIRS, files: SplitFiles | None = None) -> list[TextPair]:

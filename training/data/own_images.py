@@ -103,7 +103,8 @@ class OwnImages:
         with ThreadPoolExecutor() as pool:
             digests = list(pool.map(_digest, images))
         ordered = sorted(zip(digests, images, strict=True), key=lambda pair: (pair[0], str(pair[1].path)))
-        return records_of_split(ordered, [digest for digest, _ in ordered], split, missing, "images")
+        digests, classes = [digest for digest, _ in ordered], [(image.label,) for _, image in ordered]
+        return records_of_split(ordered, digests, split, missing, "images", classes)
 
     def _decoded(self, image: _Labelled) -> NDArray[np.uint8] | str:
         """Return the pixels `[S, S, 3]` of a file, or the reason why there are none."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from training.data.own_files import read_pairs, read_split
+from training.data.own_files import LABELLED, read_pairs, read_split
 from training.data.settings import SplitFiles
 from training.tasks.translation.settings import PairSettings
 
@@ -145,6 +145,27 @@ def test_the_smallest_file_to_hold_out_of(tmp_path: Path) -> None:
     _write(tmp_path / "pairs.tsv", _pairs(9) * 5)
     with pytest.raises(ValueError, match=r"files\.train: 9 different sources are too few to hold out dev and test"):
         read_split(ONLY_TRAIN, "train", tmp_path)
+
+
+def test_each_class_keeps_a_training_text(tmp_path: Path) -> None:
+    """The texts that were held out before are held out still, unless they are the last of a class."""
+    texts = [f"text {index}" for index in range(60)]
+    rows = [("common", text) for text in texts]
+    _write(tmp_path / "pairs.tsv", rows)
+    before = {split: read_split(ONLY_TRAIN, split, tmp_path, LABELLED) for split in ("train", "dev", "test")}
+    first, second = before["dev"][0][1], before["test"][0][1]
+    rare = [("rare" if text == first else "common,twin" if text == second else "common", text) for text in texts]
+    _write(tmp_path / "pairs.tsv", rare)
+    after = {split: read_split(ONLY_TRAIN, split, tmp_path, LABELLED) for split in before}
+    assert {split: len(found) for split, found in after.items()} == {
+        split: len(found) for split, found in before.items()
+    }
+    assert {("rare", first), ("common,twin", second)} <= set(after["train"])
+    held_out = {split: {text for _, text in before[split]} for split in ("dev", "test")}
+    assert len({text for _, text in after["dev"]} & held_out["dev"]) == len(held_out["dev"]) - 1
+    _write(tmp_path / "pairs.tsv", [(text, text) for text in texts])
+    with pytest.raises(ValueError, match="leave none to hold out"):
+        read_split(ONLY_TRAIN, "train", tmp_path, LABELLED)
 
 
 def test_an_unknown_split_names_the_known_ones(tmp_path: Path) -> None:

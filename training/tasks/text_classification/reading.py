@@ -120,6 +120,6 @@ def check_training_labels(texts: Sequence[LabelledText], labels: Sequence[str], 
     unknown = sorted({label for text in texts for label in text.labels}.difference(labels))
     if unknown and not data.limited:
         raise ValueError(
-            f"labels that no training text has: {', '.join(unknown[:10])}; "
-            "where texts are held out of the training file, its classes need some more"
+            f"labels that no training text has: {', '.join(unknown[:10])}; add texts of them to the training file, or "
+            "remove theirs from the others"
         )

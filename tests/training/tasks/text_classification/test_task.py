@@ -259,7 +259,7 @@ def test_a_class_without_training_texts_is_named(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("c\tthose\n", encoding="utf-8")
     files = {"train": "train.tsv", "dev": "dev.tsv", "test": "dev.tsv"}
     recipe = _recipe(data={"corpus": None, "files": files}, output_layer={"sparse_k": None})
-    with pytest.raises(ValueError, match="labels that no training text has: c; where texts are held out"):
+    with pytest.raises(ValueError, match="labels that no training text has: c; add texts of them"):
         _task(recipe, tmp_path, tmp_path / "run")
 
 
