@@ -15,6 +15,7 @@ from training.recipe.overrides import Overrides
 from training.run.directory import RunDirectory
 from training.run.session import load_offering, load_trained
 from training.search.analyses import beams as searches
+from training.search.analyses import comparison
 from training.search.analyses import confusions as classes
 from training.search.analyses import disambiguation as words
 from training.search.analyses import gradients as kernels
@@ -173,6 +174,41 @@ def confusions(
     tables["confusions.csv"].show(f"{where}: classes taken for others")
     tables["classes.csv"].show(f"{where}: classes known worst")
     _write(output or run / "analysis", tables)
+    return 0
+
+
+@analyze.command
+def compare(
+    first: Annotated[Path, tyro.conf.Positional],
+    second: Annotated[Path, tyro.conf.Positional],
+    split: str = "test",
+    data_dir: Path = Path("data"),
+    count: int = 20,
+    output: Path | None = None,
+    device: str = "auto",
+) -> int:
+    """Compares two runs or bundles on one test set: their metric with a 95 % interval of the difference, each class.
+
+    The interval is that of a paired bootstrap over examples; where it contains 0, the test set does not tell which
+    model is better. Both must be measured on the same records.
+
+    Args:
+        first: Run or bundle directory, such as the former version.
+        second: Run or bundle directory whose lead is computed.
+        split: train, dev or test.
+        data_dir: Directory that holds the corpora.
+        count: Classes that are shown, those with the largest change.
+        output: CSV file of all classes.
+        device: auto, cpu, or a CUDA device such as cuda:0, for runs; bundles are measured on the CPU.
+    """
+    _at_least_1(count=count)
+    one, other = (comparison.measured(each, split, data_dir, device) for each in (first, second))
+    console.print(comparison.difference(one, other))
+    if (rows := comparison.class_rows(one, other)) is not None:
+        shown = replace(rows, rows=rows.rows[:count])
+        shown.show(f"{one.metric} by class on {split}, largest changes first")
+        if output is not None:
+            console.print(f"wrote {rows.write_csv(output)}")
     return 0
 
 

@@ -1,5 +1,6 @@
 """`softserve-train new` and `softserve-train check`: recipes for a user's data, and reports on them."""
 
+import csv
 import os
 import re
 import sys
@@ -26,7 +27,9 @@ from training.recipe.own.translator import plan_translator
 from training.run.session import use_threads
 from training.search.time_trial import TimeTrial, time_trial
 from training.tasks.data_report import examine, has_report
+from training.tasks.registry import TASKS
 from training.tasks.translation.initial import bundled_translator
+from training.tasks.wrong_labels import likely_wrong
 
 __all__ = ["check", "new", "warn_of_data"]
 
@@ -114,6 +117,7 @@ def check(
     json: Path | None = None,
     html: Path | None = None,
     strict: bool = False,
+    wrong_labels: Path | None = None,
     overrides: Overrides = (),
 ) -> int:
     """Reports what in the data of a recipe is likely to be a mistake.
@@ -128,6 +132,8 @@ def check(
         json: File to write the report to as JSON.
         html: File to write the report to as one page.
         strict: Treat warnings as errors.
+        wrong_labels: File to write the training texts to whose label is likely wrong, tab-separated with the label that
+            they more likely have: each is classified by a simple model of the other texts.
         overrides: Field of the recipe and its value in YAML, such as data.files.train=more.csv; can be repeated.
     """
     settings = load_recipe(recipe, overrides)
@@ -138,7 +144,25 @@ def check(
         if path is not None:
             path.write_text(content(), encoding="utf-8")
             console.print(f"wrote {path}")
+    if wrong_labels is not None:
+        _write_wrong_labels(settings, data_dir, wrong_labels)
     return 1 if report.warnings and (strict or _is_strict(settings)) else 0
+
+
+def _write_wrong_labels(recipe: Recipe, data_dir: Path, path: Path) -> None:
+    """Write label, likely label, its probability and the text of each training text that is likely mislabelled."""
+    texts = TASKS[recipe.task].texts(recipe, "train", data_dir, sys.maxsize) if has_report(recipe) else None
+    if texts is None or texts.labels is None or any(len(labels) != 1 for labels in texts.labels):
+        raise ValueError("--wrong-labels: the data have not one class for each text")
+    labels = [label for (label,) in texts.labels]
+    found = likely_wrong(texts.columns["text"], labels)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t")
+        writer.writerow(["label", "likely", "probability", "text"])
+        for each in found:
+            text = texts.columns["text"][each.place]
+            writer.writerow([labels[each.place], each.suggested, f"{each.probability:.3f}", text])
+    console.print(f"{len(found)} of {len(labels)} training texts have a label that is likely wrong; wrote {path}")
 
 
 def warn_of_data(recipe: Recipe, data_dir: Path) -> None:

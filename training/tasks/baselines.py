@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Labels", "frequent_class", "linear_classifier", "micro_f1", "word_by_word"]
+__all__ = ["Labels", "frequent_class", "linear_classifier", "micro_f1", "tfidf_regression", "word_by_word"]
 
 
 _MOST_FEATURES = 20_000
@@ -25,19 +26,14 @@ def linear_classifier(train: Sequence[str], labels: Labels) -> Callable[[Sequenc
 
     Where texts have several classes, each class has a regression of its own.
     """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
-    from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import MultiLabelBinarizer
 
-    features = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, max_features=_MOST_FEATURES)
-    regression = LogisticRegression(C=10.0, max_iter=300)
     if all(len(each) == 1 for each in labels):
-        model = make_pipeline(features, regression).fit(train, [label for (label,) in labels])
+        model = tfidf_regression().fit(train, [label for (label,) in labels])
         return lambda texts: [(str(label),) for label in model.predict(texts)]
-    classes = MultiLabelBinarizer().fit(labels)
-    several = make_pipeline(features, OneVsRestClassifier(regression)).fit(train, classes.transform(labels))
+    classes, several = MultiLabelBinarizer().fit(labels), tfidf_regression()
+    several.set_params(classifier=OneVsRestClassifier(several["classifier"])).fit(train, classes.transform(labels))
     return lambda texts: [tuple(map(str, found)) for found in classes.inverse_transform(several.predict(texts))]
 
 
@@ -45,6 +41,16 @@ def micro_f1(truth: Labels, predicted: Labels) -> float:
     """Return F1 over all decisions, the accuracy where each text has one class."""
     right = sum(len({*one} & {*other}) for one, other in zip(truth, predicted, strict=True))
     return 2 * right / max(1, sum(map(len, truth)) + sum(map(len, predicted)))
+
+
+def tfidf_regression() -> Any:
+    """Return logistic regression on TF-IDF of words and pairs of words, a pipeline of scikit-learn."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import Pipeline
+
+    features = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, max_features=_MOST_FEATURES)
+    return Pipeline([("features", features), ("classifier", LogisticRegression(C=10.0, max_iter=300))])
 
 
 def word_by_word(pairs: Sequence[tuple[str, str]]) -> Callable[[Sequence[str]], list[str]]:

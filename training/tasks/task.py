@@ -17,7 +17,7 @@ from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
 from training.run.distributed import ALONE, Group
 from training.run.paths import RunPaths
-from training.tasks.examples import Measurement
+from training.tasks.examples import Examples, Measurement
 
 __all__ = ["Quality", "RunFiles", "Task"]
 
@@ -174,6 +174,15 @@ class Task(abc.ABC, Generic[BatchT]):
     @abc.abstractmethod
     def measure_bundle(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> dict[str, float]:
         """Return the finite metrics of a loaded bundle on a split, the most important first."""
+
+    @classmethod
+    def bundle_examples(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> Examples | None:
+        """Return what each example of a split adds to the first metric of a loaded bundle, in the order of `records`.
+
+        None where the metric is no function of sums over examples.
+        """
+        del model, recipe, split, data_dir
+        return None
 
     @classmethod
     def report_bundle(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> list[str]:

@@ -1,5 +1,10 @@
 // The API reference: Swagger UI with the OpenAPI document of this server.
 
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches); // a class of Swagger UI
+dark.addEventListener("change", follow);
+follow();
+
 SwaggerUIBundle({
   url: new URL("openapi.json", document.baseURI).href,
   dom_id: "#swagger-ui",

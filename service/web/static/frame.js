@@ -29,13 +29,15 @@ export function Frame({ answers, summary, children }) {
   </section>`;
 }
 
+// Problems that the same request would have again.
+const PERMANENT = ["key", "refused"];
+
 function Notice({ problem, retryIn, retry }) {
   const seconds = Math.ceil(retryIn);
   return html`<div class="notice">
     <p>${problem.detail}</p>
-    ${problem.kind === "key"
-      ? html`<p>Enter it at the top of the page.</p>`
-      : html`<p>${retryIn !== null && `The page tries again in ${seconds} second${seconds === 1 ? "" : "s"}. `}
+    ${problem.kind === "key" && html`<p>Enter it at the top of the page.</p>`}
+    ${!PERMANENT.includes(problem.kind) && html`<p>${retryIn !== null && `The page tries again in ${seconds} second${seconds === 1 ? "" : "s"}. `}
           <button type="button" onClick=${retry}>Try again now</button></p>`}
   </div>`;
 }

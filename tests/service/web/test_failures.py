@@ -131,5 +131,6 @@ def test_a_refused_input_says_why(playground, running):
     opened = playground("#next-word?context=a+b+c&words=50", address=server.address, noise=True)
     assert opened.settle("refused") == "The server refused this input."
     expect(opened.page.locator(".notice")).to_contain_text("100")
+    expect(opened.page.get_by_role("button", name="Try again now")).to_have_count(0)
     opened.page.get_by_role("link", name="Classify").click()
     expect(opened.page.get_by_role("status")).to_have_text("This server has no model for “Classify”.")

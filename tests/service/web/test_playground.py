@@ -48,6 +48,21 @@ def test_each_view_is_accessible_fits_and_sends_one_request(playground, server, 
     assert page.locator("figure").count() == page.locator("figure:has(table)").count()
 
 
+@pytest.mark.parametrize(("scheme", "dark"), [("light", False), ("dark", True)])
+def test_the_reference_follows_the_colour_scheme(playground, server, scheme, dark):
+    opened = playground(scheme=scheme)
+    opened.page.goto(f"{server.address}/docs")
+    opened.page.locator(".opblock").first.wait_for()
+    assert opened.page.evaluate("document.documentElement.classList.contains('dark-mode')") is dark
+
+
+def test_a_long_text_leaves_the_answer_in_view(playground):
+    opened = playground("#classify", width=1180)
+    opened.page.locator("textarea").first.fill("play some music\n" * 200)
+    box = opened.page.locator("textarea").first.bounding_box()
+    assert box["height"] <= opened.page.viewport_size["height"] / 2
+
+
 def test_the_page_is_light_and_paints_before_a_model_answers(playground):
     opened = playground()
     opened.settle()

@@ -244,6 +244,16 @@ class LanguageModelTask(Task[Batch]):
         return {metric: value for metric, value in values.items() if math.isfinite(value)}
 
     @classmethod
+    def bundle_examples(
+        cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path
+    ) -> Examples | None:
+        if model.manifest.softmax.has_zeros:
+            return None
+        scores = model.score(split_texts(recipe.data, split, data_dir))
+        rows = [[each.log_probability for each in score.tokens] for score in scores]
+        return Examples(np.array([(math.fsum(row), len(row)) for row in rows]), perplexity)
+
+    @classmethod
     def report_bundle(cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path) -> list[str]:
         result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
         sparse = model.manifest.softmax.has_zeros

@@ -21,8 +21,15 @@ from training.networks.text_encoder import EncoderConfig, TextEncoder
 from training.run.paths import RunPaths
 from training.tasks.baselines import Labels, frequent_class, linear_classifier, micro_f1
 from training.tasks.classification import ClassificationTask, label_file, read_labels
-from training.tasks.classification_quality import OUT_OF_SCOPE, measured, probability_table, scope_threshold
+from training.tasks.classification_quality import (
+    OUT_OF_SCOPE,
+    examples_of,
+    measured,
+    probability_table,
+    scope_threshold,
+)
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
+from training.tasks.examples import Examples
 from training.tasks.registry import register
 from training.tasks.task import RunFiles
 from training.tasks.text_classification.reading import (
@@ -222,6 +229,18 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
             point = scope_threshold(inside[known], outside, rule.threshold)
             found |= {"out-of-scope detected": point.detected, "in-scope rejected": point.rejected}
         return found
+
+    @classmethod
+    def bundle_examples(
+        cls, model: Classifier, recipe: ClassificationRecipe, split: str, data_dir: Path
+    ) -> Examples | None:
+        """Texts of a class that the model does not have count as errors."""
+        if recipe.data.out_of_scope:
+            return None  # records of no class have no share in accuracy
+        texts = read_labelled(recipe.data, split, data_dir)
+        found = bundle_probabilities(model, [each.text for each in texts])
+        labels = label_ids(texts, model.labels, unseen=True)
+        return examples_of(found, labels, threshold=model.config.classes.threshold)
 
 
 def bundle_probabilities(model: Classifier, texts: Sequence[str]) -> NDArray[np.float64]:

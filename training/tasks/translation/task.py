@@ -60,6 +60,15 @@ def _corpus_bleu(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array(scores)
 
 
+def _examples(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Examples:
+    """Return of each translation the n-grams that its reference has, all n-grams, and both lengths."""
+    # effective_order concerns the score of a sentence alone, and avoids a warning
+    bleu = sacrebleu.BLEU(effective_order=True)
+    scores = [bleu.sentence_score(*each) for each in zip(outputs, references, strict=True)]
+    statistics = [[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in scores]
+    return Examples(np.array(statistics, np.float64), _corpus_bleu)
+
+
 def build_model(recipe: TranslationRecipe, vocab_size: int) -> TranslationModel:
     """Return the network and output layer of a recipe, with fresh parameters."""
     transformer = Transformer(**recipe.network.model_dump(exclude={"preset"}))
@@ -196,12 +205,8 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     def measure(self, split: str) -> Measurement:
         """Return BLEU, and of each translation the n-grams that its reference has, all n-grams, and both lengths."""
         outputs, references = self.outputs_and_references(self.batches(split))
-        # effective_order concerns the score of a sentence alone, and avoids a warning
-        bleu = sacrebleu.BLEU(effective_order=True)
-        scores = [bleu.sentence_score(*each) for each in zip(outputs, references, strict=True)]
-        statistics = [[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in scores]
         metrics = {self.metric: self.quality(outputs, references).bleu}
-        return Measurement(metrics, Examples(np.array(statistics, np.float64), _corpus_bleu))
+        return Measurement(metrics, _examples(outputs, references))
 
     def report(self, split: str) -> list[str]:
         quality = self.evaluate(self.batches(split))
@@ -212,6 +217,12 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         cls, model: Translator, recipe: TranslationRecipe, split: str, data_dir: Path
     ) -> dict[str, float]:
         return bundle_bleu(model, split_pairs(recipe.data, split, data_dir))
+
+    @classmethod
+    def bundle_examples(cls, model: Translator, recipe: TranslationRecipe, split: str, data_dir: Path) -> Examples:
+        sources, targets = zip(*split_pairs(recipe.data, split, data_dir), strict=True)
+        results = model.translate(sources, truncate=True)
+        return _examples([result.translations[0].text for result in results], [[target] for target in targets])
 
 
 def bundle_bleu(model: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
