@@ -14,7 +14,10 @@ from training.recipe.own.classifier import plan_classifier
 from training.recipe.own.document import Planned
 from training.recipe.own.language_model import is_running_text, plan_language_model
 from training.recipe.own.translator import plan_translator
+from training.run.directory import RunDirectory
+from training.run.session import start_run
 from training.tasks.text_classification.reading import read_labelled
+from training.tasks.translation.initial import bundled_translator
 
 GERMAN = str.split("Der Garten ist heute schön und wir möchten gern einen Tisch für zwei Personen am Abend")
 ENGLISH = str.split("the garden is very nice today and we would like to have a table for two people tonight")
@@ -116,12 +119,21 @@ def test_json_of_another_form_is_refused(tmp_path: Path) -> None:
 # ---- choices ----------------------------------------------------------------------------------------------
 
 
-def test_many_classes_with_enough_texts_are_sparse(tmp_path: Path) -> None:
-    texts = _texts(ENGLISH, 1200)
-    few = [f"class {n % 60}\t{text}" for n, text in enumerate(texts[:600])]
-    many = [f"class {n % 60}\t{text}" for n, text in enumerate(texts)]
-    assert "sparse_k" not in _classifier(tmp_path / "few.tsv", "\n".join(few)).content["output_layer"]
-    assert _classifier(tmp_path / "many.tsv", "\n".join(many)).content["output_layer"]["sparse_k"] == 20
+def test_translators_start_from_a_bundled_model_of_their_languages(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"Das ist Satz {n}.\tThis is sentence {n}.\n" for n in range(60)), encoding="utf-8")
+    for languages, initial in ((("de", "en"), "bundled/de-en/"), (("nl", "en"), None)):
+        plan = plan_translator(
+            [inspect_file(path)], {}, languages=languages, initial=bundled_translator, epochs=None, epoch_steps=None
+        )
+        _valid(plan)
+        assert plan.content.get("initial", "").startswith(initial or "")
+        assert ("initial" in plan.content) is (initial is not None)
+        if initial is not None:
+            recipe = parse_recipe({**plan.content, "name": "own"})
+            run = RunDirectory(tmp_path / "run")
+            start_run(recipe, run, tmp_path)  # raises where network, output layer or vocabulary differ
+            assert plan.content["loop"]["epochs"] <= 5
 
 
 def test_lists_of_labels_are_several(tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ from training.recipe.own.sections import batch_size, columns_section, held_out, 
 
 __all__ = ["plan_classifier"]
 
-_SPARSE_CLASSES, _SPARSE_TEXTS, _SPARSE_K = 40, 20, 20
-"""Classes, and texts a class, from which a sparse output layer is worth it, and its k."""
 _SEVERAL_SHARE = 0.1
 """Fraction of the texts whose label has a comma from which labels are taken as lists."""
 _PRETRAINED_TOKENS, _SCRATCH_TOKENS = 1.3, 1.6
@@ -65,9 +63,6 @@ def plan_classifier(
     else:
         _from_scratch(plan, texts, language, pretrained)
     plan.choose("output_layer.kernels", "lin")
-    if len(classes) >= _SPARSE_CLASSES and len(texts) >= _SPARSE_TEXTS * len(classes) and not several:
-        reason = f"{len(classes)} classes of {len(texts) // len(classes)} texts in the mean: other classes get 0"
-        plan.choose("output_layer.sparse_k", _SPARSE_K, reason)
     steps = epoch_steps or math.ceil(held_out(len(texts)) * mean / (0.85 * batch))
     updates, most = (_UPDATES_PRETRAINED, 30) if encoder else (_UPDATES_SCRATCH, 60)
     wanted = epochs or min(most, max(4 if encoder else 8, math.ceil(updates / steps)))
