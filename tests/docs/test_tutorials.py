@@ -8,7 +8,11 @@ from tests.docs.blocks import ROOT
 from tests.docs.workplace import run_page
 
 TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
-PAGES = [path.relative_to(ROOT).as_posix() for path in TUTORIALS if not path.name.startswith("own-")]
+PAGES = [
+    *(path.relative_to(ROOT).as_posix() for path in TUTORIALS if not path.name.startswith("own-")),
+    "docs/how-to/own-data.md",
+    "docs/how-to/retrain.md",
+]
 """Those of `own-*.md` are in `test_tutorials_own.py`, for another process."""
 
 

@@ -14,8 +14,8 @@ from training.recipe.loading import load_recipe
 from training.recipe.overrides import Overrides
 from training.run.directory import RunDirectory
 from training.run.session import load_offering, load_trained
+from training.search import comparison
 from training.search.analyses import beams as searches
-from training.search.analyses import comparison
 from training.search.analyses import confusions as classes
 from training.search.analyses import disambiguation as words
 from training.search.analyses import gradients as kernels

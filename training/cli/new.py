@@ -5,36 +5,31 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
-from training.data.inspection import Inspected, inspect_file, likely_suffix
+from training.data.inspection import inspect_file, likely_suffix
 from training.data.report import DataReport
 from training.data.report_page import report_page
 from training.device import choose_device
-from training.networks.pretrained import PRETRAINED
 from training.output import console
 from training.recipe import Recipe
 from training.recipe.loading import load_recipe, parse_recipe
 from training.recipe.overrides import Overrides
-from training.recipe.own.classifier import plan_classifier
-from training.recipe.own.document import Planned
-from training.recipe.own.language_model import plan_language_model
-from training.recipe.own.translator import plan_translator
+from training.recipe.own.document import Planned, Wishes
 from training.run.session import use_threads
 from training.search.time_trial import TimeTrial, time_trial
 from training.tasks.data_report import examine, has_report
 from training.tasks.registry import TASKS
-from training.tasks.translation.initial import bundled_translator
 from training.tasks.wrong_labels import likely_wrong
 
 __all__ = ["check", "new", "warn_of_data"]
 
-Kind = Literal["classifier", "translator", "language-model"]
-_ENCODER = "minilm-l6"
+_KINDS = {task.kind: task for task in map(TASKS.__getitem__, TASKS.names()) if task.kind is not None}
+"""The tasks that recipes are made of, by what their models are called."""
 _LOOKED_AT_BY_RUN = 50_000
 """Texts of a split that are looked at before a training begins."""
 _MARGIN = 0.95
@@ -42,7 +37,7 @@ _MARGIN = 0.95
 
 
 def new(
-    kind: Annotated[Kind, tyro.conf.Positional],
+    kind: Annotated[str, tyro.conf.Positional],
     files: Annotated[tuple[str, ...], tyro.conf.Positional],
     output: Path | None = None,
     name: str | None = None,
@@ -62,7 +57,7 @@ def new(
     each class, TMX, XLIFF, directories of the library datasets, and for translators two parallel files.
 
     Args:
-        kind: What to train.
+        kind: What to train: classifier, translator or language-model.
         files: The file or folder, or two parallel files, the source first; - saves standard input in --data-dir.
         output: Recipe to write, by default <name>.yaml in this directory.
         name: Name of the run and of the bundle, by default that of the file.
@@ -88,7 +83,12 @@ def new(
         raise ValueError(f"{path} is there; --force replaces it, --output or --name writes another")
     use_threads(threads)
     console.print(f"reading {', '.join(files)}")
-    plan_for = _planner(kind, files, columns, languages, from_scratch=from_scratch)
+    wishes = Wishes(
+        columns=dict(map(_role, columns)),
+        languages=_language_pair(languages) if languages is not None else None,
+        from_scratch=from_scratch,
+    )
+    plan_for = _planner(kind, files, wishes)
     plan = _placed(plan_for(None, None), own_name, data_dir)
     recipe = parse_recipe(plan.content)
     _say("found", plan.found)
@@ -191,45 +191,22 @@ def _is_strict(recipe: Recipe) -> bool:
     return bool(getattr(recipe.data, "strict", False))
 
 
-def _planner(
-    kind: Kind, files: Sequence[str], columns: Sequence[str], languages: str | None, *, from_scratch: bool
-) -> Callable[[int | None, int | None], Planned]:
+def _planner(kind: str, files: Sequence[str], wishes: Wishes) -> Callable[[int | None, int | None], Planned]:
     """Return the function that plans a recipe for a number of epochs and of updates an epoch, where they are known."""
+    if kind not in _KINDS:
+        raise ValueError(f"there are recipes for {', '.join(sorted(_KINDS))}, not for {kind!r}")
     if not files:
         raise ValueError("name the file or folder of your data")
-    if kind != "translator" and len(files) > 1:
-        raise ValueError(f"a {kind} is made from one file or folder, not from {len(files)}; put them into one")
-    given = dict(map(_role, columns))
-    codes = _language_pair(languages) if languages is not None else None
+    task = _KINDS[kind]
     found = [inspect_file(Path(file)) for file in files]
     about = [line for each in found for line in each.lines()]
 
     def plan(epochs: int | None, epoch_steps: int | None) -> Planned:
-        planned = _plan(kind, found, given, codes, epochs, epoch_steps, from_scratch=from_scratch)
+        planned = task.plan(found, replace(wishes, epochs=epochs, epoch_steps=epoch_steps))
         planned.found = about + planned.found
         return planned
 
     return plan
-
-
-def _plan(
-    kind: Kind,
-    found: Sequence[Inspected],
-    given: dict[str, str],
-    codes: tuple[str, str] | None,
-    epochs: int | None,
-    steps: int | None,
-    *,
-    from_scratch: bool,
-) -> Planned:
-    if kind == "translator":
-        initial = None if from_scratch else bundled_translator
-        return plan_translator(found, given, languages=codes, initial=initial, epochs=epochs, epoch_steps=steps)
-    if kind == "language-model":
-        return plan_language_model(found[0], given, epochs=epochs, epoch_steps=steps)
-    there = not from_scratch and find_spec(PRETRAINED[_ENCODER].module) is not None
-    installed = _ENCODER if there else None
-    return plan_classifier(found[0], given, pretrained=installed, epochs=epochs, epoch_steps=steps)
 
 
 def _placed(plan: Planned, name: str, data_dir: Path) -> Planned:

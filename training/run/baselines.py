@@ -49,15 +49,15 @@ def best_baseline(run: RunPaths, *, maximize: bool) -> Baseline | None:
 
 
 def verdict(run: RunPaths, progress: Progress, metric: str) -> str | None:
-    """Return a line for a run whose best model is not ahead of the best baseline, with the likely cause."""
+    """Return a line for a run whose best model is behind the best baseline, with the likely cause."""
     baseline, best = best_baseline(run, maximize=progress.maximize), progress.best
     if baseline is None or best is None:
         return None
-    ahead = best.metric > baseline.dev if progress.maximize else best.metric < baseline.dev
-    if ahead:
+    behind = best.metric < baseline.dev if progress.maximize else best.metric > baseline.dev
+    if not behind:
         return None
     return (
-        f"not ahead of {baseline.name}, which has dev {metric} {baseline.dev:.3f} against {best.metric:.3f}; "
+        f"behind {baseline.name}, which has dev {metric} {baseline.dev:.3f} against {best.metric:.3f}; "
         f"{_likely_cause(progress.history, best)}"
     )
 

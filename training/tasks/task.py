@@ -2,7 +2,7 @@
 
 import abc
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -12,9 +12,11 @@ from torch import Tensor
 from training.bundling.task_export import TaskExport
 from training.data.batching import Batches
 from training.data.identity import Record
+from training.data.inspection import Inspected
 from training.data.report import Expected, Texts
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
+from training.recipe.own.document import Planned, Wishes
 from training.run.distributed import ALONE, Group
 from training.run.paths import RunPaths
 from training.tasks.examples import Examples, Measurement
@@ -48,6 +50,8 @@ class Task(abc.ABC, Generic[BatchT]):
     """Whether a larger metric is better."""
     outputs: ClassVar[str]
     """The plural noun for the rows of the output layer, such as `classes`."""
+    kind: ClassVar[str | None] = None
+    """What a model of the task is called by `softserve-train new`, which makes recipes; None where it makes none."""
     single_process: ClassVar[str | None] = None
     """Why several processes cannot train a model of the task together; None if they can."""
 
@@ -80,6 +84,11 @@ class Task(abc.ABC, Generic[BatchT]):
         """Return the name of the metric that models of a recipe are selected by."""
         del recipe
         return cls.metric
+
+    @classmethod
+    def plan(cls, files: Sequence[Inspected], wishes: Wishes) -> Planned:
+        """Return a recipe that fits a user's files; raises `ValueError` where none can be made of them."""
+        raise NotImplementedError
 
     @classmethod
     @abc.abstractmethod

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.data.report import DataReport, Texts, examined, likely_language
+from training.data.report import DataReport, Expected, Texts, examined, likely_language
 from training.data.report_page import report_page
 from training.recipe.loading import parse_recipe
 from training.tasks.data_report import examine
@@ -24,13 +24,14 @@ def _sound(label: str, count: int = 8) -> list[tuple[str, str]]:
 
 def _of_labels(*rows: tuple[str, str], dev: Sequence[tuple[str, str]] = ()) -> DataReport:
     train = _labelled(*_sound("a"), *_sound("b"), *rows)
-    return examined("own", {"train": train, "dev": _labelled(*dev)}, max_tokens=64, languages=False)
+    return examined("own", {"train": train, "dev": _labelled(*dev)}, Expected(max_tokens=64), languages=False)
 
 
 def _of_pairs(*pairs: tuple[str, str]) -> DataReport:
     sound = [(f"ein Satz mit {n} Wörtern darin", f"a sentence of {n} words in it") for n in range(9)]
     sources, targets = zip(*sound, *pairs, strict=True)
-    return examined("own", {"train": Texts(columns={"source": sources, "target": targets})}, languages=False)
+    splits = {"train": Texts(columns={"source": sources, "target": targets})}
+    return examined("own", splits, Expected(aligned=True), languages=False)
 
 
 def _kinds(report: DataReport) -> dict[str, int]:
@@ -93,7 +94,7 @@ def test_languages() -> None:
     german = ["Das Wetter ist heute schön und wir gehen in den Garten", "Morgen muss ich leider wieder arbeiten gehen"]
     english = "The committee did not agree on the proposal that was made yesterday"
     assert likely_language(german * 5) == "de"
-    report = examined("own", {"train": Texts(columns={"text": [*german * 10, english]})})
+    report = examined("own", {"train": Texts(columns={"text": [*german * 10, english]})}, Expected())
     assert report.languages == {"text": "de"}
     assert _kinds(report)["other-language"] == 1
 

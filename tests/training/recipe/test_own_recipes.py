@@ -10,14 +10,14 @@ import yaml
 
 from training.data.inspection import inspect_file
 from training.recipe.loading import parse_recipe
-from training.recipe.own.classifier import plan_classifier
 from training.recipe.own.document import Planned
-from training.recipe.own.language_model import is_running_text, plan_language_model
-from training.recipe.own.translator import plan_translator
 from training.run.directory import RunDirectory
 from training.run.session import start_run
+from training.tasks.language_model.own_recipe import is_running_text, plan_language_model
+from training.tasks.text_classification.own_recipe import plan_classifier
 from training.tasks.text_classification.reading import read_labelled
 from training.tasks.translation.initial import bundled_translator
+from training.tasks.translation.own_recipe import plan_translator
 
 GERMAN = str.split("Der Garten ist heute schön und wir möchten gern einen Tisch für zwei Personen am Abend")
 ENGLISH = str.split("the garden is very nice today and we would like to have a table for two people tonight")

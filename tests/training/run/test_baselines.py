@@ -57,7 +57,7 @@ def test_a_run_behind_a_baseline_says_why(history: list[Evaluation], cause: str 
         assert line is None
     else:
         assert line is not None
-        assert "not ahead of other, which has dev accuracy 0.800" in line
+        assert "behind other, which has dev accuracy 0.800" in line
         assert cause in line
     assert best_baseline(run, maximize=False) == Baseline(name="one", dev=0.6, test=0.5)
 

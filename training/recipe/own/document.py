@@ -7,9 +7,25 @@ from typing import Any
 
 import yaml
 
-__all__ = ["Planned"]
+__all__ = ["Planned", "Wishes"]
 
 _WIDTH = 120
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wishes:
+    """What the user says of a recipe that is made for some data, and what a trial found."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The file's name of a column, by its role, such as `label`."""
+    languages: tuple[str, str] | None = None
+    """Those of source and target."""
+    from_scratch: bool = False
+    """Whether the training should start without a model that is there."""
+    epochs: int | None = None
+    """The number that is wanted."""
+    epoch_steps: int | None = None
+    """Updates an epoch, where they are known."""
 
 
 @dataclass(kw_only=True, slots=True)

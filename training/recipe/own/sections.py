@@ -8,7 +8,7 @@ from training.data.inspection import Inspected
 from training.data.settings import HELD_OUT_MOST, HELD_OUT_SHARE
 from training.recipe.own.document import Planned
 
-__all__ = ["Lengths", "batch_size", "columns_section", "held_out", "set_schedule", "tokens_of"]
+__all__ = ["Lengths", "batch_size", "columns_section", "held_out", "only_file", "set_schedule", "tokens_of"]
 
 _LEAST_PATIENCE = 3
 _LONGEST_WARMUP = 1000
@@ -39,6 +39,13 @@ def batch_size(tokens: float, usual: int) -> int:
     """Return the tokens of a batch: `usual`, or less where the data have so few that an epoch had few updates."""
     fitting = 1 << int(math.log2(max(_SMALLEST_BATCH, tokens / _FEWEST_UPDATES)))
     return min(usual, fitting)
+
+
+def only_file(files: Sequence[Inspected]) -> Inspected:
+    """Return the file; raises `ValueError` for several."""
+    if len(files) > 1:
+        raise ValueError(f"a model of this kind is made from one file or folder, not from {len(files)}; join them")
+    return files[0]
 
 
 def columns_section(plan: Planned, found: Inspected, columns: Mapping[str, str]) -> None:

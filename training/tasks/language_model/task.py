@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,16 +14,20 @@ from models.tasks.language_model import LanguageModel
 from models.text.tokenization import WordTokenizer
 from training.data.batching import IGNORED, Batch, Batches, SentenceBatches, StreamBatches
 from training.data.identity import Record
+from training.data.inspection import Inspected
 from training.data.mapped_tokens import MappedTokens
 from training.data.report import Expected, Texts
 from training.data.tokenization import build_word_tokenizer
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import LSTM, State, detach
+from training.recipe.own.document import Planned, Wishes
+from training.recipe.own.sections import only_file
 from training.run.distributed import ALONE, Group
 from training.run.paths import RunPaths
 from training.tasks.evaluation import evaluate_batches
 from training.tasks.examples import Examples, Measurement, perplexity
 from training.tasks.language_model.kneser_ney import KneserNey
+from training.tasks.language_model.own_recipe import plan_language_model
 from training.tasks.language_model.perplexity import Perplexity, bundle_perplexity, covered_line, perplexity_line
 from training.tasks.language_model.reading import encoded_split, iterate_texts, split_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
@@ -51,6 +55,7 @@ class LanguageModelTask(Task[Batch]):
     """
 
     recipe_type = LanguageModelRecipe
+    kind = "language-model"
     metric = "perplexity"
     """Metric that models are selected by; that of a sparse layer has another name, see `evaluate`."""
     maximize = False
@@ -66,6 +71,12 @@ class LanguageModelTask(Task[Batch]):
         self.metric = self.metric_of(recipe)
         self._state: State | None = None
         self._train_tokens: MappedTokens | None = None
+
+    @classmethod
+    def plan(cls, files: Sequence[Inspected], wishes: Wishes) -> Planned:
+        return plan_language_model(
+            only_file(files), wishes.columns, epochs=wishes.epochs, epoch_steps=wishes.epoch_steps
+        )
 
     @classmethod
     def metric_of(cls, recipe: LanguageModelRecipe) -> str:

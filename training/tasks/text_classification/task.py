@@ -14,10 +14,13 @@ from models.tasks.text_classification import Classifier
 from models.text.tokenization import EncoderTokenizer
 from training.data.batching import Batches, RedrawnBatches
 from training.data.identity import Record
+from training.data.inspection import Inspected
 from training.data.report import Expected, Texts
 from training.data.text_batching import TextBatch, TextBatches
 from training.networks.text_classifier import TextClassifier
 from training.networks.text_encoder import EncoderConfig, TextEncoder
+from training.recipe.own.document import Planned, Wishes
+from training.recipe.own.sections import only_file
 from training.run.paths import RunPaths
 from training.tasks.baselines import Labels, frequent_class, linear_classifier, micro_f1
 from training.tasks.classification import ClassificationTask, label_file, read_labels
@@ -32,6 +35,7 @@ from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrain
 from training.tasks.examples import Examples
 from training.tasks.registry import register
 from training.tasks.task import RunFiles
+from training.tasks.text_classification.own_recipe import installed_encoder, plan_classifier
 from training.tasks.text_classification.reading import (
     LabelledText,
     TrainingTexts,
@@ -59,6 +63,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
     """Learns the class, or the classes, of a text."""
 
     recipe_type = ClassificationRecipe
+    kind = "classifier"
     recipe: ClassificationRecipe
     model: TextClassifier
 
@@ -105,6 +110,16 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         for split in ("dev", "test"):
             check_training_labels(read_labelled(recipe.data, split, data_dir), labels, recipe.data)
         return tuple(labels)
+
+    @classmethod
+    def plan(cls, files: Sequence[Inspected], wishes: Wishes) -> Planned:
+        return plan_classifier(
+            only_file(files),
+            wishes.columns,
+            pretrained=None if wishes.from_scratch else installed_encoder(),
+            epochs=wishes.epochs,
+            epoch_steps=wishes.epoch_steps,
+        )
 
     @classmethod
     def metric_of(cls, recipe: ClassificationRecipe) -> str:

@@ -16,18 +16,21 @@ from models.text.tokenization import SubwordTokenizer
 from training.data.batching import Batches, RedrawnBatches
 from training.data.entities import TextPair
 from training.data.identity import Record
+from training.data.inspection import Inspected
 from training.data.pair_batching import Pair, PairBatch, PairBatches
 from training.data.report import Expected, Texts
 from training.data.tokenization import build_subword_tokenizer, read_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
+from training.recipe.own.document import Planned, Wishes
 from training.run.paths import RunPaths
 from training.tasks.baselines import word_by_word
 from training.tasks.examples import Examples, Measurement
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
-from training.tasks.translation.initial import initial_tokenizer, initial_weights
+from training.tasks.translation.initial import bundled_translator, initial_tokenizer, initial_weights
+from training.tasks.translation.own_recipe import plan_translator
 from training.tasks.translation.reading import TrainingPairs, split_pairs
 from training.tasks.translation.settings import TranslationRecipe
 
@@ -80,6 +83,7 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     """Translates one column of a parallel corpus into another; selected by BLEU of greedy translations."""
 
     recipe_type = TranslationRecipe
+    kind = "translator"
     metric = "BLEU"
     recipe: TranslationRecipe
     tokenizer: SubwordTokenizer
@@ -90,6 +94,17 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     ) -> None:
         super().__init__(recipe, data_dir, device, build_model(recipe, tokenizer.vocab_size))
         self.tokenizer = tokenizer
+
+    @classmethod
+    def plan(cls, files: Sequence[Inspected], wishes: Wishes) -> Planned:
+        return plan_translator(
+            files,
+            wishes.columns,
+            languages=wishes.languages,
+            initial=None if wishes.from_scratch else bundled_translator,
+            epochs=wishes.epochs,
+            epoch_steps=wishes.epoch_steps,
+        )
 
     @staticmethod
     def build_tokenizer(recipe: TranslationRecipe, data_dir: Path) -> SubwordTokenizer:

@@ -10,7 +10,7 @@ import pytest
 from tests.training.cli.test_cli import run_cli
 from training.bundling.bundle import WrittenBundle
 from training.run.directory import RunDirectory
-from training.search.analyses.comparison import Measured, class_rows, difference, measured
+from training.search.comparison import Measured, class_rows, difference, measured
 from training.tasks.examples import Examples, mean
 
 

@@ -23,6 +23,8 @@ _SMALL, _MEDIUM = 300_000, 3_000_000
 _TRAINED_TOKENS = 900_000
 """Tokens that a training should read, those of all epochs."""
 _ENDINGS = (".", "!", "?", "…", '"', "”", "“", "'", ":", ")")
+_MARKED_LINES = 0.2
+"""Fraction of lines with the end of a sentence in them that a running text has at least."""
 _CUT_LINES, _PARAGRAPH_WORDS = 0.4, 40
 """Fraction of lines that end inside a sentence and are continued in the next one, and words of a line that is a
 paragraph, from which lines are taken as a running text."""
@@ -33,6 +35,8 @@ def is_running_text(lines: Sequence[str]) -> bool:
     if len(lines) < 20:
         return False
     cut = [not line.endswith(_ENDINGS) and following[:1].islower() for line, following in itertools.pairwise(lines)]
+    if sum(any(mark in line for mark in ".!?…") for line in lines) < _MARKED_LINES * len(lines):
+        return False  # sentences without punctuation, a line each
     paragraphs = statistics.fmean(len(line.split()) for line in lines) > _PARAGRAPH_WORDS
     return sum(cut) > _CUT_LINES * len(cut) or paragraphs
 
