@@ -16,13 +16,13 @@ from typing import Annotated
 
 import tyro
 
-from benchmarks.kneser_ney import KneserNey
 from models.store import load_bundle
 from models.tasks.language_model import LanguageModel
 from models.text.tokenization import WordTokenizer
 from training.data.batching import SentenceBatches
 from training.run.directory import RunDirectory
 from training.run.session import load_offering
+from training.tasks.language_model.kneser_ney import KneserNey
 from training.tasks.language_model.perplexity import bundle_perplexity
 from training.tasks.language_model.reading import split_texts
 from training.tasks.language_model.settings import LanguageModelRecipe

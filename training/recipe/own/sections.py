@@ -70,16 +70,20 @@ def set_schedule(
     learning_rate: float,
     warmup: float,
     average: int = 1,
+    snapshot_steps: int | None = None,
     stops_early: bool = True,
 ) -> None:
-    """Set the section `loop`: cosine decay over the whole training, warm-up and averaging as fractions of its steps."""
+    """Set the section `loop`: cosine decay over the whole training, warm-up and averaging as fractions of its steps.
+
+    The mean of the weights is that of `average` snapshots, every `snapshot_steps` or a hundredth of the training.
+    """
     total = epochs * epoch_steps
     plan.choose("loop.epochs", epochs, f"{epoch_steps:,} updates each")
     plan.choose("loop.learning_rate", learning_rate)
     steps = min(_LONGEST_WARMUP, max(1, round(warmup * total)))
     plan.choose("loop.warmup_steps", steps, f"{steps / total:.0%} of {total:,} updates")
     if average > 1:
-        snapshot = max(1, round(0.01 * total))
+        snapshot = snapshot_steps or max(1, round(0.01 * total))
         plan.choose("loop.average", average)
         plan.choose(
             "loop.snapshot_steps", snapshot, f"the mean of the last {average * snapshot / total:.0%} of the training"

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,7 +36,7 @@ from training.tasks.task import RunFiles, Task
 
 __all__ = ["LanguageModelTask", "build_model"]
 
-_MOST_GRAMS = 10_000_000
+_MOST_GRAMS = 20_000_000
 """N-grams of the largest baseline, which take some GB and a minute."""
 
 
@@ -174,15 +174,23 @@ class LanguageModelTask(Task[Batch]):
         if self.model.output_layer.has_zeros:
             return {}  # models with probabilities of 0 are selected by another metric
 
-        def texts(split: str) -> Iterator[list[int]]:
-            found = ([*map(int, sentence), self.tokenizer.end_id] for sentence in self._encoded(split))
-            return iter([list(itertools.chain.from_iterable(found))]) if self.recipe.data.context == "stream" else found
+        stream, end_id, size = self.recipe.data.context == "stream", self.tokenizer.end_id, self.tokenizer.vocab_size
+
+        def texts(split: str) -> Iterable[list[int]]:
+            """Sentences, or one text in which their ends are words."""
+            sentences = (list(map(int, sentence)) for sentence in self._encoded(split))
+            return [[word for each in sentences for word in (*each, end_id)]] if stream else sentences
 
         def metric(order: int) -> Callable[[str], float]:
-            model = KneserNey(texts("train"), self.tokenizer.vocab_size, order)
-            return lambda split: (
-                Perplexity.of(itertools.chain.from_iterable(map(model.log_probabilities, texts(split)))).value
-            )
+            whole = {"vocab_size": size + 1, "end_id": size} if stream else {"vocab_size": size, "end_id": end_id}
+            model = KneserNey(texts("train"), order=order, **whole)
+            ends = -1 if stream else None  # that of the one text is no token
+
+            def measured(split: str) -> float:
+                found = (model.log_probs(text)[:ends].tolist() for text in texts(split))
+                return Perplexity.of(itertools.chain.from_iterable(found)).value
+
+            return measured
 
         tokens = int(self._encoded("train").counts(self.tokenizer.vocab_size).sum())
         orders = {"unigram": 1, "Kneser-Ney 5-gram": 5}

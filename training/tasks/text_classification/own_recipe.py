@@ -15,6 +15,8 @@ from training.recipe.own.sections import batch_size, columns_section, held_out, 
 __all__ = ["installed_encoder", "plan_classifier"]
 
 _ENCODER = "minilm-l6"
+_AVERAGE = 5
+"""Snapshots, two an epoch, whose mean is taken: accuracy on few texts then hardly depends on the epoch."""
 
 _SEVERAL_SHARE = 0.1
 """Fraction of the texts whose label has a comma from which labels are taken as lists."""
@@ -75,7 +77,15 @@ def plan_classifier(
     steps = epoch_steps or math.ceil(held_out(len(texts)) * mean / (0.85 * batch))
     updates, most = (_UPDATES_PRETRAINED, 30) if encoder else (_UPDATES_SCRATCH, 60)
     wanted = epochs or min(most, max(4 if encoder else 8, math.ceil(updates / steps)))
-    set_schedule(plan, epochs=wanted, epoch_steps=steps, learning_rate=2e-4 if encoder else 1e-3, warmup=0.1)
+    set_schedule(
+        plan,
+        epochs=wanted,
+        epoch_steps=steps,
+        learning_rate=2e-4 if encoder else 1e-3,
+        warmup=0.1,
+        average=_AVERAGE,
+        snapshot_steps=max(1, steps // 2),
+    )
     plan.choose("loop.weight_decay", 0.01)
     plan.choose("export.description", f"Classifies texts like those of {found.path.name}")
     plan.choose("export.licence", "unstated")

@@ -1,0 +1,121 @@
+"""What a newcomer's data reach by `softserve-train new`, `run` and `evaluate` alone, and how long that takes.
+
+    python -m benchmarks.own_data --data-dir data                  # all rows
+    python -m benchmarks.own_data --data-dir data --only book      # some of them
+
+The data are parts of corpora of the registry, written as a user has them. Nothing is edited but the test file, where
+the corpus has one. `predicted` is the time that `new` says, `run` that of the whole command.
+"""
+
+import itertools
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from training.data.corpora import get_corpus
+
+_BOOK = 368_000
+"""Characters of the book."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Data of one kind."""
+
+    new: tuple[str, ...]
+    """Arguments of `softserve-train new`."""
+    write: Callable[[Path, Path], str | None]
+    """Write the file into a directory, from one of corpora; return the name of the test file, if there is one."""
+
+
+def _lines(corpus: str, split: str, data_dir: Path) -> Iterator[str]:
+    return ("\t".join(record) for record in get_corpus(corpus).records(split, data_dir))
+
+
+def _sample(corpus: str, count: int | None) -> Callable[[Path, Path], str]:
+    def write(directory: Path, data_dir: Path) -> str:
+        lines = list(_lines(corpus, "train", data_dir))
+        some = lines if count is None else random.Random(0).sample(lines, count)
+        (directory / "data.tsv").write_text("\n".join(some) + "\n", encoding="utf-8")
+        tests = list(_lines(corpus, "test", data_dir))
+        (directory / "test.tsv").write_text("\n".join(tests) + "\n", encoding="utf-8")
+        return "test.tsv"
+
+    return write
+
+
+def _book(directory: Path, data_dir: Path) -> None:
+    text = " ".join(itertools.islice(_lines("wikitext-2", "train", data_dir), 4000))[:_BOOK]
+    (directory / "data.txt").write_text("\n".join(textwrap.wrap(text, 72)) + "\n", encoding="utf-8")
+
+
+ROWS: dict[str, Row] = {
+    "book": Row(("language-model", "data.txt"), _book),
+    "20,000 pairs, from de-en": Row(("translator", "data.tsv"), _sample("tatoeba-de-en", 20_000)),
+    "20,000 pairs, from scratch": Row(
+        ("translator", "data.tsv", "--from-scratch", "--minutes", "29"), _sample("tatoeba-de-en", 20_000)
+    ),
+    "Banking77, 3,000 texts": Row(("classifier", "data.tsv"), _sample("banking77", 3000)),
+    "Banking77, all": Row(("classifier", "data.tsv"), _sample("banking77", None)),
+    "Reuters": Row(("classifier", "data.tsv"), _sample("reuters90", None)),
+}
+
+
+def main(data_dir: Path = Path("data"), only: tuple[str, ...] = (), keep: Path | None = None) -> None:
+    """Print a Markdown table.
+
+    Args:
+        data_dir: Directory that holds the corpora.
+        only: Names of rows; all without it.
+        keep: Directory to keep data, recipes and runs in.
+    """
+    print("| data | metric | test | baselines, test | epochs | predicted | run |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for name, row in ROWS.items():
+        if only and name not in only:
+            continue
+        with tempfile.TemporaryDirectory() as temporary:
+            place = Path(temporary) if keep is None else keep / re.sub(r"\W+", "-", name)
+            place.mkdir(parents=True, exist_ok=True)
+            print(f"| {name} | {' | '.join(_measured(row, place, data_dir))} |", flush=True)
+
+
+def _measured(row: Row, place: Path, data_dir: Path) -> Iterator[str]:
+    test = row.write(place, data_dir)
+    kind, file, *options = row.new
+    planned = _call(place, "new", kind, file, "--name", "own", "--data-dir", ".", "--force", *options)
+    predicted = re.search(r"time: some ([\d.]+ \w+) for (\d+) epochs", planned)
+    tests = () if test is None else ("--set", f"data.files.test={test}")
+    started = time.monotonic()
+    trained = _call(place, "run", "own.yaml", "--data-dir", ".", "--restart", *tests)
+    seconds = time.monotonic() - started
+    line = _call(place, "evaluate", "runs/own", "--data-dir", ".").splitlines()[0]
+    found = re.search(r", test: (?:greedy, )?([A-Za-z0-9 ]+?) ([\d.]+)", line)
+    assert found is not None, line
+    yield found[1]
+    yield found[2]
+    baselines = json.loads((place / "runs" / "own" / "baselines.json").read_text(encoding="utf-8"))
+    yield ", ".join(f"{each['name']} {each['test']:.3f}" for each in baselines)
+    epochs = len(re.findall(r"(?m)^epoch \d+: ", trained))
+    yield f"{epochs} of {predicted[2]}" if predicted else str(epochs)
+    yield predicted[1] if predicted else ""
+    yield f"{seconds / 60:.1f} minutes"
+
+
+def _call(directory: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "training.cli", *arguments]
+    return subprocess.run(command, cwd=directory, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
