@@ -58,7 +58,9 @@ def test_the_reference_follows_the_colour_scheme(playground, server, scheme, dar
 
 def test_a_long_text_leaves_the_answer_in_view(playground):
     opened = playground("#classify", width=1180)
-    opened.page.locator("textarea").first.fill("play some music\n" * 200)
+    opened.settle()
+    opened.page.locator("textarea").first.fill("play\n" * 40)
+    opened.settle()
     box = opened.page.locator("textarea").first.bounding_box()
     assert box["height"] <= opened.page.viewport_size["height"] / 2
 
