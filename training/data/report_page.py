@@ -8,10 +8,13 @@ from training.data.report import DataReport
 __all__ = ["report_page"]
 
 _MOST_CLASSES = 40
+_LONGEST_NAME = 40
+"""Characters of a name in a chart."""
 _STYLE = (
     ":root{color-scheme:light dark}"
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
     "table{border-collapse:collapse}td,th{padding:.2rem .8rem .2rem 0;text-align:left;vertical-align:top}"
+    "svg{max-width:100%;height:auto}"
     "svg text{font:12px system-ui,sans-serif;fill:currentColor}svg rect{fill:#4c78a8}.warning{font-weight:bold}"
 )
 
@@ -29,7 +32,8 @@ def report_page(report: DataReport) -> str:
     for column, bars in report.histograms.items():
         language = f", likely language {report.languages[column]}" if report.languages.get(column) else ""
         parts.append(f"<h2>Words of {escape(column)}{escape(language)}</h2>")
-        parts.append(_bars([(f"up to {words:,}", count) for words, count in bars]))
+        names = [*(f"up to {words:,}" for words, _ in bars[:-1]), f"more than {bars[-2][0]:,}"]
+        parts.append(_bars(list(zip(names, (count for _, count in bars), strict=True))))
     if report.classes:
         parts.append(f"<h2>{len(report.classes):,} classes</h2>")
         parts.append(_bars(list(report.classes.items())[:_MOST_CLASSES]))
@@ -38,7 +42,7 @@ def report_page(report: DataReport) -> str:
     body = "\n".join(parts)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
         f"<body>\n{body}\n</body></html>\n"
     )
 
@@ -54,11 +58,13 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _bars(values: Sequence[tuple[str, int]]) -> str:
     """Return a chart of horizontal bars, one for each name and number."""
     most = max((count for _, count in values), default=0) or 1
+    names = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name, _ in values]
+    left = 8 * max(map(len, names), default=0) + 10
     rows = [
-        f'<text x="215" y="{18 * place + 13}" text-anchor="end">{escape(name[:32])}</text>'
-        f'<rect x="220" y="{18 * place + 2}" width="{400 * count / most:.1f}" height="14"/>'
-        f'<text x="{225 + 400 * count / most:.1f}" y="{18 * place + 13}">{count:,}</text>'
-        for place, (name, count) in enumerate(values)
+        f'<text x="{left - 5}" y="{18 * place + 13}" text-anchor="end">{escape(name)}</text>'
+        f'<rect x="{left}" y="{18 * place + 2}" width="{400 * count / most:.1f}" height="14"/>'
+        f'<text x="{left + 5 + 400 * count / most:.1f}" y="{18 * place + 13}">{count:,}</text>'
+        for place, (name, (_, count)) in enumerate(zip(names, values, strict=True))
     ]
-    height = 18 * len(values)
-    return f'<svg role="img" width="700" height="{height}" viewBox="0 0 700 {height}">{"".join(rows)}</svg>'
+    width, height = left + 480, 18 * len(values)
+    return f'<svg role="img" width="{width}" height="{height}" viewBox="0 0 {width} {height}">{"".join(rows)}</svg>'
