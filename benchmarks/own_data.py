@@ -1,4 +1,4 @@
-"""What a newcomer's data reach by `softserve-train new`, `run` and `evaluate` alone, and how long that takes.
+"""Quality of models on data of a newcomer by `softserve-train new`, `run` and `evaluate` alone, and the times.
 
     python -m benchmarks.own_data --data-dir data                  # all rows
     python -m benchmarks.own_data --data-dir data --only book      # some of them

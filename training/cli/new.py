@@ -260,7 +260,7 @@ def _epochs(timed: TimeTrial, seconds: float, recipe: Recipe) -> int:
 
 
 def _expectation(timed: TimeTrial) -> str:
-    """Return what a training should be ahead of."""
+    """Return a line with the metrics of simple methods."""
     if not timed.baselines:
         return "simple methods are not measured for this task"
     values = ", ".join(f"{name} {value:.3f}" for name, value in timed.baselines.items())

@@ -1,4 +1,4 @@
-"""Baselines of a run: what simple methods reach on its data, kept in the run directory and shown beside its metric."""
+"""Baselines of a run: metrics of simple methods on its data, kept in its directory and shown next to its own."""
 
 import json
 import time

@@ -303,13 +303,13 @@ class Trainer:
             progress.epoch, progress.batch = progress.epoch + 1, 0
         if session.board is not None:
             session.board.add_scalar(f"dev/{self.task.metric}", metric, progress.step)
-            beside = ""
+            others = ""
             if (baseline := best_baseline(self.run, maximize=self.task.maximize)) is not None:
                 session.board.add_scalar(f"dev/{self.task.metric}, {baseline.name}", baseline.dev, progress.step)
-                beside = f" ({baseline.name} {baseline.dev:.3f})"
+                others = f" ({baseline.name} {baseline.dev:.3f})"
             session.report(
                 f"epoch {evaluation.epoch}{'' if epoch_ended else f', step {progress.step}'}: "
-                f"train loss {evaluation.train_loss:.4f}, dev {self.task.metric} {metric:.3f}{beside}, "
+                f"train loss {evaluation.train_loss:.4f}, dev {self.task.metric} {metric:.3f}{others}, "
                 f"{progress.seconds:.0f} s of training"
             )
             if progress.best is evaluation:

@@ -183,8 +183,8 @@ def _start(scores: Tensor, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
 def _excess(scores: Tensor, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return `[(alpha - 1) (z - max) - tau]_+` `[N, V]`, tau `[N, 1]`, and the largest score `[N, 1]`.
 
-    Which classes are above 0 is found first. The threshold is their mean, less what a parabola or a line gives, which
-    is differentiated like any formula.
+    Which classes are above 0 is found first. The threshold is then a formula of these alone, the root of a line
+    or parabola, and is differentiated like any formula.
     """
     largest = _finite(scores.detach().amax(-1, keepdim=True))
     heights = (scores - largest) * (alpha - 1)

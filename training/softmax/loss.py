@@ -146,7 +146,7 @@ def plain_target_scores(
 
 
 def normalizer_of(scores: Tensor, sparse_k: int | None, alpha: float) -> Tensor:
-    """Return what a loss adds to minus the target's score, differentiable as it is: `[..., V]` -> `[...]`.
+    """Return F of the loss `F - z_target`, differentiable as it is: `[..., V]` -> `[...]`.
 
     The logarithm of the sum of exponentials, of the k best with `sparse_k`; with another alpha than 1, `conjugate`.
     """

@@ -51,7 +51,7 @@ class Task(abc.ABC, Generic[BatchT]):
     outputs: ClassVar[str]
     """The plural noun for the rows of the output layer, such as `classes`."""
     kind: ClassVar[str | None] = None
-    """What a model of the task is called by `softserve-train new`, which makes recipes; None where it makes none."""
+    """The name of such models for `softserve-train new`, which makes recipes; None where it makes none."""
     single_process: ClassVar[str | None] = None
     """Why several processes cannot train a model of the task together; None if they can."""
 

@@ -1,4 +1,4 @@
-"""Tests of classifiers of transformers without an importer of their own, and of what is refused from `config.json`."""
+"""Tests of classifiers of transformers without an importer of their own, and of refusals from `config.json`."""
 
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def test_other_encoders_are_exported_by_torch(architecture: str, source: Source,
 def test_the_configuration_alone_refuses(
     architecture: str, fields: dict[str, Any], message: str, source: Source, tmp_path: Path
 ) -> None:
-    """Without weights: these are not read."""
+    """The directory has no weights, which are not read."""
     directory = set_config(source(), architectures=[architecture], **fields)
     (directory / "model.safetensors").unlink()
     with pytest.raises(ImportRefused, match=message):

@@ -1,4 +1,4 @@
-"""Baselines: what simple methods reach, where it is kept and shown, and what a run that is behind them says."""
+"""Baselines: metrics of simple methods, where they are kept and shown, and the line of a run that is behind."""
 
 import json
 import re
