@@ -21,11 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
+from PIL import Image
 
 from training.data.corpora import get_corpus
+from training.data.image_corpora import get_image_corpus
 
 _BOOK = 368_000
 """Characters of the book."""
+_CLASSES = 10
+"""Classes of small data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,34 @@ def _sample(corpus: str, count: int | None) -> Callable[[Path, Path], str]:
     return write
 
 
+def _few_texts(directory: Path, data_dir: Path) -> str:
+    """Write 20 training texts and all test texts of each of 10 classes."""
+    splits = {split: [line.split("\t") for line in _lines("banking77", split, data_dir)] for split in ("train", "test")}
+    generator = random.Random(0)
+    classes = generator.sample(sorted({label for label, _ in splits["train"]}), _CLASSES)
+    for split, rows in splits.items():
+        own = {label: [f"{label}\t{text}" for other, text in rows if other == label] for label in classes}
+        lines = [line for each in own.values() for line in (generator.sample(each, 20) if split == "train" else each)]
+        (directory / ("data.tsv" if split == "train" else "test.tsv")).write_text(
+            "\n".join(lines) + "\n", encoding="utf-8"
+        )
+    return "test.tsv"
+
+
+def _few_images(directory: Path, data_dir: Path) -> str:
+    """Write 100 training images and all test images of each of 10 classes, in folders."""
+    corpus = get_image_corpus("cifar100")
+    names = corpus.labels(data_dir)
+    classes = random.Random(0).sample(range(len(names)), _CLASSES)
+    for split, folder in {"train": "data", "test": "test"}.items():
+        pixels, labels = corpus.images(split, data_dir)
+        for each in classes:
+            (directory / folder / names[each]).mkdir(parents=True, exist_ok=True)
+            for number, image in enumerate(pixels[labels == each][:100]):
+                Image.fromarray(image).save(directory / folder / names[each] / f"{number}.png")
+    return "test"
+
+
 def _book(directory: Path, data_dir: Path) -> None:
     text = " ".join(itertools.islice(_lines("wikitext-2", "train", data_dir), 4000))[:_BOOK]
     (directory / "data.txt").write_text("\n".join(textwrap.wrap(text, 72)) + "\n", encoding="utf-8")
@@ -67,6 +99,8 @@ ROWS: dict[str, Row] = {
     ),
     "Banking77, 3,000 texts": Row(("classifier", "data.tsv"), _sample("banking77", 3000)),
     "Banking77, all": Row(("classifier", "data.tsv"), _sample("banking77", None)),
+    "200 texts in 10 classes": Row(("classifier", "data.tsv"), _few_texts),
+    "1,000 images in 10 classes": Row(("image-classifier", "data"), _few_images),
     "Reuters": Row(("classifier", "data.tsv"), _sample("reuters90", None)),
 }
 

@@ -53,11 +53,11 @@ def new(
 ) -> int:
     """Looks at your data and writes a commented recipe that fits them, which `softserve-train run` takes as it is.
 
-    Read are CSV, tab-separated files with or without a header, JSON Lines, Parquet, plain text, a folder of texts for
-    each class, TMX, XLIFF, directories of the library datasets, and for translators two parallel files.
+    Read are CSV, tab-separated files with or without a header, JSON Lines, Parquet, plain text, a folder of texts or
+    images for each class, TMX, XLIFF, directories of the library datasets, and for translators two parallel files.
 
     Args:
-        kind: What to train: classifier, translator or language-model.
+        kind: What to train: classifier, image-classifier, translator, language-model or text-generator.
         files: The file or folder, or two parallel files, the source first; - saves standard input in --data-dir.
         output: Recipe to write, by default <name>.yaml in this directory.
         name: Name of the run and of the bundle, by default that of the file.
@@ -87,6 +87,7 @@ def new(
         columns=dict(map(_role, columns)),
         languages=_language_pair(languages) if languages is not None else None,
         from_scratch=from_scratch,
+        data_dir=data_dir,
     )
     plan_for = _planner(kind, files, wishes)
     plan = _placed(plan_for(None, None), own_name, data_dir)

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.data.csv_files import is_csv, likely_delimiter, named_rows, rows_without_header
+from training.data.own_images import holds_images, images_in_folders
 from training.data.records import open_table
 from training.data.settings import SplitFiles
 from training.data.tables import Table
 from training.data.text_files import format_suffix, read_content, read_rows
 
-__all__ = ["Inspected", "inspect_file", "likely_suffix"]
+__all__ = ["IMAGE_FOLDER", "Inspected", "inspect_file", "likely_suffix"]
+
+IMAGE_FOLDER = "a folder of images for each class"
 
 _DELIMITER_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _FORMATS = {
@@ -65,6 +68,8 @@ class Inspected:
             about += f", in the encoding {self.encoding}"
         if self.header is not None:
             about += ", with a header" if self.header else ", without a header"
+        if self.format == IMAGE_FOLDER:
+            return [f"{about}, {self.count:,} images"]
         about += f", {self.count:,} rows"
         if len(self.texts) > 1 or "text" not in self.texts:
             about += f", columns {', '.join(self.texts)}"
@@ -94,6 +99,10 @@ def inspect_file(path: Path) -> Inspected:
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such file or folder")
     suffix = format_suffix(path)
+    if path.is_dir() and holds_images(path):
+        images = images_in_folders(path)
+        columns = {"label": [each.label for each in images], "path": [str(each.path) for each in images]}
+        return Inspected(path=path, format=IMAGE_FOLDER, encoding="utf-8", header=None, texts=columns)
     if path.is_dir() or suffix in _FORMATS:
         table = open_table(path, SplitFiles(train=str(path)))
         assert table is not None

@@ -21,7 +21,7 @@ from training.data.own_files import checked_columns, records_of_split, source_of
 from training.data.records import read_records
 from training.data.settings import SplitFiles
 
-__all__ = ["OwnImages"]
+__all__ = ["LabelledImage", "OwnImages", "holds_images", "images_in_folders"]
 
 _COLUMNS = ("label", "path")
 _SUFFIXES = (".png", ".jpg", ".jpeg")
@@ -30,7 +30,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Labelled:
+class LabelledImage:
     """An image file and its class."""
 
     label: str
@@ -73,7 +73,7 @@ class OwnImages:
         and for classes without a training image; `FileNotFoundError` where there is no file or folder.
         """
         indices = {label: index for index, label in enumerate(self.labels(data_dir))}
-        images = [image for _, image in self._split(split, data_dir)]
+        images = [image for _, image in self.files_of(split, data_dir)]
         found = {image.label for image in images}
         untrained = indices.keys() - found if split == "train" else found - indices.keys()
         if untrained:
@@ -93,11 +93,14 @@ class OwnImages:
 
     def records(self, split: str, data_dir: Path) -> list[Record]:
         """Return the class and the SHA-256 of each file of a split, in its order; raises the errors of `labels`."""
-        found: list[Record] = [((image.label,), digest) for digest, image in self._split(split, data_dir)]
-        return found[: self.limit]
+        files = self.files_of(split, data_dir)[: self.limit]
+        return [((image.label,), digest) for digest, image in files]
 
-    def _split(self, split: str, data_dir: Path) -> list[tuple[str, _Labelled]]:
-        """Return the files of a split and their SHA-256, by which they are ordered."""
+    def files_of(self, split: str, data_dir: Path) -> list[tuple[str, LabelledImage]]:
+        """Return the SHA-256 of each file of a split, by which they are ordered, and the file; the limit is left aside.
+
+        Raises the errors of `images` but those of single files.
+        """
         path, missing = source_of(self.files, split, data_dir)
         images = _listed(path, data_dir, self.files)
         with ThreadPoolExecutor() as pool:
@@ -106,7 +109,7 @@ class OwnImages:
         digests, classes = [digest for digest, _ in ordered], [(image.label,) for _, image in ordered]
         return records_of_split(ordered, digests, split, missing, "images", classes)
 
-    def _decoded(self, image: _Labelled) -> NDArray[np.uint8] | str:
+    def _decoded(self, image: LabelledImage) -> NDArray[np.uint8] | str:
         """Return the pixels `[S, S, 3]` of a file, or the reason why there are none."""
         try:
             pixels: NDArray[np.uint8] = decoded(image.path.read_bytes(), self.image_size, self.max_pixels)
@@ -115,37 +118,49 @@ class OwnImages:
             return f"{image.path}: {error}"
 
 
-def _digest(image: _Labelled) -> str:
+def _digest(image: LabelledImage) -> str:
     with image.path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _listed(path: Path, data_dir: Path, files: SplitFiles) -> list[_Labelled]:
+def _listed(path: Path, data_dir: Path, files: SplitFiles) -> list[LabelledImage]:
     """Return the files of a list or of a folder of classes."""
     if path.is_dir():
-        return _in_folders(path)
+        return images_in_folders(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file or folder; relative paths of data.files start at --data-dir")
 
-    def parse(values: Sequence[str]) -> _Labelled:
+    def parse(values: Sequence[str]) -> LabelledImage:
         label, name = checked_columns(values, _COLUMNS)
         if not (data_dir / name).is_file():
             raise ValueError(f"{data_dir / name} is not a file; relative paths start at --data-dir")
-        return _Labelled(label, data_dir / name)
+        return LabelledImage(label, data_dir / name)
 
     return read_records(path, _COLUMNS, parse, files)
 
 
-def _in_folders(root: Path) -> list[_Labelled]:
-    """Return the images in the folders of a folder; warns about other files, which are skipped."""
-    images: list[_Labelled] = []
+def holds_images(path: Path) -> bool:
+    """Return whether a folder has folders with images."""
+    return any(each.suffix.lower() in _SUFFIXES for folder in _folders(path) for each in folder.rglob("*"))
+
+
+def _folders(path: Path) -> list[Path]:
+    return [each for each in path.iterdir() if each.is_dir() and not each.name.startswith(".")]
+
+
+def images_in_folders(root: Path) -> list[LabelledImage]:
+    """Return the images in the folders of a folder, which are their classes.
+
+    Warns about other files, which are skipped; raises `ValueError` where there is no image.
+    """
+    images: list[LabelledImage] = []
     skipped: list[str] = []
     for path in sorted(root.rglob("*")):
         folder, *rest = path.relative_to(root).parts
         if path.is_dir() or any(part.startswith(".") for part in (folder, *rest)):
             continue
         if rest and path.suffix.lower() in _SUFFIXES:
-            images.append(_Labelled(folder, path))
+            images.append(LabelledImage(folder, path))
         else:
             skipped.append(str(path.relative_to(root)))
     if skipped:

@@ -47,9 +47,20 @@ class Texts:
     """The texts of a split."""
 
     columns: Mapping[str, Sequence[str]]
-    """The texts of `text`, or of `source` and `target`, which have as many."""
+    """The texts of `text`, or of `source` and `target`, which have as many; names of image files of `image`."""
     labels: Sequence[tuple[str, ...]] | None = None
     """The classes of each text, if there are classes."""
+    contents: Sequence[str] | None = None
+    """Hashes of image files, which copies share; without them copies are texts that differ in case and punctuation."""
+
+    @property
+    def first(self) -> Sequence[str]:
+        """Return the column whose texts should not be in two splits."""
+        return next(iter(self.columns.values()))
+
+    def keys(self) -> list[str]:
+        """Return what copies in the first column have in common, for each row."""
+        return list(self.contents) if self.contents is not None else list(map(normalized, self.first))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +75,13 @@ class Expected:
     """Whether no training text should be in other splits."""
     aligned: bool = False
     """Whether the columns are translations of each other, of similar lengths."""
+    images: bool = False
+    """Whether the rows are images."""
+
+    @property
+    def noun(self) -> str:
+        """Return the plural noun for rows."""
+        return "images" if self.images else "texts"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +109,8 @@ class DataReport:
     """Numbers and findings about the splits of a recipe."""
 
     name: str
+    noun: str
+    """The plural noun for what the data consist of, such as `texts`."""
     splits: Mapping[str, int]
     """Number of texts in each split."""
     classes: Mapping[str, int]
@@ -111,10 +131,10 @@ class DataReport:
 
     def lines(self) -> Iterator[str]:
         """Yield the report as lines of text."""
-        yield f"{self.name}: {', '.join(f'{count:,} texts of {split}' for split, count in self.splits.items())}"
+        yield f"{self.name}: {', '.join(f'{count:,} {self.noun} of {split}' for split, count in self.splits.items())}"
         if self.classes:
             (most, largest), (least, smallest) = next(iter(self.classes.items())), list(self.classes.items())[-1]
-            yield f"{len(self.classes)} classes, from {largest:,} texts ({most}) to {smallest:,} ({least})"
+            yield f"{len(self.classes)} classes, from {largest:,} {self.noun} ({most}) to {smallest:,} ({least})"
         for column, lengths in self.lengths.items():
             language = f", likely language {self.languages[column]}" if self.languages.get(column) else ""
             yield (
@@ -168,28 +188,30 @@ def examined(
 
     With `languages: False` no language is detected, which saves seconds.
     """
-    train = splits["train"]
+    train, noun = splits["train"], expected.noun
+    prose = {} if expected.images else train.columns
     found: dict[str, str | None] = {
-        column: likely_language(texts) if languages else None for column, texts in train.columns.items()
+        column: likely_language(texts) if languages else None for column, texts in prose.items()
     }
     should = {**{column: code for column, code in found.items() if code}, **expected.languages}
     checks: list[Callable[[], Iterable[Finding]]] = [
-        lambda: _label_findings(splits),
-        lambda: _duplicates(train),
-        lambda: _leakage(splits) if expected.apart else (),
+        lambda: _label_findings(splits, noun),
+        lambda: _duplicates(train, noun),
+        lambda: _leakage(splits, noun) if expected.apart else (),
         lambda: _too_long(splits, expected.max_tokens) if expected.max_tokens else (),
         lambda: _pair_findings(train) if expected.aligned else (),
-        lambda: _damage(splits),
-        lambda: _secrets(splits),
-        lambda: _other_languages(train, should) if languages else (),
+        lambda: _damage(splits) if prose else (),
+        lambda: _secrets(splits) if prose else (),
+        lambda: _other_languages(train, should) if languages and prose else (),
     ]
     counts = Counter(label for labels in train.labels or () for label in labels)
     return DataReport(
         name=name,
-        splits={split: len(next(iter(texts.columns.values()))) for split, texts in splits.items()},
+        noun=noun,
+        splits={split: len(texts.first) for split, texts in splits.items()},
         classes=dict(counts.most_common()),
-        lengths={column: _lengths(texts) for column, texts in train.columns.items()},
-        histograms={column: _histogram(texts) for column, texts in train.columns.items()},
+        lengths={column: _lengths(texts) for column, texts in prose.items()},
+        histograms={column: _histogram(texts) for column, texts in prose.items()},
         languages=found,
         findings=[finding for check in checks for finding in check()],
     )
@@ -230,7 +252,7 @@ def _finding(
         yield Finding(kind=kind, level=level, count=number, message=message, examples=shown)
 
 
-def _label_findings(splits: Mapping[str, Texts]) -> Iterator[Finding]:
+def _label_findings(splits: Mapping[str, Texts], noun: str) -> Iterator[Finding]:
     train = splits["train"]
     if train.labels is None:
         return
@@ -238,23 +260,23 @@ def _label_findings(splits: Mapping[str, Texts]) -> Iterator[Finding]:
     own: dict[str, set[tuple[str, ...]]] = defaultdict(set)
     spelled: dict[str, str] = {}
     for texts in splits.values():
-        for text, labels in zip(texts.columns["text"], texts.labels or (), strict=True):
-            own[normalized(text)].add(tuple(sorted(labels)))
-            spelled.setdefault(normalized(text), text)
+        for key, text, labels in zip(texts.keys(), texts.first, texts.labels or (), strict=True):
+            own[key].add(tuple(sorted(labels)))
+            spelled.setdefault(key, text)
     conflicts = [
         f"{_short(spelled[key])} is {' and '.join(sorted(', '.join(each) for each in labels))}"
         for key, labels in own.items()
         if len(labels) > 1
     ]
-    yield from _finding("conflicting-labels", "warning", conflicts, "texts that occur with different labels")
+    yield from _finding("conflicting-labels", "warning", conflicts, f"{noun} that occur with different labels")
     single = [label for label, count in counts.items() if count == 1]
-    yield from _finding("single-text-class", "warning", single, "classes of a single training text")
+    yield from _finding("single-text-class", "warning", single, f"classes of a single training {noun[:-1]}")
     few = [f"{label} ({count})" for label, count in counts.items() if 1 < count < _FEW]
-    yield from _finding("rare-class", "note", few, f"classes of fewer than {_FEW} training texts")
+    yield from _finding("rare-class", "note", few, f"classes of fewer than {_FEW} training {noun}")
     unseen = sorted(
         {label for each in splits.values() for labels in each.labels or () for label in labels} - set(counts)
     )
-    yield from _finding("untrained-class", "warning", unseen, "classes without a training text")
+    yield from _finding("untrained-class", "warning", unseen, f"classes without a training {noun[:-1]}")
     spellings = defaultdict(list)
     for label in counts:
         spellings[normalized(label.replace("_", " "))].append(label)
@@ -268,29 +290,30 @@ def _label_findings(splits: Mapping[str, Texts]) -> Iterator[Finding]:
     )
 
 
-def _duplicates(train: Texts) -> Iterator[Finding]:
-    rows = list(zip(*(map(normalized, texts) for texts in train.columns.values()), strict=True))
+def _duplicates(train: Texts, noun: str) -> Iterator[Finding]:
+    others = list(train.columns.values())[1:]
+    rows = list(zip(train.keys(), *(map(normalized, texts) for texts in others), strict=True))
     repeated = len(rows) - len(set(rows))
-    noun = "pairs" if len(train.columns) > 1 else "texts"
+    noun = "pairs" if others else noun
     yield from _finding("duplicates", "note", (), f"training {noun} that are copies of others", repeated)
 
 
-def _leakage(splits: Mapping[str, Texts]) -> Iterator[Finding]:
-    first = next(iter(splits["train"].columns))
-    known = set(map(normalized, splits["train"].columns[first]))
+def _leakage(splits: Mapping[str, Texts], noun: str) -> Iterator[Finding]:
+    known = set(splits["train"].keys())
     for split, texts in splits.items():
         if split == "train":
             continue
         again = [
             _short(text)
-            for text in texts.columns[first]
-            if (key := normalized(text)) in known and key.count(" ") >= _LEAK_WORDS - 1
+            for key, text in zip(texts.keys(), texts.first, strict=True)
+            if key in known and (texts.contents is not None or key.count(" ") >= _LEAK_WORDS - 1)
         ]
+        difference = "" if texts.contents is not None else ", apart from case and punctuation"
         yield from _finding(
             "leakage",
             "warning",
             again,
-            f"texts of {split} that are training texts too, apart from case and punctuation",
+            f"{noun} of {split} that are training {noun} too{difference}",
         )
 
 

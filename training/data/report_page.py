@@ -22,7 +22,7 @@ _STYLE = (
 def report_page(report: DataReport) -> str:
     """Return the page."""
     title = escape(f"Data report: {report.name}")
-    parts = [f"<h1>{title}</h1>", _table(("split", "texts"), ((k, f"{v:,}") for k, v in report.splits.items()))]
+    parts = [f"<h1>{title}</h1>", _table(("split", report.noun), ((k, f"{v:,}") for k, v in report.splits.items()))]
     parts.append("<h2>Findings</h2>")
     if report.findings:
         rows = ((each.level, each.message, f"{each.count:,}", "; ".join(each.examples)) for each in report.findings)

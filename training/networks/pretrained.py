@@ -10,7 +10,19 @@ from models.reading import sha256_of
 from training.data.settings import source
 from training.settings import ENTRY, read_entries
 
-__all__ = ["PRETRAINED", "Pretrained", "encoder_directory", "image_weights", "weight_sources"]
+__all__ = [
+    "ENGLISH_ENCODER",
+    "IMAGE_ENCODER",
+    "PRETRAINED",
+    "Pretrained",
+    "encoder_directory",
+    "image_weights",
+    "installed",
+    "weight_sources",
+]
+
+ENGLISH_ENCODER, IMAGE_ENCODER = "minilm-l6", "efficientnet-lite0"
+"""The encoders that recipes for a user's data start from."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, config=ENTRY)
@@ -33,6 +45,11 @@ _LITE0 = "efficientnet-lite0-57934424.pth"
 
 PRETRAINED: Mapping[str, Pretrained] = read_entries(Pretrained, Path(__file__).with_suffix(".yaml"))
 """Pretrained encoders by name."""
+
+
+def installed(name: str) -> str | None:
+    """Return the name of a registered encoder, None where its package is not installed."""
+    return name if find_spec(PRETRAINED[name].module) is not None else None
 
 
 def encoder_directory(name: str) -> Path:

@@ -14,6 +14,7 @@ from torch import Tensor
 from training.data.batching import IGNORED, Batches, ExampleBatch
 from training.recipe import Recipe
 from training.run.paths import RunPaths
+from training.tasks.baselines import Labels, frequent_class, linear_probe, micro_f1
 from training.tasks.classification_quality import ClassificationQuality, examples_of, measure
 from training.tasks.evaluation import evaluate_examples
 from training.tasks.examples import Measurement
@@ -139,6 +140,37 @@ class ClassificationTask(Task[BatchT], abc.ABC):
         threshold = self.evaluate(self.batches("dev")).threshold if self.several else None
         examples = examples_of(self.listed(probabilities), labels, threshold=threshold)
         return Measurement(self.metrics(split, probabilities, labels, threshold), examples)
+
+    @abc.abstractmethod
+    def classes_of(self, split: str) -> Labels:
+        """Return the names of the classes of each example, in the order of the split."""
+
+    @abc.abstractmethod
+    def has_quick_vectors(self) -> bool:
+        """Return whether a pretrained encoder computes the vectors of all splits in some seconds."""
+
+    def baselines(self) -> dict[str, Callable[[str], float]]:
+        """Return the most frequent class and, with a pretrained encoder, logistic regression on its vectors.
+
+        The latter is left out where the vectors would take longer than seconds.
+        """
+        train = self.classes_of("train")
+        found: dict[str, Callable[[str], float]] = {
+            "most frequent class": lambda split: micro_f1(
+                truth := self.classes_of(split), frequent_class(train, len(truth))
+            )
+        }
+        if self.has_quick_vectors():
+            self.initialize()
+            predict = linear_probe(self._vectors("train"), train)
+            found["frozen encoder"] = lambda split: micro_f1(self.classes_of(split), predict(self._vectors(split)))
+        return found
+
+    def _vectors(self, split: str) -> NDArray[np.float32]:
+        """Return the inputs of the output layer, `[N, d]`, dropout off, in the order of the split."""
+        batches = self.batches_of(split, training=False)
+        rows = evaluate_examples(self.model, batches, lambda batch: self.vectors(batch).float().cpu())
+        return torch.stack(rows).numpy()
 
     def metrics(
         self, split: str, probabilities: NDArray[np.float64], labels: list[tuple[int, ...]], threshold: float | None

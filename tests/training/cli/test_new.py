@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image
 
 from tests.training.cli.test_cli import Result, run_cli
 from training.data.inspection import likely_suffix
@@ -90,3 +91,38 @@ def test_a_check_as_text_json_and_page(mails: Path) -> None:
     assert json.loads((mails / "report.json").read_text(encoding="utf-8"))["classes"]["Einmal"] == 1
     assert (mails / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert run_cli("check", "mails.yaml", "--strict").code == 1
+
+
+def test_a_recipe_for_images_is_trained_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(60):
+        path = tmp_path / "photos" / ("dark" if number % 2 else "light") / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shade = (40 if number % 2 else 200) + number // 2
+        Image.new("RGB", (20, 16), (shade, shade, number)).save(path)
+    made = run_cli("new", "image-classifier", "photos", "--data-dir", ".", "--from-scratch", "--device", "cpu")
+    assert made.code == 0, made.output
+    assert "photos: a folder of images for each class, 60 images" in made.output
+    assert "simple methods have a dev accuracy of: most frequent class" in made.output
+    small = ["network.layers=[1]", "network.growth=4", "loop.max_steps=5"]
+    trained = run_cli("run", "photos.yaml", "--data-dir", ".", *(part for each in small for part in ("--set", each)))
+    assert trained.code == 0, trained.output
+    assert "warning" not in trained.output
+    checked = run_cli("check", "photos.yaml", "--data-dir", ".", "--strict", "--html", "report.html")
+    assert (checked.code, "images of train" in checked.output) == (0, True)
+
+
+def test_a_recipe_for_a_text_generator_is_trained_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    generator = random.Random(0)
+    texts = [generator.sample(WORDS, 8) for _ in range(80)]
+    rows = [{"body": " ".join(words), "subject": " ".join(words[:2])} for words in texts]
+    (tmp_path / "mails.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    columns = ("--columns", "source=body", "--columns", "target=subject")
+    made = run_cli("new", "text-generator", "mails.jsonl", "--data-dir", ".", "--no-trial", *columns)
+    assert made.code == 0, made.output
+    small = ["network.hidden_size=16", "network.inner_size=16", "network.layers=1", "loop.max_steps=3"]
+    trained = run_cli("run", "mails.yaml", "--data-dir", ".", *(part for each in small for part in ("--set", each)))
+    assert trained.code == 0, trained.output
+    assert "baseline first words of the source: dev ROUGE-L 100.000" in trained.output
+    assert "baseline target of the most similar source: dev ROUGE-L" in trained.output

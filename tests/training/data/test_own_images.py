@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from models.image.decoding import decoded
-from training.data.own_images import OwnImages
+from training.data.own_images import OwnImages, holds_images
 from training.data.settings import SplitFiles
 
 SPLITS = ("train", "dev", "test")
@@ -30,6 +30,14 @@ def _own(limit: int | None = None, max_pixels: int = 1000, **files: str) -> OwnI
 def _read_all(own: OwnImages, data_dir: Path) -> None:
     for split in SPLITS:
         own.images(split, data_dir)
+
+
+def test_folders_with_images_are_known(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts" / "class").mkdir(parents=True)
+    (tmp_path / "texts" / "class" / "1.txt").touch()
+    assert holds_images(photos)
+    assert not holds_images(photos / CLASSES[0])
+    assert not holds_images(tmp_path / "texts")
 
 
 @pytest.fixture

@@ -99,6 +99,26 @@ def test_languages() -> None:
     assert _kinds(report)["other-language"] == 1
 
 
+def test_images_are_copies_by_their_content() -> None:
+    def images(*rows: tuple[str, str, str]) -> Texts:
+        paths, labels, contents = zip(*rows, strict=True)
+        return Texts(columns={"image": paths}, labels=[(label,) for label in labels], contents=contents)
+
+    many = [(f"{label}/{n}.png", label, f"{label}{n}") for label in ("cat", "dog") for n in range(6)]
+    splits = {
+        "train": images(*many, ("cat/copy.png", "cat", "cat0"), ("dog/cat.png", "dog", "cat1")),
+        "dev": images(("dog/again.png", "dog", "dog3")),
+    }
+    report = examined("own", splits, Expected(images=True))
+    assert _kinds(report) == {"conflicting-labels": 1, "duplicates": 2, "leakage": 1}
+    text = "\n".join(report.lines())
+    assert "own: 14 images of train, 1 images of dev" in text
+    assert "'cat/1.png' is cat and dog" in text
+    assert "images of dev that are training images too: 1, such as 'dog/again.png'" in text
+    assert report.lengths == report.languages == report.histograms == {}
+    assert "Words of" not in report_page(report)
+
+
 def test_a_report_as_json_and_as_a_page() -> None:
     report = _of_labels(("<b>", "well done & more"))
     content = json.loads(report.json())

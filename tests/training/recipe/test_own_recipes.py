@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 import yaml
+from PIL import Image
 
 from training.data.inspection import inspect_file
 from training.recipe.loading import parse_recipe
 from training.recipe.own.document import Planned
 from training.run.directory import RunDirectory
 from training.run.session import start_run
+from training.tasks.image_classification.own_recipe import plan_image_classifier
 from training.tasks.language_model.own_recipe import is_running_text, plan_language_model
 from training.tasks.text_classification.own_recipe import plan_classifier
 from training.tasks.text_classification.reading import read_labelled
+from training.tasks.text_generation.own_recipe import plan_text_generator
 from training.tasks.translation.initial import bundled_translator
 from training.tasks.translation.own_recipe import plan_translator
 
@@ -42,6 +45,62 @@ def _valid(plan: Planned) -> Planned:
     assert document == plan.content
     parse_recipe(document)
     return plan
+
+
+def _image_classifier(path: Path, pretrained: str | None = "efficientnet-lite0", **given: str) -> Planned:
+    found = inspect_file(path)
+    data_dir = path.parent
+    return _valid(plan_image_classifier(found, given, data_dir, pretrained=pretrained, epochs=None, epoch_steps=None))
+
+
+def _photos(folder: Path, side: int, count: int = 12) -> Path:
+    for number in range(count):
+        path = folder / ("cat" if number % 2 else "dog") / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (side, 2 * side), (number, 0, 0)).save(path)
+    return folder
+
+
+@pytest.mark.parametrize(("side", "size", "enlarged"), [(28, 32, True), (100, 96, False), (640, 128, False)])
+def test_images_are_brought_to_a_size_that_fits(side: int, size: int, enlarged: bool, tmp_path: Path) -> None:
+    plan = _image_classifier(_photos(tmp_path / "photos", side))
+    assert plan.content["data"]["image_size"] == size
+    assert ("scale" in plan.content["network"]) is enlarged
+    assert plan.content["network"]["pretrained"] == "efficientnet-lite0"
+    assert f"2 classes of 6 to 6 images, whose smaller side is {side} pixels" in " ".join(plan.found)
+    scratch = _image_classifier(tmp_path / "photos", pretrained=None).content["network"]
+    assert scratch["encoder"] == "densenet"
+
+
+def test_images_of_a_list(tmp_path: Path) -> None:
+    _photos(tmp_path / "photos", 16)
+    rows = [f"{n};photos/{'cat' if n % 2 else 'dog'}/{n}.png;{'cat' if n % 2 else 'dog'}" for n in range(12)]
+    (tmp_path / "list.csv").write_text("\n".join(["Number;Picture;Animal", *rows]), encoding="utf-8")
+    plan = _image_classifier(tmp_path / "list.csv")
+    assert _files(plan) == {"columns": {"label": "Animal", "path": "Picture"}}
+    (tmp_path / "list.csv").write_text("Number;Animal\n1;cat\n2;dog\n3;cat\n4;dog\n5;dog\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="which the paths of images"):
+        _image_classifier(tmp_path / "list.csv")
+    (tmp_path / "list.csv").write_text("label;path\ncat;none.png\ndog;other.png\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"none\.png is no image that can be opened"):
+        _image_classifier(tmp_path / "list.csv")
+
+
+def test_a_text_generator_has_lengths_that_fit(tmp_path: Path) -> None:
+    lines = [f"{text}\t{' '.join(text.split()[:3])}" for text in _texts(ENGLISH, 300)]
+    (tmp_path / "titles.tsv").write_text("\n".join(lines), encoding="utf-8")
+    plans = [
+        _valid(
+            plan_text_generator(
+                [inspect_file(tmp_path / "titles.tsv")], {}, pretrained=encoder, epochs=None, epoch_steps=None
+            )
+        ).content
+        for encoder in ("minilm-l6", None)
+    ]
+    assert [plan["data"]["max_tokens"] for plan in plans] == [32, 32]
+    assert [plan["data"]["max_output_tokens"] for plan in plans] == [8, 8]
+    assert plans[0]["network"] == {"pretrained": "minilm-l6"}
+    assert plans[1]["network"]["vocab_size"] == 500
 
 
 def _files(plan: Planned) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,7 +13,14 @@ from training.recipe.loading import parse_recipe
 from training.run.baselines import Baseline, best_baseline, read_baselines, verdict, write_baselines
 from training.run.directory import Evaluation, Progress, RunDirectory
 from training.run.session import open_task, start_run
-from training.tasks.baselines import frequent_class, linear_classifier, micro_f1, word_by_word
+from training.tasks.baselines import (
+    frequent_class,
+    linear_classifier,
+    linear_probe,
+    micro_f1,
+    nearest_text,
+    word_by_word,
+)
 
 CPU = torch.device("cpu")
 
@@ -23,10 +31,23 @@ def test_classes_by_words() -> None:
     assert list(linear_classifier(texts, labels)(["red x", "y green"])) == [("red",), ("green",)]
     several = [*labels[:-2], ("green", "last"), ("green", "last")]
     assert set(linear_classifier(texts, several)(["green f"])[0]) >= {"green"}
-    assert list(frequent_class([("a",), ("b",), ("b",)], ["x", "y"])) == [("b",), ("b",)]
+    assert list(frequent_class([("a",), ("b",), ("b",)], 2)) == [("b",), ("b",)]
     assert micro_f1([("a",), ("b",)], [("a",), ("c",)]) == 0.5
     assert micro_f1([("a", "b")], [("a",)]) == pytest.approx(2 / 3)
     assert micro_f1([("a",)], [()]) == 0
+
+
+def test_vectors_are_classified() -> None:
+    generator = np.random.default_rng(0)
+    centres = {"near": -1.0, "far": 1.0}
+    vectors = np.concatenate([generator.normal(centre, 0.3, (20, 4)) for centre in centres.values()]).astype(np.float32)
+    predict = linear_probe(vectors, [(name,) for name in centres for _ in range(20)])
+    assert list(predict(np.array([[-1.0] * 4, [1.0] * 4], np.float32))) == [("near",), ("far",)]
+
+
+def test_the_most_similar_text() -> None:
+    texts = ["the printer is broken", "the mail is slow", "open the door"]
+    assert nearest_text(texts)(["my mail", "a door that does not open"]) == [1, 2]
 
 
 def test_words_are_translated_by_what_they_stand_with() -> None:
@@ -81,8 +102,40 @@ def test_a_run_measures_them_first_and_shows_the_best(
         assert len(shown) == (0 if options else 2)
         assert ("baseline most frequent class: dev accuracy" in printed) is not bool(options)
         assert [each.name for each in read_baselines(run)] == (
-            [] if options else ["most frequent class", "logistic regression on TF-IDF"]
+            [] if options else ["logistic regression on TF-IDF", "most frequent class"]
         )
+
+
+@pytest.mark.parametrize("probed", [True, False])
+def test_a_pretrained_encoder_is_a_baseline_unless_it_takes_long(
+    probed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    torch.manual_seed(0)
+    texts = [f"{label}\t{label} the thing {number}" for label in ("fetch", "drop") for number in range(40)]
+    (tmp_path / "texts.tsv").write_text("\n".join(texts), encoding="utf-8")
+    words = sorted({word for line in texts for word in line.replace("\t", " ").split()})
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    pieces = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
+    BertTokenizerFast(vocab=pieces).save_pretrained(tmp_path)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+    BertModel(BertConfig(vocab_size=len(vocabulary), max_position_embeddings=32, **sizes)).save_pretrained(tmp_path)
+    monkeypatch.setattr("training.tasks.text_classification.task._PROBED_TOKENS", 10_000 if probed else 10)
+    recipe = parse_recipe(
+        {
+            "name": "own",
+            "task": "text-classification",
+            "data": {"files": {"train": "texts.tsv"}, "max_tokens": 16},
+            "network": {"pretrained": str(tmp_path)},
+        }
+    )
+    run = RunDirectory(tmp_path / "run")
+    start_run(recipe, run, tmp_path)
+    methods = open_task(recipe, run, tmp_path, CPU).baselines()
+    assert ("frozen encoder" in methods) is probed
+    if probed:
+        assert methods["frozen encoder"]("dev") == 1.0, "random vectors of words tell two words apart"
 
 
 @pytest.mark.parametrize("context", ["sentence", "stream"])

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from training.data.inspection import Inspected
 
-__all__ = ["label_and_text", "possible_labels", "source_and_target", "text_column"]
+__all__ = ["label_and_path", "label_and_text", "possible_labels", "source_and_target", "text_column"]
 
 _TEXT_NAMES = (
     "text",
@@ -19,6 +19,7 @@ _TEXT_NAMES = (
     "description",
 )
 _LABEL_NAMES = ("label", "labels", "class", "intent", "category", "kategorie", "topic", "topics", "tag", "tags", "kind")
+_PATH_NAMES = ("path", "file", "filename", "file_name", "image", "img", "photo")
 _SOURCE_NAMES, _TARGET_NAMES = ("source", "src", "input"), ("target", "tgt", "output")
 _MOST_CLASSES = 0.5
 """Distinct labels as a fraction of the rows, at most."""
@@ -41,6 +42,28 @@ def label_and_text(found: Inspected, given: Mapping[str, str]) -> tuple[str, str
             "labels do; say it by --columns label=NAME --columns text=NAME"
         )
     return label, text
+
+
+def label_and_path(found: Inspected, given: Mapping[str, str]) -> tuple[str, str]:
+    """Return the names of the columns of labels and of paths of images; raises as `label_and_text` does."""
+    _check(found, given, ("label", "path"))
+    others = {name: values for name, values in found.texts.items() if name not in given.values()}
+    path = (
+        given.get("path")
+        or _named(others, _PATH_NAMES)
+        or next(filter(lambda name: _is_path(others[name]), others), None)
+    )
+    label = given.get("label") or _named(others, _LABEL_NAMES) or next(iter(possible_labels(found, path)), None)
+    if label is None or path is None:
+        raise ValueError(
+            f"{found.path}: which column has the labels, and which the paths of images? There are "
+            f"{', '.join(found.texts)}; say it by --columns label=NAME --columns path=NAME"
+        )
+    return label, path
+
+
+def _is_path(values: Sequence[str]) -> bool:
+    return all(value.lower().endswith((".png", ".jpg", ".jpeg")) for value in values[:100])
 
 
 def possible_labels(found: Inspected, text: str | None) -> list[str]:

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -22,6 +23,8 @@ class Wishes:
     """Those of source and target."""
     from_scratch: bool = False
     """Whether the training should start without a model that is there."""
+    data_dir: Path = Path("data")
+    """Where paths in files start."""
     epochs: int | None = None
     """The number that is wanted."""
     epoch_steps: int | None = None
@@ -72,4 +75,6 @@ class Planned:
 
 
 def _item(key: str, value: Any) -> str:
+    if isinstance(value, list):
+        return f"{key}: {yaml.safe_dump(value, allow_unicode=True, width=10_000, default_flow_style=True).strip()}"
     return yaml.safe_dump({key: value}, allow_unicode=True, width=10_000, default_flow_style=False).strip()

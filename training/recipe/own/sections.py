@@ -6,9 +6,19 @@ from dataclasses import dataclass
 
 from training.data.inspection import Inspected
 from training.data.settings import HELD_OUT_MOST, HELD_OUT_SHARE
+from training.recipe.own.columns import source_and_target, text_column
 from training.recipe.own.document import Planned
 
-__all__ = ["Lengths", "batch_size", "columns_section", "held_out", "only_file", "set_schedule", "tokens_of"]
+__all__ = [
+    "Lengths",
+    "batch_size",
+    "columns_section",
+    "held_out",
+    "only_file",
+    "pair_sides",
+    "set_schedule",
+    "tokens_of",
+]
 
 _LEAST_PATIENCE = 3
 _LONGEST_WARMUP = 1000
@@ -60,6 +70,38 @@ def columns_section(plan: Planned, found: Inspected, columns: Mapping[str, str])
     if own and not in_order:
         what = "numbers of the columns" if found.header is False else "the file's own names"
         plan.choose("data.files.columns", own, what)
+
+
+def pair_sides(
+    plan: Planned, files: Sequence[Inspected], given: Mapping[str, str]
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Set the files and columns of pairs, which are in one file or two parallel ones; return sources and targets.
+
+    `given` are the columns that the user names. Raises `ValueError` for more than two files, for files of other numbers
+    of lines or other encodings, and for a file of one column.
+    """
+    if len(files) == 1:
+        source, target = source_and_target(files[0], given)
+        columns_section(plan, files[0], {"source": source, "target": target})
+        return files[0].texts[source], files[0].texts[target]
+    if len(files) > 2:
+        raise ValueError(f"pairs are read from one file of pairs or two parallel files, not from {len(files)}")
+    first, second = files
+    if any(each.format != "plain text" for each in files):
+        named = next(each for each in files if each.format != "plain text")
+        raise ValueError(f"{named.path}: two files must be plain text with a sentence a line, not {named.format}")
+    if first.count + first.blank != second.count + second.blank:
+        raise ValueError(
+            f"{first.path} has {first.count + first.blank:,} lines and {second.path} {second.count + second.blank:,}: "
+            "lines of the same number must be a pair"
+        )
+    plan.choose("data.files.train", {"source": str(first.path), "target": str(second.path)}, "lines are pairs")
+    if first.encoding != second.encoding:
+        raise ValueError(f"{first.path} is in {first.encoding} and {second.path} in {second.encoding}: make both UTF-8")
+    if first.encoding != "utf-8":
+        plan.choose("data.files.encoding", first.encoding, "the files are not UTF-8")
+    texts = text_column(first, {}), text_column(second, {})
+    return first.texts[texts[0]], second.texts[texts[1]]
 
 
 def set_schedule(

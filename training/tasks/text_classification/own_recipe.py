@@ -3,18 +3,15 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 
 from training.data.inspection import Inspected
 from training.data.report import likely_language, normalized
-from training.networks.pretrained import PRETRAINED
 from training.recipe.own.columns import label_and_text, possible_labels
 from training.recipe.own.document import Planned
 from training.recipe.own.sections import batch_size, columns_section, held_out, set_schedule, tokens_of
 
-__all__ = ["installed_encoder", "plan_classifier"]
+__all__ = ["plan_classifier"]
 
-_ENCODER = "minilm-l6"
 _AVERAGE = 5
 """Snapshots, two an epoch, whose mean is taken: accuracy on few texts then hardly depends on the epoch."""
 
@@ -25,11 +22,6 @@ _PRETRAINED_TOKENS, _SCRATCH_TOKENS = 1.3, 1.6
 _CONSISTENT = 0.98
 _UPDATES_PRETRAINED, _UPDATES_SCRATCH = 800, 1500
 """Updates that a small training should have."""
-
-
-def installed_encoder() -> str | None:
-    """Return the name of the English encoder, None where it is not installed."""
-    return _ENCODER if find_spec(PRETRAINED[_ENCODER].module) is not None else None
 
 
 def plan_classifier(

@@ -1,9 +1,9 @@
 """Training of text classifiers: classes, encoder, batches, metrics."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Self, get_args
 
 import numpy as np
 import torch
@@ -16,13 +16,15 @@ from training.data.batching import Batches, RedrawnBatches
 from training.data.identity import Record
 from training.data.inspection import Inspected
 from training.data.report import Expected, Texts
+from training.data.settings import Split
 from training.data.text_batching import TextBatch, TextBatches
+from training.networks.pretrained import ENGLISH_ENCODER, installed
 from training.networks.text_classifier import TextClassifier
 from training.networks.text_encoder import EncoderConfig, TextEncoder
 from training.recipe.own.document import Planned, Wishes
 from training.recipe.own.sections import only_file
 from training.run.paths import RunPaths
-from training.tasks.baselines import Labels, frequent_class, linear_classifier, micro_f1
+from training.tasks.baselines import Labels, linear_classifier, micro_f1
 from training.tasks.classification import ClassificationTask, label_file, read_labels
 from training.tasks.classification_quality import (
     OUT_OF_SCOPE,
@@ -35,7 +37,7 @@ from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrain
 from training.tasks.examples import Examples
 from training.tasks.registry import register
 from training.tasks.task import RunFiles
-from training.tasks.text_classification.own_recipe import installed_encoder, plan_classifier
+from training.tasks.text_classification.own_recipe import plan_classifier
 from training.tasks.text_classification.reading import (
     LabelledText,
     TrainingTexts,
@@ -47,6 +49,9 @@ from training.tasks.text_classification.reading import (
 from training.tasks.text_classification.settings import ClassificationRecipe
 
 __all__ = ["Classes", "TextClassificationTask", "bundle_probabilities"]
+
+_PROBED_TOKENS = 400_000
+"""Tokens of all splits up to which the vectors of a pretrained encoder are computed for a baseline."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +121,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         return plan_classifier(
             only_file(files),
             wishes.columns,
-            pretrained=None if wishes.from_scratch else installed_encoder(),
+            pretrained=None if wishes.from_scratch else installed(ENGLISH_ENCODER),
             epochs=wishes.epochs,
             epoch_steps=wishes.epoch_steps,
         )
@@ -168,23 +173,24 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
             return self._labelled(texts.epoch(0), seed)
         return RedrawnBatches(lambda epoch: self._labelled(texts.epoch(epoch), seed))
 
-    def baselines(self) -> Mapping[str, Callable[[str], float]]:
-        """Return the most frequent classes, and logistic regression on TF-IDF."""
+    def baselines(self) -> dict[str, Callable[[str], float]]:
+        """Return those of every classifier, and logistic regression on TF-IDF."""
         texts = read_labelled(self.recipe.data, "train", self.data_dir)
-        labels = [each.labels for each in texts]
-        linear = linear_classifier([each.text for each in texts], labels)
+        predict = linear_classifier([each.text for each in texts], [each.labels for each in texts])
 
-        def metric(predict: Callable[[Sequence[str]], Labels]) -> Callable[[str], float]:
-            def measured(split: str) -> float:
-                given = read_labelled(self.recipe.data, split, self.data_dir)
-                return micro_f1([each.labels for each in given], predict([each.text for each in given]))
+        def linear(split: str) -> float:
+            given = read_labelled(self.recipe.data, split, self.data_dir)
+            return micro_f1([each.labels for each in given], predict([each.text for each in given]))
 
-            return measured
+        return {"logistic regression on TF-IDF": linear, **super().baselines()}
 
-        return {
-            "most frequent class": metric(lambda some: frequent_class(labels, some)),
-            "logistic regression on TF-IDF": metric(linear),
-        }
+    def classes_of(self, split: str) -> Labels:
+        return [each.labels for each in read_labelled(self.recipe.data, split, self.data_dir)]
+
+    def has_quick_vectors(self) -> bool:
+        if self.recipe.network.pretrained is None:
+            return False
+        return sum(map(self.token_count, get_args(Split))) <= _PROBED_TOKENS
 
     def _labelled(self, texts: Sequence[LabelledText], seed: int | None = None) -> TextBatches:
         labels = label_ids(texts, self.labels, unseen=self.recipe.data.limited)

@@ -1,7 +1,8 @@
 """Training of text generators: encoder, batches, metrics."""
 
+import statistics
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -12,17 +13,22 @@ from torch import Tensor
 from models.tasks.text_generation import Generator
 from models.text.tokenization import EncoderTokenizer
 from training.data.identity import Record
+from training.data.inspection import Inspected
 from training.data.masked_targets import masked_targets
 from training.data.pair_batching import PairBatch, PairBatches
 from training.data.report import Expected, Texts
 from training.networks.generation_model import GenerationModel
+from training.networks.pretrained import ENGLISH_ENCODER, installed
 from training.networks.text_encoder import EncoderConfig, TextEncoder
+from training.recipe.own.document import Planned, Wishes
 from training.run.paths import RunPaths
+from training.tasks.baselines import nearest_text
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
 from training.tasks.examples import Measurement
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
+from training.tasks.text_generation.own_recipe import plan_text_generator
 from training.tasks.text_generation.quality import METRIC, bundle_generation, measured
 from training.tasks.text_generation.reading import SourceTargets, read_source_targets
 from training.tasks.text_generation.settings import GenerationRecipe
@@ -48,6 +54,7 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
 
     recipe_type = GenerationRecipe
     metric = METRIC
+    kind = "text-generator"
     recipe: GenerationRecipe
     tokenizer: EncoderTokenizer
     model: GenerationModel
@@ -84,6 +91,16 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
         if masked and tokenizer.mask_id is None:
             raise ValueError("network.masked_targets: the encoder's tokenizer has no mask token, [MASK] or <mask>")
         return tokenizer, encoder
+
+    @classmethod
+    def plan(cls, files: Sequence[Inspected], wishes: Wishes) -> Planned:
+        return plan_text_generator(
+            files,
+            wishes.columns,
+            pretrained=None if wishes.from_scratch else installed(ENGLISH_ENCODER),
+            epochs=wishes.epochs,
+            epoch_steps=wishes.epoch_steps,
+        )
 
     @classmethod
     def prepare(cls, recipe: GenerationRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
@@ -159,6 +176,24 @@ class TextGenerationTask(SequenceToSequenceTask[GenerationQuality]):
             batch_tokens=self.recipe.data.batch_tokens,
             references=[text.targets for text in texts],
         )
+
+    def baselines(self) -> Mapping[str, Callable[[str], float]]:
+        """Return ROUGE-L of the first words of the sources, and of the target of the most similar training source."""
+        train = read_source_targets(self.recipe.data, "train", self.data_dir)
+        usual = max(1, round(statistics.fmean(len(text.targets[0].split()) for text in train)))
+        nearest = nearest_text([text.source for text in train])
+
+        def rouge(write: Callable[[Sequence[str]], Sequence[str]]) -> Callable[[str], float]:
+            def measured_on(split: str) -> float:
+                texts = read_source_targets(self.recipe.data, split, self.data_dir)
+                return self.quality(write([text.source for text in texts]), [text.targets for text in texts]).value
+
+            return measured_on
+
+        return {
+            "first words of the source": rouge(lambda some: [" ".join(text.split()[:usual]) for text in some]),
+            "target of the most similar source": rouge(lambda some: [train[at].targets[0] for at in nearest(some)]),
+        }
 
     def _sources(self, texts: Sequence[SourceTargets]) -> list[list[int]]:
         """Return the tokens of each source without ends; a text that is too long keeps its head."""

@@ -7,9 +7,8 @@ from typing import Any
 
 from training.data.inspection import Inspected
 from training.data.report import likely_language
-from training.recipe.own.columns import source_and_target, text_column
 from training.recipe.own.document import Planned
-from training.recipe.own.sections import batch_size, columns_section, held_out, set_schedule, tokens_of
+from training.recipe.own.sections import batch_size, held_out, pair_sides, set_schedule, tokens_of
 
 __all__ = ["plan_translator"]
 
@@ -42,7 +41,7 @@ def plan_translator(
     where both sides seem to be in one language.
     """
     plan = Planned(content={"name": "", "task": "translation"})
-    sources, targets = _sides(plan, files, given)
+    sources, targets = pair_sides(plan, files, given)
     plan.found = [f"{len(sources):,} pairs."]
     source, target = languages or _languages(files, plan, sources, targets)
     plan.choose("data.source", source, "" if languages else "detected; --languages says otherwise")
@@ -95,31 +94,6 @@ def _described(plan: Planned, source: str, target: str, files: Sequence[Inspecte
     plan.choose("export.description", f"{source} to {target}, trained on {files[0].path.name}")
     plan.choose("export.licence", "unstated")
     return plan
-
-
-def _sides(plan: Planned, files: Sequence[Inspected], given: Mapping[str, str]) -> tuple[Sequence[str], Sequence[str]]:
-    if len(files) == 1:
-        source, target = source_and_target(files[0], given)
-        columns_section(plan, files[0], {"source": source, "target": target})
-        return files[0].texts[source], files[0].texts[target]
-    if len(files) > 2:
-        raise ValueError(f"a translator is made from one file of pairs or two parallel files, not from {len(files)}")
-    first, second = files
-    if any(each.format != "plain text" for each in files):
-        named = next(each for each in files if each.format != "plain text")
-        raise ValueError(f"{named.path}: two files must be plain text with a sentence a line, not {named.format}")
-    if first.count + first.blank != second.count + second.blank:
-        raise ValueError(
-            f"{first.path} has {first.count + first.blank:,} lines and {second.path} {second.count + second.blank:,}: "
-            "lines of the same number must be a pair"
-        )
-    plan.choose("data.files.train", {"source": str(first.path), "target": str(second.path)}, "lines are pairs")
-    if first.encoding != second.encoding:
-        raise ValueError(f"{first.path} is in {first.encoding} and {second.path} in {second.encoding}: make both UTF-8")
-    if first.encoding != "utf-8":
-        plan.choose("data.files.encoding", first.encoding, "the files are not UTF-8")
-    texts = text_column(first, {}), text_column(second, {})
-    return first.texts[texts[0]], second.texts[texts[1]]
 
 
 def _languages(
