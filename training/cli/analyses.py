@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from models.store import load_bundle
+from training.cli.choice import Choice
 from training.device import choose_device
 from training.output import console
 from training.recipe.loading import load_recipe
@@ -235,7 +236,7 @@ def grid(
     """
     from training.search.analyses import plots
 
-    settings = load_recipe(recipe, overrides)
+    settings = load_recipe(recipe, overrides, Choice(data_dir))
     directory = runs / f"{settings.name}-tune"
     if not Search.exists(directory):
         raise FileNotFoundError(f"{directory} holds no search; `softserve-train tune {recipe}` makes one")

@@ -12,6 +12,7 @@ from models.errors import ModelError
 from models.store import load_bundle
 from training.bundling.verify import ExportError
 from training.cli.analyses import analyze
+from training.cli.choice import Choice
 from training.cli.importing import import_model
 from training.cli.new import check, new, warn_of_data
 from training.cli.tables import table
@@ -79,7 +80,10 @@ def run(
         overrides: Field of the recipe and its value in YAML, such as loop.epochs=3; can be repeated.
     """
     use_threads(threads)
-    settings = load_recipe(recipe, overrides).model_copy(update={"tune": None})  # `tune` is no part of a run
+    choice = Choice(data_dir, None if restart else runs)
+    settings = load_recipe(recipe, overrides, choice).model_copy(update={"tune": None})  # `tune` is no part of a run
+    for line in choice.lines(settings):
+        console.print(line)
     directory, command = RunDirectory(runs / settings.name), (recipe, overrides)
     where = choose_device(device)
     warn_of_data(settings, data_dir)
@@ -272,7 +276,7 @@ def tune(
     from training.search.analyses import plots
 
     use_threads(threads)
-    settings = load_recipe(recipe, overrides)
+    settings = load_recipe(recipe, overrides, Choice(data_dir))
     directory = runs / f"{settings.name}-tune"
     if restart:
         clear_search(directory)

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import tyro
 
+from training.cli.choice import Choice
 from training.data.inspection import inspect_file, likely_suffix
 from training.data.report import DataReport
 from training.data.report_page import report_page
@@ -137,7 +138,7 @@ def check(
             they more likely have: each is classified by a simple model of the other texts.
         overrides: Field of the recipe and its value in YAML, such as data.files.train=more.csv; can be repeated.
     """
-    settings = load_recipe(recipe, overrides)
+    settings = load_recipe(recipe, overrides, Choice(data_dir))
     report = examine(settings, data_dir)
     for line in report.lines():
         console.print(line)

@@ -70,7 +70,7 @@ def edited_fields(run: RunDirectory, overrides: Sequence[str] = ()) -> str | Non
         return None
     path, given = command
     try:
-        file = load_recipe(Path(path), [*given, *overrides])
+        file = load_recipe(Path(path), [*given, *overrides], lambda content, fields: run.recipe().model_dump())
     except (OSError, ValueError):
         return None
     started = run.recipe(overrides)
