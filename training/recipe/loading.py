@@ -10,9 +10,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from models.registry import UnknownNameError
+from training.recipe.automatic import automatic_fields
 from training.recipe.dotted_path import copy_at
 from training.recipe.overrides import apply_overrides
-from training.recipe.own.automatic import automatic_fields
 from training.recipe.recipe import Recipe, RecipeError
 from training.tasks.registry import TASKS
 

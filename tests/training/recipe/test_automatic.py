@@ -9,8 +9,8 @@ import yaml
 from tests.training.cli.test_cli import run_cli
 from training.cli.choice import Choice
 from training.recipe import RecipeError
+from training.recipe.automatic import automatic_fields
 from training.recipe.loading import load_recipe
-from training.recipe.own.automatic import automatic_fields
 from training.run.directory import RunDirectory
 
 SMALL = {"hidden_size": 16, "inner_size": 16, "layers": 1, "vocab_size": "auto", "dropout": 0.1}
