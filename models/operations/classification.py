@@ -8,7 +8,7 @@ from models.operations.operation import Params, Record, TruncateParams
 
 __all__ = ["ClassifyImageParams", "ClassifyParams", "ClassifyResult", "LabelProbability"]
 
-TopK = Annotated[int, Field(ge=1, le=1_000_000, description="Classes to return; all where there are fewer.")]
+TopK = Annotated[int, Field(ge=1, description="Classes to return; all where there are fewer.")]
 
 
 class ClassifyImageParams(Params):

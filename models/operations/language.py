@@ -24,7 +24,7 @@ __all__ = [
 class NextWordParams(TruncateParams):
     """What can be chosen of the next words."""
 
-    top_k: Annotated[int, Field(ge=1, description="Words to return, at most the vocabulary's size.")] = 10
+    top_k: Annotated[int, Field(ge=1, description="Words to return; all where there are fewer.")] = 10
     explain: Annotated[bool, Field(description="Return the weight of each mixture component.")] = False
 
 
@@ -34,7 +34,12 @@ class ScoreParams(TruncateParams):
     explain: Annotated[
         bool, Field(description="Return each token's rank, the entropy before it, and the most probable words instead.")
     ] = False
-    top_k: Annotated[int, Field(ge=1, le=100, description="Words to return instead of each token, with explain.")] = 5
+    top_k: Annotated[
+        int,
+        Field(
+            ge=1, le=100, description="Words to return instead of each token, with explain; all where there are fewer."
+        ),
+    ] = 5
 
     @property
     def alternatives(self) -> int:

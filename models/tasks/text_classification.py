@@ -24,11 +24,10 @@ from models.tasks.labels import (
     ClassesConfig,
     Label,
     Ranking,
-    checked_top_k,
     classes_cells,
     read_labels,
 )
-from models.tasks.model import BatchFunction, Model, TopKQuery
+from models.tasks.model import BatchFunction, Model, TopKQuery, checked_top_k
 from models.tasks.registry import register
 from models.text.config import TextConfig, load_tokenizer
 from models.text.limits import TextLimit, ends, several
@@ -213,7 +212,7 @@ class Classifier(Model[ClassifierConfig]):
 
     def queries(self, texts: Sequence[str], top_k: int = 5, *, truncate: bool = False) -> list[ClassifyQuery]:
         """Check and tokenize texts; see `classify`."""
-        top_k, keep = checked_top_k(top_k, self.labels), ends if truncate else None
+        top_k, keep = checked_top_k(top_k, len(self.labels)), ends if truncate else None
         limit, framed = self._limit, self._tokenizer.framed
         encoded = self._tokenizer.encode_several([limit.characters(text, keep) for text in texts])
         if self._ranking.rule is None and not all(map(str.strip, texts)):
@@ -227,7 +226,7 @@ class Classifier(Model[ClassifierConfig]):
         """Check a text that is given as token ids, `[CLS]` and `[SEP]` included; see `classify`."""
         if not ids:
             raise QueryError("a text has at least one token")
-        return ClassifyQuery("", self._limit.ids(ids, self.config.vocab_size), checked_top_k(top_k, self.labels))
+        return ClassifyQuery("", self._limit.ids(ids, self.config.vocab_size), checked_top_k(top_k, len(self.labels)))
 
     @property
     def batch_functions(self) -> Mapping[str, BatchFunction]:

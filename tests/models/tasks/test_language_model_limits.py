@@ -21,11 +21,18 @@ from tests.models.tasks.test_language_model import (
 # ---- limits and rubbish ----
 
 
-@pytest.mark.parametrize("beyond", [-1, 0, "V+1"])
-def test_top_k_out_of_range(model, beyond):
-    top_k = model.vocab_size + 1 if beyond == "V+1" else beyond
-    with pytest.raises(QueryError, match=f"between 1 and the vocabulary's {model.vocab_size}, not {top_k}"):
+@pytest.mark.parametrize("top_k", [-1, 0])
+def test_less_than_one_word_is_an_error(model, top_k):
+    with pytest.raises(QueryError, match=f"top_k must be at least 1, not {top_k}"):
         model.next_words(["a"], top_k)
+
+
+def test_more_words_than_there_are_are_all_words(model):
+    (whole,), (more,) = (model.next_words(["a"], top_k) for top_k in (model.vocab_size - 1, 10**30))
+    assert whole.words == more.words
+    (scored,) = model.score(["a"], explain=10**30)
+    assert [len(token.alternatives) for token in scored.tokens] == [model.vocab_size - 1] * 2
+    assert model.score_query("a", explain=10**30).result_items == 2 * model.vocab_size
 
 
 @pytest.mark.parametrize("call", ["next_words", "score", "distribution"])

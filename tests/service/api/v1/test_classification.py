@@ -18,7 +18,6 @@ WRONG_FIELDS = [
     ({"text": ["walk", 5]}, "text.1: "),
     ({"text": "\ud800"}, "text.0: the text holds half of a surrogate pair"),
     ({"text": "walk", "top_k": 0}, "top_k: "),
-    ({"text": "walk", "top_k": 10**9}, "top_k: "),
     ({"text": "walk", "top_k": "5"}, "top_k: "),
     ({"text": "walk", "top_k": True}, "top_k: "),
     ({"text": "walk", "truncate": "no"}, "truncate: "),
@@ -70,7 +69,7 @@ def test_the_answer_says_which_model_gave_it(client):
 
 
 def test_classes_of_probability_0_are_left_out(client):
-    (answer,) = results(classify(client, text="walk", top_k=1_000_000))
+    (answer,) = results(classify(client, text="walk", top_k=10**30))
     assert len(answer["labels"]) == 4
     assert all(each["probability"] > 0 for each in answer["labels"])
     assert math.isclose(sum(each["probability"] for each in answer["labels"]), 1, rel_tol=1e-5)

@@ -149,9 +149,11 @@ def test_a_single_component_has_no_weight(client):
     assert "components" not in answer
 
 
-def test_top_k_above_the_vocabulary_names_its_size(client, library, detail_of):
-    detail = detail_of(next_word(client, context="a", top_k=library.vocab_size + 1), 422)
-    assert f"between 1 and the vocabulary's {library.vocab_size}" in detail
+def test_top_k_above_the_vocabulary_is_all_words(client, library, detail_of):
+    (answer,) = results(next_word(client, context="a", top_k=10**30))
+    assert len(answer["words"]) == library.vocab_size - 1
+    detail = detail_of(next_word(client, context=["a"] * 14, top_k=10**30), 422)
+    assert f"{14 * (library.vocab_size - 1)} result items (--max-result-items); the limit is 100000" in detail
 
 
 # ---- scores ----
