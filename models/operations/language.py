@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from models.operations.operation import Record, TruncateParams
+from models.operations.operation import Record, Truncated, TruncateParams
 
 __all__ = [
     "ComponentWeight",
@@ -95,6 +95,7 @@ class NextWordResult(Record):
     """Entropy of the whole distribution, in nats."""
     components: list[ComponentWeight] | None = None
     """Weights of a mixture's components, with `explain`."""
+    truncated: Truncated = None
 
 
 class Token(Record):
@@ -135,6 +136,7 @@ class ScoreResult(Record):
     """Perplexity per token, the sentence end included; `null` where it is infinite."""
     tokens: Sequence[Token]
     """The words of the text and the sentence end, in order."""
+    truncated: Truncated = None
 
 
 class ExplainedScore(ScoreResult):

@@ -33,11 +33,19 @@ __all__ = [
     "TokenForm",
     "Truncate",
     "TruncateParams",
+    "Truncated",
 ]
 
 Text = Annotated[str, AfterValidator(checked_text)]
 """A text without half of a surrogate pair."""
 Truncate = Annotated[bool, Field(description="Cut a text that is too long instead of refusing it.")]
+Truncated = Annotated[
+    int | None,
+    Field(
+        description="Tokens that `truncate` left out of the text, only where it was cut; an estimate for a text of "
+        "more than 64 characters for each token of the limit."
+    ),
+]
 
 Scalar = str | float | int | bool | None
 OutputKind = Literal["text", "number", "integer", "flag"]

@@ -276,27 +276,38 @@ class LanguageModel(Model[LanguageModelConfig]):
         """
         top_k, keep = checked_top_k(top_k, self.most_words), tail if truncate else None
         if after is not None:
-            tokens, words = self._split(context, keep)
+            tokens, words, truncated = self._split(context, keep)
             if not tokens:
                 raise QueryError("a continuation needs at least one word; the prefix's own result says what follows it")
-            return NextWordsQuery(context, tuple(tokens), top_k, after, unknown=self._unknown_words(tokens, words))
+            unknown = self._unknown_words(tokens, words)
+            return NextWordsQuery(context, tuple(tokens), top_k, after, unknown=unknown, truncated=truncated)
         cache = self._cache
-        read, text, unknown = self._read(context, keep)
+        read, text, unknown, truncated = self._read(context, keep)
         known = cache.get(read, salt=self._salt) if cache is not None else None
         if known is not None and len(known.words) >= top_k:
             self._on_lookup(True)
-            same = replace(known, context=context, words=known.words[:top_k], unknown=unknown)
+            same = replace(known, context=context, words=known.words[:top_k], unknown=unknown, truncated=truncated)
             return NextWordsQuery(context, unpacked(read), top_k, read=read, text=text, unknown=unknown, known=same)
         start, result = (cache.longest(read, salt=self._salt) if cache is not None else None) or (0, None)
         self._on_lookup(result is not None)
         prefix = None if result is None else result.prefix
-        return NextWordsQuery(context, unpacked(read, start), top_k, prefix, read, text, unknown, salt=self._salt)
+        return NextWordsQuery(
+            context,
+            unpacked(read, start),
+            top_k,
+            prefix,
+            read,
+            text,
+            unknown,
+            salt=self._salt,
+            truncated=truncated,
+        )
 
     def score_query(self, text: str, *, explain: int = 0, truncate: bool = False) -> ScoreQuery:
         """Check and tokenize one sentence; see `score`."""
         explain = self._checked_explain(explain)
-        tokens, words = self._split(text, head if truncate else None)
-        return ScoreQuery(text, tuple(tokens), tuple(words), explain, self._salt)
+        tokens, words, truncated = self._split(text, head if truncate else None)
+        return ScoreQuery(text, tuple(tokens), tuple(words), explain, self._salt, truncated)
 
     def score_token_query(self, ids: Sequence[int], *, explain: int = 0) -> ScoreQuery:
         """Check a sentence that is given as token ids, without its end; see `score`."""
@@ -341,6 +352,7 @@ class LanguageModel(Model[LanguageModelConfig]):
                 tuple(map(Component, self._kernels, weights[row].tolist())),
                 # Copies, so that a kept prefix does not keep its whole batch.
                 Prefix(hidden[:, row].copy(), cell[:, row].copy()),
+                query.truncated,
             )
             for row, query in enumerate(queries)
         ]
@@ -403,9 +415,9 @@ class LanguageModel(Model[LanguageModelConfig]):
     def _unknown_words(self, tokens: Sequence[int], words: Sequence[str]) -> tuple[str, ...]:
         return tuple(word for token, word in zip(tokens, words, strict=True) if token == self._unknown)
 
-    def _read(self, context: str, keep: Keep | None) -> tuple[bytes, str | None, tuple[str, ...]]:
-        """Return the packed ids that a context is read as, the text by which the cache is to find them, and the words
-        that are unknown.
+    def _read(self, context: str, keep: Keep | None) -> tuple[bytes, str | None, tuple[str, ...], int | None]:
+        """Return the packed ids that a context is read as, the text by which the cache is to find them, the words that
+        are unknown, and how many were left out.
 
         Where the cache knows a beginning of the context, only the rest is tokenized, if the whole is within the limits.
         """
@@ -419,16 +431,16 @@ class LanguageModel(Model[LanguageModelConfig]):
             tokens, words = self._tokenizer.split(context[length:])
             read += packed(tokens)
             if count(read) <= 1 + self._limit.max_tokens:
-                return read, context, unknown + self._unknown_words(tokens, words)
-        tokens, words = self._split(context, keep)
-        cut = not whole or (keep is not None and len(tokens) == self._limit.max_tokens)
-        return packed([self._end, *tokens]), None if cut else context, self._unknown_words(tokens, words)
+                return read, context, unknown + self._unknown_words(tokens, words), None
+        tokens, words, truncated = self._split(context, keep)
+        shown = context if whole and truncated is None else None
+        return packed([self._end, *tokens]), shown, self._unknown_words(tokens, words), truncated
 
-    def _split(self, text: str, keep: Keep | None) -> tuple[list[int], list[str]]:
-        """Return ids and words of a text within the limits."""
+    def _split(self, text: str, keep: Keep | None) -> tuple[list[int], list[str], int | None]:
+        """Return ids and words of a text within the limits, and how many were left out."""
         tokens, words = self._tokenizer.split(self._limit.characters(text, keep))
         kept = self._limit.tokens(tokens, keep)
-        return kept, words if keep is None else keep(words, len(kept))
+        return kept, words if keep is None else keep(words, len(kept)), self._limit.left_out(text, tokens)
 
     def _run_next_words(self, queries: Sequence[NextWordsQuery], outputs: list[str]) -> list[Array]:
         # One more, as `<unk>` may be among them; all where the graph does not tell its probability.
@@ -457,7 +469,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         end = self._tokenizer.word(self._end)
         spelled = zip((*query.words, end), (*query.tokens, self._end), facts, strict=True)
         scores = (TokenScore(word, fact[0], token == self._unknown, *fact[1:]) for word, token, fact in spelled)
-        return SentenceScore(query.text, tuple(scores))
+        return SentenceScore(query.text, tuple(scores), query.truncated)
 
     def _states(self, prefixes: Sequence[Prefix | None]) -> dict[str, Array]:
         """Return recurrent states `[L, B, d]`, zero where there is no prefix."""

@@ -104,6 +104,8 @@ class Classification:
     """Fewer than asked for where a sparse-softmax gives fewer a probability; without those of texts of no class."""
     out_of_scope: bool | None
     """Whether the text is likely to be of no class; None for a model that cannot tell."""
+    truncated: int | None = None
+    """Tokens of the text that `truncate` left out, an estimate for a very long text; None where it was not cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class ClassifyQuery(TopKQuery):
     tokens: tuple[int, ...]
     """`[CLS]` and `[SEP]` included."""
     top_k: int
+    truncated: int | None = None
+    """Tokens of the text that were left out."""
 
     @property
     def length(self) -> int:
@@ -218,7 +222,7 @@ class Classifier(Model[ClassifierConfig]):
         if self._ranking.rule is None and not all(map(str.strip, texts)):
             raise QueryError("the text is empty, and this model has no rule for texts out of scope")
         return [
-            ClassifyQuery(text, tuple(framed(limit.tokens(tokens, keep))), top_k)
+            ClassifyQuery(text, tuple(framed(limit.tokens(tokens, keep))), top_k, limit.left_out(text, tokens))
             for text, tokens in zip(texts, encoded, strict=True)
         ]
 
@@ -255,8 +259,10 @@ class Classifier(Model[ClassifierConfig]):
         top_k = self._ranking.requested(max(query.top_k for query in queries))
         values, classes = self.backend.run("classify", {**inputs, "k": top_k}, ["log_probabilities", "classes"])
         rows = self._ranking.best(values, classes, [query.top_k for query in queries])
-        return [self._result(query.text, row) for query, row in zip(queries, rows, strict=True)]
+        return [self._result(query, row) for query, row in zip(queries, rows, strict=True)]
 
-    def _result(self, text: str, labels: tuple[Label, ...]) -> Classification:
+    def _result(self, query: ClassifyQuery, labels: tuple[Label, ...]) -> Classification:
         outside = self._ranking.out_of_scope(labels)
-        return Classification(text, labels, outside if outside is None else outside or not text.strip())
+        if outside is not None:
+            outside = outside or not query.text.strip()
+        return Classification(query.text, labels, outside, query.truncated)

@@ -82,6 +82,7 @@ def test_cut_contexts_keep_the_last_words(short_model):
     (cut,) = short_model.next_words([words], truncate=True)
     (last,) = short_model.next_words([" ".join(words.split()[-8:])])
     assert cut.context == words
+    assert (cut.truncated, last.truncated) == (2, None)
     assert_same_next_words(cut, last)
 
 
@@ -96,6 +97,8 @@ def test_texts_of_too_many_characters_are_cut_too(short_model):
 def test_cut_texts_keep_the_first_words(short_model):
     score = short_model.score(["a b c d e f g h i j"], truncate=True)[0]
     assert [token.word for token in score.tokens] == [*"abcdefgh", "</s>"]
+    assert score.truncated == 2
+    assert short_model.score(["a " * 500_000], truncate=True)[0].truncated == 500_000 - 8
 
 
 def test_short_texts_are_not_cut(short_model):
@@ -108,6 +111,7 @@ def test_a_cut_continuation_keeps_its_last_words(short_model):
     words = "never read we had a very good time at the"
     (cut,) = short_model.next_words([words], after=[prefix], truncate=True)
     (last,) = short_model.next_words([" ".join(words.split()[-8:])], after=[prefix])
+    assert (cut.truncated, last.truncated) == (2, None)
     assert_same_next_words(cut, last)
 
 

@@ -98,8 +98,10 @@ def test_long_texts_are_refused_or_cut(client, text):
     response = classify(client, text=text)
     assert response.status_code == 422
     assert "the model's limit is" in response.json()["detail"]
-    (answer,) = results(classify(client, text=text, truncate=True))
-    assert answer["labels"][0]["label"] == "walk"
+    cut, whole = results(classify(client, text=[text, "walk"], truncate=True))
+    assert cut["labels"][0]["label"] == "walk"
+    assert cut["truncated"] == pytest.approx(text.count("walk") - 22, rel=0.01)
+    assert "truncated" not in whole
 
 
 def test_a_model_of_another_task_is_unknown_here(client):

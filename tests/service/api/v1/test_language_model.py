@@ -286,8 +286,10 @@ def test_too_many_tokens_name_length_and_limit(client, library, detail_of):
 
 def test_a_megabyte_of_text_may_be_cut(client, library):
     tokens = library.manifest.config.limits.max_tokens
-    assert len(results(next_word(client, context="a " * 500_000, truncate=True, top_k=3))[0]["words"]) == 3
-    assert len(results(score(client, text="a " * 500_000, truncate=True))[0]["tokens"]) == tokens + 1
+    (words,) = results(next_word(client, context="a " * 500_000, truncate=True, top_k=3))
+    assert (len(words["words"]), words["truncated"]) == (3, 500_000 - tokens)
+    (scored,) = results(score(client, text="a " * 500_000, truncate=True))
+    assert (len(scored["tokens"]), scored["truncated"]) == (tokens + 1, 500_000 - tokens)
 
 
 def test_one_text_too_long_refuses_the_whole_list(client, detail_of):
