@@ -52,7 +52,7 @@ def columns_section(plan: Planned, found: Inspected, columns: Mapping[str, str])
     """Set encoding, header and columns of the files; the names of the files are set by the caller."""
     plan.choose("data.files.train", str(found.path))
     if found.encoding != "utf-8":
-        plan.choose("data.files.encoding", found.encoding, "the file is not UTF-8")
+        plan.choose("data.files.encoding", found.encoding, "the file is not UTF-8: check that its letters are right")
     if found.header is False:
         plan.choose("data.files.header", False, "the first line is a record already")
     own = {role: name for role, name in columns.items() if role != name or found.header is False}

@@ -117,7 +117,9 @@ def _sides(plan: Planned, files: Sequence[Inspected], given: Mapping[str, str]) 
     if first.encoding != second.encoding:
         raise ValueError(f"{first.path} is in {first.encoding} and {second.path} in {second.encoding}: make both UTF-8")
     if first.encoding != "utf-8":
-        plan.choose("data.files.encoding", first.encoding, "the files are not UTF-8")
+        plan.choose(
+            "data.files.encoding", first.encoding, "the files are not UTF-8: check that their letters are right"
+        )
     texts = text_column(first, {}), text_column(second, {})
     return first.texts[texts[0]], second.texts[texts[1]]
 
