@@ -136,7 +136,7 @@ class ScoreResult(Record):
     """Perplexity per token, the sentence end included; `null` where it is infinite."""
     tokens: Sequence[Token]
     """The words of the text and the sentence end, in order."""
-    truncated: Truncated = None
+    truncated: Truncated = Field(default=None, exclude_if=lambda value: value is None)  # other nulls are shown
 
 
 class ExplainedScore(ScoreResult):

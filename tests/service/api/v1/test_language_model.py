@@ -290,6 +290,8 @@ def test_a_megabyte_of_text_may_be_cut(client, library):
     assert (len(words["words"]), words["truncated"]) == (3, 500_000 - tokens)
     (scored,) = results(score(client, text="a " * 500_000, truncate=True))
     assert (len(scored["tokens"]), scored["truncated"]) == (tokens + 1, 500_000 - tokens)
+    for operation, field in ((next_word, "context"), (score, "text")):
+        assert "truncated" not in results(operation(client, **{field: "we had", "truncate": True}))[0]
 
 
 def test_one_text_too_long_refuses_the_whole_list(client, detail_of):
