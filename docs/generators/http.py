@@ -14,12 +14,15 @@ from service.settings import Settings
 __all__ = ["STATUSES", "HttpPage", "http_page", "openapi"]
 
 _INTRODUCTION = """
-The endpoints of Softserve itself; a running server documents them at `/docs` and `/openapi.json` too. APIs of other
-services, such as Open Inference and OpenAI completions: [Clients of other services](../clients.md).
+The endpoints of Softserve itself; a running server documents them at `/openapi.json` too, and at `/docs` those of the
+models that it has loaded. APIs of other services, such as Open Inference and OpenAI completions:
+[Clients of other services](../clients.md).
 
 * Bodies are JSON in UTF-8. Where a field takes a text or a list of texts, results have the order of the inputs.
 * With `--api-keys`, requests carry `Authorization: Bearer KEY` or `X-API-Key: KEY`. Health, metrics and the API
   documentation need no key. The endpoints of `/v1/admin/` exist with `--admin-keys` only, and need a key of that file.
+* A `top_k` above the number of words or classes of a model returns all of them. The results of a request are limited by
+  `--max-result-items`.
 * `HEAD` works wherever `GET` does.
 * Every response has an `X-Request-Id`, that of the request or a new one. Responses of models have `Server-Timing`.
 """

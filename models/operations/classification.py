@@ -4,11 +4,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from models.operations.operation import Params, Record, TruncateParams
+from models.operations.operation import Params, Record, Truncated, TruncateParams
 
 __all__ = ["ClassifyImageParams", "ClassifyParams", "ClassifyResult", "LabelProbability"]
 
-TopK = Annotated[int, Field(ge=1, le=1_000_000, description="Classes to return; all where there are fewer.")]
+TopK = Annotated[int, Field(ge=1, description="Classes to return; all where there are fewer.")]
 
 
 class ClassifyImageParams(Params):
@@ -46,3 +46,4 @@ class ClassifyResult(Record):
         bool | None,
         Field(description="Whether the input is likely to be of no class; absent for a model that cannot tell."),
     ] = None
+    truncated: Truncated = None

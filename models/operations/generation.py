@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from models.operations.operation import Record
+from models.operations.operation import Record, Truncated
 from models.operations.search import ScoredText, SearchParams
 
 __all__ = ["GenerateParams", "GenerateResult"]
@@ -26,3 +26,4 @@ class GenerateResult(Record):
     """The text as it was sent."""
     outputs: list[ScoredText]
     """The `n_best` outputs, best first."""
+    truncated: Truncated = None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from models.operations.operation import Record, TruncateParams
+from models.operations.operation import Record, Truncated, TruncateParams
 
 __all__ = [
     "ComponentWeight",
@@ -24,7 +24,7 @@ __all__ = [
 class NextWordParams(TruncateParams):
     """What can be chosen of the next words."""
 
-    top_k: Annotated[int, Field(ge=1, description="Words to return, at most the vocabulary's size.")] = 10
+    top_k: Annotated[int, Field(ge=1, description="Words to return; all where there are fewer.")] = 10
     explain: Annotated[bool, Field(description="Return the weight of each mixture component.")] = False
 
 
@@ -34,7 +34,12 @@ class ScoreParams(TruncateParams):
     explain: Annotated[
         bool, Field(description="Return each token's rank, the entropy before it, and the most probable words instead.")
     ] = False
-    top_k: Annotated[int, Field(ge=1, le=100, description="Words to return instead of each token, with explain.")] = 5
+    top_k: Annotated[
+        int,
+        Field(
+            ge=1, le=100, description="Words to return instead of each token, with explain; all where there are fewer."
+        ),
+    ] = 5
 
     @property
     def alternatives(self) -> int:
@@ -90,6 +95,7 @@ class NextWordResult(Record):
     """Entropy of the whole distribution, in nats."""
     components: list[ComponentWeight] | None = None
     """Weights of a mixture's components, with `explain`."""
+    truncated: Truncated = None
 
 
 class Token(Record):
@@ -130,6 +136,7 @@ class ScoreResult(Record):
     """Perplexity per token, the sentence end included; `null` where it is infinite."""
     tokens: Sequence[Token]
     """The words of the text and the sentence end, in order."""
+    truncated: Truncated = Field(default=None, exclude_if=lambda value: value is None)  # other nulls are shown
 
 
 class ExplainedScore(ScoreResult):

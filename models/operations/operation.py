@@ -33,11 +33,19 @@ __all__ = [
     "TokenForm",
     "Truncate",
     "TruncateParams",
+    "Truncated",
 ]
 
 Text = Annotated[str, AfterValidator(checked_text)]
 """A text without half of a surrogate pair."""
 Truncate = Annotated[bool, Field(description="Cut a text that is too long instead of refusing it.")]
+Truncated = Annotated[
+    int | None,
+    Field(
+        description="Tokens that `truncate` left out of the text, only where it was cut; an estimate for a text of "
+        "more than 64 characters for each token of the limit."
+    ),
+]
 
 Scalar = str | float | int | bool | None
 OutputKind = Literal["text", "number", "integer", "flag"]
@@ -144,8 +152,6 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     """Beginning of the names of its request and response, by default made of the path."""
     result_items: Callable[[ModelT, ParamsT], int] | None = None
     """Largest number of words, labels or tokens of an input's result, where it is known before the query is made."""
-    within: Callable[[ModelT, ParamsT], ParamsT] | None = None
-    """Parameters as far as a model can follow them, for callers that do not know the model: commands and tools."""
     computed_by: Callable[[ParamsT], str] | None = None
     """The model's batch function for these parameters, where it is not that of the operation's name."""
     omits_null: bool = False
@@ -175,10 +181,6 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     def with_query(self, query: Callable[[Any, Any, Any, int | None], Query], **changes: Any) -> Self:
         """Return the operation with another way to make queries, and other changes."""
         return replace(self, query=query, queries=None, **changes)
-
-    def query_within(self, model: ModelT, given: InputT, params: ParamsT, most_parts: int | None) -> Query:
-        """Make a query with the parameters as far as the model can follow them."""
-        return self.query(model, given, params if self.within is None else self.within(model, params), most_parts)
 
     def record_of(self, result: ResultT, params: ParamsT) -> Record:
         """Return the record of a result."""

@@ -29,6 +29,8 @@ def plain_form(record: type[BaseModel], *, omits_null: bool) -> Plain | None:
     for name, field in record.model_fields.items():
         if field.metadata or field.alias or field.serialization_alias or field.exclude or field.default_factory:
             return None
+        if field.exclude_if:
+            return None
         form = _form(field.annotation, omits_null)
         if form is None:
             return None

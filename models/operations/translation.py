@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from models.operations.operation import Record
+from models.operations.operation import Record, Truncated
 from models.operations.search import ScoredText, SearchParams
 
 __all__ = ["TranslateParams", "TranslateResult"]
@@ -38,3 +38,4 @@ class TranslateResult(Record):
         str | None,
         Field(description="ISO 639 code of the text's language, only where it is not the model's; und: unclear which."),
     ] = None
+    truncated: Truncated = None

@@ -23,11 +23,10 @@ from models.tasks.labels import (
     ClassesConfig,
     Label,
     Ranking,
-    checked_top_k,
     classes_cells,
     read_labels,
 )
-from models.tasks.model import BatchFunction, Model, TopKQuery
+from models.tasks.model import BatchFunction, Model, TopKQuery, checked_top_k
 from models.tasks.registry import register
 
 __all__ = ["ImageClassification", "ImageClassifier", "ImageClassifierConfig", "ImageNetwork", "ImageQuery"]
@@ -157,7 +156,7 @@ class ImageClassifier(Model[ImageClassifierConfig]):
 
     def query(self, image: bytes, top_k: int = 5) -> ImageQuery:
         """Check and decode one file; see `classify`."""
-        top_k = checked_top_k(top_k, self.labels)
+        top_k = checked_top_k(top_k, len(self.labels))
         return ImageQuery(decoded(image, self._size, self._max_pixels), top_k)
 
     @property

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from models.backend import Array
 from models.bundle.contract import Contract, FileName, TaskConfig
-from models.errors import BundleError, QueryError
+from models.errors import BundleError
 from models.operations.operation import Output
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "Label",
     "OutOfScope",
     "Ranking",
-    "checked_top_k",
     "classes_cells",
     "read_labels",
 ]
@@ -144,13 +143,6 @@ def classes_cells(found: Classified) -> tuple[object, ...]:
     best = found.labels[0] if found.labels else None
     outside = "out of scope" if found.out_of_scope else ""
     return ("", "", outside) if best is None else (best.label, best.probability, outside)
-
-
-def checked_top_k(top_k: int, labels: Sequence[str]) -> int:
-    """Return how many classes a result has; raises `QueryError` for `top_k` below 1."""
-    if top_k < 1:
-        raise QueryError(f"top_k must be at least 1, not {top_k}")
-    return min(top_k, len(labels))
 
 
 def read_labels(bundle: Path, config: ClassesConfig) -> list[str]:

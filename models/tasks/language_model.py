@@ -33,7 +33,7 @@ from models.tasks.language_results import (
 )
 from models.tasks.language_sampling import Drawn, DrawQuery, drawn_place
 from models.tasks.language_scoring import Explanation, Scorer
-from models.tasks.model import BatchFunction, Model, Part, Values
+from models.tasks.model import BatchFunction, Model, Part, Values, checked_top_k
 from models.tasks.registry import register
 from models.text.config import TextConfig, load_tokenizer
 from models.text.limits import Keep, TextLimit, checked_ids, checked_text, head, several, tail
@@ -89,8 +89,7 @@ NEXT_WORD = Operation["LanguageModel", str, NextWordParams, NextWords](
     recorded=_next_word_record,
     input="context",
     describes_input="A text to continue, or a list of texts.",
-    result_items=lambda model, params: min(params.top_k, model.vocab_size),
-    within=lambda model, params: params.model_copy(update={"top_k": min(params.top_k, model.vocab_size)}),
+    result_items=lambda model, params: min(params.top_k, model.most_words),
     omits_null=True,
     command_defaults={"top_k": 5},
     cells=lambda result: (", ".join(f"{each.word} {each.probability:.3f}" for each in result.words), result.context),
@@ -163,6 +162,8 @@ class LanguageModel(Model[LanguageModelConfig]):
         outputs = manifest.graphs["next_words"].outputs
         self._has_unknown = any(each.name == "unknown_log_probability" for each in outputs)
         self.vocab_size: int = self.config.vocab_size
+        self.most_words: int = self.vocab_size - 1
+        """Words that a result may have: all but the unknown word, which is none."""
         self._kernels = tuple(kernel.name for kernel in manifest.softmax.kernels)
         network = self.config.network
         self._scorer = Scorer(backend, network.num_layers, network.hidden_size, self.vocab_size)
@@ -232,14 +233,14 @@ class LanguageModel(Model[LanguageModelConfig]):
         after: Sequence[Prefix] | None = None,
         truncate: bool = False,
     ) -> list[NextWords]:
-        """Return the `top_k` most probable words after each context, `1 <= top_k <= vocab_size`.
+        """Return the `top_k` most probable words after each context, all where there are fewer.
 
         Words of probability 0 are left out: a model with a sparse-softmax may have fewer than `top_k`. Words
         outside the vocabulary are never among them; they have a probability of its own (`unknown_probability`).
         With `after`, each context goes on from a prefix of an earlier result and holds only the words since then
         (at least one), so that a longer prefix costs nothing. `truncate` keeps the last words of too long a context.
 
-        Raises `QueryError` for a bad `top_k` or an empty continuation, and its `TextTooLongError`.
+        Raises `QueryError` for `top_k` below 1 or an empty continuation, and its `TextTooLongError`.
         """
         prefixes = [None] * len(several(contexts)) if after is None else list(after)
         pairs = zip(contexts, prefixes, strict=True)
@@ -250,7 +251,8 @@ class LanguageModel(Model[LanguageModelConfig]):
     def score(self, texts: Sequence[str], *, explain: int = 0, truncate: bool = False) -> list[SentenceScore]:
         """Return the log-probability of each text followed by a sentence end.
 
-        `explain` adds to each token its rank, the entropy before it and so many most probable words instead of it.
+        `explain` adds to each token its rank, the entropy before it and so many most probable words instead of it, all
+        where there are fewer.
         `truncate` keeps the first words of a text that is too long. Raises `TextTooLongError` and `QueryError`.
         """
         queries = [self.score_query(text, explain=explain, truncate=truncate) for text in several(texts)]
@@ -272,37 +274,51 @@ class LanguageModel(Model[LanguageModelConfig]):
 
         With a cache (`use_cache`) it goes on from the longest prefix that was read before, or has its result at once.
         """
-        if not 1 <= top_k <= self.vocab_size:
-            raise QueryError(f"top_k must be between 1 and the vocabulary's {self.vocab_size}, not {top_k}")
-        top_k, keep = min(top_k, self.vocab_size - 1), tail if truncate else None  # `<unk>` is no word
+        top_k, keep = checked_top_k(top_k, self.most_words), tail if truncate else None
         if after is not None:
-            tokens, words = self._split(context, keep)
+            tokens, words, truncated = self._split(context, keep)
             if not tokens:
                 raise QueryError("a continuation needs at least one word; the prefix's own result says what follows it")
-            return NextWordsQuery(context, tuple(tokens), top_k, after, unknown=self._unknown_words(tokens, words))
+            unknown = self._unknown_words(tokens, words)
+            return NextWordsQuery(context, tuple(tokens), top_k, after, unknown=unknown, truncated=truncated)
         cache = self._cache
-        read, text, unknown = self._read(context, keep)
+        read, text, unknown, truncated = self._read(context, keep)
         known = cache.get(read, salt=self._salt) if cache is not None else None
         if known is not None and len(known.words) >= top_k:
             self._on_lookup(True)
-            same = replace(known, context=context, words=known.words[:top_k], unknown=unknown)
+            same = replace(known, context=context, words=known.words[:top_k], unknown=unknown, truncated=truncated)
             return NextWordsQuery(context, unpacked(read), top_k, read=read, text=text, unknown=unknown, known=same)
         start, result = (cache.longest(read, salt=self._salt) if cache is not None else None) or (0, None)
         self._on_lookup(result is not None)
         prefix = None if result is None else result.prefix
-        return NextWordsQuery(context, unpacked(read, start), top_k, prefix, read, text, unknown, salt=self._salt)
+        return NextWordsQuery(
+            context,
+            unpacked(read, start),
+            top_k,
+            prefix,
+            read,
+            text,
+            unknown,
+            salt=self._salt,
+            truncated=truncated,
+        )
 
     def score_query(self, text: str, *, explain: int = 0, truncate: bool = False) -> ScoreQuery:
         """Check and tokenize one sentence; see `score`."""
-        if not 0 <= explain <= self.vocab_size:
-            raise QueryError(f"explain must be between 0 and the vocabulary's {self.vocab_size}, not {explain}")
-        tokens, words = self._split(text, head if truncate else None)
-        return ScoreQuery(text, tuple(tokens), tuple(words), explain, self._salt)
+        explain = self._checked_explain(explain)
+        tokens, words, truncated = self._split(text, head if truncate else None)
+        return ScoreQuery(text, tuple(tokens), tuple(words), explain, self._salt, truncated)
 
     def score_token_query(self, ids: Sequence[int], *, explain: int = 0) -> ScoreQuery:
         """Check a sentence that is given as token ids, without its end; see `score`."""
-        ids = self._limit.ids(ids, self.vocab_size)
+        explain, ids = self._checked_explain(explain), self._limit.ids(ids, self.vocab_size)
         return ScoreQuery("", ids, tuple(self.spelled(ids)), explain, self._salt)
+
+    def _checked_explain(self, explain: int) -> int:
+        """Return how many words stand instead of a token; raises `QueryError` for fewer than 0."""
+        if explain < 0:
+            raise QueryError(f"explain must be at least 0, not {explain}")
+        return min(explain, self.most_words)
 
     def spelled(self, ids: Sequence[int]) -> list[str]:
         """Return the spelling of tokens in the vocabulary; raises `QueryError` for an id outside of it."""
@@ -336,6 +352,7 @@ class LanguageModel(Model[LanguageModelConfig]):
                 tuple(map(Component, self._kernels, weights[row].tolist())),
                 # Copies, so that a kept prefix does not keep its whole batch.
                 Prefix(hidden[:, row].copy(), cell[:, row].copy()),
+                query.truncated,
             )
             for row, query in enumerate(queries)
         ]
@@ -398,9 +415,9 @@ class LanguageModel(Model[LanguageModelConfig]):
     def _unknown_words(self, tokens: Sequence[int], words: Sequence[str]) -> tuple[str, ...]:
         return tuple(word for token, word in zip(tokens, words, strict=True) if token == self._unknown)
 
-    def _read(self, context: str, keep: Keep | None) -> tuple[bytes, str | None, tuple[str, ...]]:
-        """Return the packed ids that a context is read as, the text by which the cache is to find them, and the words
-        that are unknown.
+    def _read(self, context: str, keep: Keep | None) -> tuple[bytes, str | None, tuple[str, ...], int | None]:
+        """Return the packed ids that a context is read as, the text by which the cache is to find them, the words that
+        are unknown, and how many were left out.
 
         Where the cache knows a beginning of the context, only the rest is tokenized, if the whole is within the limits.
         """
@@ -414,16 +431,16 @@ class LanguageModel(Model[LanguageModelConfig]):
             tokens, words = self._tokenizer.split(context[length:])
             read += packed(tokens)
             if count(read) <= 1 + self._limit.max_tokens:
-                return read, context, unknown + self._unknown_words(tokens, words)
-        tokens, words = self._split(context, keep)
-        cut = not whole or (keep is not None and len(tokens) == self._limit.max_tokens)
-        return packed([self._end, *tokens]), None if cut else context, self._unknown_words(tokens, words)
+                return read, context, unknown + self._unknown_words(tokens, words), None
+        tokens, words, truncated = self._split(context, keep)
+        shown = context if whole and truncated is None else None
+        return packed([self._end, *tokens]), shown, self._unknown_words(tokens, words), truncated
 
-    def _split(self, text: str, keep: Keep | None) -> tuple[list[int], list[str]]:
-        """Return ids and words of a text within the limits."""
+    def _split(self, text: str, keep: Keep | None) -> tuple[list[int], list[str], int | None]:
+        """Return ids and words of a text within the limits, and how many were left out."""
         tokens, words = self._tokenizer.split(self._limit.characters(text, keep))
         kept = self._limit.tokens(tokens, keep)
-        return kept, words if keep is None else keep(words, len(kept))
+        return kept, words if keep is None else keep(words, len(kept)), self._limit.left_out(text, tokens)
 
     def _run_next_words(self, queries: Sequence[NextWordsQuery], outputs: list[str]) -> list[Array]:
         # One more, as `<unk>` may be among them; all where the graph does not tell its probability.
@@ -452,7 +469,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         end = self._tokenizer.word(self._end)
         spelled = zip((*query.words, end), (*query.tokens, self._end), facts, strict=True)
         scores = (TokenScore(word, fact[0], token == self._unknown, *fact[1:]) for word, token, fact in spelled)
-        return SentenceScore(query.text, tuple(scores))
+        return SentenceScore(query.text, tuple(scores), query.truncated)
 
     def _states(self, prefixes: Sequence[Prefix | None]) -> dict[str, Array]:
         """Return recurrent states `[L, B, d]`, zero where there is no prefix."""

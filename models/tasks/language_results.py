@@ -82,6 +82,8 @@ class NextWords:
     """The components of the output layer and their weights; a single one without a mixture."""
     prefix: Prefix
     """To continue from without reading the context again."""
+    truncated: int | None = None
+    """Tokens of the context that `truncate` left out, an estimate for a very long one; None where it was not cut."""
 
     @property
     def unknown_probability(self) -> float:
@@ -120,6 +122,8 @@ class SentenceScore:
     """The text as it was given."""
     tokens: tuple[TokenScore, ...]
     """Its words and the sentence end."""
+    truncated: int | None = None
+    """Tokens of the text that `truncate` left out, an estimate for a very long text; None where it was not cut."""
 
     @property
     def log_probability(self) -> float:
@@ -161,6 +165,8 @@ class NextWordsQuery(TopKQuery):
     """The result, where it was computed before."""
     salt: str = ""
     """Of the entries of the prefix cache that the result is kept among."""
+    truncated: int | None = None
+    """Tokens of the context that were left out."""
 
     @property
     def length(self) -> int:
@@ -176,7 +182,7 @@ class NextWordsQuery(TopKQuery):
             state = result.prefix.hidden.nbytes + result.prefix.cell.nbytes
             most = (cache.max_bytes // _CACHE_SHARE - state) // _WORD_BYTES
             words = result.words if len(result.words) <= most else ()  # the state alone saves most of the work
-            kept = replace(result, context="", words=words, unknown=())
+            kept = replace(result, context="", words=words, unknown=(), truncated=None)
             size = state + _WORD_BYTES * len(words)
             cache.put(self.read, kept, size, self.text, self.unknown, salt=self.salt)
 
@@ -194,6 +200,8 @@ class ScoreQuery(SinglePart):
     """Words to return instead of each token, with its rank and the entropy before it."""
     salt: str = ""
     """Only texts of one salt share prefixes, those in the prefix cache and those of a batch."""
+    truncated: int | None = None
+    """Tokens of the sentence that were left out."""
 
     @property
     def length(self) -> int:

@@ -11,10 +11,11 @@ from models.backend import Backend
 from models.bundle.contract import TaskConfig
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.decoding.continuous import Decoding
+from models.errors import QueryError
 from models.operations.operation import AnyOperation
 from models.operations.query import Part, Query
 
-__all__ = ["AnyModel", "BatchFunction", "Model", "Part", "Query", "SinglePart", "TopKQuery", "Values"]
+__all__ = ["AnyModel", "BatchFunction", "Model", "Part", "Query", "SinglePart", "TopKQuery", "Values", "checked_top_k"]
 
 _CHARACTERS_PER_TOKEN = 4
 """Characters of a token, for estimates."""
@@ -30,6 +31,13 @@ class SinglePart:
     def parts(self) -> tuple[Self, ...]:
         """Return the query itself."""
         return (self,)
+
+
+def checked_top_k(top_k: int, most: int) -> int:
+    """Return `top_k`, or `most` where a model has no more words or labels; raises `QueryError` for one below 1."""
+    if top_k < 1:
+        raise QueryError(f"top_k must be at least 1, not {top_k}")
+    return min(top_k, most)
 
 
 class TopKQuery(SinglePart):

@@ -24,11 +24,10 @@ from models.tasks.labels import (
     ClassesConfig,
     Label,
     Ranking,
-    checked_top_k,
     classes_cells,
     read_labels,
 )
-from models.tasks.model import BatchFunction, Model, TopKQuery
+from models.tasks.model import BatchFunction, Model, TopKQuery, checked_top_k
 from models.tasks.registry import register
 from models.text.config import TextConfig, load_tokenizer
 from models.text.limits import TextLimit, ends, several
@@ -105,6 +104,8 @@ class Classification:
     """Fewer than asked for where a sparse-softmax gives fewer a probability; without those of texts of no class."""
     out_of_scope: bool | None
     """Whether the text is likely to be of no class; None for a model that cannot tell."""
+    truncated: int | None = None
+    """Tokens of the text that `truncate` left out, an estimate for a very long text; None where it was not cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,8 @@ class ClassifyQuery(TopKQuery):
     tokens: tuple[int, ...]
     """`[CLS]` and `[SEP]` included."""
     top_k: int
+    truncated: int | None = None
+    """Tokens of the text that were left out."""
 
     @property
     def length(self) -> int:
@@ -213,13 +216,13 @@ class Classifier(Model[ClassifierConfig]):
 
     def queries(self, texts: Sequence[str], top_k: int = 5, *, truncate: bool = False) -> list[ClassifyQuery]:
         """Check and tokenize texts; see `classify`."""
-        top_k, keep = checked_top_k(top_k, self.labels), ends if truncate else None
+        top_k, keep = checked_top_k(top_k, len(self.labels)), ends if truncate else None
         limit, framed = self._limit, self._tokenizer.framed
         encoded = self._tokenizer.encode_several([limit.characters(text, keep) for text in texts])
         if self._ranking.rule is None and not all(map(str.strip, texts)):
             raise QueryError("the text is empty, and this model has no rule for texts out of scope")
         return [
-            ClassifyQuery(text, tuple(framed(limit.tokens(tokens, keep))), top_k)
+            ClassifyQuery(text, tuple(framed(limit.tokens(tokens, keep))), top_k, limit.left_out(text, tokens))
             for text, tokens in zip(texts, encoded, strict=True)
         ]
 
@@ -227,7 +230,7 @@ class Classifier(Model[ClassifierConfig]):
         """Check a text that is given as token ids, `[CLS]` and `[SEP]` included; see `classify`."""
         if not ids:
             raise QueryError("a text has at least one token")
-        return ClassifyQuery("", self._limit.ids(ids, self.config.vocab_size), checked_top_k(top_k, self.labels))
+        return ClassifyQuery("", self._limit.ids(ids, self.config.vocab_size), checked_top_k(top_k, len(self.labels)))
 
     @property
     def batch_functions(self) -> Mapping[str, BatchFunction]:
@@ -256,8 +259,10 @@ class Classifier(Model[ClassifierConfig]):
         top_k = self._ranking.requested(max(query.top_k for query in queries))
         values, classes = self.backend.run("classify", {**inputs, "k": top_k}, ["log_probabilities", "classes"])
         rows = self._ranking.best(values, classes, [query.top_k for query in queries])
-        return [self._result(query.text, row) for query, row in zip(queries, rows, strict=True)]
+        return [self._result(query, row) for query, row in zip(queries, rows, strict=True)]
 
-    def _result(self, text: str, labels: tuple[Label, ...]) -> Classification:
+    def _result(self, query: ClassifyQuery, labels: tuple[Label, ...]) -> Classification:
         outside = self._ranking.out_of_scope(labels)
-        return Classification(text, labels, outside if outside is None else outside or not text.strip())
+        if outside is not None:
+            outside = outside or not query.text.strip()
+        return Classification(query.text, labels, outside, query.truncated)

@@ -79,6 +79,8 @@ class Generation:
     """The text as it was given."""
     outputs: tuple[Generated, ...]
     """The `n_best` outputs."""
+    truncated: int | None = None
+    """Tokens of the text that `truncate` left out, an estimate for a very long text; None where it was not cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class GenerationQuery(SourceSequence, SinglePart):
     """A checked and tokenized text."""
 
     text: str = ""
+    truncated: int | None = None
+    """Tokens of the text that were left out."""
 
 
 GENERATE = Operation["Generator", str, GenerateParams, Generation](
@@ -103,6 +107,7 @@ GENERATE = Operation["Generator", str, GenerateParams, Generation](
     record=GenerateResult,
     path="generate-text",
     title="Generate",
+    omits_null=True,
     cells=lambda result: (result.outputs[0].text,),
     outputs=(
         Output(name="output", kind="text", values=lambda _, result: result.outputs[0].text),
@@ -171,8 +176,9 @@ class Generator(SequenceModel[GenerationConfig, EncoderTokenizer]):
         longest = self.max_output_tokens if max_output_tokens is None else max_output_tokens
         if not 1 <= longest <= self.max_output_tokens:
             raise QueryError(f"max_output_tokens must be between 1 and {self.max_output_tokens}, not {longest}")
-        tokens = self._limit.tokens(self._tokenizer.encode(self._limit.characters(text, keep)), keep)
-        return GenerationQuery((self._tokenizer.start_id, *tokens), beam_size, options, longest, text)
+        tokens = self._tokenizer.encode(self._limit.characters(text, keep))
+        read = (self._tokenizer.start_id, *self._limit.tokens(tokens, keep))
+        return GenerationQuery(read, beam_size, options, longest, text, self._limit.left_out(text, tokens))
 
     def warm_up_parts(self, operation: str, count: int, length: int) -> list[SourceSequence]:
         unknown = [self.config.special_tokens.unknown] * max(0, min(length, self._limit.max_tokens) - 2)
@@ -186,4 +192,4 @@ class Generator(SequenceModel[GenerationConfig, EncoderTokenizer]):
         """Return the texts of the hypotheses of a query's one source."""
         texts = self._tokenizer.decode_batch([hypothesis.tokens for hypothesis in outputs[0]])
         generated = [Generated(text, hypothesis.score) for text, hypothesis in zip(texts, outputs[0], strict=True)]
-        return Generation(query.text, tuple(generated))
+        return Generation(query.text, tuple(generated), query.truncated)

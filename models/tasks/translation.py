@@ -193,6 +193,8 @@ class Translation:
     numbers, signs, addresses, placeholders, markup or codes are not those of the source."""
     detected_language: str | None = None
     """ISO 639 code of the text's language where it is not the model's, `und` where it is unclear which."""
+    truncated: int | None = None
+    """Tokens of sentences that `truncate` left out, an estimate for very long ones; None where none was cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,8 @@ class TranslationQuery:
     """No translation of a sentence has more tokens."""
     detected_language: str | None
     """The text's language where it is not the model's."""
+    truncated: int | None = None
+    """Tokens of sentences that were left out."""
 
     @property
     def result_items(self) -> int:
@@ -378,9 +382,12 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         if max_sentences is not None and len(segments.cores) > max_sentences:
             raise TooManyPartsError(len(segments.cores), max_sentences, "sentences")
         tokens: list[list[int]] = []
+        left_out = 0
         for first in range(0, len(segments.cores), _TOKENIZED_TOGETHER):
             together = segments.cores[first : first + _TOKENIZED_TOGETHER]
-            tokens += self._tokenize(together, head if truncate else None)
+            for read, beyond in self._tokenize(together, head if truncate else None):
+                tokens.append(read)
+                left_out += beyond or 0
         segments = segments.without({index for index, ids in enumerate(tokens) if not ids})
         sentences = [
             Sentence(
@@ -389,12 +396,17 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             for core, ids in zip(segments.cores, filter(None, tokens), strict=True)
         ]
         language = self._detector.other_language(text)
-        return TranslationQuery(text, segments, tuple(sentences), beam_size, options, self._max_target, language)
+        return TranslationQuery(
+            text, segments, tuple(sentences), beam_size, options, self._max_target, language, left_out or None
+        )
 
-    def _tokenize(self, sentences: Sequence[str], keep: Keep | None) -> list[list[int]]:
-        """Return the ids of each sentence, which may be none."""
+    def _tokenize(self, sentences: Sequence[str], keep: Keep | None) -> list[tuple[list[int], int | None]]:
+        """Return the ids of each sentence, which may be none, and how many were left out."""
         read = [self._segmenter.normalized(self._limit.characters(each, keep)) for each in sentences]
-        return [list(self._limit.tokens(ids, keep)) for ids in self._tokenizer.encode_batch(read)]
+        return [
+            (list(self._limit.tokens(ids, keep)), self._limit.left_out(sentence, ids))
+            for sentence, ids in zip(sentences, self._tokenizer.encode_batch(read), strict=True)
+        ]
 
     def warm_up_parts(self, operation: str, count: int, length: int) -> list[SourceSequence]:
         tokens = (self.config.special_tokens.unknown,) * max(1, min(length, self._limit.max_tokens) - 1)
@@ -402,7 +414,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
 
     def self_test(self) -> None:
         self.translate(["a"], truncate=True)  # which may have nothing to translate
-        (ids,) = self._tokenize(["a"], head)
+        ((ids, _),) = self._tokenize(["a"], head)
         tokens = (*self.config.languages.prefix(None), *(ids or [self.config.special_tokens.unknown]))
         (found,) = self.decoder.search([SourceSequence(tokens, 5, SearchOptions(), min(12, self._max_target))])
         self._target_tokenizer.decode_batch([each.tokens for each in found])
@@ -426,7 +438,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             for sentence, some, part in zip(query.sentences, found, query.parts(), strict=True)
         )
         language = query.detected_language
-        return Translation(query.text, tuple(results), language is not None or doubtful, language)
+        doubtful = doubtful or language is not None
+        return Translation(query.text, tuple(results), doubtful, language, query.truncated)
 
     def _ranked(self, core: str, sentence: Sentence, hypotheses: Sequence[Hypothesis]) -> list[tuple[str, Hypothesis]]:
         """Return the hypotheses with their texts, best first, those that keep more of the literals before others.

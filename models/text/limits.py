@@ -1,5 +1,6 @@
 """Limits of texts: checks and truncation before and after tokenization."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -63,6 +64,16 @@ class TextLimit:
         if keep is None:
             raise TextTooLongError(len(text), self.max_characters, f"characters{self.noun}")
         return str(keep(text, self.max_characters))
+
+    def left_out(self, text: str, tokens: Sequence[object]) -> int | None:
+        """Return the number of tokens of a text beyond the limit; None where there are none.
+
+        `tokens` are those of `characters(text, keep)`. What that has left out is not tokenized: its number of tokens is
+        an estimate, from the tokens of as many characters of the rest.
+        """
+        characters = max(0, len(text) - self.max_characters)
+        beyond = max(0, len(tokens) + self.added_tokens - self.max_tokens)
+        return beyond + math.ceil(len(tokens) * characters / self.max_characters) or None
 
     def ids(self, ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:
         """Return token ids, those that the tokenizer adds included; raises `QueryError`, `TextTooLongError`."""

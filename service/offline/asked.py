@@ -45,7 +45,7 @@ class Asked:
 
     def query(self, model: AnyModel, text: str) -> Query:
         """Make a query of a text; raises `QueryError`."""
-        query: Query = self.operation.query_within(model, text, self.params, None)
+        query: Query = self.operation.query(model, text, self.params, None)
         return query
 
     def shown(self, result: object) -> Shown:

@@ -57,4 +57,4 @@ class FileOptions:
     resume: bool = False
     """Go on after the complete lines that --output has."""
     truncate: bool = False
-    """Cut texts that are too long, which are errors otherwise."""
+    """Cut texts that are too long, which are errors otherwise. JSON lines say by how many tokens: truncated."""

@@ -83,7 +83,7 @@ class _Writer:
     ) -> None:
         self._model, self._asked, self._threads = model, asked, threads
         self._output, self._form, self._progress = output, form, progress
-        self._texts = self._failed = 0
+        self._texts = self._failed = self._cut = 0
 
     def write(self, prepared: Prepared) -> None:
         """Write a line for each text, in their order, as soon as those before it are there."""
@@ -96,6 +96,7 @@ class _Writer:
                     shown = self._failure(prepared.lines[place], result)
                 else:
                     shown = self._asked.shown(result)
+                    self._cut += getattr(result, "truncated", None) is not None
                 lines[place] = line_of(shown, self._form)
             while written in lines:
                 self._output.write(lines.pop(written) + "\n")
@@ -104,8 +105,11 @@ class _Writer:
             self._progress.add(len(group))
 
     def finish(self) -> int:
-        """Say how many texts have no result; return the exit status."""
+        """Say how many texts were cut, and how many have no result; return the exit status."""
         self._progress.end()
+        if self._cut:
+            where = "" if self._form == "jsonl" else "; --format jsonl has the number of tokens left out"
+            print(f"softserve: {self._cut} of {self._texts} texts were cut{where}", file=sys.stderr)
         if self._failed:
             how = "have an error" if self._form == "jsonl" else "are empty"
             counted = f"{self._failed} of {self._texts} lines failed"

@@ -1,5 +1,6 @@
 """Classification of texts for protocols that ask for the scores of all classes."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from service.http.requests import caller_of, engine_of
 __all__ = ["class_scores", "classified", "function_of", "tells_out_of_scope"]
 
 
-_ALL = 1_000_000
+_ALL = sys.maxsize
 """More classes than a model has."""
 
 
@@ -43,7 +44,7 @@ async def classified(
 ) -> Outcome[Classification]:
     """Classify each text; all classes without `top_k`. Raises the errors of `Engine.run`."""
 
-    params = ClassifyParams(top_k=_ALL if top_k is None else min(top_k, _ALL), truncate=truncate)
+    params = ClassifyParams(top_k=_ALL if top_k is None else top_k, truncate=truncate)
     job = Job(operation=CLASSIFY, inputs=texts, params=params, model=model, caller=caller_of(request))
     return await engine_of(request).run(job)
 

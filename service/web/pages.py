@@ -1,6 +1,7 @@
 """The playground at `/`, the API reference at `/docs`, and the files that both load.
 
-The files are static: they hold nothing of a request, and need no key and no other address.
+They hold nothing of a request, and need no key and no other address. All are static but the OpenAPI document of the API
+reference, which has the operations of the models that are loaded.
 """
 
 import gzip
@@ -13,6 +14,11 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from service.engine.served_models import ServedModels
+from service.http.v1.operations import OPERATIONS
+from service.web.reference import offered_document
 
 __all__ = ["OPEN_PATHS", "web_router"]
 
@@ -92,6 +98,13 @@ def web_router(*, playground: bool) -> APIRouter:
     @router.api_route("/", methods=["GET", "HEAD"])
     def root(request: Request) -> Response:
         return files["index.html"].response(request, _PLAYGROUND_POLICY) if playground else docs(request)
+
+    @router.api_route("/web/openapi.json", methods=["GET", "HEAD"])
+    def document(request: Request) -> Response:
+        served_models: ServedModels = request.app.state.served_models
+        offered = {name for served in list(served_models.served.values()) for name in served.model.offers}
+        content = offered_document(request.app.openapi(), OPERATIONS, offered)
+        return JSONResponse(content, headers={"Cache-Control": "no-cache"})
 
     @router.api_route("/web/{name:path}", methods=["GET", "HEAD"])
     def file(name: str, request: Request) -> Response:

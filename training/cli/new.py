@@ -124,9 +124,9 @@ def check(
 ) -> int:
     """Reports what in the data of a recipe is likely to be a mistake.
 
-    Copies with different labels, classes of one text, training texts in other splits, pairs whose sides do not belong
-    together, damaged encodings, texts in other languages, what looks like secrets. The exit status is 1 where there are
-    warnings with --strict or `data.strict: true`, else 0.
+    Copies and near copies with different labels or in other splits, classes of one text, pairs whose sides do not
+    belong together, damaged encodings, texts in other languages, what looks like secrets. The exit status is 1 where
+    there are warnings with --strict or `data.strict: true`, else 0.
 
     Args:
         recipe: YAML file, such as `softserve-train new` writes.
@@ -168,7 +168,7 @@ def _write_wrong_labels(recipe: Recipe, data_dir: Path, path: Path) -> None:
 
 
 def warn_of_data(recipe: Recipe, data_dir: Path) -> None:
-    """Print the warnings of the data report on a user's own files, without detection of languages.
+    """Print the warnings of the data report on a user's own files, the quick one.
 
     Raises `ValueError` where there are some and the recipe has `data.strict: true`.
     """
@@ -178,7 +178,7 @@ def warn_of_data(recipe: Recipe, data_dir: Path) -> None:
         return
     if os.environ.get("RANK", "0") != "0":  # of several processes the first one reports
         return
-    report: DataReport = examine(recipe, data_dir, languages=False, most=_LOOKED_AT_BY_RUN)
+    report: DataReport = examine(recipe, data_dir, quick=True, most=_LOOKED_AT_BY_RUN)
     for line in report.brief():
         console.print(line)
     if report.warnings:

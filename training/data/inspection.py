@@ -1,12 +1,14 @@
 """Format, encoding, delimiter, header and columns of a user's file, by its name and content."""
 
 import codecs
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from training.data.csv_files import is_csv, likely_delimiter, named_rows, rows_without_header
+from training.data.encodings import is_guess, likely_encoding, spelled_by_guess
 from training.data.own_images import holds_images, images_in_folders
 from training.data.records import open_table
 from training.data.settings import SplitFiles
@@ -73,7 +75,16 @@ class Inspected:
         about += f", {self.count:,} rows"
         if len(self.texts) > 1 or "text" not in self.texts:
             about += f", columns {', '.join(self.texts)}"
-        return [about, *([f"{self.path}: {self.blank:,} empty lines are left out"] if self.blank else [])]
+        blank = [f"{self.path}: {self.blank:,} empty lines are left out"] if self.blank else []
+        return [about, *self._doubts(), *blank]
+
+    def _doubts(self) -> Iterator[str]:
+        """Yield the advice to check an encoding that is a guess, with words that show whether it is right."""
+        if is_guess(self.encoding):
+            words = spelled_by_guess(itertools.chain.from_iterable(self.texts.values()))
+            shown = f" words such as {', '.join(words)}" if words else " letters outside of ASCII"
+            guess = f"the encoding {self.encoding} is a guess: check{shown}"
+            yield f"{self.path}: {guess}; data.files.encoding is for another"
 
 
 def likely_suffix(content: bytes) -> str:
@@ -108,7 +119,7 @@ def inspect_file(path: Path) -> Inspected:
         assert table is not None
         kind = _FORMATS.get(suffix, "a folder of texts" if table.noun == "text" else "a directory of datasets")
         return Inspected(path=path, format=kind, encoding="utf-8", header=None, texts=_columns(table))
-    encoding = _encoding(path)
+    encoding = likely_encoding(read_content(path, "utf-8", binary=True))
     lines = read_rows(path, str, encoding)
     blank = sum(not line.strip() for line in lines)
     if lines[0].lstrip().startswith(("{", "[{")) or suffix == ".json":
@@ -172,17 +183,3 @@ def _columns(table: Table) -> dict[str, list[str]]:
     if not texts or not next(iter(texts.values())):
         raise ValueError(f"{table.path} has no {table.noun}s")
     return texts
-
-
-def _encoding(path: Path) -> str:
-    """Return the encoding of a text file: UTF-8, UTF-16 by its byte order mark, else the one of Western Windows."""
-    content = read_content(path, "utf-8", binary=True)
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    for encoding in ("utf-8", "cp1252"):
-        try:
-            content.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-        return encoding
-    return "latin-1"

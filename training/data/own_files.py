@@ -117,9 +117,12 @@ def records_of_split(
     """
     if not missing:
         return list(records)
-    of_keys: dict[str, set[str]] = {key: set() for key in keys}
-    for key, own in zip(keys, classes or (), strict=classes is not None):
-        of_keys[key].update(own)
+    of_keys: Mapping[str, Collection[str]] = dict.fromkeys(keys, ())
+    if classes is not None:
+        sets: dict[str, set[str]] = {key: set() for key in of_keys}
+        for key, own in zip(keys, classes, strict=True):
+            sets[key].update(own)
+        of_keys = sets
     places = _held_out(of_keys, missing, unit)
     return [record for record, key in zip(records, keys, strict=True) if places.get(key, "train") == split]
 
@@ -146,7 +149,9 @@ def _held_out(classes: Mapping[str, Collection[str]], missing: Sequence[Split], 
     left = Counter(label for own in classes.values() for label in own)
     chosen: list[str] = []
     for key in sorted(classes, key=lambda key: hashlib.sha256(key.encode()).digest()):
-        if len(chosen) < count * len(missing) and all(left[label] > 1 for label in classes[key]):
+        if len(chosen) == count * len(missing):
+            break
+        if all(left[label] > 1 for label in classes[key]):
             left.subtract(classes[key])
             chosen.append(key)
     if len(chosen) < len(missing):

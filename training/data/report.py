@@ -9,11 +9,14 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from models.text.language import detected_languages
+from training.data.near_copies import near_copies
 
 __all__ = ["DataReport", "Expected", "Finding", "Texts", "examined", "likely_language", "normalized"]
+
+TextT = TypeVar("TextT")
 
 _SHOWN = 3
 """Examples that a finding shows."""
@@ -29,6 +32,9 @@ _TOKENS_A_WORD = 1.4
 """Tokens that a word usually has, to estimate which texts are too long."""
 _LEAK_WORDS = 3
 """Words that a text must have to count as known from the training split: short ones repeat by chance."""
+
+_COMPARED = 20_000
+"""Texts of a split that are compared with others."""
 
 _MOJIBAKE = re.compile("[ÃÂ][\u0080-\u00bf\u2013-\u203a€™Šš]|â€[\u0080-\u00bf™œ\u009d\u201c\u201d]|ï»¿")
 _SECRETS: Mapping[str, re.Pattern[str]] = {
@@ -182,16 +188,16 @@ def examined(
     splits: Mapping[str, Texts],
     expected: Expected,
     *,
-    languages: bool = True,
+    quick: bool = False,
 ) -> DataReport:
     """Return the report on splits, of which `train` must be one.
 
-    With `languages: False` no language is detected, which saves seconds.
+    A `quick` one, which saves seconds, detects no language and looks for no near copies.
     """
     train, noun = splits["train"], expected.noun
     prose = {} if expected.images else train.columns
     found: dict[str, str | None] = {
-        column: likely_language(texts) if languages else None for column, texts in prose.items()
+        column: None if quick else likely_language(texts) for column, texts in prose.items()
     }
     should = {**{column: code for column, code in found.items() if code}, **expected.languages}
     checks: list[Callable[[], Iterable[Finding]]] = [
@@ -202,7 +208,9 @@ def examined(
         lambda: _pair_findings(train) if expected.aligned else (),
         lambda: _damage(splits) if prose else (),
         lambda: _secrets(splits) if prose else (),
-        lambda: _other_languages(train, should) if languages and prose else (),
+        lambda: () if quick or not prose else _other_languages(train, should),
+        lambda: () if quick or not prose else _near_conflicts(train),
+        lambda: () if quick or not prose or not expected.apart else _near_leakage(splits),
     ]
     counts = Counter(label for labels in train.labels or () for label in labels)
     return DataReport(
@@ -315,6 +323,53 @@ def _leakage(splits: Mapping[str, Texts], noun: str) -> Iterator[Finding]:
             again,
             f"{noun} of {split} that are training {noun} too{difference}",
         )
+
+
+def _sample(texts: Sequence[TextT]) -> Sequence[TextT]:
+    return texts[:: -(-len(texts) // _COMPARED) or 1]
+
+
+def _of_some(texts: Sequence[object]) -> str:
+    return f", of {len(_sample(texts)):,} that were looked at" if len(texts) > _COMPARED else ""
+
+
+def _long_enough(text: str) -> bool:
+    return text.count(" ") >= _LEAK_WORDS - 1
+
+
+def _near_conflicts(train: Texts) -> Iterator[Finding]:
+    if train.labels is None:
+        return
+    rows = [
+        (text, normalized(text), ", ".join(sorted(labels)))
+        for text, labels in _sample(list(zip(train.columns["text"], train.labels, strict=True)))
+    ]
+    rows = [row for row in rows if _long_enough(row[1])]
+    keys, labels = [key for _, key, _ in rows], [label for _, _, label in rows]
+    found = near_copies(keys, keys, labels, labels)
+    pairs = dict.fromkeys(tuple(sorted((each.place, each.other))) for each in found)
+    examples = [
+        f"{_short(rows[one][0])} is {labels[one]} and {_short(rows[other][0])} is {labels[other]}"
+        for one, other in pairs
+    ]
+    message = f"training texts that are nearly copies of texts of another class{_of_some(train.labels)}"
+    yield from _finding("near-conflicts", "note", examples, message, len(found))
+
+
+def _near_leakage(splits: Mapping[str, Texts]) -> Iterator[Finding]:
+    first = next(iter(splits["train"].columns))
+    known = _sample(splits["train"].columns[first])
+    keys = list(map(normalized, known))
+    same = set(map(normalized, splits["train"].columns[first]))
+    for split, texts in splits.items():
+        if split == "train":
+            continue
+        some = [(text, normalized(text)) for text in _sample(texts.columns[first])]
+        some = [(text, key) for text, key in some if _long_enough(key) and key not in same]
+        found = near_copies([key for _, key in some], keys)
+        examples = [f"{_short(some[each.place][0])} and {_short(known[each.other])}" for each in found]
+        message = f"texts of {split} that are nearly copies of training texts{_of_some(texts.columns[first])}"
+        yield from _finding("near-leakage", "note", examples, message)
 
 
 def _every(splits: Mapping[str, Texts]) -> Iterator[str]:

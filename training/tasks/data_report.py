@@ -25,7 +25,7 @@ def has_report(recipe: Recipe) -> bool:
     return TASKS[recipe.task].expected(recipe) is not None
 
 
-def examine(recipe: Recipe, data_dir: Path, *, languages: bool = True, most: int = _MOST) -> DataReport:
+def examine(recipe: Recipe, data_dir: Path, *, quick: bool = False, most: int = _MOST) -> DataReport:
     """Return the report on the data of a recipe; at most the first `most` texts of a split are looked at.
 
     Raises `ValueError` for a task without reports, and the errors of reading the splits.
@@ -34,7 +34,7 @@ def examine(recipe: Recipe, data_dir: Path, *, languages: bool = True, most: int
     if (expected := task.expected(recipe)) is None:
         raise ValueError(f"there is no data report on the task {recipe.task!r}")
     splits = {split: task.texts(recipe, split, data_dir, most) for split in get_args(Split)}
-    report = examined(recipe.name, splits, expected, languages=languages)
+    report = examined(recipe.name, splits, expected, quick=quick)
     return replace(report, findings=[*report.findings, *_left_out(recipe, data_dir)])
 
 

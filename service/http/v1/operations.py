@@ -21,13 +21,16 @@ from service.http.errors import PROBLEM_RESPONSES
 from service.http.requests import Body, Deadline, ModelName, Priority, Texts, engine_of, examples, urgency_of
 from service.http.route import ModelRoute
 
-__all__ = ["REQUESTS", "router"]
+__all__ = ["OPERATIONS", "REQUESTS", "router"]
 
 router = APIRouter(prefix="/v1", tags=["native"], route_class=ModelRoute)
 register("operations")(router)
 
 REQUESTS: dict[str, type[Body]] = {}
 """The model of the requests of each path."""
+
+OPERATIONS: dict[str, frozenset[str]] = {}
+"""Names of the operations of each path."""
 
 
 def _request_model(forms: Sequence[AnyOperation]) -> type[Body]:
@@ -86,6 +89,7 @@ def _add(forms: Sequence[AnyOperation]) -> None:
     run.__name__, run.__doc__ = first.last_part.replace("-", "_"), first.summary
     run.__annotations__["body"] = model
     REQUESTS[f"/v1/{first.last_part}"] = model
+    OPERATIONS[f"/v1/{first.last_part}"] = frozenset(form.name for form in forms)
     router.add_api_route(
         f"/{first.last_part}",
         run,

@@ -1,7 +1,7 @@
 """The tools that language models can call: their arguments, and how they are answered."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import Request
@@ -84,7 +84,7 @@ def _tool(operation: AnyOperation) -> Tool:
         **{name: (field.annotation, field) for name, field in operation.params.model_fields.items()},
         "model": (ModelName, None),
     }
-    bounded = operation.with_query(operation.query_within, result_items=_bounded(operation))
+    bounded = replace(operation, result_items=_bounded(operation))
 
     async def run(request: Request, arguments: Any) -> dict[str, object]:
         params = operation.params.model_construct(

@@ -1,4 +1,4 @@
-// The API reference: Swagger UI with the OpenAPI document of this server.
+// The API reference: Swagger UI with the OpenAPI document of the models that this server has loaded.
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches); // a class of Swagger UI
@@ -6,7 +6,7 @@ dark.addEventListener("change", follow);
 follow();
 
 SwaggerUIBundle({
-  url: new URL("openapi.json", document.baseURI).href,
+  url: new URL("web/openapi.json", document.baseURI).href,
   dom_id: "#swagger-ui",
   deepLinking: true,
   validatorUrl: null, // never sends the document to another server

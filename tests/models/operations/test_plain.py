@@ -123,11 +123,15 @@ class Aliased(Record):
     number: int = Field(alias="count")
 
 
+class Hidden(Record):
+    number: int = Field(exclude_if=lambda value: value == 0)
+
+
 class Mapping(Record):
     numbers: dict[str, int]
 
 
-@pytest.mark.parametrize("record", [Validated, Serialized, Constrained, Aliased, Mapping])
+@pytest.mark.parametrize("record", [Validated, Serialized, Constrained, Aliased, Hidden, Mapping])
 def test_records_that_do_more_have_none(record):
     assert plain_form(record, omits_null=False) is None
 

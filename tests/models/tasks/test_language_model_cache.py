@@ -84,6 +84,9 @@ def test_a_text_that_was_cut_is_no_beginning(short_model, tokenizer):
     caching.result(caching.next_words_query(text, truncate=True), short_model.next_words([text], truncate=True))
     assert len(caching._cache) == 1
     assert caching._cache.beginning(text) is None
+    again, whole = (caching.next_words_query(each, truncate=True) for each in (text, "b " * 8))
+    assert again.known is not None
+    assert (again.known.truncated, whole.known.truncated) == (1, None)
 
 
 @pytest.mark.parametrize("context", ["a\udfffb", "thank you \udfff"])

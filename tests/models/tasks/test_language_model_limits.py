@@ -21,11 +21,18 @@ from tests.models.tasks.test_language_model import (
 # ---- limits and rubbish ----
 
 
-@pytest.mark.parametrize("beyond", [-1, 0, "V+1"])
-def test_top_k_out_of_range(model, beyond):
-    top_k = model.vocab_size + 1 if beyond == "V+1" else beyond
-    with pytest.raises(QueryError, match=f"between 1 and the vocabulary's {model.vocab_size}, not {top_k}"):
+@pytest.mark.parametrize("top_k", [-1, 0])
+def test_less_than_one_word_is_an_error(model, top_k):
+    with pytest.raises(QueryError, match=f"top_k must be at least 1, not {top_k}"):
         model.next_words(["a"], top_k)
+
+
+def test_more_words_than_there_are_are_all_words(model):
+    (whole,), (more,) = (model.next_words(["a"], top_k) for top_k in (model.vocab_size - 1, 10**30))
+    assert whole.words == more.words
+    (scored,) = model.score(["a"], explain=10**30)
+    assert [len(token.alternatives) for token in scored.tokens] == [model.vocab_size - 1] * 2
+    assert model.score_query("a", explain=10**30).result_items == 2 * model.vocab_size
 
 
 @pytest.mark.parametrize("call", ["next_words", "score", "distribution"])
@@ -75,6 +82,7 @@ def test_cut_contexts_keep_the_last_words(short_model):
     (cut,) = short_model.next_words([words], truncate=True)
     (last,) = short_model.next_words([" ".join(words.split()[-8:])])
     assert cut.context == words
+    assert (cut.truncated, last.truncated) == (2, None)
     assert_same_next_words(cut, last)
 
 
@@ -89,6 +97,8 @@ def test_texts_of_too_many_characters_are_cut_too(short_model):
 def test_cut_texts_keep_the_first_words(short_model):
     score = short_model.score(["a b c d e f g h i j"], truncate=True)[0]
     assert [token.word for token in score.tokens] == [*"abcdefgh", "</s>"]
+    assert score.truncated == 2
+    assert short_model.score(["a " * 500_000], truncate=True)[0].truncated == 500_000 - 8
 
 
 def test_short_texts_are_not_cut(short_model):
@@ -101,6 +111,7 @@ def test_a_cut_continuation_keeps_its_last_words(short_model):
     words = "never read we had a very good time at the"
     (cut,) = short_model.next_words([words], after=[prefix], truncate=True)
     (last,) = short_model.next_words([" ".join(words.split()[-8:])], after=[prefix])
+    assert (cut.truncated, last.truncated) == (2, None)
     assert_same_next_words(cut, last)
 
 

@@ -142,10 +142,9 @@ def test_a_word_of_probability_0_has_no_rank():
     assert second == (-math.inf, None, 0.0, ((2, 0.0),))
 
 
-@pytest.mark.parametrize("explain", [-1, 10**6])
-def test_a_bad_number_of_alternatives_is_refused(plain, explain):
-    with pytest.raises(QueryError, match="explain must be between 0"):
-        plain.score(["a"], explain=explain)
+def test_a_bad_number_of_alternatives_is_refused(plain):
+    with pytest.raises(QueryError, match="explain must be at least 0, not -1"):
+        plain.score(["a"], explain=-1)
 
 
 def test_scored_prefixes_are_found_with_their_salt_only(cached, lookups):

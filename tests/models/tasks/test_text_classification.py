@@ -110,8 +110,10 @@ def test_a_text_at_the_limit_is_read_and_one_above_refused(classifier: Classifie
 
 def test_truncation_keeps_head_and_tail(classifier: Classifier) -> None:
     whole = classifier.query("book " * 5 + "call " * 17).tokens
-    cut = classifier.query("book " * 5 + "sing " * 1000 + "call " * 17, truncate=True).tokens
-    assert cut == whole
+    cut = classifier.query("book " * 5 + "sing " * 100 + "call " * 17, truncate=True)
+    assert cut.tokens == whole
+    assert cut.truncated == 100
+    assert classifier.query("book " * 5 + "sing " * 1000 + "call " * 17, truncate=True).tokens == whole
 
 
 def test_ten_thousand_words_are_refused_or_cut(classifier: Classifier) -> None:
@@ -120,6 +122,8 @@ def test_ten_thousand_words_are_refused_or_cut(classifier: Classifier) -> None:
         classifier.classify([text])
     (result,) = classifier.classify([text], truncate=True)
     assert result.labels[0].label == "walk"
+    assert result.truncated == pytest.approx(10_000 - 22, abs=1)
+    assert classifier.classify(["please walk"], truncate=True)[0].truncated is None
 
 
 # ---- batches ----------------------------------------------------------------------------------------------

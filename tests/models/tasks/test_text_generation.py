@@ -90,7 +90,9 @@ def test_too_long_a_text_is_refused_or_its_head_read(generator):
         generator.query(text)
     query = generator.query(text, truncate=True)
     assert query.length == 16
-    assert generator.generate([text], truncate=True)[0].outputs[0].text == "the gnu is red."
+    (found,) = generator.generate([text], truncate=True)
+    assert (found.outputs[0].text, found.truncated) == ("the gnu is red.", 10)
+    assert generator.generate(["we saw red gnu"], truncate=True)[0].truncated is None
 
 
 def test_ten_thousand_words_are_refused_before_they_are_tokenized(generator):

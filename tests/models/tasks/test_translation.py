@@ -188,8 +188,11 @@ def test_five_thousand_words_in_a_sentence_are_refused_or_cut(translator):
     with pytest.raises(TextTooLongError, match=f"tokens in a sentence; the model's limit is {limit}") as caught:
         translator.translate(["a", text])
     assert caught.value.length >= 5000
-    (part,) = translator.query(text, truncate=True).parts()
+    query = translator.query(text, truncate=True)
+    (part,) = query.parts()
     assert part.length == limit + 1
+    assert query.truncated == caught.value.length - limit
+    assert translator.query("und", truncate=True).truncated is None
 
 
 def test_the_longest_translation_fits_into_the_model(translator):

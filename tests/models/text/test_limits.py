@@ -56,3 +56,16 @@ def test_tokens_are_limited_with_those_that_the_tokenizer_adds():
     assert limit.tokens([1, 2, 3, 4], head) == [1, 2, 3]
     with pytest.raises(TextTooLongError, match="has 6 tokens in a sentence; the model's limit is 5"):
         limit.tokens([1, 2, 3, 4], None)
+
+
+@pytest.mark.parametrize(("count", "left_out"), [(0, None), (3, None), (4, 1), (10, 7)])
+def test_tokens_left_out_are_counted(count, left_out):
+    assert TextLimit(5, added_tokens=2).left_out("a", [0] * count) == left_out
+
+
+def test_tokens_of_characters_left_out_are_estimated():
+    limit = TextLimit(10)
+    assert limit.max_characters == 640
+    assert limit.left_out("a " * 640, [0] * 320) == 310 + 320
+    assert limit.left_out("a" * 641, [0]) == 1
+    assert limit.left_out(" " * 6400, []) is None

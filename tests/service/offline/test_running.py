@@ -40,6 +40,18 @@ def test_a_line_that_fails_is_empty_and_named(tmp_path, capsys):
     assert "1 of 22 lines failed; they are empty in the output" in errors
 
 
+@pytest.mark.parametrize(("ending", "more"), [("tsv", "; --format jsonl has"), ("jsonl", "\n")])
+def test_texts_that_are_cut_are_counted(tmp_path, capsys, ending, more):
+    (tmp_path / "in.txt").write_text("a\n" + "b " * 5000 + "\nc\n")
+    files = FileOptions(output=tmp_path / f"out.{ending}")
+    assert run_file(Asked.of(CLASSIFY, {"truncate": True}), tmp_path / "in.txt", ONE, files) == 0
+    assert f"softserve: 1 of 3 texts were cut{more}" in capsys.readouterr().err
+    if ending == "jsonl":
+        found = [json.loads(line).get("truncated") for line in files.output.read_text().splitlines()]
+        assert found[::2] == [None, None]
+        assert 4000 < found[1] < 5000
+
+
 LINES = [
     b'{"text": "one"}',
     b'{"text": "\\ud800"}',

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from fastapi.testclient import TestClient
 
 import service.web.pages
 from service.server.app import create_app
-from service.settings import Settings
+from service.settings import BUNDLED, Settings
 from service.web.pages import OPEN_PATHS
 
 STATIC = Path(service.web.pages.__file__).parent / "static"
@@ -82,7 +83,7 @@ def test_nothing_else_is_served(client, detail_of, name):
 def test_the_pages_need_no_key_but_the_models_do(tmp_path):
     (tmp_path / "keys").write_text("a-key-of-the-tests")
     client = TestClient(create_app(Settings(models=("next-word",), api_keys=tmp_path / "keys")))
-    for path in ("/", "/docs", "/openapi.json", "/web/app.js", "/web/views/score.js"):
+    for path in ("/", "/docs", "/openapi.json", "/web/openapi.json", "/web/app.js", "/web/views/score.js"):
         assert client.get(path).status_code == 200, path
     for path in ("/v1/models", "/web", "/web/../v1/models", "/web/%2e%2e/v1/models", "/redoc"):
         assert client.get(path).status_code == 401, path
@@ -91,6 +92,32 @@ def test_the_pages_need_no_key_but_the_models_do(tmp_path):
 def test_without_the_native_endpoints_the_root_is_the_reference():
     client = TestClient(create_app(Settings(models=("next-word",), protocols="oip")))
     assert client.get("/").text == client.get("/docs").text
+
+
+def test_the_reference_lists_what_the_loaded_models_offer(tmp_path, copied_models, wait_until):
+    shutil.copytree(BUNDLED / "intents", copied_models / "intents")
+    (tmp_path / "keys").write_text("a-key-of-the-tests")
+    settings = Settings(model_dirs=(copied_models,), models=("next-word",), admin_keys=tmp_path / "keys", threads=1)
+    headers = {"Authorization": "Bearer a-key-of-the-tests"}
+
+    def document():
+        return client.get("/web/openapi.json").json()
+
+    with TestClient(create_app(settings)) as client:
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        whole, first = client.get("/openapi.json").json(), document()
+        assert {"/v1/next-word", "/v1/score", "/v1/models", "/livez"} <= set(first["paths"])
+        assert not {"/v1/classify", "/v1/translate"} & set(first["paths"])
+        assert "ClassifyRequest" not in first["components"]["schemas"]
+        assert {"NextWordRequest", "NextWordResult", "Word"} <= set(first["components"]["schemas"])
+        assert client.post("/v1/admin/models/intents/load", headers=headers).status_code == 200
+        second = document()
+        assert "/v1/classify" in second["paths"]
+        assert second["components"]["schemas"]["ClassifyRequest"] == whole["components"]["schemas"]["ClassifyRequest"]
+        assert client.post("/v1/admin/models/next-word/unload", headers=headers).status_code == 200
+        assert not {"/v1/next-word", "/v1/score"} & set(document()["paths"])
+        assert client.get("/openapi.json").json() == whole
+    assert 'new URL("web/openapi.json", document.baseURI)' in (STATIC / "docs.js").read_text(encoding="utf-8")
 
 
 def test_the_page_asks_for_every_module_at_once():

@@ -24,14 +24,14 @@ def _sound(label: str, count: int = 8) -> list[tuple[str, str]]:
 
 def _of_labels(*rows: tuple[str, str], dev: Sequence[tuple[str, str]] = ()) -> DataReport:
     train = _labelled(*_sound("a"), *_sound("b"), *rows)
-    return examined("own", {"train": train, "dev": _labelled(*dev)}, Expected(max_tokens=64), languages=False)
+    return examined("own", {"train": train, "dev": _labelled(*dev)}, Expected(max_tokens=64), quick=True)
 
 
 def _of_pairs(*pairs: tuple[str, str]) -> DataReport:
     sound = [(f"ein Satz mit {n} Wörtern darin", f"a sentence of {n} words in it") for n in range(9)]
     sources, targets = zip(*sound, *pairs, strict=True)
     splits = {"train": Texts(columns={"source": sources, "target": targets})}
-    return examined("own", splits, Expected(aligned=True), languages=False)
+    return examined("own", splits, Expected(aligned=True), quick=True)
 
 
 def _kinds(report: DataReport) -> dict[str, int]:
@@ -137,7 +137,7 @@ def test_a_report_on_a_recipe(task: str, tmp_path: Path) -> None:
         "".join(f"{'ab'[n % 2]}{n if task == 'translation' else ''}\tthe text number {n}\n" for n in range(40))
     )
     data = {"files": {"train": "rows.tsv"}, **({"source": "de", "target": "en"} if task == "translation" else {})}
-    report = examine(parse_recipe({"name": "own", "task": task, "data": data}), tmp_path, languages=False)
+    report = examine(parse_recipe({"name": "own", "task": task, "data": data}), tmp_path, quick=True)
     assert report.splits == {"train": 36, "dev": 2, "test": 2}
 
 
@@ -149,5 +149,40 @@ def test_empty_lines_are_reported(tmp_path: Path) -> None:
     texts = parse_recipe({"name": "own", "task": "language-model", "data": {"files": {"train": "a.txt"}}})
     pairs = {"files": {"train": {"source": "a.de", "target": "a.en"}}, "source": "de", "target": "en"}
     translations = parse_recipe({"name": "own", "task": "translation", "data": pairs})
-    found = [_kinds(examine(recipe, tmp_path, languages=False))["left-out"] for recipe in (texts, translations)]
+    found = [_kinds(examine(recipe, tmp_path, quick=True))["left-out"] for recipe in (texts, translations)]
     assert found == [1, 2]
+
+
+def _of_similar(train: list[tuple[str, str]], dev: Sequence[str] = (), **options: bool) -> dict[str, int]:
+    splits = {"train": _labelled(*_sound("a"), *train), "dev": _labelled(*(("a", text) for text in dev))}
+    return _kinds(examined("own", splits, Expected(), **options))
+
+
+TEXT = "Could you please tell me when the parcel with the number 4711 is going to arrive in Hamburg?"
+
+
+def test_near_copies_in_other_splits_are_a_note() -> None:
+    dev = [TEXT.replace("4711", "4712"), TEXT.replace(" please", ""), TEXT.upper(), "Is the parcel there?"]
+    found = _of_similar([("a", TEXT)], dev)
+    assert (found["near-leakage"], found["leakage"]) == (2, 1)
+    assert "near-leakage" not in _of_similar([("a", TEXT)], dev, quick=True)
+
+
+def test_near_copies_with_other_labels_are_a_note() -> None:
+    other = TEXT.replace("4711", "4712")
+    assert _of_similar([("a", TEXT), ("b", other)])["near-conflicts"] == 2
+    assert "near-conflicts" not in _of_similar([("b", TEXT), ("b", other)])
+    assert "near-conflicts" not in _of_similar([("a", TEXT), ("b", other)], quick=True)
+    splits = {"train": _labelled(("a", TEXT), ("b", other))}
+    (finding,) = [each for each in examined("own", splits, Expected()).findings if each.kind == "near-conflicts"]
+    assert finding.level == "note"
+    assert len(finding.examples) == 1
+
+
+def test_of_many_texts_some_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.data.report._COMPARED", 10)
+    rows = [("a", f"{TEXT} {n}") for n in range(100)]
+    compared = []
+    monkeypatch.setattr("training.data.report.near_copies", lambda *given: compared.append(given) or [])
+    _of_similar(rows, [text for _, text in rows])
+    assert max(len(texts) for given in compared for texts in given) == 10

@@ -62,7 +62,7 @@ def columns_section(plan: Planned, found: Inspected, columns: Mapping[str, str])
     """Set encoding, header and columns of the files; the names of the files are set by the caller."""
     plan.choose("data.files.train", str(found.path))
     if found.encoding != "utf-8":
-        plan.choose("data.files.encoding", found.encoding, "the file is not UTF-8")
+        plan.choose("data.files.encoding", found.encoding, "the file is not UTF-8: check that its letters are right")
     if found.header is False:
         plan.choose("data.files.header", False, "the first line is a record already")
     own = {role: name for role, name in columns.items() if role != name or found.header is False}
@@ -99,7 +99,9 @@ def pair_sides(
     if first.encoding != second.encoding:
         raise ValueError(f"{first.path} is in {first.encoding} and {second.path} in {second.encoding}: make both UTF-8")
     if first.encoding != "utf-8":
-        plan.choose("data.files.encoding", first.encoding, "the files are not UTF-8")
+        plan.choose(
+            "data.files.encoding", first.encoding, "the files are not UTF-8: check that their letters are right"
+        )
     texts = text_column(first, {}), text_column(second, {})
     return first.texts[texts[0]], second.texts[texts[1]]
 

@@ -149,9 +149,11 @@ def test_a_single_component_has_no_weight(client):
     assert "components" not in answer
 
 
-def test_top_k_above_the_vocabulary_names_its_size(client, library, detail_of):
-    detail = detail_of(next_word(client, context="a", top_k=library.vocab_size + 1), 422)
-    assert f"between 1 and the vocabulary's {library.vocab_size}" in detail
+def test_top_k_above_the_vocabulary_is_all_words(client, library, detail_of):
+    (answer,) = results(next_word(client, context="a", top_k=10**30))
+    assert len(answer["words"]) == library.vocab_size - 1
+    detail = detail_of(next_word(client, context=["a"] * 14, top_k=10**30), 422)
+    assert f"{14 * (library.vocab_size - 1)} result items (--max-result-items); the limit is 100000" in detail
 
 
 # ---- scores ----
@@ -284,8 +286,12 @@ def test_too_many_tokens_name_length_and_limit(client, library, detail_of):
 
 def test_a_megabyte_of_text_may_be_cut(client, library):
     tokens = library.manifest.config.limits.max_tokens
-    assert len(results(next_word(client, context="a " * 500_000, truncate=True, top_k=3))[0]["words"]) == 3
-    assert len(results(score(client, text="a " * 500_000, truncate=True))[0]["tokens"]) == tokens + 1
+    (words,) = results(next_word(client, context="a " * 500_000, truncate=True, top_k=3))
+    assert (len(words["words"]), words["truncated"]) == (3, 500_000 - tokens)
+    (scored,) = results(score(client, text="a " * 500_000, truncate=True))
+    assert (len(scored["tokens"]), scored["truncated"]) == (tokens + 1, 500_000 - tokens)
+    for operation, field in ((next_word, "context"), (score, "text")):
+        assert "truncated" not in results(operation(client, **{field: "we had", "truncate": True}))[0]
 
 
 def test_one_text_too_long_refuses_the_whole_list(client, detail_of):
