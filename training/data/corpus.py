@@ -9,7 +9,7 @@ import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import BeforeValidator
 from pydantic.dataclasses import dataclass
@@ -21,6 +21,7 @@ __all__ = [
     "Corpus",
     "CorpusEntry",
     "CorpusFile",
+    "ListedSource",
     "Source",
     "fetch",
     "matches",
@@ -60,6 +61,15 @@ class Source:
     """`algorithm:hex` of the file at the address; where it is not known, just the corpus's files are checked."""
     members: Mapping[str, str] | None = None
     """For a zip archive: corpus file name to member path. Without it the address serves the file of its last part."""
+
+
+class ListedSource(NamedTuple):
+    """One of the sources that a corpus was made of."""
+
+    name: str
+    homepage: str
+    """Address of the repository, and its commit or version."""
+    licence: str
 
 
 def read_tsv(lines: Iterator[str]) -> Iterator[Record]:
@@ -121,12 +131,22 @@ class CorpusEntry:
     """Whether its texts have slots such as `{time}`, to be filled with values (see `training.data.entities`)."""
     sources: tuple[Source, ...] = ()
     """The addresses to download from; empty if the files cannot be made from those at public addresses."""
+    source_list: str | None = None
+    """Packaged file of the many sources that a corpus was made of, whose licences ask to name them: tab-separated
+    columns `name`, `homepage` and `licence` with a header."""
     conversion: Annotated[Conversion | None, BeforeValidator(_named_conversion)] = None
     """How the corpus's files are made from those at the addresses; they are these without it."""
 
     def all_files(self) -> Iterator[CorpusFile]:
         """Yield the corpus's files."""
         raise NotImplementedError
+
+    def listed_sources(self) -> list["ListedSource"]:
+        """Return the sources that the corpus was made of, where it lists them."""
+        if self.source_list is None:
+            return []
+        rows = (_PACKAGED / self.source_list).read_text(encoding="utf-8").splitlines()
+        return [ListedSource(*row.split("\t")) for row in rows[1:]]
 
     def check(self, files: Mapping[str, bytes]) -> None:
         """Raise `ValueError` if a file, by name, is missing or not the registered one."""

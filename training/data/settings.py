@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from training.data.corpora import get_corpus
-from training.data.corpus import Corpus
+from training.data.corpus import Corpus, CorpusEntry
 from training.data.image_corpora import ImageCorpus
 from training.settings import PositiveInt, Settings
 
@@ -20,6 +20,7 @@ __all__ = [
     "ParallelFiles",
     "Split",
     "SplitFiles",
+    "corpus_sources",
     "source",
 ]
 
@@ -167,8 +168,7 @@ class CorpusOrFiles(DataSection):
     def sources(self) -> list[dict[str, str]]:
         if self.corpus is None:
             return [source(self.dataset("train"))]
-        corpus = self.registered(self.corpus)
-        return [source(corpus.name, corpus.homepage, corpus.licence)]
+        return corpus_sources(self.registered(self.corpus))
 
     def on_corpus(self, name: str) -> Self:
         return self.model_copy(update={"corpus": self.registered(name).name, "files": None})
@@ -184,6 +184,14 @@ def _base_name(files: str | ParallelFiles) -> str:
     if isinstance(files, str):
         return PurePath(files).name
     return f"{PurePath(files.source).name} and {PurePath(files.target).name}"
+
+
+def corpus_sources(corpus: CorpusEntry) -> list[dict[str, str]]:
+    """Return the entries of the manifest's `provenance.data` for a corpus: itself, or the sources that it lists."""
+    listed = corpus.listed_sources()
+    if not listed:
+        return [source(corpus.name, corpus.homepage, corpus.licence)]
+    return [source(f"{corpus.folder}: {each.name}", each.homepage, each.licence) for each in listed]
 
 
 def source(name: str, homepage: str = OWN_FILES, licence: str = OWN_FILES) -> dict[str, str]:

@@ -312,7 +312,7 @@ def test_every_corpus_is_described(corpus: Corpus) -> None:
     assert {"train"} | measured <= set(corpus.splits)
     assert corpus.licence
     assert corpus.description
-    assert corpus.packaged or corpus.homepage.startswith("https://")
+    assert corpus.packaged or corpus.source_list or corpus.homepage.startswith("https://")
     assert re.fullmatch(r"[a-z0-9_]+", corpus.folder)
     assert len(set(corpus.columns)) == len(corpus.columns) > 0
 

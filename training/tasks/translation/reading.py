@@ -1,6 +1,7 @@
 """The sentence pairs that a translation model is trained and measured on."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 from training.data.augmentation import augmented
@@ -13,14 +14,19 @@ __all__ = ["TrainingPairs", "split_pairs"]
 
 
 def split_pairs(data: PairSettings, split: str, data_dir: Path) -> list[TextPair]:
-    """Return source and target texts of a split.
+    """Return source and target texts of a split; those of further corpora are in `dev` alone, see `FurtherPairs.dev`.
 
     Raises `ValueError` for a column that the corpus does not have, and the errors of `read_split` for own files.
     """
     if data.files is not None:
-        return read_split(data.files, split, data_dir)[: data.limit_of(split)]
-    assert data.corpus is not None
-    return _corpus_pairs(data, data.corpus, split, data_dir)[: data.limit_of(split)]
+        pairs = read_split(data.files, split, data_dir)[: data.limit_of(split)]
+    else:
+        assert data.corpus is not None
+        pairs = _corpus_pairs(data, data.corpus, split, data_dir)[: data.limit_of(split)]
+    if split == "dev":
+        for corpus, further in data.also.items():
+            pairs += _corpus_pairs(data, corpus, split, data_dir)[: further.dev] if further.dev else []
+    return pairs
 
 
 class TrainingPairs:
@@ -36,15 +42,20 @@ class TrainingPairs:
     def epoch(self, number: int) -> list[TextPair]:
         """Return the pairs of an epoch; the same number always gives the same pairs."""
         generator = random.Random(f"pairs-{self._seed}-{number}")
-        pairs = list(self._pairs)
-        for corpus, copies in self._data.also.items():
-            further = self._further[corpus] * copies
+        pairs = _drawn(self._pairs, self._data.draw, generator)
+        unchanged: list[TextPair] = []
+        for corpus, settings in self._data.also.items():
+            further = _drawn(self._further[corpus], settings.draw, generator) * settings.copies
             if get_corpus(corpus).slots:
                 further = [self._entities.filled(pair, generator) for pair in further]
-            pairs += further
-        if self._data.augment is None:
-            return pairs
-        return augmented(pairs, self._data.augment, self._entities, generator)
+            (pairs if settings.augment else unchanged).extend(further)
+        if self._data.augment is not None:
+            pairs = augmented(pairs, self._data.augment, self._entities, generator)
+        return pairs + unchanged
+
+
+def _drawn(pairs: Sequence[TextPair], count: int | None, generator: random.Random) -> list[TextPair]:
+    return list(pairs) if count is None or count >= len(pairs) else generator.sample(pairs, count)
 
 
 def _corpus_pairs(data: PairSettings, name: str, split: str, data_dir: Path) -> list[TextPair]:

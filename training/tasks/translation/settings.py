@@ -7,12 +7,30 @@ from pydantic import Field, model_validator
 
 from training.data.augmentation import Augmentation
 from training.data.corpora import get_corpus
-from training.data.settings import CorpusOrFiles, source
+from training.data.settings import CorpusOrFiles, corpus_sources
 from training.recipe import Recipe
 from training.settings import Fraction, PositiveInt, Settings
 from training.tasks.translation.initial import initial_sources
 
-__all__ = ["PairSettings", "TransformerSettings", "TranslationRecipe"]
+__all__ = ["FurtherPairs", "PairSettings", "TransformerSettings", "TranslationRecipe"]
+
+
+class FurtherPairs(Settings):
+    """How pairs of a further corpus take part; a number alone is `copies`."""
+
+    copies: PositiveInt = 1
+    """How often each of the pairs is in an epoch."""
+    draw: PositiveInt | None = None
+    """So many of the pairs, drawn anew for each epoch; all without it."""
+    augment: bool = True
+    """Whether there are changed copies of the pairs too."""
+    dev: int = Field(default=0, ge=0)
+    """So many of the corpus's development pairs count for the selection of the model."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_number(cls, given: object) -> object:
+        return {"copies": given} if isinstance(given, int) else given
 
 
 class PairSettings(CorpusOrFiles):
@@ -32,14 +50,21 @@ class PairSettings(CorpusOrFiles):
     """Longer training pairs are left out, and those that are longer than the positions of the network."""
     separate_digits: bool = False
     """Make each digit a token of its own, so that numbers are copied digit by digit."""
-    also: Mapping[str, PositiveInt] = {}
-    """More corpora of the registry to train on, and how often each of their pairs is in an epoch."""
+    draw: PositiveInt | None = None
+    """So many of the training pairs, drawn anew for each epoch; all without it."""
+    also: Mapping[str, FurtherPairs] = {}
+    """More corpora of the registry to train on: how often each of their pairs is in an epoch, or `copies`, `draw`,
+    `augment` and `dev`."""
     augment: Augmentation | None = None
     """Changed copies of the training pairs, drawn anew for each epoch."""
 
     def sources(self) -> list[dict[str, str]]:
-        corpora = [get_corpus(name) for name in self.also]
-        return [*super().sources(), *(source(each.name, each.homepage, each.licence) for each in corpora)]
+        further = [each for name in self.also for each in corpus_sources(get_corpus(name))]
+        return [*super().sources(), *(each for place, each in enumerate(further) if each not in further[:place])]
+
+    def dataset(self, split: str) -> str:
+        further = [name for name, each in self.also.items() if each.dev] if split == "dev" else []
+        return " + ".join([super().dataset(split), *further])
 
 
 _PRESETS: Mapping[str, Mapping[str, int]] = {
