@@ -1,5 +1,7 @@
 """`softserve-train analyze`: what kernels do, which words or classes models tell apart, what trials found."""
 
+import itertools
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -153,14 +155,14 @@ def confusions(
     output: Path | None = None,
     device: str = "auto",
 ) -> int:
-    """Shows which classes a classifier confuses, and the classes with the lowest F1.
+    """Shows which classes a classifier confuses, those with the lowest F1, and those that want more training examples.
 
     Args:
         run: Run directory of a classifier.
         split: train, dev or test.
         data_dir: Directory that holds the corpora.
         count: Rows of each table.
-        output: Directory for confusions.csv and classes.csv, analysis/ in the run by default.
+        output: Directory for confusions.csv, classes.csv and wanting.csv, analysis/ in the run by default.
         device: auto, cpu, or a CUDA device such as cuda:0.
     """
     _at_least_1(count=count)
@@ -170,10 +172,15 @@ def confusions(
     tables = {
         "confusions.csv": classes.confusion_rows(probabilities, labels, task.labels, count),
         "classes.csv": classes.class_rows(probabilities, labels, task.labels, count),
+        "wanting.csv": classes.wanting_rows(
+            probabilities, labels, task.labels, Counter(itertools.chain(*task.classes_of("train"))), count
+        ),
     }
     where = f"{task.recipe.name} on {split}, {len(labels)} examples"
     tables["confusions.csv"].show(f"{where}: classes taken for others")
     tables["classes.csv"].show(f"{where}: classes known worst")
+    if tables["wanting.csv"].rows:
+        tables["wanting.csv"].show(f"{where}: classes that more training examples are most likely to help")
     _write(output or run / "analysis", tables)
     return 0
 

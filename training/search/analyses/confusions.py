@@ -4,15 +4,16 @@ Shapes: `N` examples, `C` classes.
 """
 
 import itertools
+import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from training.search.analyses.tables import Rows
 
-__all__ = ["class_rows", "confusion_rows"]
+__all__ = ["class_rows", "confusion_rows", "wanting_rows"]
 
 
 def confusion_rows(
@@ -41,6 +42,41 @@ def class_rows(
     probabilities: NDArray[np.float64], labels: Sequence[Sequence[int]], names: Sequence[str], count: int
 ) -> Rows:
     """Return precision, recall and F1 of the classes with the lowest F1, by the most probable class: `[N, C]`, N, C."""
+    table = Rows(["class", "F1", "precision", "recall", "examples"])
+    for row in _by_f1(probabilities, labels, names)[:count]:
+        table.add(row)
+    return table
+
+
+def wanting_rows(
+    probabilities: NDArray[np.float64],
+    labels: Sequence[Sequence[int]],
+    names: Sequence[str],
+    training: Mapping[str, int],
+    count: int,
+) -> Rows:
+    """Return the classes that more training examples are most likely to help: `[N, C]`, N, C.
+
+    These are classes whose F1 is below the mean and that have at most as many training examples as half of the classes,
+    those with the most errors first. `training` is the number of training examples of each class.
+    """
+    rows = _by_f1(probabilities, labels, names)
+    mean, usual = statistics.fmean(f1 for _, f1, *_ in rows), statistics.median(training.values())
+    table = Rows(["class", "training examples", "F1", "missed", "examples"])
+    found = [
+        (name, training.get(name, 0), f1, round((1 - recall) * examples), examples)
+        for name, f1, _, recall, examples in rows
+        if f1 < mean and training.get(name, 0) <= usual
+    ]
+    for row in sorted(found, key=lambda row: (-row[3], row[1]))[:count]:
+        table.add(row)
+    return table
+
+
+def _by_f1(
+    probabilities: NDArray[np.float64], labels: Sequence[Sequence[int]], names: Sequence[str]
+) -> list[tuple[str, float, float, float, int]]:
+    """Return name, F1, precision, recall and number of examples of the classes there are, the lowest F1 first."""
     from sklearn.metrics import precision_recall_fscore_support  # with scipy, which takes seconds
 
     predicted = probabilities.argmax(1).tolist()
@@ -50,7 +86,4 @@ def class_rows(
     precision, recall, f1, examples = precision_recall_fscore_support(truth, guess, zero_division=0)
     rows = zip(f1.tolist(), names, precision.tolist(), recall.tolist(), examples.tolist(), strict=True)
     known = np.any(truth | guess, axis=0).tolist()
-    table = Rows(["class", "F1", "precision", "recall", "examples"])
-    for score, name, *others in sorted(itertools.compress(rows, known))[:count]:
-        table.add([name, score, *others])
-    return table
+    return [(name, score, *others) for score, name, *others in sorted(itertools.compress(rows, known))]

@@ -8,7 +8,7 @@ import pytest
 
 from training.cli.analyses import confusions
 from training.run.directory import RunDirectory
-from training.search.analyses.confusions import class_rows, confusion_rows
+from training.search.analyses.confusions import class_rows, confusion_rows, wanting_rows
 
 NAMES = ["a", "b", "c"]
 PROBABILITIES = np.array([[0.7, 0.2, 0.1], [0.6, 0.4, 0.0], [0.9, 0.1, 0.0], [0.1, 0.3, 0.6], [0.2, 0.5, 0.3]])
@@ -32,11 +32,20 @@ def test_classes_by_hand() -> None:
     assert len(class_rows(PROBABILITIES, LABELS, [*NAMES, "never"], 10).rows) == 3
 
 
+def test_classes_that_want_more_examples() -> None:
+    mean = (0.5 + 0.5 + 2 / 3) / 3
+    assert mean < 2 / 3, "c is known well enough"
+    rows = wanting_rows(PROBABILITIES, LABELS, NAMES, {"a": 9, "b": 5, "c": 2}, 10)
+    assert rows.rows == [("b", 5, 0.5, 2, 3)], "a has more examples than the median of 5"
+    assert wanting_rows(PROBABILITIES, LABELS, NAMES, {"a": 1, "b": 5, "c": 9}, 1).rows == [("b", 5, 0.5, 2, 3)]
+
+
 def test_the_command_writes_tables(errands_run: RunDirectory, tiny_data_dir: Path, tmp_path: Path) -> None:
     assert confusions(errands_run.path, data_dir=tiny_data_dir, output=tmp_path, device="cpu", split="train") == 0
     with (tmp_path / "classes.csv").open(encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == 8
     assert (tmp_path / "confusions.csv").is_file()
+    assert (tmp_path / "wanting.csv").is_file()
 
 
 def test_a_run_of_another_task_is_refused(tiny_run: RunDirectory, tiny_data_dir: Path) -> None:
