@@ -7,7 +7,7 @@ from pydantic import Field
 from models.operations.operation import Record
 from models.operations.search import ScoredText, SearchParams
 
-__all__ = ["TranslateParams", "TranslateResult"]
+__all__ = ["AlignmentLink", "TranslateParams", "TranslateResult", "TranslatedText"]
 
 
 class TranslateParams(SearchParams):
@@ -17,6 +17,27 @@ class TranslateParams(SearchParams):
         str | None,
         Field(max_length=16, description="Code of the language to write; by default `languages.target` of the model."),
     ] = None
+    alignment: Annotated[
+        bool, Field(description="Return the links between the words of the text and those of each translation.")
+    ] = False
+
+
+class AlignmentLink(Record):
+    """A word of the text and a word of the translation that stand for each other."""
+
+    source: list[int]
+    """First character of the word in the text, and the one after its last, in code points."""
+    target: list[int]
+    """First character of the word in the translation, and the one after its last, in code points."""
+
+
+class TranslatedText(ScoredText):
+    """A translation and its score: log-probability / length^length_penalty, summed over sentences."""
+
+    alignment: Annotated[
+        list[AlignmentLink] | None,
+        Field(description="Links between words, only where `alignment` was asked for. Copied parts have none."),
+    ] = None
 
 
 class TranslateResult(Record):
@@ -24,7 +45,7 @@ class TranslateResult(Record):
 
     text: str
     """The text as it was sent."""
-    translations: list[ScoredText]
+    translations: list[TranslatedText]
     """The `n_best` translations, best first."""
     low_confidence: Annotated[
         bool,

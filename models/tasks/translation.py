@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from models.backend import Backend
 from models.bundle.contract import Contract, FileName, PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
+from models.decoding.alignment import aligned_words
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceSequence, checked_options
 from models.errors import BundleError, QueryError, TooManyPartsError
@@ -30,10 +31,13 @@ from models.text.literals import Literals
 from models.text.segments import Segmenter, Segments, printable
 from models.text.sentence_pieces import SentencePieceTokenizer
 from models.text.tokenization import SubwordTokenizer
+from models.text.words import Span, moved, positions_in, words_of
 
 __all__ = [
+    "AlignmentHeads",
     "ConfidenceThreshold",
     "Languages",
+    "Link",
     "SentencePieces",
     "TransformerNetwork",
     "Translated",
@@ -123,12 +127,30 @@ class ConfidenceThreshold(Contract):
     """Fraction of the poor translations that were below the threshold."""
 
 
+class AlignmentHeads(Contract):
+    """The heads of cross-attention whose mean is the output `attention` of the graph `step`.
+
+    They were chosen on sentences of which some links are known.
+    """
+
+    heads: Annotated[tuple[tuple[int, int], ...], Field(min_length=1)]
+    """Layer and number of each head, from 0 on."""
+    offset: Literal[0, 1]
+    """1 where the attention of the step that reads a token is that token's, 0 where that of the step that writes it."""
+    accuracy: Annotated[float, Field(ge=0, le=1)]
+    """Fraction of the words with known links that are linked with the right word."""
+    words: PositiveInt
+    """Words with known links, by which the heads were chosen."""
+
+
 class TranslationConfig(SequenceConfig):
     """The section of a translation model."""
 
     network: TransformerNetwork
     languages: Languages
     low_confidence: ConfidenceThreshold | None = None
+    alignment: AlignmentHeads | None = None
+    """Set where the graph `step` has the output `attention`."""
     sentence_pieces: SentencePieces | None = None
     """Set where the tokenizer is a SentencePiece vocabulary instead of byte-pair encoding."""
 
@@ -162,11 +184,22 @@ class TranslationConfig(SequenceConfig):
             **super().summary(),
             "languages": languages,
             "low_confidence": None if threshold is None else threshold.model_dump(),
+            "alignment": self.alignment is not None,
         }
 
     def description(self) -> Mapping[str, str]:
         known = ", ".join(self.languages.known_targets())
         return {"languages": f"{self.languages.source} to {known}", **super().description()}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A word of a text and a word of its translation that stand for each other."""
+
+    source: Span
+    """Characters of the text."""
+    target: Span
+    """Characters of the translation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +210,8 @@ class Translated:
     """The translation."""
     score: float
     """Sum of its sentences' scores: log-probability / length^alpha."""
+    alignment: tuple[Link, ...] | None = None
+    """Links between words, where they were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +293,7 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
         truncate=params.truncate,
         max_sentences=most_sentences,
         target_language=params.target_language,
+        alignment=params.alignment,
     ),
     params=TranslateParams,
     record=TranslateResult,
@@ -336,12 +372,15 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         batch_sentences: int = BATCH_SOURCES,
         target_language: str | None = None,
         join_lines: bool = False,
+        alignment: bool = False,
     ) -> list[Translation]:
         """Translate each text; `beam_size` 1 is greedy search.
 
         `truncate` keeps the first tokens of too long a sentence. `target_language` is one of `languages.targets` of a
         model with several, its default otherwise. With `join_lines`, sentences may go on in the next line, and line
-        breaks within them become spaces. Raises `QueryError` for options out of range, and its `TextTooLongError`.
+        breaks within them become spaces. With `alignment` translations have links between words. Raises `QueryError` for
+        options out of range and for an alignment by a model without `alignment` in its manifest, and its
+        `TextTooLongError`.
         """
         queries = [
             self.query(
@@ -351,6 +390,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 truncate=truncate,
                 target_language=target_language,
                 join_lines=join_lines,
+                alignment=alignment,
             )
             for text in several(texts)
         ]
@@ -367,11 +407,14 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         max_sentences: int | None = None,
         target_language: str | None = None,
         join_lines: bool = False,
+        alignment: bool = False,
     ) -> TranslationQuery:
         """Check and tokenize one text; see `translate`.
 
         Raises `TooManyPartsError` where the text has more than `max_sentences`, before any is tokenized.
         """
+        if alignment and self.config.alignment is None:
+            raise QueryError(f"alignment: the model {self.manifest.name}:{self.manifest.version} has none")
         options, prefix = checked_options(beam_size, options), self.config.languages.prefix(target_language)
         most = math.inf if max_sentences is None else max_sentences
         segments = self._segmenter.segments(checked_text(text), join_lines=join_lines, max_cores=most)
@@ -389,6 +432,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             for core, ids in zip(segments.cores, filter(None, tokens), strict=True)
         ]
         language = self._detector.other_language(text)
+        options = replace(options, attention=True) if alignment else options
         return TranslationQuery(text, segments, tuple(sentences), beam_size, options, self._max_target, language)
 
     def _tokenize(self, sentences: Sequence[str], keep: Keep | None) -> list[list[int]]:
@@ -420,7 +464,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         for rank in range(max([1, *map(len, found)])):
             chosen = [some[min(rank, len(some) - 1)] for some in found]
             text = query.segments.joined([text for text, _ in chosen])
-            results.append(Translated(text, math.fsum(hypothesis.score for _, hypothesis in chosen)))
+            links = self._links(query, chosen) if query.options.attention else None
+            results.append(Translated(text, math.fsum(hypothesis.score for _, hypothesis in chosen), links))
         doubtful = query.segments.foreign or any(
             self._doubtful(sentence, some[0], part.max_tokens)
             for sentence, some, part in zip(query.sentences, found, query.parts(), strict=True)
@@ -436,6 +481,51 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         decoded = self._target_tokenizer.decode_batch([each.tokens for each in hypotheses])
         found = [(printable(text, core) or core, each) for text, each in zip(decoded, hypotheses, strict=True)]
         return sorted(found, key=lambda each: sentence.literals.rank(each[0])) if sentence.literals else found
+
+    def _links(self, query: TranslationQuery, chosen: Sequence[tuple[str, Hypothesis]]) -> tuple[Link, ...]:
+        """Return the links between the words of a text and those of one of its translations."""
+        segments = query.segments
+        places = positions_in(query.text, segments.joined(segments.cores))
+        source, target = len(segments.copied[0]), len(segments.copied[0])
+        links: list[Link] = []
+        found = zip(segments.cores, query.sentences, chosen, segments.copied[1:], strict=True)
+        for core, sentence, (text, hypothesis), after in found:
+            for ours, theirs in self.sentence_links(core, len(sentence.tokens), text, hypothesis):
+                (moved_source,) = moved([(source + ours[0], source + ours[1])], places)
+                links.append(Link(moved_source, (target + theirs[0], target + theirs[1])))
+            source, target = source + len(core) + len(after), target + len(text) + len(after)
+        return tuple(links)
+
+    def sentence_links(self, core: str, length: int, text: str, hypothesis: Hypothesis) -> list[tuple[Span, Span]]:
+        """Return the links between the words of a sentence and of its translation.
+
+        `length` is the number of tokens that the encoder read, the end not included, and `text` that of the hypothesis,
+        which has its attention. Raises `ValueError` for a model without `alignment`.
+        """
+        heads, attention = self.config.alignment, hypothesis.attention
+        if heads is None or attention is None:
+            raise ValueError("the hypothesis has no attention, or the model no alignment")
+        decoded, target_tokens = self.target_spans(hypothesis)
+        tokens, target_tokens = self.source_spans(core, length), moved(target_tokens, positions_in(text, decoded))
+        ours, theirs = words_of(core), words_of(text)
+        links = aligned_words(attention, tokens, ours, target_tokens, theirs, heads.offset)
+        return [(ours[source], theirs[target]) for source, target in links]
+
+    def source_spans(self, core: str, length: int) -> list[Span]:
+        """Return the characters of each of the first `length` tokens of a sentence; a language's token has none."""
+        normalized = self._segmenter.normalized(core)
+        spans = moved(self._tokenizer.source_spans(normalized), positions_in(core, normalized))
+        return [*[(0, 0)] * len(self.config.languages.prefix(None)), *spans][:length]
+
+    def target_ids(self, text: str) -> list[int]:
+        """Return the tokens of a text in the target language, without the end."""
+        (ids,) = self._target_tokenizer.encode_batch([text])
+        return ids
+
+    def target_spans(self, hypothesis: Hypothesis) -> tuple[str, list[Span]]:
+        """Return the text of a hypothesis, and the characters of each of its tokens."""
+        (text,) = self._target_tokenizer.decode_batch([hypothesis.tokens])
+        return text, self._target_tokenizer.target_spans(hypothesis.tokens, text)
 
     def _doubtful(self, sentence: Sentence, best: tuple[str, Hypothesis], max_tokens: int) -> bool:
         """Return whether the best translation of a sentence is likely to be poor: see `Translation.low_confidence`."""
