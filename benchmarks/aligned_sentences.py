@@ -13,7 +13,13 @@ __all__ = ["AlignedSentence", "aligned_sentences"]
 
 _SLOTS: Mapping[str, Sequence[tuple[str, str]]] = {
     "name": [(name, name) for name in ("Tom", "Maria", "Anna", "Peter", "Lukas", "Sarah", "Paul", "Julia", "Max")],
-    "city": [("Berlin", "Berlin"), ("Hamburg", "Hamburg"), ("Wien", "Vienna"), ("München", "Munich"), ("Köln", "Cologne")],
+    "city": [
+        ("Berlin", "Berlin"),
+        ("Hamburg", "Hamburg"),
+        ("Wien", "Vienna"),
+        ("München", "Munich"),
+        ("Köln", "Cologne"),
+    ],
     "number": [(f"{value}", f"{value}") for value in (3, 5, 7, 12, 24, 48, 150, 320)],
     "things": [
         ("Bücher", "books"),
@@ -45,7 +51,10 @@ _TEMPLATES = (
     ("{name}/1 wohnt/2 in/3 {city}/4 ./5", "{name}/1 lives/2 in/3 {city}/4 ./5"),
     ("Am/1 {day}/2 fährt/3 {name}/4 nach/5 {city}/6 ./7", "On/1 {day}/2 {name}/4 goes/3 to/5 {city}/6 ./7"),
     ("Mein/1 {person}/2 trinkt/3 {drink}/4 ./5", "My/1 {person}/2 drinks/3 {drink}/4 ./5"),
-    ("Ich/1 glaube/2 ,/3? dass/4 {name}/5 {drink}/6 trinkt/7 ./8", "I/1 think/2 that/4 {name}/5 drinks/7 {drink}/6 ./8"),
+    (
+        "Ich/1 glaube/2 ,/3? dass/4 {name}/5 {drink}/6 trinkt/7 ./8",
+        "I/1 think/2 that/4 {name}/5 drinks/7 {drink}/6 ./8",
+    ),
     ("{name}/1 und/2 {name}/3 sprechen/4 {language}/5 ./6", "{name}/1 and/2 {name}/3 speak/4 {language}/5 ./6"),
     ("Mein/1 {person}/2 lernt/3 {language}/4 ./5", "My/1 {person}/2 is/3? learning/3 {language}/4 ./5"),
     ("Wir/1 brauchen/2 {number}/3 {colours}/4 {things}/5 ./6", "We/1 need/2 {number}/3 {colours}/4 {things}/5 ./6"),

@@ -78,4 +78,5 @@ def _shares(tokens: Sequence[Span], words: Sequence[Span]) -> Array:
         while word < len(words) and words[word][0] < end:
             shares[word, token] = min(end, words[word][1]) - max(start, words[word][0])
             word += 1
-    return shares / np.maximum(shares.sum(axis=0, keepdims=True), 1)
+    result: Array = shares / np.maximum(shares.sum(axis=0, keepdims=True), 1)
+    return result

@@ -353,7 +353,9 @@ class BeamSearch:
             length = int(self.lengths[row])
             tokens = self._tokens[row, origins[row, place], :length]
             sentence = self._sentences[row]
-            sentence.finished.append(sentence.hypothesis(tokens, float(scores[row, place]), length + 1, int(origins[row, place])))
+            sentence.finished.append(
+                sentence.hypothesis(tokens, float(scores[row, place]), length + 1, int(origins[row, place]))
+            )
             changed.add(row)
         for row in changed:
             self._stops[row] = self._sentences[row].stops_at(self.beam_size)

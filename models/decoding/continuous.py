@@ -76,7 +76,8 @@ class Decoding:
         attention: bool = False,
     ) -> None:
         """`reuse_slots` says whether the graph of a step has the input `slots`, `attention` whether it has the output
-        `attention`; outputs start after `start_id`, by default the end. `utf8` are the bytes of the output's tokens, where these are not whole characters.
+        `attention`; outputs start after `start_id`, by default the end. `utf8` are the bytes of the output's tokens,
+        where these are not whole characters.
         """
         self._backend = backend
         self._footprint = footprint

@@ -54,6 +54,9 @@ _LOOKED_AT = 8000
 _CHARACTERS_PER_ITEM = 8
 """Characters that are copied which count as one token of a result."""
 
+_ITEMS_PER_ALIGNED_TOKEN = 4
+"""Tokens of a result that a token with its links counts as."""
+
 
 class TransformerNetwork(SequenceNetwork):
     """The sizes of an encoder-decoder Transformer."""
@@ -263,6 +266,7 @@ class TranslationQuery:
         """Largest number of tokens of all translations; what each of them copies counts too."""
         copied = sum(map(len, self.segments.copied))
         tokens = sum(part.max_tokens for part in self.parts())
+        tokens *= _ITEMS_PER_ALIGNED_TOKEN if self.options.attention else 1
         return self.options.n_best * (tokens + copied // _CHARACTERS_PER_ITEM)
 
     def parts(self) -> list[SourceSequence]:
@@ -378,9 +382,10 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
 
         `truncate` keeps the first tokens of too long a sentence. `target_language` is one of `languages.targets` of a
         model with several, its default otherwise. With `join_lines`, sentences may go on in the next line, and line
-        breaks within them become spaces. With `alignment` translations have links between words. Raises `QueryError` for
-        options out of range and for an alignment by a model without `alignment` in its manifest, and its
-        `TextTooLongError`.
+        breaks within them become spaces. With `alignment`, translations have links between words.
+
+        Raises `QueryError` for options out of range and for an alignment by a model without `alignment` in its
+        manifest, and its `TextTooLongError`.
         """
         queries = [
             self.query(

@@ -12,7 +12,8 @@ __all__ = ["Span", "moved", "positions_in", "words_of"]
 Span = tuple[int, int]
 """The first character, and the one after the last."""
 
-_WORD = re.compile(r"\w+(?:[-'’.,:/@_]\w+)*|[^\w\s]+")
+_LETTERS = r"[\w\u0300-\u036f]+"
+_WORD = re.compile(rf"{_LETTERS}(?:[-'’.,:/@]{_LETTERS})*|[^\w\s]+")
 """Words with the marks within them; a run of other marks is one word."""
 _REMOVABLE = frozenset({"Cc", "Cf", "Mn", "Pd", "Zl", "Zp", "Zs"})
 """Categories of characters that a normalization of texts may remove."""
@@ -31,28 +32,27 @@ def positions_in(original: str, changed: str) -> list[int]:
     """
     if original == changed:
         return list(range(len(original) + 1))
-    source = list(_expanded(original))
-    found, place = [], 0
-    for letter, _ in _expanded(changed, whole=True):
+    source, place = list(_expanded(original)), 0
+    found: list[int] = []
+    for letter, position in _expanded(changed):
         ahead = place
         while ahead < len(source) and source[ahead][0] != letter and _is_removable(source[ahead][0]):
             ahead += 1
-        if ahead < len(source) and (source[ahead][0] == letter or not letter.isspace()):
-            place = ahead
-        found.append(source[place][1] if place < len(source) else len(original))
-        if place < len(source) and (source[place][0] == letter or not letter.isspace()):
+        same = ahead < len(source) and source[ahead][0] == letter
+        if same or not letter.isspace():
+            place = min(ahead, len(source))
+        if position == len(found):
+            found.append(source[place][1] if place < len(source) else len(original))
+        if same or not letter.isspace():
             place += 1
     return [*found, len(original)]
 
 
-def _expanded(text: str, *, whole: bool = False) -> Iterator[tuple[str, int]]:
-    """Yield the characters of a text's compatibility forms, with their positions; one for each if `whole`."""
+def _expanded(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the characters of the compatibility form of each character, with its position."""
     for position, letter in enumerate(text):
         form = letter if letter < "\x80" else unicodedata.normalize("NFKC", letter) or letter
-        if whole:
-            yield form[0], position
-        else:
-            yield from ((each, position) for each in form)
+        yield from ((each, position) for each in form)
 
 
 def _is_removable(letter: str) -> bool:

@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -42,7 +43,7 @@ class _Nodes:
         self._prefix, self._count = prefix, itertools.count()
         self.nodes: list[onnx.NodeProto] = []
 
-    def add(self, operator: str, *inputs: str, output: str | None = None, **attributes: object) -> str:
+    def add(self, operator: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
         name = f"{self._prefix}_{next(self._count)}" if output is None else output
         self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
         return name
@@ -94,7 +95,7 @@ def with_attention(step: onnx.ModelProto, heads: Iterable[tuple[int, int]]) -> o
     """Return a step's graph with the input `with_attention` and the output `attention`.
 
     The output is the mean over some heads, each a layer and a number from 0 on, `[B, K, S]`; where the input, a truth
-    value, is false, it is `[B, K, 0]` and takes no time. Weights are not read: those of the graph may be in a file.
+    value, is false, it is empty and takes no time. Weights are not read: those of the graph may be in a file.
     Raises `ValueError` for a graph that is no decoder step, or has no such head.
     """
     layers = _cross_attentions(step)
@@ -112,9 +113,7 @@ def with_attention(step: onnx.ModelProto, heads: Iterable[tuple[int, int]]) -> o
     result = nodes.add("Div", nodes.add("Sum", *sums), count)
     then = helper.make_graph(nodes.nodes, "attention_is_wanted", [], [_value(result)])
     others = _Nodes("no_attention")
-    size = others.add("Shape", "tokens")
-    shape = others.add("Concat", size, others.constant([0], np.int64), axis=0)
-    nothing = others.add("ConstantOfShape", shape)
+    nothing = others.constant(np.zeros((0, 0, 0)), np.float32)
     otherwise = helper.make_graph(others.nodes, "attention_is_not_wanted", [], [_value(nothing)])
     changed = _copy(step)
     changed.graph.node.append(
@@ -134,7 +133,7 @@ def with_all_attention(step: onnx.ModelProto) -> onnx.ModelProto:
         nodes = _Nodes(f"attention_of_layer_{layer}")
         nodes.add("Identity", _weights(nodes, attention, None), output=f"attention_{layer}")
         changed.graph.node.extend(nodes.nodes)
-        shape = ["batch", attention.heads, "beam", "source"]
+        shape: list[str | int | None] = ["batch", attention.heads, "beam", "source"]
         changed.graph.output.append(helper.make_tensor_value_info(f"attention_{layer}", TensorProto.FLOAT, shape))
     return changed
 

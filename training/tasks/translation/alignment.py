@@ -9,9 +9,10 @@ Shapes: `B` sentences, `L` decoder layers, `H` heads, `S` source tokens, `T` tar
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -32,9 +33,9 @@ from training.bundling.attention_output import (
     with_all_attention,
     with_attention,
 )
-from training.bundling.bundle import place
+from training.bundling.bundle import BundleGraph, Draft, place
 
-__all__ = ["LinkedSentence", "add_alignment", "chosen_heads", "known_links", "sentences_with_links"]
+__all__ = ["LinkedSentence", "add_alignment", "chosen_heads", "extend_draft", "known_links", "sentences_with_links"]
 
 Weights = NDArray[np.float32]
 
@@ -46,6 +47,7 @@ _TOLERANCE = 0.01
 well that align other words badly. Means of up to 6 heads had half the alignment error of the best head."""
 _FEWEST = 20
 """Words with known links that are needed to choose heads."""
+_MOST_TEXTS = 1500
 _MOST_SENTENCES = 400
 
 
@@ -166,9 +168,7 @@ class _ForcedDecoder:
             found.append(np.stack(outputs[: len(wanted)], axis=1)[:, :, :, 0])
             caches = dict(zip(caches, outputs[len(wanted) :], strict=True))
         attention = np.stack(found, axis=3)
-        return [
-            attention[row, :, :, : len(each.target_ids) + 1, : lengths[row]] for row, each in enumerate(sentences)
-        ]
+        return [attention[row, :, :, : len(each.target_ids) + 1, : lengths[row]] for row, each in enumerate(sentences)]
 
 
 def _padded(rows: Sequence[Sequence[int]], fill: int) -> NDArray[np.int64]:
@@ -186,14 +186,15 @@ def chosen_heads(bundle: Path, sentences: Sequence[LinkedSentence]) -> Alignment
     words = sum(len(each.links) for each in sentences)
     if words < _FEWEST:
         return None
-    config: TranslationConfig = load_manifest(bundle).config
+    config: Any = load_manifest(bundle).config
     attention = list(_ForcedDecoder(bundle, config).attention(sentences))
     layers, heads = attention[0].shape[:2]
     single = [((layer, head),) for layer in range(layers) for head in range(heads)]
-    right: dict[tuple[int, tuple[tuple[int, int], ...]], float] = {}
-    for offset in (1, 0):
+    right: dict[tuple[Literal[0, 1], tuple[tuple[int, int], ...]], float] = {}
+    offsets: tuple[Literal[0, 1], ...] = (1, 0)
+    for offset in offsets:
         alone = {each: _right(sentences, attention, each, offset) for each in single}
-        ranked = sorted(single, key=lambda each: -alone[each])
+        ranked = sorted(single, key=alone.__getitem__, reverse=True)
         several = [sum(ranked[:count], ()) for count in range(2, min(_MOST_HEADS, len(ranked)) + 1)]
         right |= {(offset, each): value for each, value in alone.items()}
         right |= {(offset, each): _right(sentences, attention, each, offset) for each in several}
@@ -238,9 +239,7 @@ def add_alignment(bundle: Path, texts: Sequence[str]) -> AlignmentHeads | None:
         raise ValueError(f"{bundle} has TorchScript graphs, to which no output can be added")
     if manifest.config.alignment is not None:
         raise ValueError(f"{bundle} has an attention output")
-    model = load_bundle(bundle)
-    assert isinstance(model, Translator)
-    heads = chosen_heads(bundle, sentences_with_links(model, texts))
+    heads = chosen_heads(bundle, sentences_with_links(load_bundle(bundle), texts))
     if heads is None:
         return None
     content = manifest.model_dump(mode="json")
@@ -249,11 +248,34 @@ def add_alignment(bundle: Path, texts: Sequence[str]) -> AlignmentHeads | None:
     with tempfile.TemporaryDirectory(dir=bundle.parent, prefix=".alignment-") as temporary:
         directory = Path(temporary) / bundle.name
         shutil.copytree(bundle, directory)
-        for file in step.files():
-            graph = onnx.load(directory / file, load_external_data=False)
-            onnx.save_model(with_attention(graph, heads.heads), directory / file)
-            content["files"][file] = sha256_of(directory / file)
+        _add_outputs(directory, step.files(), heads)
+        content["files"] |= {file: sha256_of(directory / file) for file in step.files()}
         changed = parse_manifest(content)
         (directory / MANIFEST).write_text(changed.model_dump_json(indent=2) + "\n", encoding="utf-8")
         place(directory, bundle)
     return heads
+
+
+def extend_draft(draft: Draft, texts: Sequence[str]) -> None:
+    """Add the attention output to a draft of a translation bundle, by the heads that are best on texts.
+
+    Nothing changes where too few links are known, or where the draft has TorchScript graphs, which lack the output.
+    """
+    step = draft.graphs["step"]
+    if step.contract.torchscript is not None:
+        return
+    draft.report("choosing the attention heads that align words")
+    sentences = sentences_with_links(draft.load(), texts[:_MOST_TEXTS])
+    heads = chosen_heads(draft.directory, sentences)
+    if heads is None:
+        return
+    files = draft.save_manifest().graphs["step"].files()
+    _add_outputs(draft.directory, files, heads)
+    draft.graphs = {**draft.graphs, "step": BundleGraph(contract_with_attention(step.contract), step.model)}
+    draft.section["alignment"] = heads.model_dump(mode="json")
+
+
+def _add_outputs(directory: Path, files: Iterable[str], heads: AlignmentHeads) -> None:
+    for file in files:
+        graph = onnx.load(directory / file, load_external_data=False)
+        onnx.save_model(with_attention(graph, heads.heads), directory / file)
