@@ -6,6 +6,14 @@ from pydantic import Field
 
 from models.operations.operation import Record
 from models.operations.search import ScoredText, SearchParams
+from models.text.protection import (
+    DEFAULT_KINDS,
+    KINDS,
+    MAX_PATTERN_LENGTH,
+    MAX_PATTERNS,
+    Kind,
+    Protection,
+)
 
 __all__ = ["AlignmentLink", "TranslateParams", "TranslateResult", "TranslatedText"]
 
@@ -20,6 +28,26 @@ class TranslateParams(SearchParams):
     alignment: Annotated[
         bool, Field(description="Return the links between the words of the text and those of each translation.")
     ] = False
+    protect: Annotated[
+        list[Annotated[str, Field(max_length=MAX_PATTERN_LENGTH)]] | None,
+        Field(
+            max_length=MAX_PATTERNS,
+            description="Regular expressions of parts that every translation has byte for byte and exactly once.",
+        ),
+    ] = None
+    protect_kinds: Annotated[
+        list[Kind] | None,
+        Field(
+            max_length=len(KINDS),
+            description="Kinds of parts that are protected without an expression; all but `measure` by default, none "
+            "with an empty list. `measure` are numbers with units.",
+        ),
+    ] = None
+
+    def protection(self) -> Protection:
+        """Return what is protected; raises `QueryError` for invalid expressions."""
+        kinds = DEFAULT_KINDS if self.protect_kinds is None else tuple(self.protect_kinds)
+        return Protection(kinds, tuple(self.protect or ()))
 
 
 class AlignmentLink(Record):

@@ -57,7 +57,7 @@ class TranslationExport(SequenceExport):
 
     def extend(self, draft: "Draft", data_dir: Path) -> None:
         # Writing graphs imports libraries that take seconds.
-        from training.tasks.translation.alignment import extend_draft  # noqa: PLC0415
+        from training.tasks.translation.alignment import extend_draft
 
         extend_draft(draft, [source for source, _ in split_pairs(self.task.recipe.data, "dev", data_dir)])
 
