@@ -3,10 +3,12 @@
     .venv/bin/python -m benchmarks.protected [models/bundled/de-en/2] [--pairs valid.de-en.tsv]
 
 With `--pairs`, lines of a source and its reference, it also prints the BLEU of their translations with and without
-protection, and the seconds that both take.
+protection, and the seconds that both take. `--stand-ins` are words: each is put in place of the name Tom in those pairs
+that have it once on both sides; printed are the fraction of the translations that copy it, and their BLEU.
 """
 
 import argparse
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,9 @@ from models.text.protection import KINDS, Protection
 from service.settings import BUNDLED
 
 __all__ = ["Kept", "kept_parts"]
+
+_NAME = re.compile(r"\bTom\b")
+_NAMED = 300
 
 ALL, NONE = Protection(KINDS), Protection(())
 
@@ -71,11 +76,24 @@ def _copied(model: Translator, sentences: Sequence[ProtectedSentence], beam_size
     return count
 
 
+def _stand_in(model: Translator, pairs: Sequence[Sequence[str]], word: str) -> tuple[float, float]:
+    """Return the fraction of sentences in which a word is copied in the place of a name, and their BLEU."""
+    named = [pair for pair in pairs if all(len(_NAME.findall(text)) == 1 for text in pair[:2])][:_NAMED]
+    sources = [_NAME.sub(word, source) for source, *_ in named]
+    found = model.translate(sources, protection=NONE)
+    pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
+    texts = [each.translations[0].text for each in found]
+    copied = sum(len(pattern.findall(text)) == 1 for text in texts) / len(named)
+    references = [_NAME.sub("ITEM", pair[1]) for pair in named]
+    return copied, sacrebleu.corpus_bleu([pattern.sub("ITEM", text) for text in texts], [references]).score
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundle", type=Path, nargs="?", default=BUNDLED / "de-en" / "2")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--pairs", type=Path)
+    parser.add_argument("--stand-ins", nargs="+", default=[])
     parser.add_argument("--show", type=int, default=0, help="translations to print")
     arguments = parser.parse_args()
     model = load_bundle(arguments.bundle)
@@ -103,6 +121,9 @@ def main() -> None:
             seconds = time.perf_counter() - started
             bleu = sacrebleu.corpus_bleu(texts, [[pair[1] for pair in pairs]]).score
             print(f"{name}: BLEU {bleu:.2f} of {len(pairs)} pairs, {seconds:.1f} s")
+        for word in arguments.stand_ins:
+            copied, bleu = _stand_in(model, pairs, word)
+            print(f"{word}: copied in {100 * copied:.1f} %, BLEU {bleu:.2f}")
 
 
 if __name__ == "__main__":

@@ -50,16 +50,19 @@ _PRIVATE_USE = (0xF0000, 0x100000, 0xE000)
 _END = r"(?<![.,:;!?'\")\]}])"
 _ADDRESS = rf"[^\s<>\"„“”»«\U000F0000-\U0010FFFF]{{1,2000}}{_END}"
 _FILE_ENDINGS = (
-    "bat|bin|bmp|cfg|conf|csv|css|db|dll|docx?|exe|gif|gz|h|hpp|html?|ico|ini|ipynb|java|jpe?g|js|json|jsx|lock|log|md"
+    "bat|bin|bmp|cfg|conf|csv|css|db|dll|docx?|exe|gif|gz|hpp|html?|ico|ini|ipynb|java|jpe?g|js|json|jsx|lock|log|md"
     "|mp[34]|odt|ods|pdf|php|png|po|pptx?|properties|py|rar|rs|rtf|sh|so|sql|srt|svg|tar|tgz|tiff?|toml|ts|tsx|txt|vtt"
     "|wav|webp|xlsx?|xml|ya?ml|zip"
 )
+_VOID = "area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr"
+"""Elements of HTML without content."""
 _UNITS = "kg|mg|g|t|km/h|km|cm|mm|m|ml|cl|l|kWh|kW|W|V|A|GHz|MHz|Hz|KB|MB|GB|TB|°C|°F|°|%|‰|€|EUR|USD|\\$|£"
 _PATTERNS: dict[Kind, str] = {
     "url": rf"(?:https?|ftps?|file|ssh|git)://{_ADDRESS}|(?<!\w)(?:mailto|tel):{_ADDRESS}|(?<![\w.])www\.{_ADDRESS}",
     "email": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
     "placeholder": (
-        r"<[A-Za-z][\w:-]{0,63}\s?/>|\{\{[^{}\n]{1,200}\}\}|[$#%]?\{[^{}\n]{0,200}\}|%[A-Za-z_]\w{1,63}%"
+        rf"<(?!(?:{_VOID})\b)[A-Za-z][\w:-]{{0,63}}\s?/>"
+        r"|\{\{[^{}\n]{1,200}\}\}|[$#%]?\{(?!\\)[^{}\n]{0,200}\}|%[A-Za-z_]\w{1,63}%"
         r"|%\([\w.]{1,64}\)[-+#0]{0,2}\d{0,3}(?:\.\d{1,3})?[sdifgrxX](?!\w)"
         r"|%(?:\d{1,2}\$)?[-+#0]{0,2}\d{0,3}(?:\.\d{1,3})?(?:l{1,2}|h{1,2}|z)?[sdiufFgGeExXcopr@](?!\w)"
         r"|(?<!\w)\$[A-Za-z_]\w{0,63}|(?<!\w)%\d(?!\d|[.,]\d|\s?\w)"
@@ -74,7 +77,7 @@ _PATTERNS: dict[Kind, str] = {
     "version": r"(?<![\w.])v\d{1,5}(?:\.\d{1,6}){0,3}(?:[-+][\w.]{1,32})?(?![\w.]*\w)"
     r"|(?<![\w.])\d{1,4}\.\d{1,4}\.\d{1,6}(?:\.\d{1,6})?[-+][A-Za-z][\w.]{0,32}(?!\w)",
     "code": (
-        r"(?<![\w.-])(?=[A-Z\d_/-]{0,40}\d)(?=[\d_/-]{0,40}[A-Z])[A-Z\d]{2,20}(?:[-_/][A-Z\d]{1,20}){1,6}(?![\w-])"
+        r"(?<![\w.-])(?!\d{4}-\d\d-\d\d)(?=[A-Z\d_/-]{0,40}\d)(?=[\d_/-]{0,40}[A-Z])[A-Z\d]{2,20}(?:[-_/][A-Z\d]{1,20}){1,6}(?![\w-])"
         r"|(?<![\w.-])(?:[A-Z]{2,8}\d{2,16}|[A-Z]\d{3,16})[A-Z\d]{0,16}(?![\w-])"
         r"|(?<!\w)[A-Za-z]\w{0,63}_\w{1,63}(?!\w)"
     ),

@@ -1,8 +1,8 @@
 """Words in place of protected parts while a sentence is translated, and the parts again in its translation.
 
 A part is read as a number, which the bundled model copies in more sentences than names, codes or signs
-(`benchmarks.stand_ins`). Where a translation has the number once, the part takes its place; where it is lost, changed
-or repeated, the part is put once where the words that attend to it stand.
+(`benchmarks.protected --stand-ins`), and which no language inflects. Where a translation has the number once, the part
+takes its place; where it is lost, changed or repeated, the part is put once where the words that attend to it stand.
 """
 
 import re
@@ -16,6 +16,8 @@ __all__ = ["Edit", "StandIns", "edited", "moved_by"]
 _STAND_INS = tuple(f"{number}" for number in (1284, 5397, 6071, 3850, 7426, 9163, 2608, 4739, 8152, 1945))
 """Numbers of four digits, of which no two share a beginning. Further ones are counted from the last."""
 _MORE = range(2001, 9999, 17)
+_CERTAIN = 0.3
+"""Least attention by which a word is taken for that of a stand-in."""
 _CLOSING = re.compile(r"[\s.,:;!?…)\]}'\"”“»«]*$")
 
 
@@ -75,7 +77,9 @@ class StandIns:
             if not _places(text, self._word(edit)):
                 place = self._place(edit, text, words, taken, linked)
                 taken.add(place)
-                found.append(Edit(place, edit.text if place[0] < place[1] else _spaced(text, place[0], edit.text)))
+                first = not any(each.span == place for each in found)
+                inserted = _spaced(text, place[0], edit.text) if first else f" {edit.text}"
+                found.append(Edit(place, edit.text if place[0] < place[1] else inserted))
         return tuple(sorted(found, key=lambda each: each.span))
 
     def _place(
@@ -104,10 +108,6 @@ class StandIns:
 
     def _word(self, edit: Edit) -> str:
         return self.text[slice(*edit.span)]
-
-
-_CERTAIN = 0.3
-"""Least attention by which a word is taken for that of a stand-in."""
 
 
 def _is_changed(word: str) -> bool:
