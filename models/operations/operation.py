@@ -146,6 +146,8 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     """Largest number of words, labels or tokens of an input's result, where it is known before the query is made."""
     within: Callable[[ModelT, ParamsT], ParamsT] | None = None
     """Parameters as far as a model can follow them, for callers that do not know the model: commands and tools."""
+    slowly_prepared: Callable[[ParamsT], bool] | None = None
+    """Whether with these parameters queries of short texts take so long to make that an event loop should not."""
     computed_by: Callable[[ParamsT], str] | None = None
     """The model's batch function for these parameters, where it is not that of the operation's name."""
     omits_null: bool = False

@@ -8,6 +8,7 @@ from models.operations.operation import Record
 from models.operations.search import ScoredText, SearchParams
 from models.text.protection import (
     DEFAULT_KINDS,
+    DEFAULT_PROTECTION,
     KINDS,
     MAX_PATTERN_LENGTH,
     MAX_PATTERNS,
@@ -46,6 +47,8 @@ class TranslateParams(SearchParams):
 
     def protection(self) -> Protection:
         """Return what is protected; raises `QueryError` for invalid expressions."""
+        if self.protect is None and self.protect_kinds is None:
+            return DEFAULT_PROTECTION
         kinds = DEFAULT_KINDS if self.protect_kinds is None else tuple(self.protect_kinds)
         return Protection(kinds, tuple(self.protect or ()))
 

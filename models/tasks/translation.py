@@ -28,7 +28,7 @@ from models.text.config import check_tokenizer
 from models.text.language import LanguageDetector, load_identifier
 from models.text.limits import Keep, TextLimit, checked_text, head, several
 from models.text.literals import Literals
-from models.text.protection import Protection, translated_part
+from models.text.protection import DEFAULT_PROTECTION, Protection, translated_part
 from models.text.segments import Segmenter, Segments, printable
 from models.text.sentence_pieces import SentencePieceTokenizer
 from models.text.stand_ins import Edit, StandIns, edited, moved_by
@@ -58,8 +58,6 @@ _CHARACTERS_PER_ITEM = 8
 
 _ITEMS_PER_ALIGNED_TOKEN = 4
 """Tokens of a result that a token with its links counts as."""
-
-DEFAULT_PROTECTION = Protection()
 
 
 class TransformerNetwork(SequenceNetwork):
@@ -315,6 +313,7 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
         alignment=params.alignment,
         protection=params.protection(),
     ),
+    slowly_prepared=lambda params: bool(params.protect),
     params=TranslateParams,
     record=TranslateResult,
     omits_null=True,

@@ -20,6 +20,7 @@ from models.text.words import Span
 
 __all__ = [
     "DEFAULT_KINDS",
+    "DEFAULT_PROTECTION",
     "KINDS",
     "MAX_PATTERNS",
     "MAX_PATTERN_LENGTH",
@@ -41,9 +42,8 @@ MAX_PATTERN_LENGTH = 200
 """Characters of a regular expression."""
 _MAX_PARTS = 500
 """Parts of one text."""
-_SECONDS = 0.02
-"""Time in which all expressions of a request must have found their parts of one text. Short texts are searched on the
-event loop of a server."""
+_SECONDS = 0.05
+"""Time in which all expressions of a request must have found their parts of one text."""
 _PRIVATE_USE = (0xF0000, 0x100000, 0xE000)
 """First characters of the planes and the block for private use, of which one stands for each part."""
 
@@ -158,6 +158,10 @@ class Protection:
                     f"protect.{index} takes longer than {1000 * _SECONDS:g} ms on a text of {len(text)} characters"
                 ) from None
         return found
+
+
+DEFAULT_PROTECTION = Protection()
+"""All kinds that cannot be prose."""
 
 
 @functools.lru_cache(maxsize=64)

@@ -96,7 +96,7 @@ def test_invalid_expressions_are_refused(patterns, message) -> None:
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", r"(\w*\w*)*$"])
 def test_an_expression_that_takes_long_is_ended(pattern) -> None:
     began = time.monotonic()
-    with pytest.raises(QueryError, match=r"protect\.0 takes longer than 20 ms"):
+    with pytest.raises(QueryError, match=r"protect\.0 takes longer than 50 ms"):
         Protection(patterns=(pattern,)).of("a" * 5000 + "!")
     assert time.monotonic() - began < 2
 
