@@ -228,7 +228,7 @@ def _apart(spans: Sequence[tuple[Span, Kind | None]]) -> list[tuple[Span, Kind |
 
 
 _BEFORE_LAST = re.compile(r"[.:!?…(\[–—-]\s*$")
-"""What a part stands apart from the sentence behind."""
+"""The end of a sentence, or of its first part, behind which a part stands apart."""
 _AFTER_FIRST = re.compile(r"\s*[:,–—-]\s")
 _CLOSING = re.compile(r"[\s.,:;!?…)\]}>'\"”“»«]*$")
 _OPENING = re.compile(r"[\s(\[{<'\"“„»«]*")
@@ -237,8 +237,8 @@ _OPENING = re.compile(r"[\s(\[{<'\"“„»«]*")
 def translated_part(core: str, protected: Protected) -> Span:
     """Return the characters of a sentence with marks without the parts at its ends that do not belong to it.
 
-    These are hashtags at its end, handles at its start, what stands behind a colon or another sentence, and what a
-    comma or colon follows. Both are equal where nothing but parts is left.
+    These are hashtags at its end, handles at its start, parts behind a colon or another sentence, and parts before a
+    comma or colon. Both are equal where nothing but parts is left.
     """
     start, end = 0, len(core)
     while start < end:
