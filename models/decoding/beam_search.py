@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from models.backend import Array
+from models.decoding.attention import Attention, AttentionTrace
 from models.text.utf8 import START, Utf8Tokens
 
 __all__ = ["BeamSearch", "Hypothesis", "SearchOptions"]
@@ -44,6 +45,8 @@ class SearchOptions:
     """How many of the most probable next tokens a sample is drawn from."""
     seed: int = 0
     """Seed of the samples: a sentence with the same seed has the same samples in any batch."""
+    attention: bool = False
+    """Whether hypotheses come with their attention to the source."""
 
     def __post_init__(self) -> None:
         if self.n_best < 1:
@@ -70,6 +73,8 @@ class Hypothesis:
     """Log-probability of the tokens and, unless the length limit cut the output off, of the end token."""
     score: float
     """Log-probability / length^alpha, by which hypotheses are ranked."""
+    attention: Attention | None = field(default=None, compare=False, repr=False)
+    """Attention of the steps that read the start and each token, but the last of an output that was cut off."""
 
     @property
     def mean_log_probability(self) -> float:
@@ -88,6 +93,8 @@ class _Sentence:
     cut: list[Hypothesis] = field(default_factory=list)
     """Hypotheses that the length limit cut off."""
     generator: np.random.Generator | None = None
+    trace: AttentionTrace | None = None
+    """Attention so far, where the options ask for it."""
 
     @property
     def plain(self) -> bool:
@@ -98,9 +105,11 @@ class _Sentence:
         ranked = [sorted(each, key=lambda hypothesis: -hypothesis.score) for each in (self.finished, self.cut)]
         return [hypothesis for each in ranked for hypothesis in each][: self.options.n_best]
 
-    def hypothesis(self, tokens: Array, log_probability: float, length: int) -> Hypothesis:
+    def hypothesis(self, tokens: Array, log_probability: float, length: int, index: int) -> Hypothesis:
+        """Return the hypothesis that has, or extends, the one with this index."""
         score = log_probability / float(max(1, length) ** self.options.length_penalty)
-        return Hypothesis(tuple(tokens.tolist()), log_probability, score)
+        attention = None if self.trace is None else self.trace.path(index)
+        return Hypothesis(tuple(tokens.tolist()), log_probability, score, attention)
 
     def stops_at(self, beam_size: int) -> float:
         """Return the log-probability that an open hypothesis must exceed for the search to continue."""
@@ -150,6 +159,7 @@ class BeamSearch:
         self._limits = np.zeros(0, np.int64)
         self._stops = np.zeros(0)
         self._plain = True
+        self._traced: list[int] = []
 
     def __len__(self) -> int:
         return len(self._sentences)
@@ -177,7 +187,8 @@ class BeamSearch:
             raise ValueError(f"max_tokens must be at least 1 and cover the prefix, not {max_tokens}")
         sampling = options.temperature is not None
         generator = np.random.default_rng(options.seed) if sampling else None
-        sentence = _Sentence(key, options, max_tokens, generator=generator)
+        trace = AttentionTrace() if options.attention else None
+        sentence = _Sentence(key, options, max_tokens, generator=generator, trace=trace)
         row = len(self) if self.num_live == len(self) else self.free_slots[0]
         if row == len(self):
             self._append_row()
@@ -201,6 +212,7 @@ class BeamSearch:
 
     def _count(self) -> None:
         self._plain = all(sentence.plain for sentence in self._sentences)
+        self._traced = [row for row, each in enumerate(self._sentences) if each.trace is not None and self._live[row]]
         self.num_live = int(self._live.sum())
         self.deepest = int(self.lengths.max(initial=0))
         self.longest = int(self._limits[self._live].max(initial=0))
@@ -216,6 +228,11 @@ class BeamSearch:
         """Whether every sentence is at its start with one distinct hypothesis, the only one that a step must read."""
         return self._plain and not self.deepest
 
+    @property
+    def traced(self) -> bool:
+        """Whether `advance` needs the attention of a step."""
+        return bool(self._traced)
+
     def num_candidates(self, vocab_size: int) -> int:
         """Return how many candidates `advance` needs for each hypothesis."""
         if self._plain:
@@ -223,13 +240,19 @@ class BeamSearch:
         samples = (each.options.sample_from for each in self._sentences if each.generator is not None)
         return min(max(2 * self.beam_size, *samples, 0), vocab_size)
 
-    def advance(self, log_probabilities: Array, candidates: Array) -> tuple[Array, list[int]]:
+    def advance(
+        self, log_probabilities: Array, candidates: Array, attention: Array | None = None
+    ) -> tuple[Array, list[int]]:
         """Advance by one step: candidates `[B, K, C]`, best first, or `[B, 1, C]` where `single`.
 
+        `attention` to the source, `[B, K, S]` or `[B, 1, S]`, is needed where the search is `traced`.
         Returns the index of the hypothesis that each new one extends, `[B, K]`, and the slots of the sentences that
         finished in this step; `best` returns their hypotheses until `add` uses the slots again.
         """
         count, beam = len(self), self.beam_size
+        for row in self._traced:
+            assert attention is not None
+            self._trace(row).read(attention[row])
         if beam == 1 and self._plain:
             origins = np.zeros((count, 1), np.int64)
             if self._appended(candidates[:, :, 0], log_probabilities[:, :, 0], origins):
@@ -259,6 +282,11 @@ class BeamSearch:
             tokens, scores, origins = self._beam(tokens, scores, origins)
         self._append(tokens, scores, origins)
         return origins, self._finish_stopped()
+
+    def _trace(self, row: int) -> AttentionTrace:
+        trace = self._sentences[row].trace
+        assert trace is not None
+        return trace
 
     def _appended(self, tokens: Array, log_probabilities: Array, origins: Array) -> bool:
         """Append the best continuations of single hypotheses, `[B, 1]`, where none is the end and all are text."""
@@ -325,7 +353,9 @@ class BeamSearch:
             length = int(self.lengths[row])
             tokens = self._tokens[row, origins[row, place], :length]
             sentence = self._sentences[row]
-            sentence.finished.append(sentence.hypothesis(tokens, float(scores[row, place]), length + 1))
+            sentence.finished.append(
+                sentence.hypothesis(tokens, float(scores[row, place]), length + 1, int(origins[row, place]))
+            )
             changed.add(row)
         for row in changed:
             self._stops[row] = self._sentences[row].stops_at(self.beam_size)
@@ -352,6 +382,8 @@ class BeamSearch:
         """Append a token to each hypothesis; `states` are those after them, where they are known."""
         if self.deepest == self._tokens.shape[2]:
             self._tokens = np.concatenate([self._tokens, np.zeros_like(self._tokens)], axis=2)
+        for row in self._traced:
+            self._trace(row).follow(origins[row])
         rows = np.arange(len(self))
         if self.beam_size > 1:
             self._tokens = self._tokens[rows[:, None], origins]
@@ -381,10 +413,12 @@ class BeamSearch:
     def _cut(self, row: int) -> None:
         """Add the unfinished hypotheses of a sentence to those that are cut off, down to their last whole character."""
         sentence, length = self._sentences[row], int(self.lengths[row])
-        for tokens, score in zip(self._tokens[row, :, :length], self._scores[row].tolist(), strict=True):
+        for index, (tokens, score) in enumerate(
+            zip(self._tokens[row, :, :length], self._scores[row].tolist(), strict=True)
+        ):
             if score > -math.inf:
                 whole = length if self._utf8 is None else self._utf8.whole(tokens.tolist())
-                sentence.cut.append(sentence.hypothesis(tokens[:whole], score, length))
+                sentence.cut.append(sentence.hypothesis(tokens[:whole], score, length, index))
 
     def best(self, row: int) -> list[Hypothesis]:
         """Return the n best hypotheses of a sentence: finished ones, best first, then those that were cut off."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from models.backend import Array, Backend, Resident
+from models.decoding.attention import AttentionTrace
 from models.decoding.beam_search import BeamSearch, Hypothesis, SearchOptions
 from models.decoding.slots import Slots
 from models.text.utf8 import Utf8Tokens
@@ -44,13 +45,14 @@ class Footprint:
 
         `rows` sentences of up to `steps` output tokens a hypothesis and `width` source tokens. Counted are keys and
         values of both in float32, one more array of them for the time in which buffers grow, attention scores and
-        log-probabilities of one step, and the mask.
+        log-probabilities of one step, the mask, and the attention that is kept for alignments.
         """
         vectors = self.step_vectors * beam_size
         positions, others = beam_size * steps + width, vectors - beam_size
         cached = (2 * self.layers + 1) * self.hidden_size * positions
         scores = _STEP_COPIES * (vectors * self.heads * (positions + others) + beam_size * self.vocab_size)
-        return rows * (4 * (cached + scores) + 2 * vectors * positions)
+        traced = AttentionTrace.BYTES * beam_size * steps
+        return rows * (4 * (cached + scores) + 2 * vectors * positions + traced)
 
 
 class Decoding:
@@ -71,16 +73,18 @@ class Decoding:
         reuse_slots: bool = True,
         start_id: int | None = None,
         utf8: Utf8Tokens | None = None,
+        attention: bool = False,
     ) -> None:
-        """`reuse_slots` says whether the graph of a step has the input `slots`; outputs start after `start_id`,
-        by default the end. `utf8` are the bytes of the output's tokens, where these are not whole characters.
+        """`reuse_slots` says whether the graph of a step has the input `slots`, `attention` whether it has the output
+        `attention`; outputs start after `start_id`, by default the end. `utf8` are the bytes of the output's tokens,
+        where these are not whole characters.
         """
         self._backend = backend
         self._footprint = footprint
         self._end = end_id
         self.idle_share = idle_share
         """Fraction of slots that are kept free for sentences that join later; they are computed in every step."""
-        self._reuse_slots = reuse_slots
+        self._reuse_slots, self._attention = reuse_slots, attention
         self.search = BeamSearch(beam_size, end_id, start_id, utf8)
         self._clear()
 
@@ -206,7 +210,11 @@ class Decoding:
         }
         if not self._reuse_slots:
             del inputs["slots"]
-        origins, stopped = search.advance(*self._resident.run(inputs, ["log_probabilities", "candidates"]))
+        outputs = ["log_probabilities", "candidates"]
+        if self._attention:
+            inputs["with_attention"] = np.array(search.traced)
+            outputs += ["attention"] if search.traced else []
+        origins, stopped = search.advance(*self._resident.run(inputs, outputs))
         self._slots.follow(origins)
         results = [(search.keys[row], search.best(row)) for row in stopped]
         if stopped:

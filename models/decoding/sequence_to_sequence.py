@@ -68,10 +68,16 @@ class Decoder:
         *,
         reuse_slots: bool,
         utf8: Utf8Tokens | None = None,
+        attention: bool = False,
     ) -> None:
-        """`utf8` are the bytes of the output's tokens, where these are not whole characters."""
+        """`utf8` are the bytes of the output's tokens, where these are not whole characters.
+
+        `attention` says whether the graph `step` has the output `attention`.
+        """
         self._backend, self._footprint, self._tokens, self._reuse_slots = backend, footprint, tokens, reuse_slots
         self._utf8 = utf8
+        self.attends = attention
+        """Whether hypotheses can come with their attention."""
 
     def start(self, beam_size: int) -> Decoding:
         """Return an empty decoding, which sources can join."""
@@ -84,6 +90,7 @@ class Decoder:
             idle_share=_IDLE_SHARE,
             reuse_slots=self._reuse_slots,
             utf8=self._utf8,
+            attention=self.attends,
         )
 
     def search(

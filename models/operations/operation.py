@@ -152,6 +152,8 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     """Beginning of the names of its request and response, by default made of the path."""
     result_items: Callable[[ModelT, ParamsT], int] | None = None
     """Largest number of words, labels or tokens of an input's result, where it is known before the query is made."""
+    slowly_prepared: Callable[[ParamsT], bool] | None = None
+    """Whether with these parameters queries of short texts take so long to make that an event loop should not."""
     computed_by: Callable[[ParamsT], str] | None = None
     """The model's batch function for these parameters, where it is not that of the operation's name."""
     omits_null: bool = False

@@ -6,8 +6,17 @@ from pydantic import Field
 
 from models.operations.operation import Record, Truncated
 from models.operations.search import ScoredText, SearchParams
+from models.text.protection import (
+    DEFAULT_KINDS,
+    DEFAULT_PROTECTION,
+    KINDS,
+    MAX_PATTERN_LENGTH,
+    MAX_PATTERNS,
+    Kind,
+    Protection,
+)
 
-__all__ = ["TranslateParams", "TranslateResult"]
+__all__ = ["AlignmentLink", "TranslateParams", "TranslateResult", "TranslatedText"]
 
 
 class TranslateParams(SearchParams):
@@ -17,6 +26,49 @@ class TranslateParams(SearchParams):
         str | None,
         Field(max_length=16, description="Code of the language to write; by default `languages.target` of the model."),
     ] = None
+    alignment: Annotated[
+        bool, Field(description="Return the links between the words of the text and those of each translation.")
+    ] = False
+    protect: Annotated[
+        list[Annotated[str, Field(max_length=MAX_PATTERN_LENGTH)]] | None,
+        Field(
+            max_length=MAX_PATTERNS,
+            description="Regular expressions of parts that every translation has byte for byte and exactly once.",
+        ),
+    ] = None
+    protect_kinds: Annotated[
+        list[Kind] | None,
+        Field(
+            max_length=len(KINDS),
+            description="Kinds of parts that are protected without an expression; all but `measure` by default, none "
+            "with an empty list. `measure` are numbers with units.",
+        ),
+    ] = None
+
+    def protection(self) -> Protection:
+        """Return what is protected; raises `QueryError` for invalid expressions."""
+        if self.protect is None and self.protect_kinds is None:
+            return DEFAULT_PROTECTION
+        kinds = DEFAULT_KINDS if self.protect_kinds is None else tuple(self.protect_kinds)
+        return Protection(kinds, tuple(self.protect or ()))
+
+
+class AlignmentLink(Record):
+    """A word of the text and a word of the translation that stand for each other."""
+
+    source: list[int]
+    """First character of the word in the text, and the one after its last, in code points."""
+    target: list[int]
+    """First character of the word in the translation, and the one after its last, in code points."""
+
+
+class TranslatedText(ScoredText):
+    """A translation and its score: log-probability / length^length_penalty, summed over sentences."""
+
+    alignment: Annotated[
+        list[AlignmentLink] | None,
+        Field(description="Links between words, only where `alignment` was asked for. Copied parts have none."),
+    ] = None
 
 
 class TranslateResult(Record):
@@ -24,7 +76,7 @@ class TranslateResult(Record):
 
     text: str
     """The text as it was sent."""
-    translations: list[ScoredText]
+    translations: list[TranslatedText]
     """The `n_best` translations, best first."""
     low_confidence: Annotated[
         bool,

@@ -56,8 +56,11 @@ class SequenceModel(Model[ConfigT], Generic[ConfigT, TokenizerT]):
             step_vectors=self.step_vectors,
         )
         reuse_slots = any(each.name == "slots" for each in manifest.graphs["step"].inputs)
+        attention = any(each.name == "attention" for each in manifest.graphs["step"].outputs)
         utf8 = tokenizer.utf8_tokens(config.vocab_size)
-        self.decoder = Decoder(backend, footprint, config.special_tokens, reuse_slots=reuse_slots, utf8=utf8)
+        self.decoder = Decoder(
+            backend, footprint, config.special_tokens, reuse_slots=reuse_slots, utf8=utf8, attention=attention
+        )
         self._tokenizer = tokenizer
 
     @classmethod

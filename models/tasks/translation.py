@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from models.backend import Backend
 from models.bundle.contract import Contract, FileName, PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
+from models.decoding.alignment import aligned_words, word_weights
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceSequence, checked_options
 from models.errors import BundleError, QueryError, TooManyPartsError
@@ -27,13 +28,18 @@ from models.text.config import check_tokenizer
 from models.text.language import LanguageDetector, load_identifier
 from models.text.limits import Keep, TextLimit, checked_text, head, several
 from models.text.literals import Literals
+from models.text.protection import DEFAULT_PROTECTION, Protection, translated_part
 from models.text.segments import Segmenter, Segments, printable
 from models.text.sentence_pieces import SentencePieceTokenizer
+from models.text.stand_ins import Edit, StandIns, edited, moved_by
 from models.text.tokenization import SubwordTokenizer
+from models.text.words import Span, moved, positions_in, words_of
 
 __all__ = [
+    "AlignmentHeads",
     "ConfidenceThreshold",
     "Languages",
+    "Link",
     "SentencePieces",
     "TransformerNetwork",
     "Translated",
@@ -49,6 +55,9 @@ _LOOKED_AT = 8000
 """Characters of a sentence whose literals are looked at."""
 _CHARACTERS_PER_ITEM = 8
 """Characters that are copied which count as one token of a result."""
+
+_ITEMS_PER_ALIGNED_TOKEN = 4
+"""Tokens of a result that a token with its links counts as."""
 
 
 class TransformerNetwork(SequenceNetwork):
@@ -123,12 +132,30 @@ class ConfidenceThreshold(Contract):
     """Fraction of the poor translations that were below the threshold."""
 
 
+class AlignmentHeads(Contract):
+    """The heads of cross-attention whose mean is the output `attention` of the graph `step`.
+
+    They were chosen on sentences of which some links are known.
+    """
+
+    heads: Annotated[tuple[tuple[int, int], ...], Field(min_length=1)]
+    """Layer and number of each head, from 0 on."""
+    offset: Literal[0, 1]
+    """1 where the attention of the step that reads a token is that token's, 0 where that of the step that writes it."""
+    accuracy: Annotated[float, Field(ge=0, le=1)]
+    """Fraction of the words with known links that are linked with the right word."""
+    words: PositiveInt
+    """Words with known links, by which the heads were chosen."""
+
+
 class TranslationConfig(SequenceConfig):
     """The section of a translation model."""
 
     network: TransformerNetwork
     languages: Languages
     low_confidence: ConfidenceThreshold | None = None
+    alignment: AlignmentHeads | None = None
+    """Set where the graph `step` has the output `attention`."""
     sentence_pieces: SentencePieces | None = None
     """Set where the tokenizer is a SentencePiece vocabulary instead of byte-pair encoding."""
 
@@ -162,11 +189,22 @@ class TranslationConfig(SequenceConfig):
             **super().summary(),
             "languages": languages,
             "low_confidence": None if threshold is None else threshold.model_dump(),
+            "alignment": self.alignment is not None,
         }
 
     def description(self) -> Mapping[str, str]:
         known = ", ".join(self.languages.known_targets())
         return {"languages": f"{self.languages.source} to {known}", **super().description()}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A word of a text and a word of its translation that stand for each other."""
+
+    source: Span
+    """Characters of the text."""
+    target: Span
+    """Characters of the translation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +215,8 @@ class Translated:
     """The translation."""
     score: float
     """Sum of its sentences' scores: log-probability / length^alpha."""
+    alignment: tuple[Link, ...] | None = None
+    """Links between words, where they were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +247,8 @@ class Sentence:
     """What of it a translation must keep."""
     foreign_letters: frozenset[str] = frozenset()
     """Its letters of another script, such as names of variables, which a translation must keep too."""
+    stand_ins: StandIns | None = None
+    """What the model reads in place of its protected parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,29 +268,39 @@ class TranslationQuery:
     """The text's language where it is not the model's."""
     truncated: int | None = None
     """Tokens of sentences that were left out."""
+    attends: bool = False
+    """Whether the model's hypotheses can come with their attention."""
 
     @property
     def result_items(self) -> int:
         """Largest number of tokens of all translations; what each of them copies counts too."""
         copied = sum(map(len, self.segments.copied))
         tokens = sum(part.max_tokens for part in self.parts())
+        tokens *= _ITEMS_PER_ALIGNED_TOKEN if self.options.attention else 1
         return self.options.n_best * (tokens + copied // _CHARACTERS_PER_ITEM)
 
     def parts(self) -> list[SourceSequence]:
         """Return the sources to decode, one for each sentence.
 
-        Of a sentence with literals, the whole beam is returned for `Translator.result` to choose from.
+        Of a sentence with literals, the whole beam is returned for `Translator.result` to choose from, and of one with
+        stand-ins also the attention, by which a part is placed that was lost.
         """
         whole_beam = replace(self.options, n_best=self.beam_size)
         return [
             SourceSequence(
                 each.tokens,
                 self.beam_size,
-                whole_beam if each.literals and self.options.temperature is None else self.options,
+                self._options(each, whole_beam),
                 min(2 * len(each.tokens) + 10, self.max_target),
             )
             for each in self.sentences
         ]
+
+    def _options(self, sentence: Sentence, whole_beam: SearchOptions) -> SearchOptions:
+        options = whole_beam if sentence.literals and self.options.temperature is None else self.options
+        if sentence.stand_ins is not None and self.attends and not options.attention:
+            return replace(options, attention=True)
+        return options
 
 
 TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
@@ -262,7 +314,10 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
         truncate=params.truncate,
         max_sentences=most_sentences,
         target_language=params.target_language,
+        alignment=params.alignment,
+        protection=params.protection(),
     ),
+    slowly_prepared=lambda params: bool(params.protect),
     params=TranslateParams,
     record=TranslateResult,
     omits_null=True,
@@ -340,12 +395,18 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         batch_sentences: int = BATCH_SOURCES,
         target_language: str | None = None,
         join_lines: bool = False,
+        alignment: bool = False,
+        protection: Protection = DEFAULT_PROTECTION,
     ) -> list[Translation]:
         """Translate each text; `beam_size` 1 is greedy search.
 
         `truncate` keeps the first tokens of too long a sentence. `target_language` is one of `languages.targets` of a
         model with several, its default otherwise. With `join_lines`, sentences may go on in the next line, and line
-        breaks within them become spaces. Raises `QueryError` for options out of range, and its `TextTooLongError`.
+        breaks within them become spaces. With `alignment`, translations have links between words. Each translation has
+        the parts of `protection` byte for byte and exactly once.
+
+        Raises `QueryError` for options out of range and for an alignment by a model without `alignment` in its
+        manifest, and its `TextTooLongError`.
         """
         queries = [
             self.query(
@@ -355,6 +416,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 truncate=truncate,
                 target_language=target_language,
                 join_lines=join_lines,
+                alignment=alignment,
+                protection=protection,
             )
             for text in several(texts)
         ]
@@ -371,33 +434,60 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         max_sentences: int | None = None,
         target_language: str | None = None,
         join_lines: bool = False,
+        alignment: bool = False,
+        protection: Protection = DEFAULT_PROTECTION,
     ) -> TranslationQuery:
         """Check and tokenize one text; see `translate`.
 
         Raises `TooManyPartsError` where the text has more than `max_sentences`, before any is tokenized.
         """
+        if alignment and self.config.alignment is None:
+            raise QueryError(f"alignment: the model {self.manifest.name}:{self.manifest.version} has none")
         options, prefix = checked_options(beam_size, options), self.config.languages.prefix(target_language)
         most = math.inf if max_sentences is None else max_sentences
-        segments = self._segmenter.segments(checked_text(text), join_lines=join_lines, max_cores=most)
+        protected = protection.of(checked_text(text))
+        marked = text if protected is None else protected.text
+        segments = self._segmenter.segments(marked, join_lines=join_lines, max_cores=most)
         if max_sentences is not None and len(segments.cores) > max_sentences:
             raise TooManyPartsError(len(segments.cores), max_sentences, "sentences")
+        if protected is not None:
+            segments = self._segmenter.narrowed(segments, lambda core: translated_part(core, protected))
+        stand_ins = None if protected is None else [StandIns.of(core, protected.parts) for core in segments.cores]
+        read = segments.cores if stand_ins is None else [each.text for each in stand_ins]
         tokens: list[list[int]] = []
         left_out = 0
-        for first in range(0, len(segments.cores), _TOKENIZED_TOGETHER):
-            together = segments.cores[first : first + _TOKENIZED_TOGETHER]
-            for read, beyond in self._tokenize(together, head if truncate else None):
-                tokens.append(read)
+        for first in range(0, len(read), _TOKENIZED_TOGETHER):
+            for ids, beyond in self._tokenize(read[first : first + _TOKENIZED_TOGETHER], head if truncate else None):
+                tokens.append(ids)
                 left_out += beyond or 0
         segments = segments.without({index for index, ids in enumerate(tokens) if not ids})
+        protected_parts = (
+            [None] * len(read) if stand_ins is None else [each if each.edits else None for each in stand_ins]
+        )
         sentences = [
             Sentence(
-                (*prefix, *ids), Literals.of(core[:_LOOKED_AT]), self._segmenter.foreign_letters(core[:_LOOKED_AT])
+                (*prefix, *ids),
+                Literals.of(core[:_LOOKED_AT]),
+                self._segmenter.foreign_letters(core[:_LOOKED_AT]),
+                each,
             )
-            for core, ids in zip(segments.cores, filter(None, tokens), strict=True)
+            for core, ids, each in zip(read, tokens, protected_parts, strict=True)
+            if ids
         ]
+        if protected is not None:
+            segments = segments.restored(protected.restored)
         language = self._detector.other_language(text)
+        options = replace(options, attention=True) if alignment else options
         return TranslationQuery(
-            text, segments, tuple(sentences), beam_size, options, self._max_target, language, left_out or None
+            text=text,
+            segments=segments,
+            sentences=tuple(sentences),
+            beam_size=beam_size,
+            options=options,
+            max_target=self._max_target,
+            detected_language=language,
+            truncated=left_out or None,
+            attends=self.decoder.attends,
         )
 
     def _tokenize(self, sentences: Sequence[str], keep: Keep | None) -> list[tuple[list[int], int | None]]:
@@ -431,8 +521,10 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         results = []
         for rank in range(max([1, *map(len, found)])):
             chosen = [some[min(rank, len(some) - 1)] for some in found]
-            text = query.segments.joined([text for text, _ in chosen])
-            results.append(Translated(text, math.fsum(hypothesis.score for _, hypothesis in chosen)))
+            texts = [self._restored(*each) for each in zip(query.sentences, chosen, strict=True)]
+            text = query.segments.joined(texts)
+            links = self._links(query, chosen, texts) if query.options.attention else None
+            results.append(Translated(text, math.fsum(hypothesis.score for _, hypothesis in chosen), links))
         doubtful = query.segments.foreign or any(
             self._doubtful(sentence, some[0], part.max_tokens)
             for sentence, some, part in zip(query.sentences, found, query.parts(), strict=True)
@@ -447,8 +539,90 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         The text of an empty one is the sentence itself.
         """
         decoded = self._target_tokenizer.decode_batch([each.tokens for each in hypotheses])
+        stand_ins = sentence.stand_ins
+        core = core if stand_ins is None else stand_ins.text
         found = [(printable(text, core) or core, each) for text, each in zip(decoded, hypotheses, strict=True)]
-        return sorted(found, key=lambda each: sentence.literals.rank(each[0])) if sentence.literals else found
+        if stand_ins is not None:
+            found.sort(key=lambda each: (stand_ins.misses(each[0]), sentence.literals.rank(each[0])))
+        elif sentence.literals:
+            found.sort(key=lambda each: sentence.literals.rank(each[0]))
+        return found
+
+    def _restored(self, sentence: Sentence, chosen: tuple[str, Hypothesis]) -> str:
+        """Return a translation of a sentence with its parts in place of stand-ins."""
+        text, _ = chosen
+        return text if sentence.stand_ins is None else edited(text, self._target_edits(sentence, chosen))
+
+    def _target_edits(self, sentence: Sentence, chosen: tuple[str, Hypothesis]) -> tuple[Edit, ...]:
+        """Return the edits that put the parts of a sentence into its translation."""
+        stand_ins, (text, hypothesis) = sentence.stand_ins, chosen
+        if stand_ins is None:
+            return ()
+
+        def linked(span: Span) -> list[tuple[Span, float]]:
+            if self.config.alignment is None or hypothesis.attention is None:
+                return []
+            tokens, targets = self._token_spans(stand_ins.text, len(sentence.tokens), text, hypothesis)
+            words = words_of(text)
+            offset = self.config.alignment.offset
+            weights = word_weights(hypothesis.attention, tokens, [span], targets, words, offset)
+            return [(word, float(weight)) for word, (weight,) in zip(words, weights.tolist(), strict=True)]
+
+        return stand_ins.target_edits(text, linked)
+
+    def _links(
+        self, query: TranslationQuery, chosen: Sequence[tuple[str, Hypothesis]], texts: Sequence[str]
+    ) -> tuple[Link, ...]:
+        """Return the links between the words of a text and those of one of its translations."""
+        segments = query.segments
+        places = positions_in(query.text, segments.joined(segments.cores))
+        source, target = len(segments.copied[0]), len(segments.copied[0])
+        links: list[Link] = []
+        found = zip(segments.cores, query.sentences, chosen, texts, segments.copied[1:], strict=True)
+        for core, sentence, (text, hypothesis), restored, after in found:
+            stand_ins, edits = sentence.stand_ins, self._target_edits(sentence, (text, hypothesis))
+            read, source_edits = (core, ()) if stand_ins is None else (stand_ins.text, stand_ins.edits)
+            for one, other in self.sentence_links(read, len(sentence.tokens), text, hypothesis):
+                ours, theirs = moved_by(source_edits, one), moved_by(edits, other)
+                (moved_source,) = moved([(source + ours[0], source + ours[1])], places)
+                links.append(Link(moved_source, (target + theirs[0], target + theirs[1])))
+            source, target = source + len(core) + len(after), target + len(restored) + len(after)
+        return tuple(links)
+
+    def sentence_links(self, core: str, length: int, text: str, hypothesis: Hypothesis) -> list[tuple[Span, Span]]:
+        """Return the links between the words of a sentence and of its translation.
+
+        `length` is the number of tokens that the encoder read, the end not included, and `text` that of the hypothesis,
+        which has its attention. Raises `ValueError` for a model without `alignment`.
+        """
+        heads, attention = self.config.alignment, hypothesis.attention
+        if heads is None or attention is None:
+            raise ValueError("the hypothesis has no attention, or the model no alignment")
+        tokens, target_tokens = self._token_spans(core, length, text, hypothesis)
+        ours, theirs = words_of(core), words_of(text)
+        links = aligned_words(attention, tokens, ours, target_tokens, theirs, heads.offset)
+        return [(ours[source], theirs[target]) for source, target in links]
+
+    def _token_spans(self, core: str, length: int, text: str, hypothesis: Hypothesis) -> tuple[list[Span], list[Span]]:
+        """Return the characters of each token of a sentence, and of each token of its translation."""
+        decoded, spans = self.target_spans(hypothesis)
+        return self.source_spans(core, length), moved(spans, positions_in(text, decoded))
+
+    def source_spans(self, core: str, length: int) -> list[Span]:
+        """Return the characters of each of the first `length` tokens of a sentence; a language's token has none."""
+        normalized = self._segmenter.normalized(core)
+        spans = moved(self._tokenizer.source_spans(normalized), positions_in(core, normalized))
+        return [*[(0, 0)] * len(self.config.languages.prefix(None)), *spans][:length]
+
+    def target_ids(self, text: str) -> list[int]:
+        """Return the tokens of a text in the target language, without the end."""
+        (ids,) = self._target_tokenizer.encode_batch([text])
+        return ids
+
+    def target_spans(self, hypothesis: Hypothesis) -> tuple[str, list[Span]]:
+        """Return the text of a hypothesis, and the characters of each of its tokens."""
+        (text,) = self._target_tokenizer.decode_batch([hypothesis.tokens])
+        return text, self._target_tokenizer.target_spans(hypothesis.tokens, text)
 
     def _doubtful(self, sentence: Sentence, best: tuple[str, Hypothesis], max_tokens: int) -> bool:
         """Return whether the best translation of a sentence is likely to be poor: see `Translation.low_confidence`."""

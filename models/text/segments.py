@@ -7,7 +7,7 @@ markup and emojis around a sentence, and whatever has no letters of the language
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from models.text.literals import MARKUP, verbatim_spans, without_literals
@@ -80,6 +80,10 @@ class Segments:
         following = (piece for pair in zip(cores, self.copied[1:], strict=True) for piece in pair)
         return "".join([self.copied[0], *following])
 
+    def restored(self, change: Callable[[str], str]) -> "Segments":
+        """Return the segments with all pieces changed."""
+        return Segments(tuple(map(change, self.copied)), tuple(map(change, self.cores)), self.foreign)
+
     def without(self, indices: Collection[int]) -> "Segments":
         """Return the segments with some of the cores copied."""
         if not indices:
@@ -138,6 +142,21 @@ class Segmenter:
             found.copy(line_break)
             if len(found.cores) > max_cores:
                 break
+        return found.segments()
+
+    def narrowed(self, segments: Segments, part: Callable[[str], tuple[int, int]]) -> Segments:
+        """Return the segments with what is outside of a part of each core copied, and cores without words too."""
+        found = _Collected(foreign=segments.foreign)
+        found.copy(segments.copied[0])
+        for core, after in zip(segments.cores, segments.copied[1:], strict=True):
+            start, end = part(core)
+            found.copy(core[:start])
+            if self._is_translated(core[start:end]):
+                found.translate(core[start:end])
+            else:
+                found.copy(core[start:end])
+            found.copy(core[end:])
+            found.copy(after)
         return found.segments()
 
     def normalized(self, core: str) -> str:

@@ -6,6 +6,7 @@ grapheme clusters and so loses accents and does not compose Hangul or kana, wher
 """
 
 import base64
+import itertools
 import json
 import re
 import struct
@@ -19,6 +20,7 @@ from tokenizers import Tokenizer
 
 from models.native import native_errors
 from models.text.tokenization import BundleTokenizer
+from models.text.words import Span, moved, positions_in
 
 __all__ = ["HIDDEN", "SPACE", "SPECIAL", "CharacterMap", "SentencePieceTokenizer"]
 
@@ -154,6 +156,21 @@ class SentencePieceTokenizer(BundleTokenizer):
         """Return the texts of ids; special tokens are left out."""
         pieces = self._pieces
         return ["".join([pieces[token] for token in ids]).replace(SPACE, " ").strip(" ") for ids in sequences]
+
+    @native_errors()
+    def source_spans(self, text: str) -> list[Span]:
+        """Return where each token of a text begins and ends in it."""
+        normalized = self._normalized(text)
+        shown = normalized.replace(SPACE, " ")
+        return moved(self._tokenizer.encode(normalized).offsets, positions_in(text, shown))
+
+    def target_spans(self, ids: Sequence[int], text: str) -> list[Span]:
+        """Return where each token begins and ends in the text that the ids are decoded as."""
+        pieces = [self._pieces[token] for token in ids]
+        shift = len("".join(pieces)) - len("".join(pieces).lstrip(SPACE))
+        ends = itertools.accumulate(map(len, pieces), initial=0)
+        places = [min(max(0, end - shift), len(text)) for end in ends]
+        return list(itertools.pairwise(places))
 
     def _normalized(self, text: str) -> str:
         """Return what SentencePiece's normalizer makes of a text: spaces are single, and written as `SPACE`."""

@@ -1,5 +1,6 @@
 """Tokenization shared by training and serving: text in, ids out, and back."""
 
+import itertools
 import json
 import re
 import unicodedata
@@ -14,6 +15,7 @@ from models.bundle.contract import SpecialTokens
 from models.native import native_errors
 from models.text.limits import ends
 from models.text.utf8 import Utf8Tokens
+from models.text.words import Span
 
 __all__ = ["END", "UNKNOWN", "WORDS", "BundleTokenizer", "EncoderTokenizer", "SubwordTokenizer", "WordTokenizer"]
 
@@ -172,6 +174,19 @@ class SubwordTokenizer(BundleTokenizer):
     def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Return the texts of ids; special tokens are left out, bytes that are not UTF-8 become U+FFFD."""
         return [text.strip(" ") for text in self._tokenizer.decode_batch(sequences, skip_special_tokens=True)]
+
+    @native_errors()
+    def source_spans(self, text: str) -> list[Span]:
+        """Return where each token of a text begins and ends in it."""
+        return [(start, end) for start, end in self._tokenizer.encode(text).offsets]
+
+    @native_errors()
+    def target_spans(self, ids: Sequence[int], text: str) -> list[Span]:
+        """Return where each token begins and ends in the text that the ids are decoded as."""
+        ends = [0, *(len(self._tokenizer.decode(ids[: count + 1])) for count in range(len(ids)))]
+        shift = ends[-1] - len(self._tokenizer.decode(ids).lstrip(" "))
+        places = [min(max(0, end - shift), len(text)) for end in ends]
+        return list(itertools.pairwise(places))
 
 
 class EncoderTokenizer(BundleTokenizer):

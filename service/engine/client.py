@@ -95,8 +95,11 @@ class Begun:
         *,
         images: bool = False,
         queries: Callable[[Sequence[Any]], Sequence[QueryT]] | None = None,
+        on_thread: bool = False,
     ) -> list[QueryT]:
         """Return the query of each input; `queries` makes those of several texts faster.
+
+        `on_thread` says that also few short texts are prepared on a thread.
 
         Raises `QueryError`, `QueueFull` where there is no room for so many inputs, `DeadlineExceeded`, and the errors
         of `Computations.run`.
@@ -110,7 +113,9 @@ class Begun:
                 if images:
                     made = await preparation.images(query, inputs, self.deadline, computations)
                 else:
-                    made = await preparation.texts(query, inputs, self.deadline, computations, queries)
+                    made = await preparation.texts(
+                        query, inputs, self.deadline, computations, queries, on_thread=on_thread
+                    )
         except DeadlineExceeded as error:
             allowance = engine.allowance(self._account)
             allowance.preparing = error.preparing
@@ -184,6 +189,7 @@ class Engine:
             inputs,
             images=operation.reads == "image",
             queries=None if several is None else lambda some: several(model, some, params),
+            on_thread=operation.slowly_prepared is not None and operation.slowly_prepared(params),
         )
         if items is None:
             items = sum(each.result_items for each in queries)

@@ -46,13 +46,15 @@ class Preparation:
         deadline: float,
         computations: Computations | None = None,
         queries: Queries[QueryT] | None = None,
+        *,
+        on_thread: bool = False,
     ) -> list[QueryT]:
         """Return the query of each text; raises the errors of `query`, `DeadlineExceeded`, and those of `computations`.
 
         `computations` are those of the model, which is given up where `query` does not return. `queries` makes those of
-        several texts faster.
+        several texts faster. `on_thread` says that also few short texts are prepared on a thread.
         """
-        if len(texts) <= _INLINE_TEXTS and sum(map(len, texts)) <= _INLINE_CHARACTERS:
+        if not on_thread and len(texts) <= _INLINE_TEXTS and sum(map(len, texts)) <= _INLINE_CHARACTERS:
             return _prepared(query, queries, texts, deadline, None)
         return await self._texts.run(query, queries, texts, deadline, computations or Computations())
 

@@ -127,6 +127,9 @@ class BundleSource(abc.ABC, Generic[Int8T]):
         Raises `ExportError` where the graphs for GPUs of an int8 bundle are wrong.
         """
 
+    def extend(self, draft: "Draft") -> None:
+        """Add to the graphs of a draft what is chosen by the measured bundle: nothing by default."""
+
     @abc.abstractmethod
     def model_card(self, manifest: Manifest) -> str:
         """Return the model card, Markdown."""
@@ -228,6 +231,7 @@ class BundleWriter(Generic[Int8T]):
             self._report("quantizing to int8")
             draft.save_graphs(source.quantized(draft))
         source.measure(draft)
+        source.extend(draft)
         (directory / _CARD).write_text(source.model_card(draft.save_manifest()), encoding="utf-8")
         return draft.save_manifest(), differences
 

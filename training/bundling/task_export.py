@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import onnx
 
@@ -11,6 +11,9 @@ from models.backend import Backend
 from models.text.tokenization import EncoderTokenizer, SubwordTokenizer, WordTokenizer
 from training.bundling.graphs import ExportGraph
 from training.bundling.model_card import Card
+
+if TYPE_CHECKING:
+    from training.bundling.bundle import Draft
 
 __all__ = ["TOKENIZER", "TaskExport", "vocabulary_section"]
 
@@ -61,6 +64,10 @@ class TaskExport(abc.ABC):
         """Return the fields of the section that are chosen on the validation split, by the finished bundle."""
         del model, data_dir
         return {}
+
+    def extend(self, draft: "Draft", data_dir: Path) -> None:
+        """Add to the graphs of a draft what is chosen on the validation split by the measured bundle."""
+        del draft, data_dir
 
     @classmethod
     @abc.abstractmethod

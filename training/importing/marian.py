@@ -25,7 +25,7 @@ from models.decoding.beam_search import Hypothesis
 from models.decoding.sequence_to_sequence import SourceSequence
 from models.tasks.translation import Languages, Translator
 from models.text.sentence_pieces import SentencePieceTokenizer
-from training.bundling.bundle import BundleGraph
+from training.bundling.bundle import BundleGraph, Draft
 from training.bundling.graphs import ExportGraph
 from training.bundling.model_card import Card
 from training.bundling.onnx import to_onnx
@@ -38,6 +38,7 @@ from training.importing.sentence_pieces import SentencePieceModel, is_language, 
 from training.importing.source import SourceDirectory
 from training.networks.translation_model import TranslationModel
 from training.tasks.sequence_export import largest_sequence_difference, quantize_sequences
+from training.tasks.translation.alignment import extend_draft
 from training.tasks.translation.graphs import translation_graphs
 
 __all__ = ["MarianImporter"]
@@ -172,6 +173,10 @@ class MarianImporter(Importer):
         differences = [abs(math.exp(one.score) - math.exp(other.score)) for one, other in pairs]
         value = len(same) / len(pairs)
         return Agreement(metric="equal greedy translations", value=value, difference=max(differences))
+
+    def extend(self, draft: Draft) -> None:
+        samples = self.options.samples
+        extend_draft(draft, [*samples.calibration(), *samples.held_out()])
 
     def card(self) -> Card:
         settings, known = self.settings, self.languages.known_targets()

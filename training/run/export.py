@@ -174,6 +174,9 @@ class TrainedModel(BundleSource[Int8Comparison]):
         for corpus in self.recipe.export.also_test_on:
             draft.quality += self._measured(draft, "test", corpus)
 
+    def extend(self, draft: Draft) -> None:
+        self._special.extend(draft, self._trained.data_dir)
+
     def model_card(self, manifest: Manifest) -> str:
         given = self.recipe.model_dump(mode="json", exclude_defaults=True)
         card, differences = self._special.card(manifest), self._differences

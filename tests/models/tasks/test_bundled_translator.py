@@ -136,7 +136,7 @@ def test_nothing_is_lost(translator, german, english):
         ("Es ist 8 Uhr.", False),
         ("Ich zahle 5 %.", False),
         ("Der Zug fährt um 6.30 Uhr ab.", False),
-        ("Sie haben %d neue Nachrichten.", True),
+        ("Sie haben %d neue Nachrichten.", False),
         ("Das ist 50 £ wert.", True),
         ("Das kostet 1.000,50 €.", True),
         ("Das sind 20 °C.", True),

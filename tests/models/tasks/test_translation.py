@@ -288,3 +288,15 @@ def test_limits_beyond_the_positions_are_refused(translator):
 
 def test_a_store_loads_it(babbler_bundle, translator):
     assert load_bundle(babbler_bundle, threads=1).manifest == translator.manifest
+
+
+# ---- protected parts ----
+
+
+@pytest.mark.parametrize("text", ["der {a} und {b} beißt", "{a}", "a.txt, der Hund: {a}", "%d%d zu %d"])
+def test_parts_are_there_once_whatever_a_model_without_alignment_writes(babblers, text):
+    for model in babblers.values():
+        (found,) = model.translate([text], 3, options=SearchOptions(n_best=3))
+        for each in found.translations:
+            for part in ("{a}", "{b}", "a.txt", "%d"):
+                assert each.text.count(part) == text.count(part)

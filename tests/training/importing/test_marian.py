@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 import transformers
@@ -14,11 +15,12 @@ import transformers
 from models import QueryError
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import SourceSequence
-from models.reading import load_manifest, validate
+from models.reading import load_manifest, parse_manifest, sha256_of, validate
 from models.store import load_bundle
 from models.tasks.translation import Translator
 from tests.fixtures.marian import LANGUAGES, import_tiny
 from tests.support.marian_directory import SENTENCES
+from training.bundling.attention_output import contract_with_attention, with_attention
 from training.importing.errors import ImportRefused
 from training.importing.importer import ImportOptions
 from training.importing.marian import MarianImporter
@@ -278,3 +280,29 @@ def test_the_longest_sentence_fits_the_positions(marian_directory, wanted):
     assert MarianImporter(source, ImportOptions(max_tokens=50)).config()["limits"] == {"max_tokens": 50}
     with pytest.raises(ImportRefused, match="--max-tokens must lie between 1 and 95"):
         MarianImporter(source, ImportOptions(max_tokens=wanted))
+
+
+# ---- words ----
+
+
+def test_the_words_of_an_imported_model_are_aligned(marian_bundle, tmp_path):
+    """Its heads are chosen by hand: outputs of random weights have no known links."""
+    bundle = tmp_path / "tiny-marian" / "1"
+    shutil.copytree(marian_bundle, bundle)
+    manifest = load_manifest(bundle)
+    content, step = manifest.model_dump(mode="json"), contract_with_attention(manifest.graphs["step"])
+    graph = onnx.load(bundle / "step.onnx", load_external_data=False)
+    onnx.save_model(with_attention(graph, [(0, 0), (0, 3)]), bundle / "step.onnx")
+    content["graphs"]["step"] = step.model_dump(mode="json")
+    content["config"]["alignment"] = {"heads": [[0, 0], [0, 3]], "offset": 0, "accuracy": 1.0, "words": 1}
+    content["files"]["step.onnx"] = sha256_of(bundle / "step.onnx")
+    (bundle / "manifest.json").write_text(parse_manifest(content).model_dump_json(), encoding="utf-8")
+    model = load_bundle(bundle)
+    text = "Der  ﬁnale {a} Hund   beißt."
+    (found,) = model.translate([text], 2, alignment=True)
+    (best,) = found.translations
+    assert best.text.count("{a}") == 1
+    assert best.alignment
+    for link in best.alignment:
+        assert text[slice(*link.source)] in {"Der", "ﬁnale", "{a}", "Hund", "beißt", "."}
+        assert best.text[slice(*link.target)].strip()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sacrebleu
 
@@ -16,6 +17,9 @@ from training.tasks.translation.confidence import calibrated_threshold
 from training.tasks.translation.graphs import translation_graphs
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.task import TranslationTask
+
+if TYPE_CHECKING:
+    from training.bundling.bundle import Draft
 
 __all__ = ["TranslationExport"]
 
@@ -50,6 +54,12 @@ class TranslationExport(SequenceExport):
 
     def calibrated(self, model: Translator, data_dir: Path) -> Mapping[str, object]:
         return {"low_confidence": calibrated_threshold(model, split_pairs(self.task.recipe.data, "dev", data_dir))}
+
+    def extend(self, draft: "Draft", data_dir: Path) -> None:
+        # Writing graphs imports libraries that take seconds.
+        from training.tasks.translation.alignment import extend_draft
+
+        extend_draft(draft, [source for source, _ in split_pairs(self.task.recipe.data, "dev", data_dir)])
 
     @classmethod
     def card(cls, manifest: BundleManifest[TranslationConfig]) -> Card:

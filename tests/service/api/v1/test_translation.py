@@ -45,6 +45,16 @@ WRONG_FIELDS = [
     ({"text": "a", "truncate": "no"}, "truncate: "),
     ({"text": "a", "model": 5}, "model: "),
     ({"text": "a", "beam": 5}, "beam: unknown field (known: "),
+    ({"text": "a", "alignment": True}, "alignment: the model "),
+    ({"text": "a", "protect": "a"}, "protect: must be a list"),
+    ({"text": "a", "protect": ["a", "("]}, "protect.1: '(' is no regular expression"),
+    ({"text": "a", "protect": ["a" * 201]}, "protect.0: must have at most 200 characters"),
+    ({"text": "a", "protect": ["a"] * 17}, "protect: must have at most 16 items"),
+    (
+        {"text": "a" * 5000 + "!", "protect": ["(a+)+$"]},
+        "protect.0 takes longer than 50 ms on a text of 5001 characters",
+    ),
+    ({"text": "a", "protect_kinds": ["name"]}, "protect_kinds.0: must be "),
     ({"text": "a", "context": "a"}, "context: unknown field (known: "),
 ]
 
