@@ -21,4 +21,5 @@ def test_a_decoding_counts_the_memory_of_the_models_own_decoder(name, notes_expo
     cached = (2 * layers_of(network) + 1) * network.hidden_size * positions
     vectors = 2 * (1 if network.kind == "transformer" else 2)  # a text generator may append a mask token to each
     scores = 3 * (vectors * network.heads * (positions + vectors - 2) + 2 * model.config.vocab_size)
-    assert decoding.reserved_bytes([(5, 3)]) == 4 * (cached + scores) + 2 * vectors * positions
+    attention = 2 * steps * (8 * (4 + 4) + 8 + 32)  # of each step 8 source tokens and their weights, and its origin
+    assert decoding.reserved_bytes([(5, 3)]) == 4 * (cached + scores) + 2 * vectors * positions + attention
