@@ -1,6 +1,7 @@
 """The commands of `softserve-train`."""
 
 import contextlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,7 +20,7 @@ from training.cli.tables import table
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
 from training.device import choose_device
-from training.output import console, print_lines, progress
+from training.output import alive, console, print_lines, progress
 from training.recipe import RecipeError
 from training.recipe.dotted_path import short_names
 from training.recipe.loading import load_recipe, parse_recipe
@@ -310,4 +311,7 @@ def _reference(text: str) -> tuple[str, float]:
 
 def run_command(description: str) -> int:
     """Run the command that the arguments name; return the exit status."""
-    return int(app.cli(prog="softserve-train", description=description))
+    if os.environ.get("RANK", "0") != "0":  # of several processes the first one says that they go on
+        return int(app.cli(prog="softserve-train", description=description))
+    with alive():
+        return int(app.cli(prog="softserve-train", description=description))

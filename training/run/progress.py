@@ -11,7 +11,7 @@ from typing import TypeVar
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from training.output import console
+from training.output import console, progress, shown_otherwise
 
 __all__ = ["RunProgress", "counted"]
 
@@ -87,8 +87,14 @@ class RunProgress:
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
         """Show the progress within the block."""
-        if sys.stdout.isatty():
-            with Bar(BarColumn(15), TextColumn("{task.fields[text]}"), transient=True) as self._bar:
+        with shown_otherwise():
+            yield from self._shown()
+
+    def _shown(self) -> Iterator[None]:
+        if progress.is_terminal:
+            columns = BarColumn(15), TextColumn("{task.fields[text]}")
+            redirected = sys.stdout.isatty()
+            with Bar(*columns, console=progress, transient=True, redirect_stdout=redirected) as self._bar:
                 self._bar.add_task("", total=self._total, completed=self._done, text=self.short_text())
                 yield
             self._bar = None

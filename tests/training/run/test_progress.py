@@ -1,11 +1,12 @@
 """Tests of the progress of a run: the text, the time left of all epochs, and lines in a file."""
 
+import io
 import re
-import sys
 import time
 from collections.abc import Iterator
 
 import pytest
+from rich.console import Console
 
 from training.run import progress
 from training.run.progress import RunProgress, counted
@@ -73,7 +74,7 @@ def test_lines_are_printed_where_there_is_no_terminal(monkeypatch: pytest.Monkey
 
 
 def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "progress", Console(force_terminal=True, file=io.StringIO()))
     lines: list[str] = []
     shown = _progress(lines)
     with shown.shown():
