@@ -22,6 +22,8 @@ _PRETRAINED_TOKENS, _SCRATCH_TOKENS = 1.3, 1.6
 _CONSISTENT = 0.98
 _UPDATES_PRETRAINED, _UPDATES_SCRATCH = 800, 1500
 """Updates that a small training should have."""
+_LONG_EPOCHS = 1400
+"""Updates of at least 4 epochs with a pretrained encoder; where these are more, 3 epochs are enough."""
 
 
 def plan_classifier(
@@ -68,7 +70,8 @@ def plan_classifier(
     plan.choose("output_layer.kernels", "lin")
     steps = epoch_steps or math.ceil(held_out(len(texts)) * mean / (0.85 * batch))
     updates, most = (_UPDATES_PRETRAINED, 30) if encoder else (_UPDATES_SCRATCH, 60)
-    wanted = epochs or min(most, max(4 if encoder else 8, math.ceil(updates / steps)))
+    least = max(3, min(4, math.ceil(_LONG_EPOCHS / steps))) if encoder else 8
+    wanted = epochs or min(most, max(least, math.ceil(updates / steps)))
     set_schedule(
         plan,
         epochs=wanted,
