@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from training.data.augmentation import Augmentation
 from training.data.corpora import get_corpus
@@ -31,6 +31,10 @@ class FurtherPairs(Settings):
     @classmethod
     def _from_number(cls, given: object) -> object:
         return {"copies": given} if isinstance(given, int) else given
+
+    @model_serializer(mode="wrap")
+    def _as_number(self, serialize: SerializerFunctionWrapHandler) -> object:
+        return self.copies if self == FurtherPairs(copies=self.copies) else serialize(self)
 
 
 class PairSettings(CorpusOrFiles):

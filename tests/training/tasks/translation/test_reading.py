@@ -49,6 +49,13 @@ def test_corpora_are_balanced_by_drawing_anew(pairs_recipe: TranslationRecipe, t
     assert len([pair for pair in kept if pair not in plain]) > 0.3 * len(plain)
 
 
+def test_a_number_of_copies_is_written_as_one() -> None:
+    content = {"corpus": "tatoeba-de-en", "source": "de", "target": "en"}
+    also = {"everyday-de-en": 12, "docs-de-en": {"draw": 1000, "augment": False}}
+    written = PairSettings.model_validate({**content, "also": also}).model_dump(exclude_defaults=True)["also"]
+    assert written == also
+
+
 def test_further_development_pairs_select_the_model(pairs_recipe: TranslationRecipe, tiny_data_dir: Path) -> None:
     data = pairs_recipe.data
     plain = split_pairs(data, "dev", tiny_data_dir)
