@@ -1,0 +1,123 @@
+"""A text with markup: the pieces of it that stay as they are, and blocks of text that are translated.
+
+A block is a plain text in which inline elements are spans. Its translation is markup again, with the tags at the places
+that word alignment gives them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from models.text.markup.entities import Spelling
+from models.text.markup.placement import Aligned, Placed, placed
+from models.text.words import Span
+
+__all__ = ["ATOMS", "Block", "Document", "Element", "Piece", "filled"]
+
+Piece = str | int
+"""Markup, or the number of a block that stands there."""
+
+ATOMS = range(0xF8000, 0xF8000 + 200)
+"""Characters for private use, each of which stands for an element that is carried along as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An inline element, or a tag or comment without content, which is one point of the text."""
+
+    span: Span
+    """Characters of the block's text."""
+    opening: tuple[Piece, ...]
+    closing: tuple[Piece, ...] = ()
+    children: tuple["Element", ...] = ()
+    is_point: bool = False
+    is_break: bool = False
+    """Whether it is a line break, for which the text has one."""
+    space_before: bool = False
+    space_after: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A text that is translated as a whole, sentence by sentence."""
+
+    text: str
+    """The text without markup and references, its white space as single spaces, with marks for `atoms`."""
+    markup: tuple[Piece, ...]
+    """What it is in the document, for a text without anything to translate."""
+    spelling: Spelling = field(default_factory=Spelling)
+    quote: str = ""
+    """The quotation mark around the value of an attribute."""
+    is_bare: bool = False
+    """Whether the value of an attribute has no quotation marks, which its translation needs."""
+    elements: tuple[Element, ...] = ()
+    atoms: Mapping[str, str] = field(default_factory=dict)
+    """The markup that each mark stands for."""
+
+    @property
+    def needs_links(self) -> bool:
+        """Whether tags must be placed."""
+        return bool(self.elements)
+
+    @property
+    def protected(self) -> list[Span]:
+        """The spans of the marks."""
+        return [(index, index + 1) for index, letter in enumerate(self.text) if letter in self.atoms]
+
+    def translated(self, found: Aligned, done: Sequence[str]) -> str:
+        """Return a translation as markup; `done` are the earlier blocks, as markup."""
+        letters = self.spelling.letters(found.text, self.quote)
+        if self.atoms:
+            letters = [self.atoms.get(letter, written) for letter, written in zip(found.text, letters, strict=True)]
+        places = placed(self.elements, found)
+        markup = "".join(_rendered(letters, found.text, (0, len(letters)), places, done))
+        return f"{self.quote}{markup}{self.quote}" if self.is_bare else markup
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text with markup, taken apart."""
+
+    pieces: tuple[Piece, ...]
+    blocks: tuple[Block, ...]
+    """In the order of the text. The attributes of a block's tags are blocks before it."""
+
+    def joined(self, blocks: Sequence[str]) -> str:
+        """Return the document with markup in place of its blocks."""
+        return filled(self.pieces, blocks)
+
+
+def filled(pieces: Sequence[Piece], blocks: Sequence[str]) -> str:
+    """Return pieces with markup in place of the blocks."""
+    return "".join(piece if isinstance(piece, str) else blocks[piece] for piece in pieces)
+
+
+def _rendered(
+    letters: Sequence[str], text: str, span: Span, places: Sequence[Placed[Element]], done: Sequence[str]
+) -> list[str]:
+    pieces: list[str] = []
+    at, last = span
+    for place in places:
+        element, (start, end) = place.element, place.span
+        before, after = ("", "")
+        if start == end and (element.is_point or element.is_break):
+            start, before, after = _spaced(element, text, start, last)
+            end = start
+        elif element.is_break:
+            before, after = " " * element.space_before, " " * element.space_after
+        start = max(start, at)
+        pieces += [*letters[at:start], before, filled(element.opening, done)]
+        if not element.is_break:
+            pieces += _rendered(letters, text, (start, max(start, end)), place.children, done)
+        pieces += [filled(element.closing, done), after]
+        at = max(start, end)
+    return [*pieces, *letters[at:last]]
+
+
+def _spaced(element: Element, text: str, place: int, last: int) -> tuple[int, str, str]:
+    """Return where a point is put, and the spaces before and after it that it has in the source."""
+    spaced = text[place : place + 1] == " "
+    if element.space_before and not element.space_after and spaced and place < last:
+        return place + 1, "", ""
+    before = element.space_before and place > 0 and not text[place - 1].isspace()
+    after = element.space_after and text[place : place + 1].isalnum()
+    return place, " " * before, " " * after
