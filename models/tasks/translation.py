@@ -35,7 +35,7 @@ from models.text.segments import Segmenter, Segments, printable
 from models.text.sentence_pieces import SentencePieceTokenizer
 from models.text.stand_ins import Edit, StandIns, edited, moved_by
 from models.text.tokenization import SubwordTokenizer
-from models.text.words import Span, moved, positions_in, words_of
+from models.text.words import Span, has_word, moved, positions_in, words_of
 
 __all__ = [
     "AlignmentHeads",
@@ -252,6 +252,13 @@ class Sentence:
     """Its letters of another script, such as names of variables, which a translation must keep too."""
     stand_ins: StandIns | None = None
     """What the model reads in place of its protected parts."""
+    enclosed: tuple[str, ...] = ()
+    """Numbers and names within a tag: hypotheses that have them go before others."""
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the first hypothesis of the beam is not always the best."""
+        return bool(self.literals or self.enclosed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +292,7 @@ class TranslationQuery:
     def parts(self) -> list[SourceSequence]:
         """Return the sources to decode, one for each sentence.
 
-        Of a sentence with literals, the whole beam is returned for `Translator.result` to choose from, and of one with
+        Of a sentence with literals or names in tags, the whole beam is returned for `Translator.result` to choose from, and of one with
         stand-ins also the attention, by which a part is placed that was lost.
         """
         whole_beam = replace(self.options, n_best=self.beam_size)
@@ -300,7 +307,7 @@ class TranslationQuery:
         ]
 
     def _options(self, sentence: Sentence, whole_beam: SearchOptions) -> SearchOptions:
-        options = whole_beam if sentence.literals and self.options.temperature is None else self.options
+        options = whole_beam if sentence.chooses and self.options.temperature is None else self.options
         if sentence.stand_ins is not None and self.attends and not options.attention:
             return replace(options, attention=True)
         return options
@@ -512,7 +519,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 assert max_sentences is not None
                 raise TooManyPartsError(count + error.length, max_sentences, "sentences") from None
             if block.needs_links:
-                query = replace(query, options=replace(query.options, attention=True))
+                sentences = tuple(_enclosing(*each, block.enclosed) for each in zip(query.segments.cores, query.sentences, strict=True))
+                query = replace(query, sentences=sentences, options=replace(query.options, attention=True))
             count += len(query.sentences)
             queries.append(query)
         language = self._detector.other_language("\n".join(block.text for block in document.blocks))
@@ -660,10 +668,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         stand_ins = sentence.stand_ins
         core = core if stand_ins is None else stand_ins.text
         found = [(printable(text, core) or core, each) for text, each in zip(decoded, hypotheses, strict=True)]
-        if stand_ins is not None:
-            found.sort(key=lambda each: (stand_ins.misses(each[0]), sentence.literals.rank(each[0])))
-        elif sentence.literals:
-            found.sort(key=lambda each: sentence.literals.rank(each[0]))
+        if stand_ins is not None or sentence.chooses:
+            found.sort(key=lambda each: _rank(sentence, each[0]))
         return found
 
     def _restored(self, sentence: Sentence, chosen: tuple[str, Hypothesis]) -> str:
@@ -751,6 +757,17 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             return True
         threshold = self.config.low_confidence
         return threshold is not None and hypothesis.mean_log_probability < threshold.log_probability
+
+
+def _enclosing(core: str, sentence: Sentence, words: Sequence[str]) -> Sentence:
+    """Return a sentence with those numbers and names in tags that it has."""
+    return replace(sentence, enclosed=tuple(word for word in words if word in core))
+
+
+def _rank(sentence: Sentence, text: str) -> tuple[int, tuple[bool, int], int]:
+    """Return what orders the hypotheses of a sentence: parts, literals and names in tags that they do not have."""
+    parts = 0 if sentence.stand_ins is None else sentence.stand_ins.misses(text)
+    return parts, sentence.literals.rank(text), sum(not has_word(text, word) for word in sentence.enclosed)
 
 
 def _sentence_spans(query: TranslationQuery, texts: Sequence[str]) -> list[tuple[Span, Span]]:

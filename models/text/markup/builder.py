@@ -7,7 +7,7 @@ from typing import Literal
 
 from models.errors import QueryError
 from models.text.markup.document import ATOMS, Block, Document, Element, Piece
-from models.text.markup.entities import Spelling, unescaped
+from models.text.markup.entities import Spelling, signs, unescaped
 from models.text.markup.tokens import Token
 from models.text.words import Span
 
@@ -21,6 +21,9 @@ _MAX_INLINE = 500
 """Inline tags of a block. In a block with more, they stay where they are between texts that are translated apart."""
 
 _SPACE = re.compile(r"[ \t\n\r\f]+")
+
+_TOGETHER = re.compile(r"(?<=\S)\u00a0(?=\S)")
+"""A no-break space between words."""
 
 Role = Literal["text", "open", "close", "point", "break", "atom"]
 
@@ -78,11 +81,14 @@ class Builder:
         self._items: list[_Item] = []
         self._tags = 0
 
-    def text(self, span: Span, text: str | None = None) -> None:
-        """Add text, whose references are resolved unless it is given."""
+    def text(self, span: Span) -> None:
+        """Add text, whose references of signs such as `&copy;` are carried along."""
         raw = self._source[slice(*span)]
-        if raw:
-            self._items.append(_Item("text", (raw,), unescaped(raw) if text is None else text))
+        for index, piece in enumerate(signs(raw)):
+            if index % 2:
+                self._items.append(_Item("atom", (piece,), ""))
+            elif piece:
+                self._items.append(_Item("text", (piece,), unescaped(piece)))
 
     def inline(self, role: Role, token: Token) -> None:
         """Add an inline tag, or a point such as a comment."""
@@ -184,7 +190,16 @@ class Builder:
         elements = text.add_all(nodes)
         raw = "".join(text.raw)
         markup = tuple(piece for node in nodes for piece in node.pieces())
-        block = Block(text.joined(), markup, Spelling.of(raw), elements=tuple(elements), atoms=text.atoms)
+        plain = text.joined()
+        together = tuple(found.start() for found in _TOGETHER.finditer(plain))
+        block = Block(
+            _TOGETHER.sub(" ", plain),
+            markup,
+            Spelling.of(raw),
+            elements=tuple(elements),
+            atoms=frozenset(text.atoms),
+            kept_together=together,
+        )
         self._pieces += [before, self._added(block), after]
 
 
@@ -238,7 +253,7 @@ class _BlockText:
 
     def __init__(self) -> None:
         self.raw: list[str] = []
-        self.atoms: dict[str, str] = {}
+        self.atoms: list[str] = []
         self._pieces: list[str] = []
         self._length = 0
         self._last = ""
@@ -256,8 +271,9 @@ class _BlockText:
                 self._add(_SPACE.sub(" ", node.text))
             elif node.role == "atom":
                 mark = chr(ATOMS[len(self.atoms)])
-                self.atoms[mark] = str(node.markup[0])
+                self.atoms.append(mark)
                 self._add(mark)
+                elements.append(Element((self._length - 1, self._length), node.markup, is_atom=True))
             elif node.role == "open" and node.has_text():
                 start = self._length
                 index = len(elements)

@@ -4,17 +4,20 @@ A block is a plain text in which inline elements are spans. Its translation is m
 that word alignment gives them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from models.text.markup.entities import Spelling
-from models.text.markup.placement import Aligned, Placed, placed
+from models.text.markup.placement import Aligned, Placed, placed, spaces_behind
 from models.text.words import Span
 
 __all__ = ["ATOMS", "Block", "Document", "Element", "Piece", "filled"]
 
 Piece = str | int
 """Markup, or the number of a block that stands there."""
+
+_LONGEST_NAME = 40
+"""Characters of the text of an element that may be a name."""
 
 ATOMS = range(0xF8000, 0xF8000 + 200)
 """Characters for private use, each of which stands for an element that is carried along as it is."""
@@ -32,8 +35,15 @@ class Element:
     is_point: bool = False
     is_break: bool = False
     """Whether it is a line break, for which the text has one."""
+    is_atom: bool = False
+    """Whether it is an element that is carried along, for which the text has a mark."""
     space_before: bool = False
     space_after: bool = False
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it encloses nothing that is translated."""
+        return self.is_point or self.is_break or self.is_atom
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +60,20 @@ class Block:
     is_bare: bool = False
     """Whether the value of an attribute has no quotation marks, which its translation needs."""
     elements: tuple[Element, ...] = ()
-    atoms: Mapping[str, str] = field(default_factory=dict)
-    """The markup that each mark stands for."""
+    atoms: frozenset[str] = frozenset()
+    """The marks."""
+    kept_together: tuple[int, ...] = ()
+    """Places of spaces that are no-break spaces in the document."""
 
     @property
     def needs_links(self) -> bool:
-        """Whether tags must be placed."""
-        return bool(self.elements)
+        """Whether tags or no-break spaces must be placed."""
+        return bool(self.kept_together) or not all(each.is_atom for each in self.elements)
+
+    @property
+    def enclosed(self) -> list[str]:
+        """The texts of elements that may be numbers or names, which a translation is likely to have too."""
+        return list(_names(self.text, self.elements))
 
     @property
     def protected(self) -> list[Span]:
@@ -67,7 +84,11 @@ class Block:
         """Return a translation as markup; `done` are the earlier blocks, as markup."""
         letters = self.spelling.letters(found.text, self.quote)
         if self.atoms:
-            letters = [self.atoms.get(letter, written) for letter, written in zip(found.text, letters, strict=True)]
+            letters = [
+                "" if letter in self.atoms else written for letter, written in zip(found.text, letters, strict=True)
+            ]
+        for place in spaces_behind(found, self.kept_together):
+            letters[place] = self.spelling.references.get("\u00a0", "\u00a0")
         places = placed(self.elements, found)
         markup = "".join(_rendered(letters, found.text, (0, len(letters)), places, done))
         return f"{self.quote}{markup}{self.quote}" if self.is_bare else markup
@@ -91,6 +112,18 @@ def filled(pieces: Sequence[Piece], blocks: Sequence[str]) -> str:
     return "".join(piece if isinstance(piece, str) else blocks[piece] for piece in pieces)
 
 
+def _names(text: str, elements: Sequence[Element]) -> Iterator[str]:
+    for element in elements:
+        part = text[slice(*element.span)].strip()
+        if not element.is_single and len(part) <= _LONGEST_NAME and any(map(_is_of_name, part)):
+            yield part
+        yield from _names(text, element.children)
+
+
+def _is_of_name(letter: str) -> bool:
+    return letter.isupper() or letter.isdigit()
+
+
 def _rendered(
     letters: Sequence[str], text: str, span: Span, places: Sequence[Placed[Element]], done: Sequence[str]
 ) -> list[str]:
@@ -99,14 +132,14 @@ def _rendered(
     for place in places:
         element, (start, end) = place.element, place.span
         before, after = ("", "")
-        if start == end and (element.is_point or element.is_break):
+        if start == end and element.is_single:
             start, before, after = _spaced(element, text, start, last)
             end = start
         elif element.is_break:
             before, after = " " * element.space_before, " " * element.space_after
         start = max(start, at)
         pieces += [*letters[at:start], before, filled(element.opening, done)]
-        if not element.is_break:
+        if not element.is_single:
             pieces += _rendered(letters, text, (start, max(start, end)), place.children, done)
         pieces += [filled(element.closing, done), after]
         at = max(start, end)

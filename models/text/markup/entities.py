@@ -2,10 +2,11 @@
 
 import html
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Spelling", "unescaped"]
+__all__ = ["Spelling", "signs", "unescaped"]
 
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 _MAY_BE_REFERENCE = re.compile(r"[A-Za-z#]")
@@ -53,3 +54,16 @@ class Spelling:
 def unescaped(markup: str) -> str:
     """Return the text of a text node or of an attribute's value."""
     return html.unescape(markup) if "&" in markup else markup
+
+
+def signs(markup: str) -> list[str]:
+    """Return a text node cut at the references of signs such as `&copy;`, which are every second piece."""
+    if "&" not in markup:
+        return [markup]
+    pieces, done = [], 0
+    for found in _REFERENCE.finditer(markup):
+        letter = html.unescape(found[0])
+        if len(letter) == 1 and letter > "\x7f" and unicodedata.category(letter) in ("So", "Sm"):
+            pieces += [markup[done : found.start()], found[0]]
+            done = found.end()
+    return [*pieces, markup[done:]]

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from models.text.words import Span, words_of
 
-__all__ = ["Aligned", "Placed", "placed"]
+__all__ = ["Aligned", "Placed", "placed", "spaces_behind"]
 
 _CERTAIN = 3.0
 """Weight of a word that both texts have once."""
@@ -25,6 +25,7 @@ _EXACT = 100.0
 """Score of an element whose whole text is in the translation."""
 _BEFORE = 5
 """Words before a point that are looked at for a link."""
+_MARK = re.compile(r"[^\w\s]+")
 _NUMBER = re.compile(r"\d+(?:[.,:'’]\d+)*")
 
 
@@ -39,6 +40,8 @@ class Inline(Protocol):
     def is_point(self) -> bool: ...
     @property
     def is_break(self) -> bool: ...
+    @property
+    def is_atom(self) -> bool: ...
 
 
 ElementT = TypeVar("ElementT", bound=Inline)
@@ -74,6 +77,15 @@ def placed(elements: Sequence[ElementT], found: Aligned) -> tuple[Placed[Element
     if not elements:
         return ()
     return _Placement(found).placed(elements, (0, len(found.source)), (0, len(found.text)))
+
+
+def spaces_behind(found: Aligned, places: Sequence[int]) -> list[int]:
+    """Return the spaces of a translation behind the words before some places of the source, where there are such."""
+    if not places:
+        return []
+    placement = _Placement(found)
+    ends = [placement.end_of_word_before(place) for place in places]
+    return [end for end in ends if end is not None and found.text[end : end + 1] == " "]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +180,11 @@ class _Placement:
         spans: list[Span | None] = [self._fixed(each, parent, bounds) for each in elements]
         taken = sorted(span for span in spans if span is not None and span[0] < span[1])
         siblings = sorted(each.span for each in elements if each.span[0] < each.span[1])
-        open_elements = [index for index, span in enumerate(spans) if span is None and not elements[index].is_point]
+        open_elements = [
+            index
+            for index, (each, span) in enumerate(zip(elements, spans, strict=True))
+            if span is None and not (each.is_point or each.is_break or each.is_atom)
+        ]
         queue = [
             (-score, index, span)
             for index in open_elements
@@ -194,9 +210,12 @@ class _Placement:
     def _fixed(self, element: ElementT, parent: Span, bounds: Span) -> Span | None:
         """Return the place of an element that is known without links."""
         start, end = element.span
+        source = self._found.source
         if element.is_break:
             return self._break(start, bounds)
-        source = self._found.source
+        if element.is_atom:
+            place = self._found.text.find(source[start])
+            return (place, place + 1) if bounds[0] <= place < bounds[1] else None
         around = source[parent[0] : start] + source[end : parent[1]]
         if start < end and not around.strip() and source[start:end].strip():
             return self._trimmed(bounds)
@@ -232,6 +251,7 @@ class _Placement:
         if exact is not None and not any(_overlap(exact, each) for each in taken):
             return _EXACT, exact
         covered = {index for index in pieces if self._is_covered(self._pieces[index], span)}
+        has_marks = _MARK.search(self._found.source, *span) is not None
         best: tuple[float, Span | None] = (0.0, None)
         score, start, others = 0.0, -1, iter([*taken, (len(self._found.text) + 1,) * 2])
         other = next(others)
@@ -246,6 +266,8 @@ class _Placement:
                 score = 0.0
                 continue
             weight = 1.0 if word.piece in covered else _weight(word, span, siblings)
+            if not has_marks and _MARK.match(self._found.text, *word.span):
+                weight = min(weight, _UNLINKED)
             if score <= 0:
                 score, start = 0.0, word.span[0]
             score += weight
@@ -268,6 +290,12 @@ class _Placement:
         ours = _places(self._found.source, source, (first.source[0], last.source[1]), number=number)
         theirs = _places(self._found.text, source, here, number=number)
         return theirs[0] if len(ours) == len(theirs) == 1 else None
+
+    def end_of_word_before(self, place: int) -> int | None:
+        """Return the end of the translation of the word before a place of the source, where it has one."""
+        last = bisect_left(self._source_starts, place)
+        linked = self._targets.get(self._sources[last - 1], ()) if last else ()
+        return max((word.span[1] for word in linked), default=None)
 
     def _point(self, span: Span, parent: Span, bounds: Span, taken: Sequence[Span]) -> Span:
         """Return the place behind the translation of the word before a point, or else before that of the next."""
