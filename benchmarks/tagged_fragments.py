@@ -27,14 +27,14 @@ _TEMPLATES = (
     "<p>{N:b} hat den Befehl <code>ls -l</code> gestern benutzt.</p>",
     "<dl><dt>Preis</dt><dd>Es kostet <b>nur {n:i} Euro</b>.</dd></dl>",
     "<p>Das ist {N:b}. {N:i} hat {n:u}&nbsp;Euro &ndash; das ist <em>nicht viel</em>.</p>",
-    "<p>Hast du <small>wirklich</small> {n:b} Äpfel <sup><a href=\"#f\">*</a></sup> gegessen?</p>",
+    '<p>Hast du <small>wirklich</small> {n:b} Äpfel <sup><a href="#f">*</a></sup> gegessen?</p>',
     "<section><h3>{N:em}</h3>Sie hat {n:b} Bücher <!-- viele --> geschrieben.</section>",
     "<p>{n:b} Menschen wissen, <a href='x'>wo {N:b} wohnt</a>, aber niemand sagt es.</p>",
     "<p>Im Jahr {n:b} zog {N:i} nach {P:b}.</p>",
     "<p class=lead>Ohne <a href='/p'>{N:b}</a> wäre das <strong>nie <em>möglich</em></strong> gewesen.</p>",
     "<ol><li><p>Öffnen Sie <i>das Fenster</i>.</p></li><li>Warten Sie {n:b} Minuten.</li></ol>",
     "<p>Warum hat {N:b} <span><i>das rote</i> Auto</span> verkauft<b>?</b></p>",
-    "<p>Meine Schwester <b>und ich</b> haben {N:i} <span translate=\"no\">Haus Grün</span> gezeigt.</p>",
+    '<p>Meine Schwester <b>und ich</b> haben {N:i} <span translate="no">Haus Grün</span> gezeigt.</p>',
 )
 """`{N:b}` is the name of a person within a tag, `{P:b}` that of a place, `{n:b}` a number."""
 
@@ -54,10 +54,14 @@ def tagged_fragments(count: int = 500, seed: int = 1) -> list[TaggedFragment]:
     found = []
     for number in range(count):
         template = _TEMPLATES[number % len(_TEMPLATES)]
-        used: list[tuple[str, str]] = []
-        markup = re.sub(r"\{(\w):(\w+)\}", lambda match: _filled(match, used, template, generator), template)
-        found.append(TaggedFragment(markup, tuple(used)))
+        found.append(_fragment(template, generator))
     return found
+
+
+def _fragment(template: str, generator: random.Random) -> TaggedFragment:
+    used: list[tuple[str, str]] = []
+    markup = re.sub(r"\{(\w):(\w+)\}", lambda match: _filled(match, used, template, generator), template)
+    return TaggedFragment(markup, tuple(used))
 
 
 def _filled(match: re.Match[str], used: list[tuple[str, str]], template: str, generator: random.Random) -> str:

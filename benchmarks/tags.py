@@ -8,7 +8,7 @@ of the tags around a number or a name that enclose the same number or name.
 
 import argparse
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,7 @@ def html_tree(markup: str) -> Tree:
 def _tree(element: Any) -> Tree:
     name = element.tag if isinstance(element.tag, str) else f"comment {element.text}"
     attributes = [(key, "" if key in ("alt", "title") else value) for key, value in element.attrib.items()]
-    return name, tuple(sorted(attributes)), tuple(sorted(map(_tree, _children(element))))
-
-
-def _children(element: Any) -> Iterable[Any]:
-    return iter(element)
+    return name, tuple(sorted(attributes)), tuple(sorted(map(_tree, element)))
 
 
 @dataclass(frozen=True, slots=True)

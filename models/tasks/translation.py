@@ -292,8 +292,8 @@ class TranslationQuery:
     def parts(self) -> list[SourceSequence]:
         """Return the sources to decode, one for each sentence.
 
-        Of a sentence with literals or names in tags, the whole beam is returned for `Translator.result` to choose from, and of one with
-        stand-ins also the attention, by which a part is placed that was lost.
+        Of a sentence with literals or names in tags, the whole beam is returned for `Translator.result` to choose from,
+        and of one with stand-ins also the attention, by which a part is placed that was lost.
         """
         whole_beam = replace(self.options, n_best=self.beam_size)
         return [
@@ -351,7 +351,7 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
         protection=params.protection(),
         markup=params.markup(),
     ),
-    slowly_prepared=lambda params: bool(params.protect),
+    slowly_prepared=lambda params: bool(params.protect) or params.format != "text",
     params=TranslateParams,
     record=TranslateResult,
     omits_null=True,
@@ -519,7 +519,10 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 assert max_sentences is not None
                 raise TooManyPartsError(count + error.length, max_sentences, "sentences") from None
             if block.needs_links:
-                sentences = tuple(_enclosing(*each, block.enclosed) for each in zip(query.segments.cores, query.sentences, strict=True))
+                sentences = tuple(
+                    _enclosing(*each, block.enclosed)
+                    for each in zip(query.segments.cores, query.sentences, strict=True)
+                )
                 query = replace(query, sentences=sentences, options=replace(query.options, attention=True))
             count += len(query.sentences)
             queries.append(query)
@@ -603,9 +606,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         (found,) = self.decoder.search([SourceSequence(tokens, 5, SearchOptions(), min(12, self._max_target))])
         self._target_tokenizer.decode_batch([each.tokens for each in found])
 
-    def result(
-        self, query: "TranslationQuery | MarkupQuery", outputs: Sequence[Sequence[Hypothesis]]
-    ) -> Translation:
+    def result(self, query: "TranslationQuery | MarkupQuery", outputs: Sequence[Sequence[Hypothesis]]) -> Translation:
         """Join the hypotheses of the sentences: the i-th translation has the i-th best of each.
 
         Hypotheses that keep more of a sentence's literals go before the others. A sentence with fewer hypotheses

@@ -28,7 +28,10 @@ def has_word(text: str, word: str) -> bool:
     """Return whether a text has a word, or several, without letters or digits directly before or after."""
     place = text.find(word)
     while place >= 0:
-        if not text[max(0, place - 1) : place].isalnum() and not text[place + len(word) : place + len(word) + 1].isalnum():
+        if (
+            not text[max(0, place - 1) : place].isalnum()
+            and not text[place + len(word) : place + len(word) + 1].isalnum()
+        ):
             return True
         place = text.find(word, place + 1)
     return False

@@ -1,7 +1,7 @@
 """Blocks of text, made of what a text with markup has in order: text, inline tags, points, and what ends a block."""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,12 +11,14 @@ from models.text.markup.entities import Spelling, signs, unescaped
 from models.text.markup.tokens import Token
 from models.text.words import Span
 
-__all__ = ["MAX_DEPTH", "MAX_TAGS", "Builder", "too_many_tags"]
+__all__ = ["MAX_DEPTH", "MAX_TAGS", "NEED_CONTENT", "Builder", "Role", "too_many_tags"]
 
 MAX_TAGS = 50_000
 """Tags of a text."""
 MAX_DEPTH = 100
 """Inline elements within each other."""
+NEED_CONTENT = frozenset({"em_delimiter", "strong_delimiter", "s_delimiter"})
+"""Names of inline elements that are left out where they enclose nothing."""
 _MAX_INLINE = 500
 """Inline tags of a block. In a block with more, they stay where they are between texts that are translated apart."""
 
@@ -43,6 +45,7 @@ class _Node:
     raw: str = ""
     closing: tuple[Piece, ...] = ()
     children: "list[_Node] | None" = None
+    needs_content: bool = False
 
     def pieces(self) -> list[Piece]:
         """Return the markup of the whole node."""
@@ -71,8 +74,19 @@ class _Item:
 class Builder:
     """Makes a document of its parts, in order."""
 
-    def __init__(self, source: str, attributes: Collection[str] = (), *, places_tags: bool = True) -> None:
-        """`attributes` are translated. Without `places_tags`, inline tags stay between texts translated apart."""
+    def __init__(
+        self,
+        source: str,
+        attributes: Collection[str] = (),
+        *,
+        places_tags: bool = True,
+        spelling: Callable[[str], Spelling] = Spelling.of,
+    ) -> None:
+        """`attributes` are translated. Without `places_tags`, inline tags stay between texts translated apart.
+
+        `spelling` returns how a block writes its text, of its markup.
+        """
+        self._spelling = spelling
         self._source = source
         self._attributes = frozenset(attributes)
         self._places_tags = places_tags
@@ -89,6 +103,15 @@ class Builder:
                 self._items.append(_Item("atom", (piece,), ""))
             elif piece:
                 self._items.append(_Item("text", (piece,), unescaped(piece)))
+
+    def written(self, span: Span, text: str) -> None:
+        """Add text that its markup spells in another way."""
+        self._items.append(_Item("text", (self._source[slice(*span)],), text))
+
+    def span(self, role: Role, span: Span, name: str = "") -> None:
+        """Add markup that stands for an inline tag or a point."""
+        self._count()
+        self._items.append(_Item(role, (self._source[slice(*span)],), "", name))
 
     def inline(self, role: Role, token: Token) -> None:
         """Add an inline tag, or a point such as a comment."""
@@ -115,9 +138,8 @@ class Builder:
 
     def _markup(self, token: Token) -> tuple[Piece, ...]:
         """Return a token as it is, with blocks in place of the attributes that are translated."""
-        self._tags += token.kind in ("start", "end", "empty")
-        if self._tags > MAX_TAGS:
-            raise too_many_tags()
+        if token.kind in ("start", "end", "empty"):
+            self._count()
         start, end = token.span
         pieces: list[Piece] = []
         for attribute in token.attributes if self._attributes else ():
@@ -130,6 +152,11 @@ class Builder:
             pieces += [self._source[start : attribute.value[0]], self._added(replace(block, is_bare=not quote))]
             start = attribute.value[1]
         return (*pieces, self._source[start:end])
+
+    def _count(self) -> None:
+        self._tags += 1
+        if self._tags > MAX_TAGS:
+            raise too_many_tags()
 
     def _added(self, block: Block) -> int:
         self._blocks.append(block)
@@ -195,7 +222,7 @@ class Builder:
         block = Block(
             _TOGETHER.sub(" ", plain),
             markup,
-            Spelling.of(raw),
+            self._spelling(raw),
             elements=tuple(elements),
             atoms=frozenset(text.atoms),
             kept_together=together,
@@ -219,7 +246,7 @@ def _tree(items: Sequence[_Item]) -> list[_Node] | None:
                 raise QueryError(f"the text has more than {MAX_DEPTH} inline elements within each other")
             if item.name in _NOT_NESTED and any(name == item.name for name, *_ in stack):
                 return None
-            node = _Node("open", item.markup, children=[])
+            node = _Node("open", item.markup, children=[], needs_content=item.name in NEED_CONTENT)
             siblings.append(node)
             stack.append((item.name, node, siblings))
             siblings = node.children = []
@@ -243,9 +270,9 @@ def _stripped(node: _Node, *, at_start: bool) -> tuple[_Node, str]:
     found = re.search(pattern, node.raw)
     if found is None:
         return node, ""
-    start, end = found.span()
-    raw = node.raw[:start] + node.raw[end:]
-    return replace(node, markup=(raw,), raw=raw, text=unescaped(raw)), found[0]
+    size = len(found[0])
+    kept = slice(size, None) if at_start else slice(0, -size)
+    return replace(node, markup=(node.raw[kept],), raw=node.raw[kept], text=node.text[kept]), found[0]
 
 
 class _BlockText:
@@ -277,7 +304,7 @@ class _BlockText:
             elif node.role == "open" and node.has_text():
                 start = self._length
                 index = len(elements)
-                elements.append(Element((start, start), node.markup, node.closing))
+                elements.append(Element((start, start), node.markup, node.closing, needs_content=node.needs_content))
                 children = self.add_all(node.children or ())
                 elements[index] = replace(elements[index], span=(start, self._length), children=tuple(children))
             else:
@@ -302,7 +329,11 @@ class _BlockText:
         space = self._last == " "
         start = self._length
         element = Element(
-            (start, start + is_break), tuple(node.pieces()), is_point=not is_break, is_break=is_break, space_before=space
+            (start, start + is_break),
+            tuple(node.pieces()),
+            is_point=not is_break,
+            is_break=is_break,
+            space_before=space,
         )
         elements.append(element)
         if is_break:

@@ -40,6 +40,9 @@ class Element:
     space_before: bool = False
     space_after: bool = False
 
+    needs_content: bool = False
+    """Whether it is left out where it encloses nothing, as the emphasis of Markdown."""
+
     @property
     def is_single(self) -> bool:
         """Whether it encloses nothing that is translated."""
@@ -138,6 +141,8 @@ def _rendered(
         elif element.is_break:
             before, after = " " * element.space_before, " " * element.space_after
         start = max(start, at)
+        if element.needs_content and start >= end:
+            continue
         pieces += [*letters[at:start], before, filled(element.opening, done)]
         if not element.is_single:
             pieces += _rendered(letters, text, (start, max(start, end)), place.children, done)

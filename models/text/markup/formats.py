@@ -6,10 +6,12 @@ from typing import Literal
 
 from models.text.markup.document import Document
 from models.text.markup.html import html_document
+from models.text.markup.markdown import markdown_document
+from models.text.markup.xml import xml_document
 
 __all__ = ["MAX_NAMES", "PLAIN", "Markup", "TextFormat"]
 
-TextFormat = Literal["text", "html"]
+TextFormat = Literal["text", "html", "xml", "markdown"]
 
 MAX_NAMES = 100
 """Elements that are left alone, or attributes that are translated."""
@@ -38,8 +40,18 @@ class Markup:
             places_tags=places_tags,
         )
 
+    def plain(self, text: str) -> str:
+        """Return what of a text is translated, a line for each block; raises the errors of `document`."""
+        if self.format == "text":
+            return text
+        return "\n".join(block.text for block in self.document(text).blocks)
+
 
 PLAIN = Markup()
 """Texts without markup."""
 
-_READ: Mapping[str, Callable[..., Document]] = {"html": html_document}
+_READ: Mapping[str, Callable[..., Document]] = {
+    "html": html_document,
+    "xml": xml_document,
+    "markdown": markdown_document,
+}

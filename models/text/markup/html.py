@@ -14,20 +14,98 @@ from models.text.markup.tokens import Token, tokens_of
 __all__ = ["html_document"]
 
 _INLINE = frozenset(
-    "a abbr acronym b bdi bdo big cite del dfn em font i ins label mark nobr q rb rp rt ruby s small span strike strong"
-    " sub sup time tt u data meter output progress slot".split()
+    [
+        "a",
+        "abbr",
+        "acronym",
+        "b",
+        "bdi",
+        "bdo",
+        "big",
+        "cite",
+        "del",
+        "dfn",
+        "em",
+        "font",
+        "i",
+        "ins",
+        "label",
+        "mark",
+        "nobr",
+        "q",
+        "rb",
+        "rp",
+        "rt",
+        "ruby",
+        "s",
+        "small",
+        "span",
+        "strike",
+        "strong",
+        "sub",
+        "sup",
+        "time",
+        "tt",
+        "u",
+        "data",
+        "meter",
+        "output",
+        "progress",
+        "slot",
+    ]
 )
-_INLINE_COPIED = frozenset("code kbd samp var svg math script style select object audio video canvas button".split())
+_INLINE_COPIED = frozenset(
+    [
+        "code",
+        "kbd",
+        "samp",
+        "var",
+        "svg",
+        "math",
+        "script",
+        "style",
+        "select",
+        "object",
+        "audio",
+        "video",
+        "canvas",
+        "button",
+    ]
+)
 """Elements within sentences that are carried along as they are where they are left alone."""
-_COPIED = frozenset("code kbd samp var pre script style textarea svg math template xmp iframe noembed noframes".split())
+_COPIED = frozenset(
+    [
+        "code",
+        "kbd",
+        "samp",
+        "var",
+        "pre",
+        "script",
+        "style",
+        "textarea",
+        "svg",
+        "math",
+        "template",
+        "xmp",
+        "iframe",
+        "noembed",
+        "noframes",
+    ]
+)
 """Elements whose content is left alone."""
-_VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
-_INLINE_VOID = frozenset("embed img input wbr".split())
+_VOID = frozenset(
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
+)
+_INLINE_VOID = frozenset(["embed", "img", "input", "wbr"])
 _INVISIBLE = frozenset({"script", "style", "template"})
 
 
 def html_document(
-    text: str, *, ignore_tags: Collection[str] = (), translate_attributes: Collection[str] = (), places_tags: bool = True
+    text: str,
+    *,
+    ignore_tags: Collection[str] = (),
+    translate_attributes: Collection[str] = (),
+    places_tags: bool = True,
 ) -> Document:
     """Return HTML, a document or a fragment, taken apart.
 
@@ -45,29 +123,26 @@ def html_document(
 def _add(builder: Builder, token: Token, *, is_copied: bool) -> None:
     is_inline = token.name in _INLINE or "-" in token.name
     if is_copied:
-        if token.name in _INVISIBLE:
-            builder.inline("point", token)
-        elif is_inline or token.name in _INLINE_COPIED:
-            builder.atom(token.span)
-        else:
-            builder.copied(token.span)
+        _add_copied(builder, token, is_inline=is_inline or token.name in _INLINE_COPIED)
     elif token.kind == "text":
         builder.text(token.span)
-    elif token.kind in ("other", "raw"):
-        builder.inline("point", token)
-    elif token.name == "br" and token.kind != "end":
-        builder.inline("break", token)
     elif token.kind == "end":
-        if is_inline:
-            builder.inline("close", token)
-        else:
-            builder.boundary(token)
-    elif token.name in _INLINE_VOID or (is_inline and token.kind == "empty"):
+        builder.inline("close", token) if is_inline else builder.boundary(token)
+    elif token.kind in ("other", "raw") or token.name in _INLINE_VOID or (is_inline and token.kind == "empty"):
+        builder.inline("point", token)
+    elif token.name == "br":
+        builder.inline("break", token)
+    else:
+        builder.inline("open", token) if is_inline else builder.boundary(token)
+
+
+def _add_copied(builder: Builder, token: Token, *, is_inline: bool) -> None:
+    if token.name in _INVISIBLE:
         builder.inline("point", token)
     elif is_inline:
-        builder.inline("open", token)
+        builder.atom(token.span)
     else:
-        builder.boundary(token)
+        builder.copied(token.span)
 
 
 def _with_copied(text: str, tokens: Iterable[Token], ignored: Collection[str]) -> Iterator[tuple[Token, bool]]:

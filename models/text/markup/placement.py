@@ -192,7 +192,7 @@ class _Placement:
         ]
         heapq.heapify(queue)
         while queue:
-            score, index, span = heapq.heappop(queue)
+            _, index, span = heapq.heappop(queue)
             if span is None:
                 continue
             if any(span[0] < end and start < span[1] for start, end in taken):
@@ -351,9 +351,7 @@ def _key(word: str) -> str:
 def _places(text: str, part: str, span: Span, *, number: bool) -> list[Span]:
     """Return where a text has a number, perhaps with other separators, or another part."""
     if number:
-        return [
-            found.span() for found in _NUMBER.finditer(text, *span) if _key(found[0]) == _key(part)
-        ]
+        return [found.span() for found in _NUMBER.finditer(text, *span) if _key(found[0]) == _key(part)]
     pattern = rf"(?<!\w){re.escape(part)}(?!\w)" if part[0].isalnum() and part[-1].isalnum() else re.escape(part)
     return [found.span() for found in re.compile(pattern).finditer(text, *span)]
 

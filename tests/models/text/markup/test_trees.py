@@ -10,14 +10,33 @@ from models.text.markup import Aligned, Markup, filled
 from models.text.markup.document import Document
 
 NAMES = ["a", "b", "i", "span", "p", "div", "li", "ul", "td", "table", "tr", "h1", "code", "pre", "button", "x-y", "br"]
-TEXTS = ["Hallo", " ", "3", "Anna Berlin. Ja", "\n", "&amp;", "&nbsp;", "&copy;", "<", ">", "&", " a < b ", "&lt;b&gt;", '"']
+TEXTS = [
+    "Hallo",
+    " ",
+    "3",
+    "Anna Berlin. Ja",
+    "\n",
+    "&amp;",
+    "&nbsp;",
+    "&copy;",
+    "<",
+    ">",
+    "&",
+    " a < b ",
+    "&lt;b&gt;",
+    '"',
+]
 OTHERS = ["<br>", "<img src=a>", "<br/>", "<!-- c -->", "<hr>", "<input value='a>b'>", "<script>a<b</script>"]
 
 
 def elements(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     opening = st.sampled_from(["", "", ' class="x y"', " title=a", " translate=no", " alt='&quot;'"])
-    return st.builds(lambda name, attributes, content: f"<{name}{attributes}>{content}</{name}>",
-                     st.sampled_from(["b", "i", "span", "div", "p", "li", "code", "em"]), opening, inner)
+    return st.builds(
+        lambda name, attributes, content: f"<{name}{attributes}>{content}</{name}>",
+        st.sampled_from(["b", "i", "span", "div", "p", "li", "code", "em"]),
+        opening,
+        inner,
+    )
 
 
 NESTED = st.recursive(
@@ -26,7 +45,9 @@ NESTED = st.recursive(
 WELL_FORMED = st.lists(NESTED, max_size=6).map("".join)
 ANY = st.lists(
     st.one_of(
-        st.sampled_from(TEXTS + OTHERS), st.sampled_from(NAMES).map("<{}>".format), st.sampled_from(NAMES).map("</{}>".format)
+        st.sampled_from(TEXTS + OTHERS),
+        st.sampled_from(NAMES).map("<{}>".format),
+        st.sampled_from(NAMES).map("</{}>".format),
     ),
     max_size=14,
 ).map("".join)
@@ -45,7 +66,8 @@ def translated(document: Document, seed: int) -> str:
         text = " ".join(words + drawn.sample(["neu", "x & y", "<b>", "."], drawn.randrange(3)))
         links = [
             (drawn.choice(spans(block.text)), drawn.choice(spans(text)))
-            for _ in range(drawn.randrange(6)) if spans(text) and spans(block.text)
+            for _ in range(drawn.randrange(6))
+            if spans(text) and spans(block.text)
         ]
         found = Aligned(block.text, text, [((0, len(block.text)), (0, len(text)))], links)
         done.append(block.translated(found, done))
