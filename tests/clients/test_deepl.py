@@ -73,7 +73,7 @@ def test_a_wrong_key_is_refused(closed):
     [
         ({"formality": "more"}, "formality"),
         ({"formality": "less"}, "formality"),
-        ({"tag_handling": "html"}, "tag_handling is not supported"),
+        ({"style_id": "a"}, "style_id is not supported"),
         ({"glossary": "0" * 36, "source_lang": "DE"}, "glossary_id is not supported"),
         ({"split_sentences": "0"}, "split_sentences"),
         ({"target_lang": "FR"}, "no model translates to 'FR'"),

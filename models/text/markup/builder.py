@@ -299,8 +299,11 @@ class _BlockText:
             elif node.role == "atom":
                 mark = chr(ATOMS[len(self.atoms)])
                 self.atoms.append(mark)
+                space = self._last == " "
                 self._add(mark)
-                elements.append(Element((self._length - 1, self._length), node.markup, is_atom=True))
+                span = (self._length - 1, self._length)
+                elements.append(Element(span, node.markup, is_atom=True, space_before=space))
+                self._begun.append((elements, len(elements) - 1))
             elif node.role == "open" and node.has_text():
                 start = self._length
                 index = len(elements)

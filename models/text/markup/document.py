@@ -141,12 +141,11 @@ def _rendered(
         elif element.is_break:
             before, after = " " * element.space_before, " " * element.space_after
         start = max(start, at)
-        if element.needs_content and start >= end:
-            continue
-        pieces += [*letters[at:start], before, filled(element.opening, done)]
+        is_kept = start < end or not element.needs_content
+        pieces += [*letters[at:start], before, filled(element.opening, done) * is_kept]
         if not element.is_single:
             pieces += _rendered(letters, text, (start, max(start, end)), place.children, done)
-        pieces += [filled(element.closing, done), after]
+        pieces += [filled(element.closing, done) * is_kept, after]
         at = max(start, end)
     return [*pieces, *letters[at:last]]
 
@@ -157,5 +156,6 @@ def _spaced(element: Element, text: str, place: int, last: int) -> tuple[int, st
     if element.space_before and not element.space_after and spaced and place < last:
         return place + 1, "", ""
     before = element.space_before and place > 0 and not text[place - 1].isspace()
-    after = element.space_after and text[place : place + 1].isalnum()
+    following = text[place : place + 1]
+    after = element.space_after and (following.isalnum() or following >= chr(ATOMS[0]))
     return place, " " * before, " " * after

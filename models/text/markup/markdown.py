@@ -227,7 +227,8 @@ class MarkdownSpelling(Spelling):
     def of(cls, markup: str) -> "MarkdownSpelling":
         found = Spelling.of(markup)
         rest = re.sub(r"\\.", "", markup)
-        return cls(found.references, frozenset(letter for letter in "[]" if letter in rest))
+        is_bare = "[" in rest and "](" not in rest and "][" not in rest
+        return cls(found.references, frozenset("[]" if is_bare else ""))
 
     def letters(self, text: str, quote: str = "") -> list[str]:
         del quote
@@ -250,8 +251,6 @@ def _escaped(text: str, index: int, spelling: Spelling) -> str:
         return "\\\\" if after in _PUNCTUATION or not after else letter
     if letter == "_":
         return letter if before.isalnum() and after.isalnum() else "\\_"
-    if letter == "*":
-        return letter if before in ("", " ") and after in ("", " ") and index else "\\*"
     if letter in "[]":
         return letter if letter in spelling.bare else f"\\{letter}"
-    return f"\\{letter}" if letter in "`~|" else letter
+    return f"\\{letter}" if letter in "*`~|" else letter

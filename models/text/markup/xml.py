@@ -85,7 +85,7 @@ def _check(text: str) -> None:
         parser.Parse(f"<{_ROOT}>{text[start:]}</{_ROOT}>".encode(), True)
     except expat.ExpatError as error:
         line = error.lineno + text.count("\n", 0, start)
-        column = error.offset - (len(_ROOT) + 2 if error.lineno == 1 else 0)
+        column = error.offset + 1 - (len(_ROOT) + 2 if error.lineno == 1 else 0)
         raise QueryError(f"format xml: {expat.ErrorString(error.code)}, line {line}, column {column}") from None
 
 
