@@ -111,6 +111,7 @@ class _Placement:
     def __init__(self, found: Aligned) -> None:
         self._found = found
         self._pieces = _pieces(found)
+        self._piece_starts = [piece.source[0] for piece in self._pieces]
         self._sources = _words(found.source)
         self._source_starts = [start for start, _ in self._sources]
         self._words = self._target_words()
@@ -244,7 +245,9 @@ class _Placement:
         self, span: Span, siblings: Sequence[Span], bounds: Span, taken: Sequence[Span]
     ) -> tuple[float, Span | None]:
         """Return the best place of an element that is free, and its score; none where no word is its own."""
-        pieces = [index for index, piece in enumerate(self._pieces) if _overlap(piece.source, span)]
+        first = max(0, bisect_right(self._piece_starts, span[0]) - 1)
+        last = bisect_left(self._piece_starts, span[1])
+        pieces = [index for index in range(first, last) if _overlap(self._pieces[index].source, span)]
         if not pieces:
             return 0.0, None
         exact = self._exact(span, pieces, bounds)
@@ -257,9 +260,7 @@ class _Placement:
         other = next(others)
         low = max(bounds[0], self._pieces[pieces[0]].target[0])
         high = min(bounds[1], self._pieces[pieces[-1]].target[1])
-        for word in self._words[bisect_left(self._starts, low) :]:
-            if word.span[0] >= high:
-                break
+        for word in self._words[bisect_left(self._starts, low) : bisect_left(self._starts, high)]:
             while other[1] <= word.span[0]:
                 other, score = next(others), 0.0
             if other[0] < word.span[1] or word.span[1] > high:

@@ -20,7 +20,6 @@ _COMMENT = re.compile(r"<!--(?:-?>|.*?(?:--!?>|\Z))", re.DOTALL)
 _BOGUS = re.compile(r"<(?:[!?]|/(?=[^A-Za-z]))[^>]*(?:>|\Z)")
 _CDATA = re.compile(r"<!\[CDATA\[.*?\]\]>", re.DOTALL)
 _INSTRUCTION = re.compile(r"<\?.*?\?>", re.DOTALL)
-_DOCTYPE = re.compile(r"<!DOCTYPE[^\[>]*(?:\[[^\]]*\]\s*)?>")
 _RAW = {
     name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
     for name in ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")
@@ -56,7 +55,7 @@ class Token:
 
 
 def tokens_of(text: str, *, xml: bool = False) -> Iterator[Token]:
-    """Yield the tokens of a text, which joined are the text. XML must be well-formed."""
+    """Yield the tokens of a text, which joined are the text. XML must be well-formed, without a document type."""
     place, begun = 0, 0
     while (found := text.find("<", place)) >= 0:
         token = _markup(text, found, xml=xml)
@@ -79,7 +78,7 @@ def tokens_of(text: str, *, xml: bool = False) -> Iterator[Token]:
 
 def _markup(text: str, start: int, *, xml: bool) -> Token | None:
     """Return the token that begins with `<`; None where it is text."""
-    for pattern in (_COMMENT, *((_CDATA, _INSTRUCTION, _DOCTYPE) if xml else (_BOGUS,))):
+    for pattern in (_COMMENT, *((_CDATA, _INSTRUCTION) if xml else (_BOGUS,))):
         if other := pattern.match(text, start):
             return Token("other", (start, other.end()))
     name = (_XML_NAME if xml else _NAME).match(text, start)

@@ -17,6 +17,7 @@ __all__ = ["xml_document"]
 
 _ROOT = "text"
 """Element around a fragment while it is checked."""
+_DOCTYPE = b"<!DOCTYPE"
 _MAX_DEPTH = 1000
 """Elements within each other."""
 
@@ -68,10 +69,6 @@ def _is_copied(text: str, token: Token, ignored: Collection[str]) -> bool:
 
 def _check(text: str) -> None:
     """Raise `QueryError` for what is no well-formed XML."""
-    if "<!DOCTYPE" in text and any(
-        token.kind == "other" and text.startswith("<!DOCTYPE", token.span[0]) for token in tokens_of(text, xml=True)
-    ):
-        raise QueryError("format xml: a document type declaration is not accepted")
     start = 0
     if text.startswith("<?xml") and text[5:6].isspace():
         start = text.find("?>") + 2
@@ -80,17 +77,15 @@ def _check(text: str) -> None:
     checked = _Checked()
     parser = expat.ParserCreate("utf-8")
     parser.StartElementHandler, parser.EndElementHandler = checked.begin, checked.end
-    parser.StartDoctypeDeclHandler = _refuse
+    checked_text = f"<{_ROOT}>{text[start:]}</{_ROOT}>".encode()
     try:
-        parser.Parse(f"<{_ROOT}>{text[start:]}</{_ROOT}>".encode(), True)
+        parser.Parse(checked_text, True)
     except expat.ExpatError as error:
+        if checked_text.startswith(_DOCTYPE, checked_text.rfind(b"<", 0, parser.ErrorByteIndex + 1)):
+            raise QueryError("format xml: a document type declaration is not accepted") from None
         line = error.lineno + text.count("\n", 0, start)
         column = error.offset + 1 - (len(_ROOT) + 2 if error.lineno == 1 else 0)
         raise QueryError(f"format xml: {expat.ErrorString(error.code)}, line {line}, column {column}") from None
-
-
-def _refuse(*_: object) -> None:
-    raise QueryError("format xml: a document type declaration is not accepted")
 
 
 @dataclass(slots=True)

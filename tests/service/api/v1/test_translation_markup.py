@@ -9,7 +9,7 @@ from service.settings import Settings
 
 @pytest.fixture(scope="module")
 def client(wait_until, _no_settings_from_outside):
-    protocols = ("native", "libretranslate", "deepl")
+    protocols = "native,libretranslate,deepl"
     with TestClient(create_app(Settings(models=("de-en",), threads=1, protocols=protocols))) as client:
         wait_until(lambda: client.get("/readyz").status_code == 200)
         yield client
@@ -26,7 +26,7 @@ def translated(client, text, **body):
     [
         (
             "html",
-            "<p>Anna hat <b>3</b> Hunde &amp; <i>zwei Katzen</i>.</p><!-- c -->",
+            "<p>Anna hat <b>3</b> Hunde und <i>zwei Katzen</i>.</p><!-- c -->",
             "<p>Anna has <b>3</b> dogs and <i>two cats</i>.</p><!-- c -->",
         ),
         ("xml", "<a>Gestern habe ich <q>Tom</q> gesehen.</a>", "<a>I saw <q>Tom</q> yesterday.</a>"),
