@@ -19,7 +19,7 @@ import sacrebleu
 
 from benchmarks.protected_sentences import ProtectedSentence, protected_sentences
 from models.store import load_bundle
-from models.tasks.translation import Translator
+from models.tasks.translation import TranslationQuery, Translator
 from models.text.protection import KINDS, Protection
 from service.settings import BUNDLED
 
@@ -68,6 +68,7 @@ def _copied(model: Translator, sentences: Sequence[ProtectedSentence], beam_size
     outputs = iter(model.decoder.search([part for query in queries for part in query.parts()]))
     count = 0
     for query in queries:
+        assert isinstance(query, TranslationQuery)
         for sentence in query.sentences:
             hypotheses = next(outputs)
             if sentence.stand_ins is not None:

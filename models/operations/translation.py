@@ -4,8 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from models.errors import QueryError
 from models.operations.operation import Record, Truncated
 from models.operations.search import ScoredText, SearchParams
+from models.text.markup import MAX_NAMES, Markup, TextFormat
 from models.text.protection import (
     DEFAULT_KINDS,
     DEFAULT_PROTECTION,
@@ -17,6 +19,10 @@ from models.text.protection import (
 )
 
 __all__ = ["AlignmentLink", "TranslateParams", "TranslateResult", "TranslatedText"]
+
+
+_WITH_ELEMENTS = ("html", "xml")
+"""Formats that have elements and attributes."""
 
 
 class TranslateParams(SearchParams):
@@ -44,6 +50,33 @@ class TranslateParams(SearchParams):
             "with an empty list. `measure` are numbers with units.",
         ),
     ] = None
+
+    format: Annotated[
+        TextFormat,
+        Field(
+            description="Format of the text, and of each translation. Of one with markup, sentences are translated "
+            "across inline tags, which are put around the words that they enclose in the text."
+        ),
+    ] = "text"
+    ignore_tags: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=100)]] | None,
+        Field(max_length=MAX_NAMES, description="Names of elements of HTML or XML whose content is left as it is."),
+    ] = None
+    translate_attributes: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=100)]] | None,
+        Field(
+            max_length=MAX_NAMES,
+            description="Names of attributes of HTML or XML whose values are translated, such as `alt`, `title` and "
+            "`placeholder`; none by default.",
+        ),
+    ] = None
+
+    def markup(self) -> Markup:
+        """Return the format; raises `QueryError` for names of elements or attributes of a text that has none."""
+        names = {"ignore_tags": self.ignore_tags, "translate_attributes": self.translate_attributes}
+        if self.format not in _WITH_ELEMENTS and (given := [name for name, value in names.items() if value]):
+            raise QueryError(f"{given[0]} is for the formats {' and '.join(_WITH_ELEMENTS)}, not for {self.format}")
+        return Markup(self.format, tuple(self.ignore_tags or ()), tuple(self.translate_attributes or ()))
 
     def protection(self) -> Protection:
         """Return what is protected; raises `QueryError` for invalid expressions."""

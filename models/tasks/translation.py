@@ -6,8 +6,9 @@ be. All log-probabilities are base e.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -28,18 +29,20 @@ from models.text.config import check_tokenizer
 from models.text.language import LanguageDetector, load_identifier
 from models.text.limits import Keep, TextLimit, checked_text, head, several
 from models.text.literals import Literals
+from models.text.markup import PLAIN, Aligned, Document, Markup, filled
 from models.text.protection import DEFAULT_PROTECTION, Protection, translated_part
 from models.text.segments import Segmenter, Segments, printable
 from models.text.sentence_pieces import SentencePieceTokenizer
 from models.text.stand_ins import Edit, StandIns, edited, moved_by
 from models.text.tokenization import SubwordTokenizer
-from models.text.words import Span, moved, positions_in, words_of
+from models.text.words import Span, has_word, moved, positions_in, words_of
 
 __all__ = [
     "AlignmentHeads",
     "ConfidenceThreshold",
     "Languages",
     "Link",
+    "MarkupQuery",
     "SentencePieces",
     "TransformerNetwork",
     "Translated",
@@ -249,6 +252,13 @@ class Sentence:
     """Its letters of another script, such as names of variables, which a translation must keep too."""
     stand_ins: StandIns | None = None
     """What the model reads in place of its protected parts."""
+    enclosed: tuple[str, ...] = ()
+    """Numbers and names within a tag: hypotheses that have them go before others."""
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the first hypothesis of the beam is not always the best."""
+        return bool(self.literals or self.enclosed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +292,8 @@ class TranslationQuery:
     def parts(self) -> list[SourceSequence]:
         """Return the sources to decode, one for each sentence.
 
-        Of a sentence with literals, the whole beam is returned for `Translator.result` to choose from, and of one with
-        stand-ins also the attention, by which a part is placed that was lost.
+        Of a sentence with literals or names in tags, the whole beam is returned for `Translator.result` to choose from,
+        and of one with stand-ins also the attention, by which a part is placed that was lost.
         """
         whole_beam = replace(self.options, n_best=self.beam_size)
         return [
@@ -297,10 +307,33 @@ class TranslationQuery:
         ]
 
     def _options(self, sentence: Sentence, whole_beam: SearchOptions) -> SearchOptions:
-        options = whole_beam if sentence.literals and self.options.temperature is None else self.options
+        options = whole_beam if sentence.chooses and self.options.temperature is None else self.options
         if sentence.stand_ins is not None and self.attends and not options.attention:
             return replace(options, attention=True)
         return options
+
+
+@dataclass(frozen=True, slots=True)
+class MarkupQuery:
+    """A checked and tokenized text with markup: a query of each of its blocks."""
+
+    text: str
+    document: Document
+    blocks: tuple[TranslationQuery, ...]
+    """A query of each block of the document."""
+    detected_language: str | None
+    """The language of the text without its markup, where it is not the model's."""
+
+    @property
+    def result_items(self) -> int:
+        """Largest number of tokens of all translations; what each of them copies counts too."""
+        n_best = max((each.options.n_best for each in self.blocks), default=1)
+        copied = n_best * (len(self.text) // _CHARACTERS_PER_ITEM)
+        return copied + sum(each.result_items for each in self.blocks)
+
+    def parts(self) -> list[SourceSequence]:
+        """Return the sources to decode, one for each sentence of each block."""
+        return [part for each in self.blocks for part in each.parts()]
 
 
 TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
@@ -316,8 +349,9 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
         target_language=params.target_language,
         alignment=params.alignment,
         protection=params.protection(),
+        markup=params.markup(),
     ),
-    slowly_prepared=lambda params: bool(params.protect),
+    slowly_prepared=lambda params: bool(params.protect) or params.format != "text",
     params=TranslateParams,
     record=TranslateResult,
     omits_null=True,
@@ -397,16 +431,18 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         join_lines: bool = False,
         alignment: bool = False,
         protection: Protection = DEFAULT_PROTECTION,
+        markup: Markup = PLAIN,
     ) -> list[Translation]:
         """Translate each text; `beam_size` 1 is greedy search.
 
         `truncate` keeps the first tokens of too long a sentence. `target_language` is one of `languages.targets` of a
         model with several, its default otherwise. With `join_lines`, sentences may go on in the next line, and line
         breaks within them become spaces. With `alignment`, translations have links between words. Each translation has
-        the parts of `protection` byte for byte and exactly once.
+        the parts of `protection` byte for byte and exactly once. `markup` says in which format the texts are; their
+        translations have it too, with the tags of the text.
 
-        Raises `QueryError` for options out of range and for an alignment by a model without `alignment` in its
-        manifest, and its `TextTooLongError`.
+        Raises `QueryError` for options out of range, for an alignment by a model without `alignment` in its manifest or
+        of a text with markup, and for markup that cannot be read, and its `TextTooLongError`.
         """
         queries = [
             self.query(
@@ -418,6 +454,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 join_lines=join_lines,
                 alignment=alignment,
                 protection=protection,
+                markup=markup,
             )
             for text in several(texts)
         ]
@@ -436,16 +473,78 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         join_lines: bool = False,
         alignment: bool = False,
         protection: Protection = DEFAULT_PROTECTION,
-    ) -> TranslationQuery:
+        markup: Markup = PLAIN,
+    ) -> "TranslationQuery | MarkupQuery":
         """Check and tokenize one text; see `translate`.
 
-        Raises `TooManyPartsError` where the text has more than `max_sentences`, before any is tokenized.
+        Raises `TooManyPartsError` where the text has more than `max_sentences`, of a text with markup in the first
+        block that goes beyond, before any of it is tokenized.
         """
         if alignment and self.config.alignment is None:
             raise QueryError(f"alignment: the model {self.manifest.name}:{self.manifest.version} has none")
         options, prefix = checked_options(beam_size, options), self.config.languages.prefix(target_language)
+        read = partial(
+            self._plain_query,
+            beam_size=beam_size,
+            options=replace(options, attention=True) if alignment else options,
+            prefix=prefix,
+            truncate=truncate,
+            protection=protection,
+        )
+        text = checked_text(text)
+        if markup.format == "text":
+            found = read(text, max_sentences=max_sentences, join_lines=join_lines)
+            return replace(found, detected_language=self._detector.other_language(text))
+        if alignment:
+            raise QueryError("alignment: there is none of texts with markup")
+        return self._markup_query(text, markup.document(text, places_tags=self._places_tags), read, max_sentences)
+
+    @property
+    def _places_tags(self) -> bool:
+        return self.decoder.attends and self.config.alignment is not None
+
+    def _markup_query(
+        self, text: str, document: Document, read: Callable[..., TranslationQuery], max_sentences: int | None
+    ) -> MarkupQuery:
+        queries: list[TranslationQuery] = []
+        count = 0
+        for block in document.blocks:
+            try:
+                query = read(
+                    block.text,
+                    max_sentences=None if max_sentences is None else max_sentences - count,
+                    marks=block.protected,
+                )
+            except TooManyPartsError as error:
+                assert max_sentences is not None
+                raise TooManyPartsError(count + error.length, max_sentences, "sentences") from None
+            if block.needs_links:
+                sentences = tuple(
+                    _enclosing(*each, block.enclosed)
+                    for each in zip(query.segments.cores, query.sentences, strict=True)
+                )
+                query = replace(query, sentences=sentences, options=replace(query.options, attention=True))
+            count += len(query.sentences)
+            queries.append(query)
+        language = self._detector.other_language("\n".join(block.text for block in document.blocks))
+        return MarkupQuery(text, document, tuple(queries), language)
+
+    def _plain_query(
+        self,
+        text: str,
+        *,
+        beam_size: int,
+        options: SearchOptions,
+        prefix: tuple[int, ...],
+        truncate: bool,
+        protection: Protection,
+        max_sentences: int | None,
+        join_lines: bool = False,
+        marks: Sequence[Span] = (),
+    ) -> TranslationQuery:
+        """Return the query of a text without markup, its language not looked at; `marks` are protected too."""
         most = math.inf if max_sentences is None else max_sentences
-        protected = protection.of(checked_text(text))
+        protected = protection.of(text, marks)
         marked = text if protected is None else protected.text
         segments = self._segmenter.segments(marked, join_lines=join_lines, max_cores=most)
         if max_sentences is not None and len(segments.cores) > max_sentences:
@@ -476,8 +575,6 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         ]
         if protected is not None:
             segments = segments.restored(protected.restored)
-        language = self._detector.other_language(text)
-        options = replace(options, attention=True) if alignment else options
         return TranslationQuery(
             text=text,
             segments=segments,
@@ -485,7 +582,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             beam_size=beam_size,
             options=options,
             max_target=self._max_target,
-            detected_language=language,
+            detected_language=None,
             truncated=left_out or None,
             attends=self.decoder.attends,
         )
@@ -509,29 +606,59 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         (found,) = self.decoder.search([SourceSequence(tokens, 5, SearchOptions(), min(12, self._max_target))])
         self._target_tokenizer.decode_batch([each.tokens for each in found])
 
-    def result(self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]]) -> Translation:
+    def result(self, query: "TranslationQuery | MarkupQuery", outputs: Sequence[Sequence[Hypothesis]]) -> Translation:
         """Join the hypotheses of the sentences: the i-th translation has the i-th best of each.
 
         Hypotheses that keep more of a sentence's literals go before the others. A sentence with fewer hypotheses
         repeats its last; what stands between sentences stays as it is.
         """
+        if isinstance(query, TranslationQuery):
+            return self._plain_result(query, outputs)[0]
+        found, first = [], 0
+        for each in query.blocks:
+            found.append(self._plain_result(each, outputs[first : first + len(each.sentences)]))
+            first += len(each.sentences)
+        results = []
+        for rank in range(max([1, *(len(result.translations) for result, _ in found)])):
+            done: list[str] = []
+            score = 0.0
+            for block, part, (result, sentences) in zip(query.document.blocks, query.blocks, found, strict=True):
+                chosen = min(rank, len(result.translations) - 1)
+                best = result.translations[chosen]
+                score += best.score
+                if not part.sentences:
+                    done.append(filled(block.markup, done))
+                    continue
+                links = [(link.source, link.target) for link in best.alignment or ()]
+                done.append(block.translated(Aligned(part.text, best.text, sentences[chosen], links), done))
+            results.append(Translated(query.document.joined(done), score))
+        language = query.detected_language
+        doubtful = language is not None or any(result.low_confidence for result, _ in found)
+        left_out = sum(each.truncated or 0 for each in query.blocks)
+        return Translation(query.text, tuple(results), doubtful, language, left_out or None)
+
+    def _plain_result(
+        self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]]
+    ) -> tuple[Translation, list[list[tuple[Span, Span]]]]:
+        """Return the result of a text without markup, and the sentences of the text and of each translation."""
         n_best, cores = query.options.n_best, query.segments.cores
         sentences = list(zip(cores, query.sentences, strict=True))
         found = [self._ranked(*each, some)[:n_best] for each, some in zip(sentences, outputs, strict=True)]
-        results = []
+        results, spans = [], []
         for rank in range(max([1, *map(len, found)])):
             chosen = [some[min(rank, len(some) - 1)] for some in found]
             texts = [self._restored(*each) for each in zip(query.sentences, chosen, strict=True)]
             text = query.segments.joined(texts)
             links = self._links(query, chosen, texts) if query.options.attention else None
             results.append(Translated(text, math.fsum(hypothesis.score for _, hypothesis in chosen), links))
+            spans.append(_sentence_spans(query, texts))
         doubtful = query.segments.foreign or any(
             self._doubtful(sentence, some[0], part.max_tokens)
             for sentence, some, part in zip(query.sentences, found, query.parts(), strict=True)
         )
         language = query.detected_language
         doubtful = doubtful or language is not None
-        return Translation(query.text, tuple(results), doubtful, language, query.truncated)
+        return Translation(query.text, tuple(results), doubtful, language, query.truncated), spans
 
     def _ranked(self, core: str, sentence: Sentence, hypotheses: Sequence[Hypothesis]) -> list[tuple[str, Hypothesis]]:
         """Return the hypotheses with their texts, best first, those that keep more of the literals before others.
@@ -542,10 +669,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         stand_ins = sentence.stand_ins
         core = core if stand_ins is None else stand_ins.text
         found = [(printable(text, core) or core, each) for text, each in zip(decoded, hypotheses, strict=True)]
-        if stand_ins is not None:
-            found.sort(key=lambda each: (stand_ins.misses(each[0]), sentence.literals.rank(each[0])))
-        elif sentence.literals:
-            found.sort(key=lambda each: sentence.literals.rank(each[0]))
+        if stand_ins is not None or sentence.chooses:
+            found.sort(key=lambda each: _rank(sentence, each[0]))
         return found
 
     def _restored(self, sentence: Sentence, chosen: tuple[str, Hypothesis]) -> str:
@@ -633,3 +758,28 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             return True
         threshold = self.config.low_confidence
         return threshold is not None and hypothesis.mean_log_probability < threshold.log_probability
+
+
+def _enclosing(core: str, sentence: Sentence, words: Sequence[str]) -> Sentence:
+    """Return a sentence with those numbers and names in tags that it has."""
+    return replace(sentence, enclosed=tuple(word for word in words if word in core))
+
+
+def _rank(sentence: Sentence, text: str) -> tuple[int, tuple[bool, int], int]:
+    """Return what orders the hypotheses of a sentence: parts, literals and names in tags that they do not have."""
+    parts = 0 if sentence.stand_ins is None else sentence.stand_ins.misses(text)
+    return parts, sentence.literals.rank(text), sum(not has_word(text, word) for word in sentence.enclosed)
+
+
+def _sentence_spans(query: TranslationQuery, texts: Sequence[str]) -> list[tuple[Span, Span]]:
+    """Return the characters of each sentence in the text, and those of its translation."""
+    segments = query.segments
+    cores = segments.cores
+    places = positions_in(query.text, segments.joined(cores)) if texts else []
+    source = target = len(segments.copied[0])
+    found: list[tuple[Span, Span]] = []
+    for core, text, after in zip(cores, texts, segments.copied[1:], strict=True):
+        (ours,) = moved([(source, source + len(core))], places)
+        found.append((ours, (target, target + len(text))))
+        source, target = source + len(core) + len(after), target + len(text) + len(after)
+    return found

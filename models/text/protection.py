@@ -119,14 +119,16 @@ class Protection:
             except ValueError as error:
                 raise QueryError(f"protect.{index}: {error}") from error
 
-    def of(self, text: str) -> Protected | None:
+    def of(self, text: str, also: Sequence[Span] = ()) -> Protected | None:
         """Return a text with marks in place of its parts; None for one without any.
 
         Parts do not overlap and have no line breaks: the first one counts, of those with one start that of the earlier
-        expression or kind. Raises `QueryError` where an expression takes too long, or finds too many parts.
+        expression or kind. `also` are spans of at most 500 further parts. Raises `QueryError` where an expression takes
+        too long, or finds too many parts.
         """
-        spans = [*self._requested(text), *self._known(text)]
-        return None if not spans else _marked(text, spans)
+        given: list[tuple[Span, Kind | None]] = [(span, None) for span in also]
+        spans = [*given, *self._requested(text), *self._known(text)]
+        return None if not spans else _marked(text, spans[:_MAX_PARTS] if given else spans)
 
     def _known(self, text: str) -> list[tuple[Span, Kind | None]]:
         if not self.kinds or _SIGNIFICANT.search(text) is None:

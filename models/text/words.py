@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-__all__ = ["Span", "moved", "positions_in", "words_of"]
+__all__ = ["Span", "has_word", "moved", "positions_in", "words_of"]
 
 Span = tuple[int, int]
 """The first character, and the one after the last."""
@@ -22,6 +22,19 @@ _REMOVABLE = frozenset({"Cc", "Cf", "Mn", "Pd", "Zl", "Zp", "Zs"})
 def words_of(text: str) -> list[Span]:
     """Return the words of a text, punctuation marks included."""
     return [found.span() for found in _WORD.finditer(text)]
+
+
+def has_word(text: str, word: str) -> bool:
+    """Return whether a text has a word, or several, without letters or digits directly before or after."""
+    place = text.find(word)
+    while place >= 0:
+        if (
+            not text[max(0, place - 1) : place].isalnum()
+            and not text[place + len(word) : place + len(word) + 1].isalnum()
+        ):
+            return True
+        place = text.find(word, place + 1)
+    return False
 
 
 def positions_in(original: str, changed: str) -> list[int]:

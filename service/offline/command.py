@@ -39,6 +39,8 @@ _Model = Annotated[ModelOptions, tyro.conf.OmitArgPrefixes]
 _Files = Annotated[FileOptions, tyro.conf.OmitArgPrefixes]
 _OF_FILES = frozenset({"truncate"})
 """Parameters that are options of every command."""
+_RENAMED = {"format": "text_format"}
+"""Options of parameters whose name is that of another option."""
 
 
 def text_operations() -> Mapping[str, AnyOperation]:
@@ -60,6 +62,8 @@ def command_of(operation: AnyOperation) -> Callable[..., int]:
             raise UsageError(f"give a text: softserve {operation.name} {_example(operation)}, or --file")
         if "truncate" in operation.params.model_fields:
             arguments["truncate"] = files.truncate
+        for name in _RENAMED.keys() & operation.params.model_fields.keys():
+            arguments[name] = arguments.pop(_RENAMED[name])
         asked = Asked.of(operation, arguments)
         if not texts:
             return run_file(asked, None if file == Path("-") else file, model, files)
@@ -93,7 +97,7 @@ def _options(operation: AnyOperation) -> dict[str, tuple[Any, Any]]:
     """Return the annotation and the default of each parameter."""
     fields = operation.params.model_fields
     return {
-        name: (
+        _RENAMED.get(name, name): (
             Annotated[field.annotation, tyro.conf.arg(help=field.description)],
             operation.command_defaults.get(name, field.default),
         )

@@ -7,7 +7,8 @@ from fastapi import Request
 
 from models import QueryError
 from models.operations.translation import TranslateParams
-from models.tasks.translation import TRANSLATE, Translation, TranslationQuery, Translator
+from models.tasks.translation import TRANSLATE, MarkupQuery, Translation, TranslationQuery, Translator
+from models.text.markup import PLAIN, Markup
 from service.engine.client import Job, Outcome
 from service.engine.served_model import ServedModel, names_of
 from service.engine.served_models import NotReady, ServedModels
@@ -74,12 +75,14 @@ async def translated(
     seconds: float | None = None,
     prepare: Callable[[str], None] | None = None,
     join_lines: bool = False,
+    markup: Markup = PLAIN,
 ) -> Outcome[Translation]:
     """Translate each text by beam search.
 
     `seconds` is a deadline instead of the one in the header. With `join_lines`, sentences may go on in the next line.
-    `prepare` is called with each text, in order, once the texts are admitted and where they are tokenized: on another
-    thread where they are many. Raises the errors of `Engine.run`.
+    `markup` is the format of the texts, and what of it is translated. `prepare` is called with each text, in order,
+    once the texts are admitted and where they are tokenized: on another thread where they are many. Raises the errors
+    of `Engine.run`.
     """
     caller = caller_of(request)
     if seconds is not None:
@@ -87,7 +90,9 @@ async def translated(
     params = TranslateParams(beam_size=max(_BEAM_SIZE, n_best), n_best=n_best, target_language=pair.target)
     options = params.options()
 
-    def query(model: Translator, text: str, params: TranslateParams, most_sentences: int | None) -> TranslationQuery:
+    def query(
+        model: Translator, text: str, params: TranslateParams, most_sentences: int | None
+    ) -> TranslationQuery | MarkupQuery:
         if prepare is not None:
             prepare(text)
         return model.query(
@@ -97,8 +102,9 @@ async def translated(
             max_sentences=most_sentences,
             target_language=params.target_language,
             join_lines=join_lines,
+            markup=markup,
         )
 
-    operation = TRANSLATE.with_query(query)
+    operation = TRANSLATE.with_query(query, slowly_prepared=lambda _: markup.format != "text")
     job = Job(operation=operation, inputs=texts, params=params, model=pair.model, caller=caller)
     return await engine_of(request).run(job)

@@ -73,7 +73,6 @@ def test_a_wrong_key_is_refused(closed):
     [
         ({"formality": "more"}, "formality"),
         ({"formality": "less"}, "formality"),
-        ({"tag_handling": "html"}, "tag_handling is not supported"),
         ({"glossary": "0" * 36, "source_lang": "DE"}, "glossary_id is not supported"),
         ({"split_sentences": "0"}, "split_sentences"),
         ({"target_lang": "FR"}, "no model translates to 'FR'"),
@@ -86,6 +85,13 @@ def test_what_the_models_cannot_do_is_refused_at_once(translator, options, messa
         translator.translate_text(TEXT, **{"target_lang": "EN-US", **options})
     assert caught.value.http_status_code == 400
     assert time.monotonic() - started < 2
+
+
+def test_tags_are_handled(translator):
+    options = {"target_lang": "EN-US", "ignore_tags": ["q"]}
+    for handling in ("html", "xml"):
+        found = translator.translate_text("Tom wohnt in <b>Berlin</b>.", tag_handling=handling, **options)
+        assert found.text == "Tom lives in <b>Berlin</b>."
 
 
 def test_formality_may_be_a_preference(translator, translation):

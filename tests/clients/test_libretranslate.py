@@ -83,7 +83,7 @@ def test_a_key_is_in_the_body(closed, translations):
 def test_refusals_are_in_its_form(address):
     status, error = refusal(lambda: LibreTranslateAPI(address).translate(TEXT, "fr", "en"))
     assert (status, error) == (400, "no model translates from 'fr' to 'en'; served: de to en")
-    for fields in ({}, {"q": TEXT, "source": "de", "target": "en", "format": "html"}, {"q": "", "source": "de"}):
+    for fields in ({}, {"q": TEXT, "source": "de", "target": "en", "format": "rtf"}, {"q": "", "source": "de"}):
         status, error = refusal(lambda fields=fields: posted(f"{address}/translate", **fields))
         assert status == 400
         assert "translate" not in error

@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse
 
 from models import QueryError
 from models.tasks.translation import Translation
+from models.text.markup import MAX_NAMES, PLAIN, Markup
 from service.http.auth import tenant_of
 from service.http.errors import Failure
 from service.http.requests import Texts
@@ -29,7 +30,6 @@ _UNLIMITED = 10**12
 _REFUSED = (
     "glossary_id",
     "glossary_ids",
-    "tag_handling",
     "style_id",
     "custom_instructions",
     "translation_memory_id",
@@ -50,7 +50,8 @@ class TranslateFields(Fields):
     split_sentences: Literal["1", "nonewlines", 1, True] = "1"
     glossary_id: object = None
     glossary_ids: object = None
-    tag_handling: object = None
+    tag_handling: Literal["html", "xml", "", None] = None
+    ignore_tags: list[str] | str | None = None
     style_id: object = None
     custom_instructions: object = None
     translation_memory_id: object = None
@@ -68,7 +69,9 @@ async def translate(request: Request) -> Response:
         raise QueryError(f"{refused[0]} is not supported")
     pair = find_pair(request, fields.source_lang or None, fields.target_lang)
     join_lines = fields.split_sentences == "nonewlines"
-    found = await translated(request, fields.text, pair, seconds=_SECONDS, join_lines=join_lines)
+    found = await translated(
+        request, fields.text, pair, seconds=_SECONDS, join_lines=join_lines, markup=_markup(fields)
+    )
 
     def content() -> dict[str, object]:
         return {"translations": [_translation(each, pair.source) for each in found.results]}
@@ -76,6 +79,15 @@ async def translate(request: Request) -> Response:
     response = await json_response(request, content, found.items)
     _counts(request)[tenant_of(request)] += sum(map(len, fields.text))
     return response
+
+
+def _markup(fields: TranslateFields) -> Markup:
+    """Return the format of the texts; names of tags are a list, or separated by commas."""
+    tags = fields.ignore_tags or []
+    names = [name.strip() for name in (tags.split(",") if isinstance(tags, str) else tags)]
+    if len(names) > MAX_NAMES:
+        raise QueryError(f"ignore_tags must have at most {MAX_NAMES} names")
+    return Markup(fields.tag_handling, tuple(filter(None, names))) if fields.tag_handling else PLAIN
 
 
 def _counts(request: Request) -> Counter[str]:

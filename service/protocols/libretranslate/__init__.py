@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
 from models.tasks.translation import Translation
 from models.text.language import detected_languages
+from models.text.markup import Markup
 from service.http.errors import Failure
 from service.http.requests import OneOrSeveralTexts, Text
 from service.protocols.fields import Fields, json_response, read_fields
@@ -36,7 +37,7 @@ class TranslateFields(Fields):
     q: OneOrSeveralTexts
     source: str
     target: str
-    format: Literal["text"] = "text"
+    format: Literal["text", "html"] = "text"
     alternatives: Annotated[int, Field(ge=0, lt=MAX_BEAM_SIZE)] = 0
 
 
@@ -49,19 +50,21 @@ async def translate(request: Request) -> Response:
     fields = await read_fields(request, TranslateFields, lists=frozenset(("q",)))
     texts = [fields.q] if isinstance(fields.q, str) else fields.q
     detected: list[_Json] | None = [] if fields.source == _AUTO else None
-    known = _known(request)
-    pair = find_pair(request, fields.source if detected is None else _read(request, texts[0], known), fields.target)
+    known, markup = _known(request), Markup(fields.format)
+    source = fields.source if detected is None else _read(request, markup.plain(texts[0]), known)
+    pair = find_pair(request, source, fields.target)
     unknown = {"language": two_letters(pair.source), "confidence": 0.0}
 
     def detect_language(text: str) -> None:
         if detected is not None:
-            detected.append(next(iter(_detected(text, known)), unknown))
+            detected.append(next(iter(_detected(markup.plain(text), known)), unknown))
 
-    found = await translated(request, texts, pair, n_best=fields.alternatives + 1, prepare=detect_language)
-    single, alternatives = isinstance(fields.q, str), fields.alternatives > 0
+    alternatives = fields.alternatives
+    found = await translated(request, texts, pair, n_best=alternatives + 1, prepare=detect_language, markup=markup)
+    single = isinstance(fields.q, str)
 
     def content() -> _Json:
-        return _content(list(found.results), detected, single=single, alternatives=alternatives)
+        return _content(list(found.results), detected, single=single, alternatives=alternatives > 0)
 
     return await json_response(request, content, found.items)
 

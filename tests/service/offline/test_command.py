@@ -33,6 +33,11 @@ def test_texts_and_standard_input():
     assert found.stdout.startswith('{"text": "{')
 
 
+def test_the_format_of_texts_is_not_that_of_the_output():
+    found = run("translate", "--text", "<p>Guten Morgen!</p>", "--text-format", "html", "--format", "jsonl")
+    assert "<p>Good morning!</p>" in found.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [

@@ -25,7 +25,7 @@ from models.decoding.attention import strongest
 from models.decoding.beam_search import Hypothesis
 from models.reading import load_manifest, parse_manifest, sha256_of
 from models.store import load_bundle
-from models.tasks.translation import AlignmentHeads, TranslationConfig, Translator
+from models.tasks.translation import AlignmentHeads, TranslationConfig, TranslationQuery, Translator
 from models.text.words import Span, words_of
 from training.bundling.attention_output import (
     contract_with_attention,
@@ -88,6 +88,7 @@ def sentences_with_links(model: Translator, texts: Sequence[str]) -> list[Linked
     outputs = iter(model.decoder.search([part for query in queries for part in query.parts()]))
     found: list[LinkedSentence] = []
     for query in queries:
+        assert isinstance(query, TranslationQuery)
         for core, sentence in zip(query.segments.cores, query.sentences, strict=True):
             hypothesis: Hypothesis = next(outputs)[0]
             target, target_tokens = model.target_spans(hypothesis)

@@ -1,0 +1,7 @@
+"""Texts with markup: HTML, XML and Markdown."""
+
+from models.text.markup.document import Block, Document, filled
+from models.text.markup.formats import MAX_NAMES, PLAIN, Markup, TextFormat
+from models.text.markup.placement import Aligned
+
+__all__ = ["MAX_NAMES", "PLAIN", "Aligned", "Block", "Document", "Markup", "TextFormat", "filled"]

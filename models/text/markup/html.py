@@ -1,0 +1,192 @@
+"""HTML: which elements end a block of text, which are within one, and which are left alone.
+
+Nothing is repaired: tags that do not nest stay where they are between texts that are translated apart, so that a parser
+finds what it found before.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+
+from models.text.markup.builder import Builder
+from models.text.markup.document import Document
+from models.text.markup.tokens import Token, tokens_of
+
+__all__ = ["html_document"]
+
+_INLINE = frozenset(
+    [
+        "a",
+        "abbr",
+        "acronym",
+        "b",
+        "bdi",
+        "bdo",
+        "big",
+        "cite",
+        "del",
+        "dfn",
+        "em",
+        "font",
+        "i",
+        "ins",
+        "label",
+        "mark",
+        "nobr",
+        "q",
+        "rb",
+        "rp",
+        "rt",
+        "ruby",
+        "s",
+        "small",
+        "span",
+        "strike",
+        "strong",
+        "sub",
+        "sup",
+        "time",
+        "tt",
+        "u",
+        "data",
+        "meter",
+        "output",
+        "progress",
+        "slot",
+    ]
+)
+_INLINE_COPIED = frozenset(
+    [
+        "code",
+        "kbd",
+        "samp",
+        "var",
+        "svg",
+        "math",
+        "script",
+        "style",
+        "select",
+        "object",
+        "audio",
+        "video",
+        "canvas",
+        "button",
+    ]
+)
+"""Elements within sentences that are carried along as they are where they are left alone."""
+_COPIED = frozenset(
+    [
+        "code",
+        "kbd",
+        "samp",
+        "var",
+        "pre",
+        "script",
+        "style",
+        "textarea",
+        "svg",
+        "math",
+        "template",
+        "xmp",
+        "iframe",
+        "noembed",
+        "noframes",
+    ]
+)
+"""Elements whose content is left alone."""
+_VOID = frozenset(
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
+)
+_INLINE_VOID = frozenset(["embed", "img", "input", "wbr"])
+_INVISIBLE = frozenset({"script", "style", "template"})
+
+
+def html_document(
+    text: str,
+    *,
+    ignore_tags: Collection[str] = (),
+    translate_attributes: Collection[str] = (),
+    places_tags: bool = True,
+) -> Document:
+    """Return HTML, a document or a fragment, taken apart.
+
+    The content of `ignore_tags` is left alone, and the values of `translate_attributes` are texts too. Raises
+    `QueryError` for more tags than `MAX_TAGS`, or elements deeper in each other than `MAX_DEPTH`.
+    """
+    builder = Builder(text, {name.lower() for name in translate_attributes}, places_tags=places_tags)
+    ignored = _COPIED | {name.lower() for name in ignore_tags}
+    tokens = iter(_with_copied(text, tokens_of(text), ignored))
+    for token, is_copied in tokens:
+        _add(builder, token, is_copied=is_copied)
+    return builder.document()
+
+
+def _add(builder: Builder, token: Token, *, is_copied: bool) -> None:
+    is_inline = token.name in _INLINE or "-" in token.name
+    if is_copied:
+        _add_copied(builder, token, is_inline=is_inline or token.name in _INLINE_COPIED)
+    elif token.kind == "text":
+        builder.text(token.span)
+    elif token.kind == "end":
+        builder.inline("close", token) if is_inline else builder.boundary(token)
+    elif token.kind in ("other", "raw") or token.name in _INLINE_VOID or (is_inline and token.kind == "empty"):
+        builder.inline("point", token)
+    elif token.name == "br":
+        builder.inline("break", token)
+    else:
+        builder.inline("open", token) if is_inline else builder.boundary(token)
+
+
+def _add_copied(builder: Builder, token: Token, *, is_inline: bool) -> None:
+    if token.name in _INVISIBLE:
+        builder.inline("point", token)
+    elif is_inline:
+        builder.atom(token.span)
+    else:
+        builder.copied(token.span)
+
+
+def _with_copied(text: str, tokens: Iterable[Token], ignored: Collection[str]) -> Iterator[tuple[Token, bool]]:
+    """Yield tokens and whether they are left alone: whole elements then, as one token.
+
+    An element without an end tag ends with the element that it is in.
+    """
+    begun: Token | None = None
+    within: list[str] = []
+    counts: Counter[str] = Counter()
+    last = 0
+    for token in tokens:
+        if begun is None:
+            if token.kind != "start" or token.name in _VOID or not _is_copied(text, token, ignored):
+                yield token, False
+                continue
+            begun, within, counts = token, [token.name], Counter([token.name])
+        elif token.kind == "start" and token.name not in _VOID:
+            within.append(token.name)
+            counts[token.name] += 1
+        elif token.kind == "end":
+            if not counts[token.name]:
+                yield Token("other", (begun.span[0], last), begun.name), True
+                begun = None
+                yield token, False
+            else:
+                closed = ""
+                while closed != token.name:
+                    closed = within.pop()
+                    counts[closed] -= 1
+                if not within:
+                    yield Token("other", (begun.span[0], token.span[1]), begun.name), True
+                    begun = None
+        last = token.span[1]
+    if begun is not None:
+        yield Token("other", (begun.span[0], last), begun.name), True
+
+
+def _is_copied(text: str, token: Token, ignored: Collection[str]) -> bool:
+    if token.name in ignored:
+        return True
+    for attribute in token.attributes:
+        if attribute.name == "translate" and text[slice(*attribute.value)].strip().lower() == "no":
+            return True
+        if attribute.name == "class" and "notranslate" in text[slice(*attribute.value)].split():
+            return True
+    return False
