@@ -7,9 +7,10 @@ interrupted, and linear-time engines lack the lookbehinds that such expressions 
 """
 
 import functools
+import itertools
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -44,6 +45,8 @@ _MAX_PARTS = 500
 """Parts of one text."""
 _SECONDS = 0.05
 """Time in which all expressions of a request must have found their parts of one text."""
+_WINDOW, _LONGEST_PART = 16_384, 4096
+"""Characters that are looked at together, and more than any part of a kind has."""
 _PRIVATE_USE = (0xF0000, 0x100000, 0xE000)
 """First characters of the planes and the block for private use, of which one stands for each part."""
 
@@ -134,11 +137,9 @@ class Protection:
         if not self.kinds or _SIGNIFICANT.search(text) is None:
             return []
         found: list[tuple[Span, Kind | None]] = []
-        for match in _pattern(self.kinds).finditer(text):
+        for match in itertools.islice(_matches(_pattern(self.kinds), text), _MAX_PARTS):
             kind: Kind = match.lastgroup  # type: ignore[assignment]
             found.append((match.span(), kind))
-            if len(found) == _MAX_PARTS:
-                break
         return found
 
     def _requested(self, text: str) -> list[tuple[Span, Kind | None]]:
@@ -181,6 +182,19 @@ def check_pattern(pattern: str) -> "regex.Pattern[str]":
 def _pattern(kinds: tuple[Kind, ...]) -> re.Pattern[str]:
     chosen = [kind for kind in _PATTERNS if kind in kinds]
     return re.compile("|".join(f"(?P<{kind}>{_PATTERNS[kind]})" for kind in chosen))
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Yield the matches of a pattern; `re`, which holds the interpreter lock, never looks at a long text at once."""
+    start = 0
+    while start < len(text):
+        end = start + _WINDOW
+        for match in pattern.finditer(text, start, end + _LONGEST_PART):
+            if match.start() >= end:
+                break
+            yield match
+            end = max(end, match.end())
+        start = end
 
 
 def _breaks(part: str) -> bool:

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from starlette.responses import JSONResponse
 
 from models import QueryError
@@ -42,6 +42,10 @@ _COUNTS = "deepl_characters"
 router = APIRouter()
 
 
+def _names(given: object) -> object:
+    return given.split(",") if isinstance(given, str) else given
+
+
 class TranslateFields(Fields):
     text: Annotated[Texts, Field(max_length=50)]
     target_lang: str
@@ -51,7 +55,8 @@ class TranslateFields(Fields):
     glossary_id: object = None
     glossary_ids: object = None
     tag_handling: Literal["html", "xml", "", None] = None
-    ignore_tags: list[str] | str | None = None
+    ignore_tags: Annotated[list[str], Field(max_length=MAX_NAMES), BeforeValidator(_names)] | None = None
+    """Names of elements, as a list or separated by commas."""
     style_id: object = None
     custom_instructions: object = None
     translation_memory_id: object = None
@@ -82,12 +87,8 @@ async def translate(request: Request) -> Response:
 
 
 def _markup(fields: TranslateFields) -> Markup:
-    """Return the format of the texts; names of tags are a list, or separated by commas."""
-    tags = fields.ignore_tags or []
-    names = [name.strip() for name in (tags.split(",") if isinstance(tags, str) else tags)]
-    if len(names) > MAX_NAMES:
-        raise QueryError(f"ignore_tags must have at most {MAX_NAMES} names")
-    return Markup(fields.tag_handling, tuple(filter(None, names))) if fields.tag_handling else PLAIN
+    names = tuple(filter(None, (name.strip() for name in fields.ignore_tags or ())))
+    return Markup(fields.tag_handling, names) if fields.tag_handling else PLAIN
 
 
 def _counts(request: Request) -> Counter[str]:

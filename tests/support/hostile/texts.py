@@ -53,6 +53,56 @@ def _attacks() -> Iterator[Attack]:
                 )
 
 
+_PROTECTED = {
+    "addresses": "https://a.de/b ",
+    "marks of addresses": "@",
+    "braces": "{",
+    "slashes": "a/",
+    "names of files without an end": "a.",
+}
+"""Units of which protected parts are made, or are nearly."""
+_MARKUP = {
+    "html": {
+        "tags": "<b>a</b> ",
+        "elements within each other": "<b>",
+        "paragraphs": "<p>a b</p>",
+        "opening brackets": "<",
+        "comments that do not end": "<!--",
+        "references": "&amp;",
+        "attributes": "<a b=c d='",
+        "line breaks": "a<br>",
+    },
+    "xml": {"elements within each other": "<b>", "opening brackets": "<"},
+    "markdown": {"stars": "*", "brackets": "[", "emphasis": "*a* ", "quotes": "> ", "back quotes": "`a"},
+}
+"""Units of texts with markup, by format."""
+
+
+def _translations() -> Iterator[Attack]:
+    for name, unit in _PROTECTED.items():
+        yield _translation(f"1 MB of {name}", unit)
+        yield _translation(f"1 MB of {name} and a slow expression", unit, protect=[r"(\w+\W*)+$"])
+    for markup, units in _MARKUP.items():
+        for name, unit in units.items():
+            yield _translation(f"1 MB of {name} as {markup}", unit, format=markup)
+    yield _translation("1 MB of tags in a root as xml", "<b>a</b> ", "<a>", "</a>", format="xml")
+    yield _translation("1 MB of elements in a root as xml", "<c>", "<a>", "</a>", format="xml")
+    bomb = '<!DOCTYPE a [<!ENTITY b "bbbbbbbbbb"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]><a>'
+    yield _translation("1 MB of entities", "&c;", bomb, "</a>", format="xml")
+
+
+def _translation(name: str, unit: str, before: str = "", after: str = "", **fields: object) -> Attack:
+    def body() -> bytes:
+        count = (_SIZE - len(before) - len(after)) // len(unit)
+        return _utf8({"text": f"{before}{unit * count}{after}", **fields})
+
+    return Attack(
+        name=f"translate: {name}",
+        run=sent("/v1/translate", body, _HEADERS),
+        statuses={200, *REFUSED, *OVERLOADED},
+    )
+
+
 _HEADERS = {"Content-Type": "application/json", "X-Request-Timeout-Ms": "2000"}
 
 
@@ -60,5 +110,5 @@ def _utf8(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-TEXTS: tuple[Attack, ...] = tuple(_attacks())
+TEXTS: tuple[Attack, ...] = (*_attacks(), *_translations())
 """Attacks with long texts: most are refused for their length, truncated ones may be processed."""
