@@ -84,7 +84,10 @@ class Block:
         return [(index, index + 1) for index, letter in enumerate(self.text) if letter in self.atoms]
 
     def translated(self, found: Aligned, done: Sequence[str]) -> str:
-        """Return a translation as markup; `done` are the earlier blocks, as markup."""
+        """Return a translation as markup; `done` are the earlier blocks, as markup.
+
+        A block stays as it is where its translation would be read as other blocks.
+        """
         letters = self.spelling.letters(found.text, self.quote)
         if self.atoms:
             letters = [
@@ -94,6 +97,8 @@ class Block:
             letters[place] = self.spelling.references.get("\u00a0", "\u00a0")
         places = placed(self.elements, found)
         markup = "".join(_rendered(letters, found.text, (0, len(letters)), places, done))
+        if not self.spelling.is_safe(markup):
+            return filled(self.markup, done)
         return f"{self.quote}{markup}{self.quote}" if self.is_bare else markup
 
 

@@ -4,6 +4,7 @@ Nothing is repaired: tags that do not nest stay where they are between texts tha
 finds what it found before.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
@@ -97,6 +98,13 @@ _VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
 )
 _INLINE_VOID = frozenset(["embed", "img", "input", "wbr"])
+_BLOCK_TAG = re.compile(
+    r"<(?:address|article|aside|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl|dt|fieldset"
+    r"|figcaption|figure|footer|form|frameset|h[1-6r]|head|header|hgroup|html|legend|li|main|menu|nav|ol|p|pre|search"
+    r"|section|summary|table|tbody|td|tfoot|th|thead|tr|ul)(?=[\s/>])",
+    re.IGNORECASE,
+)
+"""Tags for which a parser may end other elements, so that what holds one reads otherwise in another place."""
 _INVISIBLE = frozenset({"script", "style", "template"})
 
 
@@ -116,14 +124,15 @@ def html_document(
     ignored = _COPIED | {name.lower() for name in ignore_tags}
     tokens = iter(_with_copied(text, tokens_of(text), ignored))
     for token, is_copied in tokens:
-        _add(builder, token, is_copied=is_copied)
+        _add(builder, text, token, is_copied=is_copied)
     return builder.document()
 
 
-def _add(builder: Builder, token: Token, *, is_copied: bool) -> None:
+def _add(builder: Builder, text: str, token: Token, *, is_copied: bool) -> None:
     is_inline = token.name in _INLINE or "-" in token.name
     if is_copied:
-        _add_copied(builder, token, is_inline=is_inline or token.name in _INLINE_COPIED)
+        is_inline = (is_inline or token.name in _INLINE_COPIED) and _BLOCK_TAG.search(text, *token.span) is None
+        _add_copied(builder, token, is_inline=is_inline)
     elif token.kind == "text":
         builder.text(token.span)
     elif token.kind == "end":

@@ -33,7 +33,14 @@ _HARD_BREAK = re.compile(r"(?: *\\| {2,})\n *")
 _VOID = frozenset({"br", "img", "input", "wbr"})
 _DELIMITERS = frozenset({"em", "strong", "s"})
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+_LINE_BREAK = re.compile(r"\n *")
 _LIST_MARKER = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
+_OTHER_BLOCK = re.compile(
+    r"^[ ]{0,3}(?:[-+*](?:\s|$)|#{1,6}(?:\s|$)|>|\d{1,9}[.)](?:\s|$)|(?:\*[ \t]*){3,}$|(?:_[ \t]*){3,}$"
+    r"|(?:-[ \t]*){3,}$|=+\s*$|-+\s*$|`{3}|~{3})",
+    re.MULTILINE,
+)
+"""A line that begins another block, or that makes a heading of the line before it: tags without words can look so."""
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
@@ -233,11 +240,15 @@ class MarkdownSpelling(Spelling):
     def letters(self, text: str, quote: str = "") -> list[str]:
         del quote
         written = [self.references.get(letter) or _escaped(text, index, self) for index, letter in enumerate(text)]
-        if marker := _LIST_MARKER.match(text):
-            written[marker.start(2)] = f"\\{marker[2]}"
-        elif text[:1] in ("#", ">", "-", "+", "=") and written[0] == text[0]:
-            written[0] = f"\\{text[0]}"
+        for start in (0, *(found.end() for found in _LINE_BREAK.finditer(text))):
+            if marker := _LIST_MARKER.match(text, start):
+                written[marker.start(2)] = f"\\{marker[2]}"
+            elif text[start : start + 1] in ("#", ">", "-", "+", "=") and written[start] == text[start]:
+                written[start] = f"\\{text[start]}"
         return written
+
+    def is_safe(self, markup: str) -> bool:
+        return _OTHER_BLOCK.search(markup) is None
 
 
 def _escaped(text: str, index: int, spelling: Spelling) -> str:

@@ -55,6 +55,16 @@ def test_characters_that_would_be_markup_are_escaped() -> None:
     )
     assert translation("Wort", "1. b", []) == "1\\. b"
     assert translation("Wort", "- b", []) == "\\- b"
+    assert translation("**Ein  \nWort** a", "a\n- b", [("Ein", "a"), ("Wort", "b")]) == "**a  \n\\- b**"
+
+
+def test_a_translation_that_would_be_other_blocks_is_left_out() -> None:
+    source = "**Hallo ***  \nHallo  \nHallo ***** Hallo****"
+    (block,) = Markup("markdown").document(source).blocks
+    for text in ("- a", "1. a", "> a", "# a", "a\n***", "a\n===", "```"):
+        assert not block.spelling.is_safe(text), text
+    for text in ("-a", "1.a", "*a* b", "a - b", "\\- a", "** a**"):
+        assert block.spelling.is_safe(text), text
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 from markdown_it import MarkdownIt
@@ -88,6 +88,7 @@ def spans(text: str) -> list[tuple[int, int]]:
 
 @settings(max_examples=400, deadline=None)
 @given(st.one_of(WELL_FORMED, ANY), st.integers(0, 1000))
+@example("<i>Hallo <code><i><p></p></i></code><b>Hallo</b></i>", 130)
 def test_the_tree_is_kept(source: str, seed: int) -> None:
     document = Markup("html", translate_attributes=("title", "alt")).document(source)
     assert html_tree(translated(document, seed)) == html_tree(source)
@@ -170,6 +171,7 @@ def markdown_parts(markup: str) -> tuple[list[str], Counter[str]]:
 
 @settings(max_examples=300, deadline=None)
 @given(MARKDOWN, st.integers(0, 1000))
+@example("**Hallo ***  \nHallo  \nHallo ***** Hallo****", 0)
 def test_markdown_keeps_its_blocks_and_links(source: str, seed: int) -> None:
     document = Markup("markdown").document(source)
     assert markdown_parts(translated(document, seed)) == markdown_parts(source)
