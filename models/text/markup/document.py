@@ -96,8 +96,8 @@ class Block:
         for place in spaces_behind(found, self.kept_together):
             letters[place] = self.spelling.references.get("\u00a0", "\u00a0")
         places = placed(self.elements, found)
-        markup = "".join(_rendered(letters, found.text, (0, len(letters)), places, done))
-        if not self.spelling.is_safe(markup):
+        markup = self.spelling.block("".join(_rendered(letters, found.text, (0, len(letters)), places, done)))
+        if markup is None:
             return filled(self.markup, done)
         return f"{self.quote}{markup}{self.quote}" if self.is_bare else markup
 

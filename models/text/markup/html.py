@@ -157,7 +157,7 @@ def _add_copied(builder: Builder, token: Token, *, is_inline: bool) -> None:
 def _with_copied(text: str, tokens: Iterable[Token], ignored: Collection[str]) -> Iterator[tuple[Token, bool]]:
     """Yield tokens and whether they are left alone: whole elements then, as one token.
 
-    An element without an end tag ends with the element that it is in.
+    An element without an end tag ends with the element that it is in, and has no name: it stays where it is.
     """
     begun: Token | None = None
     within: list[str] = []
@@ -174,7 +174,7 @@ def _with_copied(text: str, tokens: Iterable[Token], ignored: Collection[str]) -
             counts[token.name] += 1
         elif token.kind == "end":
             if not counts[token.name]:
-                yield Token("other", (begun.span[0], last), begun.name), True
+                yield Token("other", (begun.span[0], last), ""), True
                 begun = None
                 yield token, False
             else:
@@ -187,7 +187,7 @@ def _with_copied(text: str, tokens: Iterable[Token], ignored: Collection[str]) -
                     begun = None
         last = token.span[1]
     if begun is not None:
-        yield Token("other", (begun.span[0], last), begun.name), True
+        yield Token("other", (begun.span[0], last), ""), True
 
 
 def _is_copied(text: str, token: Token, ignored: Collection[str]) -> bool:

@@ -247,8 +247,9 @@ class MarkdownSpelling(Spelling):
                 written[start] = f"\\{text[start]}"
         return written
 
-    def is_safe(self, markup: str) -> bool:
-        return _OTHER_BLOCK.search(markup) is None
+    def block(self, markup: str) -> str | None:
+        written = markup.strip(" ")
+        return written if _OTHER_BLOCK.search(written) is None else None
 
 
 def _escaped(text: str, index: int, spelling: Spelling) -> str:

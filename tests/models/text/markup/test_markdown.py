@@ -62,9 +62,10 @@ def test_a_translation_that_would_be_other_blocks_is_left_out() -> None:
     source = "**Hallo ***  \nHallo  \nHallo ***** Hallo****"
     (block,) = Markup("markdown").document(source).blocks
     for text in ("- a", "1. a", "> a", "# a", "a\n***", "a\n===", "```"):
-        assert not block.spelling.is_safe(text), text
+        assert block.spelling.block(text) is None, text
     for text in ("-a", "1.a", "*a* b", "a - b", "\\- a", "** a**"):
-        assert block.spelling.is_safe(text), text
+        assert block.spelling.block(text) == text
+    assert block.spelling.block(" a ") == "a"
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:

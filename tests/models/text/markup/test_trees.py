@@ -86,15 +86,16 @@ def spans(text: str) -> list[tuple[int, int]]:
     return found
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, derandomize=True)
 @given(st.one_of(WELL_FORMED, ANY), st.integers(0, 1000))
 @example("<i>Hallo <code><i><p></p></i></code><b>Hallo</b></i>", 130)
+@example("Hallo<img src=a>Hallo<code>", 0)
 def test_the_tree_is_kept(source: str, seed: int) -> None:
     document = Markup("html", translate_attributes=("title", "alt")).document(source)
     assert html_tree(translated(document, seed)) == html_tree(source)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.one_of(WELL_FORMED, ANY, st.text(alphabet="<>/ab &;\"'=!-[]\n", max_size=40)))
 def test_what_is_not_translated_comes_back_byte_for_byte(source: str) -> None:
     document = Markup("html", ("i",), ("title", "alt")).document(source)
@@ -125,7 +126,7 @@ def xml_tree(markup: str) -> tuple[object, ...]:
     return tree(etree.fromstring(f"<r xmlns:s='s'>{markup}</r>"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(XML, st.integers(0, 1000))
 def test_xml_keeps_its_tree(source: str, seed: int) -> None:
     document = Markup("xml").document(source)
@@ -169,15 +170,16 @@ def markdown_parts(markup: str) -> tuple[list[str], Counter[str]]:
     return [token.type for token in tokens], Counter(inline())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(MARKDOWN, st.integers(0, 1000))
 @example("**Hallo ***  \nHallo  \nHallo ***** Hallo****", 0)
+@example("* Hallo Hallo Hallo Hallo Hallo\n* ***`a*b` `a*b`** Hallo*", 3)
 def test_markdown_keeps_its_blocks_and_links(source: str, seed: int) -> None:
     document = Markup("markdown").document(source)
     assert markdown_parts(translated(document, seed)) == markdown_parts(source)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.one_of(MARKDOWN, st.text(alphabet="*_`[]()<>!#-| \\\nab1.&;~\t\r", max_size=40)))
 def test_untranslated_markdown_comes_back_byte_for_byte(source: str) -> None:
     document = Markup("markdown").document(source)
