@@ -12,6 +12,7 @@ _TESTS = Path(__file__).parent
 _SLOW = (
     "benchmarks/test_gpu_parts.py",
     "training/run/test_interruption.py",
+    "training/cli/test_new.py",
     "service/test_multiprocess.py",
     "service/test_hanging_models.py",
     "training/search/test_tune.py",
