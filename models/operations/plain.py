@@ -19,7 +19,7 @@ def plain_form(record: type[BaseModel], *, omits_null: bool) -> Plain | None:
     """Return a function that makes the object of a result which its record is dumped as.
 
     It raises `AttributeError`, `TypeError` or `ValueError` for a result that its record would convert or refuse.
-    `omits_null` leaves out what is null. None for a record of which more than attributes is read: with validators,
+    `omits_null` leaves out null values. None for a record of which more than attributes is read: with validators,
     serializers, constraints, aliases, or fields of other types than texts, numbers, truth values, records and lists.
     """
     decorators = record.__pydantic_decorators__

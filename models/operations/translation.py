@@ -79,7 +79,7 @@ class TranslateParams(SearchParams):
         return Markup(self.format, tuple(self.ignore_tags or ()), tuple(self.translate_attributes or ()))
 
     def protection(self) -> Protection:
-        """Return what is protected; raises `QueryError` for invalid expressions."""
+        """Return the protected kinds and expressions; raises `QueryError` for invalid expressions."""
         if self.protect is None and self.protect_kinds is None:
             return DEFAULT_PROTECTION
         kinds = DEFAULT_KINDS if self.protect_kinds is None else tuple(self.protect_kinds)

@@ -1,6 +1,6 @@
 """Write bundles: a directory with graphs, files, manifest and model card, measured, verified and put in place at once.
 
-What a bundle is made of is a `BundleSource`: a trained run (`training.run.export`) or a model of another program
+A bundle is made of a `BundleSource`: a trained run (`training.run.export`) or a model of another program
 (`training.importing.importer`).
 """
 
@@ -128,7 +128,7 @@ class BundleSource(abc.ABC, Generic[Int8T]):
         """
 
     def extend(self, draft: "Draft") -> None:
-        """Add to the graphs of a draft what is chosen by the measured bundle: nothing by default."""
+        """Add to the graphs of a draft choices that the measured bundle makes possible: nothing by default."""
 
     @abc.abstractmethod
     def model_card(self, manifest: Manifest) -> str:

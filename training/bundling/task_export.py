@@ -66,7 +66,7 @@ class TaskExport(abc.ABC):
         return {}
 
     def extend(self, draft: "Draft", data_dir: Path) -> None:
-        """Add to the graphs of a draft what is chosen on the validation split by the measured bundle."""
+        """Add to the graphs of a draft choices made on the validation split by the measured bundle."""
         del draft, data_dir
 
     @classmethod

@@ -266,7 +266,9 @@ def _expectation(timed: TimeTrial) -> str:
     if not timed.baselines:
         return "simple methods are not measured for this task"
     values = ", ".join(f"{name} {value:.3f}" for name, value in timed.baselines.items())
-    return f"simple methods have a dev {timed.metric} of: {values}; `run` shows the best of them beside each evaluation"
+    return (
+        f"simple methods have a dev {timed.metric} of: {values}; `run` shows the best of them next to each evaluation"
+    )
 
 
 def _time_line(timed: TimeTrial, recipe: Recipe) -> str:

@@ -1,4 +1,4 @@
-"""Blocks of text, made of what a text with markup has in order: text, inline tags, points, and what ends a block."""
+"""Blocks of text, made of the parts of a text with markup in order: text, inline tags, points, and ends of blocks."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence

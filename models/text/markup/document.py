@@ -56,7 +56,7 @@ class Block:
     text: str
     """The text without markup and references, its white space as single spaces, with marks for `atoms`."""
     markup: tuple[Piece, ...]
-    """What it is in the document, for a text without anything to translate."""
+    """The block as it stands in the document, for a text without anything to translate."""
     spelling: Spelling = field(default_factory=Spelling)
     quote: str = ""
     """The quotation mark around the value of an attribute."""

@@ -1,7 +1,7 @@
 """HTML: which elements end a block of text, which are within one, and which are left alone.
 
 Nothing is repaired: tags that do not nest stay where they are between texts that are translated apart, so that a parser
-finds what it found before.
+finds the same tree as before.
 """
 
 import re

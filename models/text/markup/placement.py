@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"\d+(?:[.,:'’]\d+)*")
 
 
 class Inline(Protocol):
-    """What is placed: a span of the source, with elements within it."""
+    """A span of the source to be placed, with elements within it."""
 
     @property
     def span(self) -> Span: ...
@@ -54,7 +54,7 @@ class Aligned:
     source: str
     text: str
     sentences: Sequence[tuple[Span, Span]]
-    """Each translated sentence in both, in order; what is between them is the same in both."""
+    """Each translated sentence in both, in order; the text between them is the same in both."""
     links: Sequence[tuple[Span, Span]]
     """Words of both that are linked."""
 
@@ -90,7 +90,7 @@ def spaces_behind(found: Aligned, places: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A sentence, or what is copied between two."""
+    """A sentence, or the copied text between two."""
 
     source: Span
     target: Span
@@ -343,7 +343,7 @@ def _within(spans: Sequence[Span], starts: Sequence[int], span: Span) -> list[Sp
 
 
 def _key(word: str) -> str:
-    """Return what is the same of a number or a name in both languages; nothing for other words."""
+    """Return the part of a number or a name that is the same in both languages; nothing for other words."""
     if _NUMBER.fullmatch(word):
         return "".join(filter(str.isdigit, word))
     return word if any(letter.isupper() or letter.isdigit() or letter >= "\U000f0000" for letter in word) else ""

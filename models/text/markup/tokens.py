@@ -34,7 +34,7 @@ class Attribute:
     """An attribute with a value."""
 
     name: str
-    """In lower case in HTML."""
+    """The name, which is in lower case in HTML."""
     value: Span
     """Its value, without quotation marks."""
     quote: str
@@ -43,7 +43,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A tag, a piece of text, or what is neither."""
+    """A tag, a piece of text, or other markup."""
 
     kind: Kind
     """`empty` is a tag that ends with `/>`, `raw` text without references, and `other` comments, declarations,

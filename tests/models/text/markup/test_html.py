@@ -1,4 +1,4 @@
-"""What of HTML is translated, what is left alone, and what goes on within a sentence."""
+"""Parts of HTML that are translated, left alone, or carried along within a sentence."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What of XML is translated, and what is refused."""
+"""Parts of XML that are translated, and XML that is refused."""
 
 import pytest
 
