@@ -3,10 +3,10 @@
 import pytest
 
 from models import QueryError
-from models.text.markup import Aligned, Markup
+from models.text.markup import Markup
 from models.text.markup.builder import MAX_DEPTH, MAX_TAGS
 from models.text.markup.document import ATOMS
-from models.text.words import words_of
+from tests.support.markup import linked_translation
 
 A, B = chr(ATOMS[0]), chr(ATOMS[1])
 
@@ -51,14 +51,7 @@ def test_elements_and_attributes_are_chosen() -> None:
 
 
 def translation(source: str, text: str, links: list[tuple[str, str]], **chosen: tuple[str, ...]) -> str:
-    """Return HTML of one block with a translation in which pairs of words are linked."""
-    document = Markup("html", **chosen).document(source)
-    (block,) = document.blocks
-    spans = {block.text[start:end]: (start, end) for start, end in words_of(block.text)}
-    target = {text[start:end]: (start, end) for start, end in words_of(text)}
-    pairs = [(spans[ours], target[theirs]) for ours, theirs in links]
-    found = Aligned(block.text, text, [((0, len(block.text)), (0, len(text)))], pairs)
-    return document.joined([block.translated(found, [])])
+    return linked_translation(Markup("html", **chosen), source, text, links)
 
 
 def test_tags_follow_their_words() -> None:

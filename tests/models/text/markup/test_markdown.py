@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from models import QueryError
-from models.text.markup import Aligned, Markup, markdown
+from models.text.markup import Markup, markdown
 from models.text.markup.document import ATOMS
-from models.text.words import words_of
+from tests.support.markup import linked_translation
 
 A, B = chr(ATOMS[0]), chr(ATOMS[1])
 
@@ -34,13 +34,7 @@ def test_blocks(source: str, expected: list[str]) -> None:
 
 
 def translation(source: str, text: str, links: list[tuple[str, str]]) -> str:
-    document = Markup("markdown").document(source)
-    (block,) = document.blocks
-    spans = {block.text[start:end]: (start, end) for start, end in words_of(block.text)}
-    target = {text[start:end]: (start, end) for start, end in words_of(text)}
-    pairs = [(spans[ours], target[theirs]) for ours, theirs in links]
-    found = Aligned(block.text, text, [((0, len(block.text)), (0, len(text)))], pairs)
-    return document.joined([block.translated(found, [])])
+    return linked_translation(Markup("markdown"), source, text, links)
 
 
 def test_tags_follow_their_words() -> None:
