@@ -75,11 +75,24 @@ class Hypothesis:
     """Log-probability / length^alpha, by which hypotheses are ranked."""
     attention: Attention | None = field(default=None, compare=False, repr=False)
     """Attention of the steps that read the start and each token, but the last of an output that was cut off."""
+    sums: Array | None = field(default=None, compare=False, repr=False)
+    """Log-probability up to and with each token, and at last `log_probability`."""
 
     @property
     def mean_log_probability(self) -> float:
         """Return the mean log-probability of a token, the end token included."""
         return self.log_probability / (len(self.tokens) + 1)
+
+    @property
+    def token_log_probabilities(self) -> Array:
+        """Return the log-probability of each token and, unless the length limit cut the output off, of the end token.
+
+        Raises `ValueError` for a hypothesis that does not come from a search.
+        """
+        if self.sums is None:
+            raise ValueError("the hypothesis has no log-probabilities of its tokens")
+        found: Array = np.diff(self.sums, prepend=0.0)
+        return found
 
 
 @dataclass(slots=True)
@@ -105,11 +118,12 @@ class _Sentence:
         ranked = [sorted(each, key=lambda hypothesis: -hypothesis.score) for each in (self.finished, self.cut)]
         return [hypothesis for each in ranked for hypothesis in each][: self.options.n_best]
 
-    def hypothesis(self, tokens: Array, log_probability: float, length: int, index: int) -> Hypothesis:
-        """Return the hypothesis that has, or extends, the one with this index."""
+    def hypothesis(self, tokens: Array, sums: Array, length: int, index: int) -> Hypothesis:
+        """Return the hypothesis that has, or extends, the one with this index; `sums` ends with its log-probability."""
+        log_probability = float(sums[-1])
         score = log_probability / float(max(1, length) ** self.options.length_penalty)
         attention = None if self.trace is None else self.trace.path(index)
-        return Hypothesis(tuple(tokens.tolist()), log_probability, score, attention)
+        return Hypothesis(tuple(tokens.tolist()), log_probability, score, attention, sums)
 
     def stops_at(self, beam_size: int) -> float:
         """Return the log-probability that an open hypothesis must exceed for the search to continue."""
@@ -143,6 +157,7 @@ class BeamSearch:
         self._sentences: list[_Sentence] = []
         self._scores = np.zeros((0, beam_size))
         self._tokens = np.zeros((0, beam_size, 16), np.int64)
+        self._sums = np.zeros((0, beam_size, 16))
         self.lengths = np.zeros(0, np.int64)
         """Number of tokens of each sentence's hypotheses so far: `[B]`."""
         self.last_tokens = np.zeros((0, beam_size), np.int64)
@@ -205,6 +220,7 @@ class BeamSearch:
         self._sentences.append(_EMPTY_SLOT)
         self._scores = np.concatenate([self._scores, np.zeros((1, self.beam_size))])
         self._tokens = np.concatenate([self._tokens, np.zeros((1, *self._tokens.shape[1:]), np.int64)])
+        self._sums = np.concatenate([self._sums, np.zeros((1, *self._sums.shape[1:]))])
         self.last_tokens = np.concatenate([self.last_tokens, np.zeros((1, self.beam_size), np.int64)])
         self._states = np.concatenate([self._states, np.full((1, self.beam_size), START, np.int8)])
         self.lengths, self._limits = np.append(self.lengths, 0), np.append(self._limits, 0)
@@ -351,11 +367,11 @@ class BeamSearch:
         changed = set()
         for row, place in zip(*(each.tolist() for each in np.nonzero(ends)), strict=True):
             length = int(self.lengths[row])
-            tokens = self._tokens[row, origins[row, place], :length]
+            origin = int(origins[row, place])
+            sums = np.append(self._sums[row, origin, :length], scores[row, place])
             sentence = self._sentences[row]
-            sentence.finished.append(
-                sentence.hypothesis(tokens, float(scores[row, place]), length + 1, int(origins[row, place]))
-            )
+            tokens = self._tokens[row, origin, :length]
+            sentence.finished.append(sentence.hypothesis(tokens, sums, length + 1, origin))
             changed.add(row)
         for row in changed:
             self._stops[row] = self._sentences[row].stops_at(self.beam_size)
@@ -382,12 +398,14 @@ class BeamSearch:
         """Append a token to each hypothesis; `states` are those after them, where they are known."""
         if self.deepest == self._tokens.shape[2]:
             self._tokens = np.concatenate([self._tokens, np.zeros_like(self._tokens)], axis=2)
+            self._sums = np.concatenate([self._sums, np.zeros_like(self._sums)], axis=2)
         for row in self._traced:
             self._trace(row).follow(origins[row])
         rows = np.arange(len(self))
         if self.beam_size > 1:
-            self._tokens = self._tokens[rows[:, None], origins]
+            self._tokens, self._sums = self._tokens[rows[:, None], origins], self._sums[rows[:, None], origins]
         self._tokens[rows, :, self.lengths] = tokens
+        self._sums[rows, :, self.lengths] = scores
         if states is None and self._utf8 is not None:
             before = self._states if self.beam_size == 1 else self._states[rows[:, None], origins]
             states = self._utf8.after(before, tokens)
@@ -418,7 +436,8 @@ class BeamSearch:
         ):
             if score > -math.inf:
                 whole = length if self._utf8 is None else self._utf8.whole(tokens.tolist())
-                sentence.cut.append(sentence.hypothesis(tokens[:whole], score, length, index))
+                sums = np.append(self._sums[row, index, :length], [score][: length == 0])
+                sentence.cut.append(sentence.hypothesis(tokens[:whole], sums, length, index))
 
     def best(self, row: int) -> list[Hypothesis]:
         """Return the n best hypotheses of a sentence: finished ones, best first, then those that were cut off."""
@@ -430,7 +449,8 @@ class BeamSearch:
         kept = np.arange(count)
         kept[[row for row in sorted(gone) if row < count]] = [row for row in range(count, len(self)) if row not in gone]
         self._sentences = [self._sentences[row] for row in kept]
-        self._scores, self._tokens, self.lengths = self._scores[kept], self._tokens[kept], self.lengths[kept]
+        self._scores, self.lengths = self._scores[kept], self.lengths[kept]
+        self._tokens, self._sums = self._tokens[kept], self._sums[kept]
         self.last_tokens, self._states = self.last_tokens[kept], self._states[kept]
         self._limits, self._stops, self._live = self._limits[kept], self._stops[kept], self._live[kept]
         self._count()

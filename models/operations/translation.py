@@ -1,6 +1,6 @@
 """Translation: parameters and records."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -18,7 +18,7 @@ from models.text.protection import (
     Protection,
 )
 
-__all__ = ["AlignmentLink", "TranslateParams", "TranslateResult", "TranslatedText"]
+__all__ = ["AlignmentLink", "RatedSentence", "RatedWord", "TranslateParams", "TranslateResult", "TranslatedText"]
 
 
 _WITH_ELEMENTS = ("html", "xml")
@@ -35,6 +35,10 @@ class TranslateParams(SearchParams):
     alignment: Annotated[
         bool, Field(description="Return the links between the words of the text and those of each translation.")
     ] = False
+    confidences: Annotated[
+        bool,
+        Field(description="Return the confidence in each sentence, and in each word, of each translation."),
+    ] = False
     protect: Annotated[
         list[Annotated[str, Field(max_length=MAX_PATTERN_LENGTH)]] | None,
         Field(
@@ -47,10 +51,16 @@ class TranslateParams(SearchParams):
         Field(
             max_length=len(KINDS),
             description="Kinds of parts that are protected without an expression; all but `measure` by default, none "
-            "with an empty list. `measure` are numbers with units.",
+            "with an empty list. `measure` are numbers with units, `number` are numbers with separators.",
         ),
     ] = None
-
+    numbers: Annotated[
+        Literal["copy", "localize"],
+        Field(
+            description="Whether protected numbers with separators are copied, or written as the target language does: "
+            "`1.000,50` is `1,000.50` in English then. Dates and times of day stay as they are."
+        ),
+    ] = "copy"
     format: Annotated[
         TextFormat,
         Field(
@@ -80,10 +90,10 @@ class TranslateParams(SearchParams):
 
     def protection(self) -> Protection:
         """Return the protected kinds and expressions; raises `QueryError` for invalid expressions."""
-        if self.protect is None and self.protect_kinds is None:
+        if self.protect is None and self.protect_kinds is None and self.numbers == "copy":
             return DEFAULT_PROTECTION
         kinds = DEFAULT_KINDS if self.protect_kinds is None else tuple(self.protect_kinds)
-        return Protection(kinds, tuple(self.protect or ()))
+        return Protection(kinds, tuple(self.protect or ()), self.numbers)
 
 
 class AlignmentLink(Record):
@@ -95,12 +105,40 @@ class AlignmentLink(Record):
     """First character of the word in the translation, and the one after its last, in code points."""
 
 
+class RatedWord(Record):
+    """A word of a translation."""
+
+    target: list[int]
+    """First character of the word in the translation, and the one after its last, in code points."""
+    confidence: float
+    """Probability that the model gives to the word after the words before it, in [0, 1]."""
+
+
+class RatedSentence(Record):
+    """A sentence of the text and its translation."""
+
+    source: list[int]
+    """First character of the sentence in the text, and the one after its last, in code points."""
+    target: list[int]
+    """First character of its translation, and the one after its last, in code points."""
+    confidence: Annotated[
+        float | None,
+        Field(description="Probability that the translation is acceptable, only of models that know it."),
+    ] = None
+    words: list[RatedWord]
+    """The words of the translation, punctuation marks included."""
+
+
 class TranslatedText(ScoredText):
     """A translation and its score: log-probability / length^length_penalty, summed over sentences."""
 
     alignment: Annotated[
         list[AlignmentLink] | None,
         Field(description="Links between words, only where `alignment` was asked for. Copied parts have none."),
+    ] = None
+    sentences: Annotated[
+        list[RatedSentence] | None,
+        Field(description="Confidence in sentences and words, only where `confidences` was asked for."),
     ] = None
 
 
@@ -115,10 +153,17 @@ class TranslateResult(Record):
         bool,
         Field(
             description="The best translation is likely to be poor: another language or script, cut off, numbers, "
-            "signs, addresses, placeholders, markup or codes are not those of the source, or the model, if it has a "
-            "threshold of confidence, is not sure."
+            "signs, addresses, placeholders, markup or codes are not those of the source, or the model is not sure: "
+            "`confidence` is below the threshold that `GET /v1/models` says."
         ),
     ]
+    confidence: Annotated[
+        float | None,
+        Field(
+            description="Probability in [0, 1] that the best translation is acceptable, of the sentence where it is "
+            "lowest; only of models that know it, where something was translated."
+        ),
+    ] = None
     detected_language: Annotated[
         str | None,
         Field(description="ISO 639 code of the text's language, only where it is not the model's; und: unclear which."),

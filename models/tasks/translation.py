@@ -25,11 +25,13 @@ from models.operations.operation import Operation, Output
 from models.operations.translation import TranslateParams, TranslateResult
 from models.tasks.registry import register
 from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
+from models.tasks.translation_confidence import Confidence, SignalName, signals
 from models.text.config import check_tokenizer
 from models.text.language import LanguageDetector, load_identifier
 from models.text.limits import Keep, TextLimit, checked_text, head, several
 from models.text.literals import Literals
 from models.text.markup import PLAIN, Aligned, Document, Markup, filled
+from models.text.numbers import Convention, convention
 from models.text.protection import DEFAULT_PROTECTION, Protection, translated_part
 from models.text.segments import Segmenter, Segments, printable
 from models.text.sentence_pieces import SentencePieceTokenizer
@@ -46,6 +48,8 @@ __all__ = [
     "SentencePieces",
     "TransformerNetwork",
     "Translated",
+    "TranslatedSentence",
+    "TranslatedWord",
     "Translation",
     "TranslationConfig",
     "TranslationQuery",
@@ -59,8 +63,8 @@ _LOOKED_AT = 8000
 _CHARACTERS_PER_ITEM = 8
 """Characters that are copied which count as one token of a result."""
 
-_ITEMS_PER_ALIGNED_TOKEN = 4
-"""Tokens of a result that a token with its links counts as."""
+_ITEMS_PER_LINKED_TOKEN, _ITEMS_PER_RATED_TOKEN = 3, 3
+"""Tokens of a result that the links and the confidence of a token count as."""
 
 
 class TransformerNetwork(SequenceNetwork):
@@ -123,7 +127,7 @@ class SentencePieces(Contract):
 
 
 class ConfidenceThreshold(Contract):
-    """The confidence below which a translation is likely to be poor, chosen on the validation split."""
+    """The log-probability below which a translation is likely to be poor, for a model without `confidence`."""
 
     log_probability: float
     """Least mean log-probability of a token, the end included, of a sentence's best translation."""
@@ -156,6 +160,7 @@ class TranslationConfig(SequenceConfig):
 
     network: TransformerNetwork
     languages: Languages
+    confidence: Confidence | None = None
     low_confidence: ConfidenceThreshold | None = None
     alignment: AlignmentHeads | None = None
     """Set where the graph `step` has the output `attention`."""
@@ -184,13 +189,16 @@ class TranslationConfig(SequenceConfig):
         return super().files().union(more)
 
     def summary(self) -> Mapping[str, object]:
-        threshold = self.low_confidence
+        threshold = self.low_confidence if self.confidence is None else None
         languages = self.languages.model_dump(exclude={"targets"})
         if self.languages.targets:
             languages["targets"] = list(self.languages.targets)
         return {
             **super().summary(),
             "languages": languages,
+            "confidence": None
+            if self.confidence is None
+            else self.confidence.model_dump(exclude={"signals", "intercept"}),
             "low_confidence": None if threshold is None else threshold.model_dump(),
             "alignment": self.alignment is not None,
         }
@@ -211,6 +219,30 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class TranslatedWord:
+    """A word of a translation."""
+
+    target: Span
+    """Characters of the translation."""
+    confidence: float
+    """Probability that the model gives to the word's tokens after the words before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedSentence:
+    """A sentence of a text and its translation."""
+
+    source: Span
+    """Characters of the text."""
+    target: Span
+    """Characters of the translation."""
+    confidence: float | None
+    """Probability that the translation is acceptable; None of a model without `confidence`."""
+    words: tuple[TranslatedWord, ...]
+    """The words of the translation, punctuation marks included."""
+
+
+@dataclass(frozen=True, slots=True)
 class Translated:
     """One translation of a text."""
 
@@ -220,6 +252,8 @@ class Translated:
     """Sum of its sentences' scores: log-probability / length^alpha."""
     alignment: tuple[Link, ...] | None = None
     """Links between words, where they were asked for."""
+    sentences: tuple[TranslatedSentence, ...] | None = None
+    """Confidence in the sentences and their words, where it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +272,9 @@ class Translation:
     """ISO 639 code of the text's language where it is not the model's, `und` where it is unclear which."""
     truncated: int | None = None
     """Tokens of sentences that `truncate` left out, an estimate for very long ones; None where none was cut."""
+    confidence: float | None = None
+    """Probability that the best translation of the sentence that is least likely to be right is acceptable; None of a
+    model without `confidence`, and where nothing was translated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,13 +317,22 @@ class TranslationQuery:
     """Tokens of sentences that were left out."""
     attends: bool = False
     """Whether the model's hypotheses can come with their attention."""
+    confidences: bool = False
+    """Whether translations come with the confidence in their sentences and words."""
+    copied: tuple[str, ...] | None = None
+    """What stands between the translations, where it is not what stands between the sentences."""
+
+    @property
+    def target_segments(self) -> Segments:
+        """The segments as they are in a translation, but for the sentences."""
+        return self.segments if self.copied is None else replace(self.segments, copied=self.copied)
 
     @property
     def result_items(self) -> int:
         """Largest number of tokens of all translations; what each of them copies counts too."""
         copied = sum(map(len, self.segments.copied))
         tokens = sum(part.max_tokens for part in self.parts())
-        tokens *= _ITEMS_PER_ALIGNED_TOKEN if self.options.attention else 1
+        tokens *= 1 + self.options.attention * _ITEMS_PER_LINKED_TOKEN + self.confidences * _ITEMS_PER_RATED_TOKEN
         return self.options.n_best * (tokens + copied // _CHARACTERS_PER_ITEM)
 
     def parts(self) -> list[SourceSequence]:
@@ -348,6 +394,7 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
         max_sentences=most_sentences,
         target_language=params.target_language,
         alignment=params.alignment,
+        confidences=params.confidences,
         protection=params.protection(),
         markup=params.markup(),
     ),
@@ -430,6 +477,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         target_language: str | None = None,
         join_lines: bool = False,
         alignment: bool = False,
+        confidences: bool = False,
         protection: Protection = DEFAULT_PROTECTION,
         markup: Markup = PLAIN,
     ) -> list[Translation]:
@@ -437,12 +485,14 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
 
         `truncate` keeps the first tokens of too long a sentence. `target_language` is one of `languages.targets` of a
         model with several, its default otherwise. With `join_lines`, sentences may go on in the next line, and line
-        breaks within them become spaces. With `alignment`, translations have links between words. Each translation has
-        the parts of `protection` byte for byte and exactly once. `markup` says in which format the texts are; their
+        breaks within them become spaces. With `alignment`, translations have links between words, with `confidences`
+        the confidence in each sentence and word. Each translation has the parts of `protection` byte for byte and
+        exactly once. `markup` says in which format the texts are; their
         translations have it too, with the tags of the text.
 
-        Raises `QueryError` for options out of range, for an alignment by a model without `alignment` in its manifest or
-        of a text with markup, and for markup that cannot be read, and its `TextTooLongError`.
+        Raises `QueryError` for options out of range, for an alignment by a model without `alignment` in its manifest,
+        for alignment or confidences of a text with markup, and for markup that cannot be read, and its
+        `TextTooLongError`.
         """
         queries = [
             self.query(
@@ -453,6 +503,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 target_language=target_language,
                 join_lines=join_lines,
                 alignment=alignment,
+                confidences=confidences,
                 protection=protection,
                 markup=markup,
             )
@@ -472,6 +523,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         target_language: str | None = None,
         join_lines: bool = False,
         alignment: bool = False,
+        confidences: bool = False,
         protection: Protection = DEFAULT_PROTECTION,
         markup: Markup = PLAIN,
     ) -> "TranslationQuery | MarkupQuery":
@@ -490,14 +542,26 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             prefix=prefix,
             truncate=truncate,
             protection=protection,
+            conventions=self._conventions(target_language) if protection.numbers == "localize" else None,
         )
         text = checked_text(text)
         if markup.format == "text":
             found = read(text, max_sentences=max_sentences, join_lines=join_lines)
-            return replace(found, detected_language=self._detector.other_language(text))
-        if alignment:
-            raise QueryError("alignment: there is none of texts with markup")
+            return replace(found, detected_language=self._detector.other_language(text), confidences=confidences)
+        for name in ("alignment" * alignment, "confidences" * confidences):
+            if name:
+                raise QueryError(f"{name}: there is none of texts with markup")
         return self._markup_query(text, markup.document(text, places_tags=self._places_tags), read, max_sentences)
+
+    def _conventions(self, target: str | None) -> tuple[Convention, Convention]:
+        """Return how both languages write numbers; raises `QueryError` where that is not known."""
+        languages = self.config.languages
+        codes = (languages.source, languages.target if target is None else target)
+        source, written = map(convention, codes)
+        if source is None or written is None:
+            unknown = codes[0] if source is None else codes[1]
+            raise QueryError(f"numbers: how the language {unknown!r} writes numbers is not known")
+        return source, written
 
     @property
     def _places_tags(self) -> bool:
@@ -538,6 +602,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         prefix: tuple[int, ...],
         truncate: bool,
         protection: Protection,
+        conventions: tuple[Convention, Convention] | None,
         max_sentences: int | None,
         join_lines: bool = False,
         marks: Sequence[Span] = (),
@@ -551,7 +616,10 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             raise TooManyPartsError(len(segments.cores), max_sentences, "sentences")
         if protected is not None:
             segments = self._segmenter.narrowed(segments, lambda core: translated_part(core, protected))
-        stand_ins = None if protected is None else [StandIns.of(core, protected.parts) for core in segments.cores]
+        targets = None if protected is None else protected.target_parts(conventions)
+        stand_ins = (
+            None if protected is None else [StandIns.of(core, protected.parts, targets) for core in segments.cores]
+        )
         read = segments.cores if stand_ins is None else [each.text for each in stand_ins]
         tokens: list[list[int]] = []
         left_out = 0
@@ -573,7 +641,10 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             for core, ids, each in zip(read, tokens, protected_parts, strict=True)
             if ids
         ]
+        copied = None
         if protected is not None:
+            if targets != protected.parts:
+                copied = tuple(protected.restored(piece, targets) for piece in segments.copied)
             segments = segments.restored(protected.restored)
         return TranslationQuery(
             text=text,
@@ -585,6 +656,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             detected_language=None,
             truncated=left_out or None,
             attends=self.decoder.attends,
+            copied=copied,
         )
 
     def _tokenize(self, sentences: Sequence[str], keep: Keep | None) -> list[tuple[list[int], int | None]]:
@@ -613,10 +685,11 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         repeats its last; what stands between sentences stays as it is.
         """
         if isinstance(query, TranslationQuery):
-            return self._plain_result(query, outputs)[0]
+            return self._plain_result(query, outputs, query.detected_language)[0]
         found, first = [], 0
         for each in query.blocks:
-            found.append(self._plain_result(each, outputs[first : first + len(each.sentences)]))
+            part_outputs = outputs[first : first + len(each.sentences)]
+            found.append(self._plain_result(each, part_outputs, query.detected_language))
             first += len(each.sentences)
         results = []
         for rank in range(max([1, *(len(result.translations) for result, _ in found)])):
@@ -626,7 +699,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 chosen = min(rank, len(result.translations) - 1)
                 best = result.translations[chosen]
                 score += best.score
-                if not part.sentences:
+                if not part.sentences and best.text == part.text:
                     done.append(filled(block.markup, done))
                     continue
                 links = [(link.source, link.target) for link in best.alignment or ()]
@@ -635,30 +708,45 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         language = query.detected_language
         doubtful = language is not None or any(result.low_confidence for result, _ in found)
         left_out = sum(each.truncated or 0 for each in query.blocks)
-        return Translation(query.text, tuple(results), doubtful, language, left_out or None)
+        rated = [result.confidence for result, _ in found if result.confidence is not None]
+        return Translation(
+            query.text, tuple(results), doubtful, language, left_out or None, min(rated) if rated else None
+        )
 
     def _plain_result(
-        self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]]
+        self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]], language: str | None
     ) -> tuple[Translation, list[list[tuple[Span, Span]]]]:
-        """Return the result of a text without markup, and the sentences of the text and of each translation."""
-        n_best, cores = query.options.n_best, query.segments.cores
-        sentences = list(zip(cores, query.sentences, strict=True))
-        found = [self._ranked(*each, some)[:n_best] for each, some in zip(sentences, outputs, strict=True)]
+        """Return the result of a text without markup, and the sentences of the text and of each translation.
+
+        `language` is that of the whole text where it is not the model's.
+        """
+        ranked = self._ranked_hypotheses(query, outputs)
         results, spans = [], []
-        for rank in range(max([1, *map(len, found)])):
-            chosen = [some[min(rank, len(some) - 1)] for some in found]
+        best: list[_Verdict] = []
+        for rank in range(max([1, *map(len, ranked)])):
+            chosen = [some[min(rank, len(some) - 1)] for some in ranked]
             texts = [self._restored(*each) for each in zip(query.sentences, chosen, strict=True)]
-            text = query.segments.joined(texts)
-            links = self._links(query, chosen, texts) if query.options.attention else None
-            results.append(Translated(text, math.fsum(hypothesis.score for _, hypothesis in chosen), links))
             spans.append(_sentence_spans(query, texts))
-        doubtful = query.segments.foreign or any(
-            self._doubtful(sentence, some[0], part.max_tokens)
-            for sentence, some, part in zip(query.sentences, found, query.parts(), strict=True)
-        )
-        language = query.detected_language
-        doubtful = doubtful or language is not None
-        return Translation(query.text, tuple(results), doubtful, language, query.truncated), spans
+            verdicts = self._verdicts(query, chosen, language) if rank == 0 or query.confidences else []
+            best = best or verdicts
+            results.append(
+                Translated(
+                    query.target_segments.joined(texts),
+                    math.fsum(hypothesis.score for _, hypothesis in chosen),
+                    self._links(query, chosen, texts) if query.options.attention else None,
+                    self._rated(query, chosen, spans[-1], verdicts) if query.confidences else None,
+                )
+            )
+        doubtful = query.segments.foreign or language is not None or any(each.low for each in best)
+        least = min((each.confidence for each in best if each.confidence is not None), default=None)
+        return Translation(query.text, tuple(results), doubtful, language, query.truncated, least), spans
+
+    def _ranked_hypotheses(
+        self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]]
+    ) -> list[list[tuple[str, Hypothesis]]]:
+        """Return the n best hypotheses of each sentence with their texts."""
+        found = zip(query.segments.cores, query.sentences, outputs, strict=True)
+        return [self._ranked(*each)[: query.options.n_best] for each in found]
 
     def _ranked(self, core: str, sentence: Sentence, hypotheses: Sequence[Hypothesis]) -> list[tuple[str, Hypothesis]]:
         """Return the hypotheses with their texts, best first, those that keep more of the literals before others.
@@ -701,17 +789,19 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         """Return the links between the words of a text and those of one of its translations."""
         segments = query.segments
         places = positions_in(query.text, segments.joined(segments.cores))
-        source, target = len(segments.copied[0]), len(segments.copied[0])
+        copied = query.target_segments.copied
+        source, target = len(segments.copied[0]), len(copied[0])
         links: list[Link] = []
-        found = zip(segments.cores, query.sentences, chosen, texts, segments.copied[1:], strict=True)
-        for core, sentence, (text, hypothesis), restored, after in found:
+        following = zip(segments.copied[1:], copied[1:], strict=True)
+        found = zip(segments.cores, query.sentences, chosen, texts, following, strict=True)
+        for core, sentence, (text, hypothesis), restored, (after, target_after) in found:
             stand_ins, edits = sentence.stand_ins, self._target_edits(sentence, (text, hypothesis))
             read, source_edits = (core, ()) if stand_ins is None else (stand_ins.text, stand_ins.edits)
             for one, other in self.sentence_links(read, len(sentence.tokens), text, hypothesis):
                 ours, theirs = moved_by(source_edits, one), moved_by(edits, other)
                 (moved_source,) = moved([(source + ours[0], source + ours[1])], places)
                 links.append(Link(moved_source, (target + theirs[0], target + theirs[1])))
-            source, target = source + len(core) + len(after), target + len(restored) + len(after)
+            source, target = source + len(core) + len(after), target + len(restored) + len(target_after)
         return tuple(links)
 
     def sentence_links(self, core: str, length: int, text: str, hypothesis: Hypothesis) -> list[tuple[Span, Span]]:
@@ -749,15 +839,96 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         (text,) = self._target_tokenizer.decode_batch([hypothesis.tokens])
         return text, self._target_tokenizer.target_spans(hypothesis.tokens, text)
 
-    def _doubtful(self, sentence: Sentence, best: tuple[str, Hypothesis], max_tokens: int) -> bool:
-        """Return whether the best translation of a sentence is likely to be poor: see `Translation.low_confidence`."""
-        text, hypothesis = best
-        if not 0 < len(hypothesis.tokens) < max_tokens or not sentence.foreign_letters.issubset(text):
-            return True
-        if sentence.literals.differences(text):
-            return True
-        threshold = self.config.low_confidence
-        return threshold is not None and hypothesis.mean_log_probability < threshold.log_probability
+    def sentence_signals(
+        self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]]
+    ) -> list[dict[SignalName, float]]:
+        """Return what the confidence in the best translation of each sentence depends on."""
+        best = [some[0] for some in self._ranked_hypotheses(query, outputs)]
+        found = zip(query.segments.cores, query.sentences, best, query.parts(), strict=True)
+        return [
+            _signals(core, sentence, chosen, _fails(sentence, chosen, part.max_tokens), query.detected_language)
+            for core, sentence, chosen, part in found
+        ]
+
+    def _verdicts(
+        self, query: TranslationQuery, chosen: Sequence[tuple[str, Hypothesis]], language: str | None
+    ) -> list["_Verdict"]:
+        """Return of a translation of each sentence how likely it is to be acceptable."""
+        found = zip(query.segments.cores, query.sentences, chosen, query.parts(), strict=True)
+        return [
+            self._verdict(core, sentence, one, _fails(sentence, one, part.max_tokens), language)
+            for core, sentence, one, part in found
+        ]
+
+    def _verdict(
+        self, core: str, sentence: Sentence, chosen: tuple[str, Hypothesis], failed: bool, language: str | None
+    ) -> "_Verdict":
+        if (rated := self.config.confidence) is not None:
+            confidence = rated.probability(_signals(core, sentence, chosen, failed, language))
+            return _Verdict(confidence, failed or confidence < rated.threshold)
+        threshold, (_, hypothesis) = self.config.low_confidence, chosen
+        below = threshold is not None and hypothesis.mean_log_probability < threshold.log_probability
+        return _Verdict(None, failed or below)
+
+    def _rated(
+        self,
+        query: TranslationQuery,
+        chosen: Sequence[tuple[str, Hypothesis]],
+        spans: Sequence[tuple[Span, Span]],
+        verdicts: Sequence["_Verdict"],
+    ) -> tuple[TranslatedSentence, ...]:
+        """Return the confidence in each sentence of a translation and in its words."""
+        return tuple(
+            TranslatedSentence(source, target, verdict.confidence, self._rated_words(sentence, one, target[0]))
+            for sentence, one, (source, target), verdict in zip(query.sentences, chosen, spans, verdicts, strict=True)
+        )
+
+    def _rated_words(
+        self, sentence: Sentence, chosen: tuple[str, Hypothesis], start: int
+    ) -> tuple[TranslatedWord, ...]:
+        """Return the words of a sentence's translation, which starts at that character, with their probabilities."""
+        text, hypothesis = chosen
+        decoded, tokens = self.target_spans(hypothesis)
+        spans, edits = moved(tokens, positions_in(text, decoded)), self._target_edits(sentence, chosen)
+        words = words_of(text)
+        sums, place = [0.0] * len(words), 0
+        for (first, _), value in zip(spans, hypothesis.token_log_probabilities.tolist(), strict=False):
+            # A token without characters of its own, or a space, belongs to the word that it begins.
+            while place + 1 < len(words) and words[place][1] <= first:
+                place += 1
+            if words:
+                sums[place] += value
+        moved_words = [moved_by(edits, word) for word in words]
+        return tuple(
+            TranslatedWord((start + first, start + last), math.exp(min(0.0, total)))
+            for (first, last), total in zip(moved_words, sums, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """How likely the translation of a sentence is to be acceptable."""
+
+    confidence: float | None
+    low: bool
+    """Whether it failed a check, or the confidence is below the threshold."""
+
+
+def _fails(sentence: Sentence, chosen: tuple[str, Hypothesis], max_tokens: int) -> bool:
+    """Return whether a translation was cut off, or lacks what it must keep."""
+    text, hypothesis = chosen
+    if not 0 < len(hypothesis.tokens) < max_tokens or not sentence.foreign_letters.issubset(text):
+        return True
+    return bool(sentence.literals.differences(text))
+
+
+def _signals(
+    core: str, sentence: Sentence, chosen: tuple[str, Hypothesis], failed: bool, language: str | None
+) -> dict[SignalName, float]:
+    text, hypothesis = chosen
+    read = core if sentence.stand_ins is None else sentence.stand_ins.text
+    tokens, other = len(sentence.tokens), language is not None
+    return signals(read, tokens, text, hypothesis, failed_check=failed, other_language=other)
 
 
 def _enclosing(core: str, sentence: Sentence, words: Sequence[str]) -> Sentence:
@@ -776,10 +947,11 @@ def _sentence_spans(query: TranslationQuery, texts: Sequence[str]) -> list[tuple
     segments = query.segments
     cores = segments.cores
     places = positions_in(query.text, segments.joined(cores)) if texts else []
-    source = target = len(segments.copied[0])
+    copied = query.target_segments.copied
+    source, target = len(segments.copied[0]), len(copied[0])
     found: list[tuple[Span, Span]] = []
-    for core, text, after in zip(cores, texts, segments.copied[1:], strict=True):
+    for core, text, after, target_after in zip(cores, texts, segments.copied[1:], copied[1:], strict=True):
         (ours,) = moved([(source, source + len(core))], places)
         found.append((ours, (target, target + len(text))))
-        source, target = source + len(core) + len(after), target + len(text) + len(after)
+        source, target = source + len(core) + len(after), target + len(text) + len(target_after)
     return found

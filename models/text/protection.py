@@ -10,13 +10,14 @@ import functools
 import itertools
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import regex
 
 from models.errors import QueryError
+from models.text.numbers import NUMBER, Convention, localized
 from models.text.words import Span
 
 __all__ = [
@@ -32,12 +33,14 @@ __all__ = [
     "translated_part",
 ]
 
-Kind = Literal["url", "email", "handle", "hashtag", "iban", "placeholder", "filename", "version", "code", "measure"]
+Kind = Literal[
+    "url", "email", "handle", "hashtag", "iban", "placeholder", "filename", "version", "code", "measure", "number"
+]
 """Kinds of parts that are found without an expression."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DEFAULT_KINDS: tuple[Kind, ...] = tuple(each for each in KINDS if each != "measure")
-"""The kinds that cannot be prose. Numbers with units are: "3,5 km" is "3.5 km" in English."""
+"""The kinds that are found unless a request says which. Of numbers with units, the number is one of them."""
 MAX_PATTERNS = 16
 MAX_PATTERN_LENGTH = 200
 """Characters of a regular expression."""
@@ -85,8 +88,14 @@ _PATTERNS: dict[Kind, str] = {
         r"|(?<!\w)[A-Za-z]\w{0,63}_\w{1,63}(?!\w)"
     ),
     "measure": rf"(?<![\w.,])[-+−]?\d[\d.,'’]{{0,20}}(?<=\d)[\u00a0\u202f ]?(?:{_UNITS})(?!\w)",
+    "number": NUMBER,
 }
-_SIGNIFICANT = re.compile(r"[@#$%{\\_/°‰€£]|www\.|\w\.\w|[A-Z][\d-]|\d[A-Z]|\d ?[A-Za-z]|mailto:|tel:")
+_NUMBERS: tuple[Kind, ...] = ("measure", "number")
+"""Kinds that languages write in ways of their own."""
+_NUMBER_START = re.compile(r"[-+−]?\d(?:[.,'’\u00a0\u202f]?\d)*")
+_SIGNIFICANT = re.compile(
+    r"[@#$%{\\_/°‰€£]|www\.|\w\.\w|[A-Z][\d-]|\d[A-Z]|\d ?[A-Za-z]|\d[,'’\u00a0\u202f]\d|mailto:|tel:"
+)
 """What every part of these kinds has."""
 
 
@@ -100,9 +109,25 @@ class Protected:
     kinds: dict[str, Kind | None]
     """The kind of each, none where an expression of the request found it."""
 
-    def restored(self, text: str) -> str:
-        """Return a text with the parts in place of their characters."""
-        return text.translate({ord(mark): part for mark, part in self.parts.items()}) if self.parts else text
+    def restored(self, text: str, parts: Mapping[str, str] | None = None) -> str:
+        """Return a text with the parts, or others, in place of their characters."""
+        chosen = self.parts if parts is None else parts
+        return text.translate({ord(mark): part for mark, part in chosen.items()}) if chosen else text
+
+    def target_parts(self, conventions: tuple[Convention, Convention] | None) -> dict[str, str]:
+        """Return what a translation has for each character: the part, a number as the second convention writes it."""
+        if conventions is None:
+            return self.parts
+        return {
+            mark: _localized(part, *conventions) if self.kinds[mark] in _NUMBERS else part
+            for mark, part in self.parts.items()
+        }
+
+
+def _localized(part: str, source: Convention, target: Convention) -> str:
+    """Return a number, and its unit where it has one, as another language writes it."""
+    number = _NUMBER_START.match(part)
+    return part if number is None else localized(number[0], source, target) + part[number.end() :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +137,8 @@ class Protection:
     kinds: tuple[Kind, ...] = DEFAULT_KINDS
     patterns: tuple[str, ...] = ()
     """Regular expressions, whose matches go before those of the kinds."""
+    numbers: Literal["copy", "localize"] = "copy"
+    """Whether numbers are written as in the text, or as the target language writes them."""
 
     def __post_init__(self) -> None:
         if len(self.patterns) > MAX_PATTERNS:
@@ -164,7 +191,7 @@ class Protection:
 
 
 DEFAULT_PROTECTION = Protection()
-"""All kinds that cannot be prose."""
+"""The kinds that are found by default, with numbers as in the text."""
 
 
 @functools.lru_cache(maxsize=64)

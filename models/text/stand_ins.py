@@ -37,10 +37,15 @@ class StandIns:
     """The sentence as a model reads it."""
     edits: tuple[Edit, ...]
     """The parts, in the order of the sentence, at the spans of their stand-ins."""
+    targets: tuple[str, ...]
+    """What the translation has for each part."""
 
     @classmethod
-    def of(cls, marked: str, parts: Mapping[str, str]) -> "StandIns":
-        """Return a sentence with stand-ins in place of its marks, which stand for parts."""
+    def of(cls, marked: str, parts: Mapping[str, str], targets: Mapping[str, str] | None = None) -> "StandIns":
+        """Return a sentence with stand-ins in place of its marks, which stand for parts.
+
+        `targets` is what the translation has for each mark, the part itself by default.
+        """
         pieces, edits, length = [], [], 0
         left = _unused(marked)
         for letter in marked:
@@ -50,7 +55,8 @@ class StandIns:
                 edits.append(Edit((length, length + len(piece)), part))
             pieces.append(piece)
             length += len(piece)
-        return cls("".join(pieces), tuple(edits))
+        written = parts if targets is None else targets
+        return cls("".join(pieces), tuple(edits), tuple(written[letter] for letter in marked if letter in parts))
 
     def misses(self, text: str) -> int:
         """Return how many stand-ins a translation does not have exactly once."""
@@ -65,21 +71,21 @@ class StandIns:
         found: list[Edit] = []
         taken: set[Span] = set()
         words = words_of(text)
-        for edit in self.edits:
+        for edit, target in zip(self.edits, self.targets, strict=True):
             places = _places(text, self._word(edit))
             if places:
                 weights = dict(linked(edit.span)) if len(places) > 1 else {}
                 best = max(places, key=lambda place: (weights.get(place, 0.0), -place[0]))
                 taken |= set(places)
-                found.append(Edit(best, edit.text))
+                found.append(Edit(best, target))
                 found += [Edit(_with_space(text, place), "") for place in places if place != best]
-        for edit in self.edits:
+        for edit, target in zip(self.edits, self.targets, strict=True):
             if not _places(text, self._word(edit)):
                 place = self._place(edit, text, words, taken, linked)
                 taken.add(place)
                 first = not any(each.span == place for each in found)
-                inserted = _spaced(text, place[0], edit.text) if first else f" {edit.text}"
-                found.append(Edit(place, edit.text if place[0] < place[1] else inserted))
+                inserted = _spaced(text, place[0], target) if first else f" {target}"
+                found.append(Edit(place, target if place[0] < place[1] else inserted))
         return tuple(sorted(found, key=lambda each: each.span))
 
     def _place(

@@ -20,7 +20,7 @@ class Bench:
     def __init__(self, beam_size, vocab_size, utf8=None):
         self.search = BeamSearch(beam_size, END, utf8=utf8)
         self.vocab_size = vocab_size
-        self.results, self.steps = {}, 0
+        self.results, self.tokens, self.steps = {}, {}, 0
         self._distributions, self._prefixes = {}, {}
 
     def add(self, key, distribution, max_tokens, **options):
@@ -39,7 +39,10 @@ class Bench:
             pairs = zip(row.tolist(), last.tolist(), strict=True)
             self._prefixes[key] = [(*before[origin], token) for origin, token in pairs]
         for row in over:
-            self.results.setdefault(keys[row], [_plain(each) for each in self.search.best(row)])
+            found = self.search.best(row)
+            assert all(each.token_log_probabilities.sum() == pytest.approx(each.log_probability) for each in found)
+            self.tokens.setdefault(keys[row], [each.token_log_probabilities.tolist() for each in found])
+            self.results.setdefault(keys[row], [_plain(each) for each in found])
         if not keep:
             self.search.remove(over)
 
@@ -115,6 +118,21 @@ def test_what_the_limit_cuts_off_has_no_end():
     distribution = table(start=[0.1, 0.9, 0.0], a=[0.1, 0.9, 0.0])
     assert_same(found(distribution, 1, max_tokens=2), [((A, A), math.log(0.81), math.log(0.81) / 2)])
     assert_same(found(distribution, 1, max_tokens=1), [((A,), math.log(0.9), math.log(0.9))])
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_each_token_has_its_log_probability(beam_size):
+    bench, distributions = Bench(beam_size, 7), [made_up(seed, 7) for seed in range(6)]
+    for key, distribution in enumerate(distributions):
+        bench.add(key, distribution, 4 + 7 * key, n_best=beam_size)
+        bench.step()
+    bench.run()
+    for key, distribution in enumerate(distributions):
+        for (tokens, _, _), found in zip(bench.results[key], bench.tokens[key], strict=True):
+            spelled = (*tokens, END)[: len(found)]
+            assert len(found) >= len(tokens)
+            expected = [distribution(spelled[:place])[token] for place, token in enumerate(spelled)]
+            assert found == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_prefix_is_forced_and_counts_for_nothing():

@@ -1,5 +1,6 @@
 """Translations of texts with protected parts by the bundled model."""
 
+import copy
 import re
 
 import pytest
@@ -10,6 +11,7 @@ from models import QueryError
 from models.decoding.beam_search import SearchOptions
 from models.operations.translation import TranslateParams
 from models.tasks.translation import TRANSLATE
+from models.text.markup import Markup
 from models.text.protection import Protection
 
 TEXTS = {
@@ -59,9 +61,41 @@ def test_samples_keep_parts_too(translator) -> None:
 
 
 def test_plain_texts_are_not_changed(translator) -> None:
-    texts = ["Guten Morgen!", "Um 14:30 Uhr kostet es 3,50 €.", "Tom hat 3 Hunde."]
+    texts = ["Guten Morgen!", "Um 14:30 Uhr kostet es 35 €.", "Tom hat 3 Hunde."]
     assert translator.translate(texts) == translator.translate(texts, protection=Protection(()))
     assert all(each.stand_ins is None for text in texts for each in translator.query(text).sentences)
+
+
+def test_numbers_are_copied_or_written_as_the_target_language_does(translator) -> None:
+    text = "Das kostet 1.000,50 Euro. Summe: 2,5\n\n1.234\nAm 24.12.2024 um 14.30 Uhr."
+    both = [
+        translator.translate([text], protection=Protection(numbers=numbers), alignment=True)[0].translations[0]
+        for numbers in ("copy", "localize")
+    ]
+    copied, localized = (each.text for each in both)
+    assert "1.000,50" in copied
+    assert localized == copied.replace("1.000,50", "1,000.50").replace("2,5", "2.5").replace("1.234", "1,234")
+    assert "\n\n1,234\n" in localized
+    for each in both:
+        links = {(text[slice(*link.source)], each.text[slice(*link.target)]) for link in each.alignment}
+        assert ("Euro", "euros") in links
+        assert ("1.000,50", "1.000,50" if each is both[0] else "1,000.50") in links
+    assert translator.translate([text])[0].translations[0].text == copied
+
+
+def test_numbers_in_cells_of_markup_are_localized(translator) -> None:
+    text = "<table><tr><td>3,50</td><td>1.000 Hunde</td></tr></table>"
+    (found,) = translator.translate([text], markup=Markup("html"), protection=Protection(numbers="localize"))
+    assert found.translations[0].text == "<table><tr><td>3.50</td><td>1,000 dogs</td></tr></table>"
+
+
+def test_numbers_of_unknown_languages_are_refused(translator) -> None:
+    languages = translator.config.languages.model_copy(update={"target": "tlh"})
+    config = translator.config.model_copy(update={"languages": languages})
+    model = copy.copy(translator)
+    model.config = config
+    with pytest.raises(QueryError, match="numbers: how the language 'tlh' writes numbers is not known"):
+        model.query("3,50", protection=Protection(numbers="localize"))
 
 
 def test_a_request_names_parts(translator) -> None:

@@ -10,7 +10,7 @@ from models.text.protection import DEFAULT_KINDS, KINDS, Protection, translated_
 
 PLAIN = [
     "Das ist ein Satz ohne alles.",
-    "Um 14:30 Uhr, am 3.5.2024, kostet es 1.000,50 €; 50 % sind weg.",
+    "Um 14:30 Uhr, am 3.5.2024, kostet es 1000 €; 50 % sind weg.",
     "z.B. und/oder, d.h. 90er-Jahre, 3-mal & 2. Platz",
     "Er sagte: „Ja!“ (Nein?) – Gut … U-Bahn, E-Mail, A4, B2B-Kunde",
     "2024-03-12T14:40:00Z {\\an8}Hallo<br/>Welt",
@@ -48,6 +48,7 @@ def found(text, protection=None):
         ("Seit 2.3.1-beta2 geht", "version", "2.3.1-beta2"),
         ("Artikel AB-1234-X ist", "code", "AB-1234-X"),
         ("Das Feld user_id ist", "code", "user_id"),
+        ("Es kostet 1.000,50 € mehr", "number", "1.000,50"),
     ],
 )
 def test_kinds(text, kind, part) -> None:

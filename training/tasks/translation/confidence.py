@@ -1,19 +1,31 @@
-"""The threshold of confidence below which translations are likely to be poor, chosen on the validation split.
+"""The confidence in translations, fitted on the validation split and on noise.
 
-Shapes: `N` texts.
+Shapes: `N` texts, `F` signals.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import sacrebleu
 from numpy.typing import NDArray
 
 from models.decoding.sequence_to_sequence import BATCH_SOURCES
-from models.tasks.translation import Translator
+from models.tasks.translation import TranslationQuery, Translator
+from models.tasks.translation_confidence import FARTHEST, SIGNALS, Confidence, Signal
 
-__all__ = ["POOR_CHRF", "Threshold", "calibrated_threshold", "chosen_threshold"]
+__all__ = [
+    "POOR_CHRF",
+    "Rated",
+    "Threshold",
+    "chosen_threshold",
+    "expected_calibration_error",
+    "fitted_confidence",
+    "is_poor",
+    "noisy_pairs",
+    "rated_translations",
+]
 
 POOR_CHRF = 30.0
 """A translation whose chrF to its reference is below this counts as poor."""
@@ -21,24 +33,148 @@ _PRECISION = 0.4
 """Fraction of the texts below the threshold whose translations must be poor: in the validation split of the bundled
 German-English model 11 % are, and half of those below a threshold only where it finds 8 % of them."""
 _FEWEST = 20
-"""Texts that must be below a threshold for its precision to be trusted."""
+"""Texts that must be below a threshold for its precision to be trusted, and translations of either kind to fit to."""
+_MOST_PAIRS = 5000
+"""Pairs of the validation split that are translated."""
+_FOLDS = 5
+_BINS = 10
+_VOWELS = "aeiouyäöü"
+_CONSONANTS = "bcdfghjklmnpqrstvwxz"
+
+Pairs = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """Translations, with what is known of them and whether they are poor."""
+
+    signals: NDArray[np.float64]
+    """`[N, F]`, of the sentence of each text with the lowest mean log-probability."""
+    log_probabilities: NDArray[np.float64]
+    """That mean log-probability: `[N]`."""
+    confidences: NDArray[np.float64]
+    """The model's confidence in each text, 1 of a model without it: `[N]`."""
+    poor: NDArray[np.bool_]
+    """Whether the translation is poor: `[N]`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Threshold:
-    """A threshold of the mean log-probability of a token, with its precision and recall."""
+    """A threshold of the confidence, with its precision and recall for poor translations."""
 
-    log_probability: float
-    poor_chrf: float = POOR_CHRF
+    confidence: float
     precision: float
     recall: float
+
+
+def noisy_pairs(pairs: Pairs, seed: int = 1) -> list[tuple[str, str]]:
+    """Return changed pairs, an eighth of them each in lower case and without final punctuation, and texts of noise.
+
+    Noise has itself as its reference, since nothing better can be done than to copy it: targets in place of sources,
+    random letters, and sources in an invented language, with other vowels for vowels and other consonants for
+    consonants; a sixteenth each.
+    """
+    generator = random.Random(seed)
+    many, some = max(1, len(pairs) // 8), max(1, len(pairs) // 16)
+    lower = [(source.lower(), target) for source, target in generator.choices(pairs, k=many)]
+    bare = [(source.rstrip(".!?"), target.rstrip(".!?")) for source, target in generator.choices(pairs, k=many)]
+    targets = [target for _, target in generator.choices(pairs, k=some)]
+    letters = ["".join(generator.choices(_VOWELS[:6] + _CONSONANTS, k=generator.randint(4, 12))) for _ in range(some)]
+    invented = [_invented(source, generator) for source, _ in generator.choices(pairs, k=some)]
+    return [*lower, *bare, *((text, text) for text in (*targets, *letters, *invented))]
+
+
+def _invented(text: str, generator: random.Random) -> str:
+    """Return a text with each letter exchanged for another, vowels for vowels."""
+    table: dict[str, str | int | None] = {}
+    for letters in (_VOWELS, _CONSONANTS):
+        others = "".join(generator.sample(letters, len(letters)))
+        table |= dict(zip(letters + letters.upper(), others + others.upper(), strict=True))
+    return text.translate(str.maketrans(table))
+
+
+def is_poor(translation: str, reference: str) -> bool:
+    return bool(sacrebleu.sentence_chrf(translation, [reference]).score < POOR_CHRF)
+
+
+def rated_translations(
+    model: Translator, pairs: Pairs, poor_translation: Callable[[str, str], bool] = is_poor
+) -> Rated:
+    """Return what is known of the translations of texts, beam size 5; texts without words to translate are left out.
+
+    `poor_translation` tells of a translation and the second text of its pair whether it is poor.
+    """
+    queries = [model.query(source, truncate=True) for source, _ in pairs]
+    outputs = iter(model.decoder.search([part for query in queries for part in query.parts()], BATCH_SOURCES))
+    signals, confidences, poor = [], [], []
+    for query, (_, reference) in zip(queries, pairs, strict=True):
+        hypotheses = [next(outputs) for _ in query.parts()]
+        if hypotheses:
+            result = model.result(query, hypotheses)
+            assert isinstance(query, TranslationQuery)
+            found = model.sentence_signals(query, hypotheses)
+            signals.append(min(found, key=lambda each: each["mean_log_probability"]))
+            confidences.append(1.0 if result.confidence is None else result.confidence)
+            poor.append(poor_translation(result.translations[0].text, reference))
+    table = np.array([[each[name] for name in SIGNALS] for each in signals]).reshape(len(signals), len(SIGNALS))
+    return Rated(table, table[:, SIGNALS.index("mean_log_probability")], np.array(confidences), np.array(poor, bool))
+
+
+def fitted_confidence(model: Translator, pairs: Pairs, seed: int = 1) -> Confidence | None:
+    """Return the confidence in a bundle's translations, by those of these pairs and of `noisy_pairs`.
+
+    None where fewer than 20 of them are poor, or fewer than 20 are not.
+    """
+    chosen = list(pairs) if len(pairs) <= _MOST_PAIRS else random.Random(seed).sample(pairs, _MOST_PAIRS)
+    plain, noise = rated_translations(model, chosen), rated_translations(model, noisy_pairs(chosen, seed))
+    poor = np.concatenate([plain.poor, noise.poor])
+    if min(poor.sum(), (~poor).sum()) < _FEWEST:
+        return None
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    signals, good = np.concatenate([plain.signals, noise.signals]), ~poor
+    mean, deviation = signals.mean(axis=0), signals.std(axis=0)
+    deviation = np.where(deviation > 1e-6, deviation, 1.0)
+    table = np.clip((signals - mean) / deviation, -FARTHEST, FARTHEST)
+    regression = LogisticRegression(max_iter=1000)
+    folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=seed)
+    held_out = cross_val_predict(regression, table, good, cv=folds, method="predict_proba")[:, 1]
+    regression.fit(table, good)
+    threshold = chosen_threshold(held_out[: len(plain.poor)], plain.poor)
+    threshold = threshold or Threshold(confidence=0.0, precision=0.0, recall=0.0)
+    return Confidence(
+        signals={
+            name: Signal(mean=round(float(a), 6), deviation=round(float(b), 6), weight=round(float(c), 6))
+            for name, a, b, c in zip(SIGNALS, mean, deviation, regression.coef_[0], strict=True)
+        },
+        intercept=round(float(regression.intercept_[0]), 6),
+        poor_chrf=POOR_CHRF,
+        threshold=threshold.confidence,
+        precision=threshold.precision,
+        recall=threshold.recall,
+        auroc=round(float(roc_auc_score(good, held_out)), 4),
+        calibration_error=round(expected_calibration_error(held_out, good), 4),
+        sentences=len(good),
+    )
+
+
+def expected_calibration_error(confidences: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
+    """Return the mean distance of confidence and frequency over ten bins of equal width (Guo et al. 2017, eq. 3).
+
+    `confidences` `[N]` in [0, 1], `right` `[N]`.
+    """
+    bins = np.minimum((confidences * _BINS).astype(int), _BINS - 1)
+    sums = [np.abs(confidences[bins == each].sum() - right[bins == each].sum()) for each in np.unique(bins)]
+    return float(sum(sums) / len(confidences))
 
 
 def chosen_threshold(confidences: NDArray[np.float64], poor: NDArray[np.bool_]) -> Threshold | None:
     """Return the highest threshold below which at least 40 % of the translations are poor.
 
-    `confidences` `[N]` are mean log-probabilities of a token, `poor` `[N]` says which translations are poor. None where
-    no threshold with 20 texts below it is that precise.
+    `confidences` are `[N]`, `poor` `[N]` says which translations are poor. None where no threshold with 20 texts below
+    it is that precise.
     """
     order = np.argsort(confidences, kind="stable")
     ranked, found = confidences[order], np.cumsum(poor[order])
@@ -48,24 +184,9 @@ def chosen_threshold(confidences: NDArray[np.float64], poor: NDArray[np.bool_]) 
     if not possible.any():
         return None
     last = int(np.flatnonzero(possible)[-1])
-    above = ranked[last + 1] if last + 1 < len(ranked) else 0.0
+    above = ranked[last + 1] if last + 1 < len(ranked) else 1.0
     return Threshold(
-        log_probability=round(float(ranked[last] + above) / 2, 4),
+        confidence=round(float(ranked[last] + above) / 2, 4),
         precision=round(float(found[last] / below[last]), 4),
         recall=round(float(found[last] / poor.sum()), 4),
     )
-
-
-def calibrated_threshold(model: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str, object] | None:
-    """Return the field `low_confidence` of a bundle's section, by its translations of these pairs with beam size 5."""
-    queries = [model.query(source, truncate=True) for source, _ in pairs]
-    outputs = iter(model.decoder.search([part for query in queries for part in query.parts()], BATCH_SOURCES))
-    confidences, poor = [], []
-    for query, (_, reference) in zip(queries, pairs, strict=True):
-        best = [next(outputs)[:1] for _ in query.parts()]
-        if best:
-            text = model.result(query, best).translations[0].text
-            confidences.append(min(hypothesis.mean_log_probability for (hypothesis,) in best))
-            poor.append(sacrebleu.sentence_chrf(text, [reference]).score < POOR_CHRF)
-    threshold = chosen_threshold(np.array(confidences), np.array(poor))
-    return None if threshold is None else asdict(threshold)

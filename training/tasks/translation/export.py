@@ -13,7 +13,7 @@ from models.tasks.translation import TranslationConfig, Translator
 from training.bundling.model_card import Card
 from training.bundling.task_export import vocabulary_section
 from training.tasks.sequence_export import CALIBRATION_SOURCES, SequenceExport
-from training.tasks.translation.confidence import calibrated_threshold
+from training.tasks.translation.confidence import fitted_confidence
 from training.tasks.translation.graphs import translation_graphs
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.task import TranslationTask
@@ -53,7 +53,8 @@ class TranslationExport(SequenceExport):
         return [SourceSequence(tuple(ids), 1, SearchOptions(), 2 * len(ids) + 10) for ids in sources]
 
     def calibrated(self, model: Translator, data_dir: Path) -> Mapping[str, object]:
-        return {"low_confidence": calibrated_threshold(model, split_pairs(self.task.recipe.data, "dev", data_dir))}
+        found = fitted_confidence(model, split_pairs(self.task.recipe.data, "dev", data_dir))
+        return {"confidence": None if found is None else found.model_dump()}
 
     def extend(self, draft: "Draft", data_dir: Path) -> None:
         # Writing graphs imports libraries that take seconds.
@@ -81,15 +82,16 @@ class TranslationExport(SequenceExport):
 
 
 def _confidence(config: TranslationConfig) -> str:
-    """Return the description of the threshold of confidence for the card."""
-    threshold = config.low_confidence
-    if threshold is None:
+    """Return the description of the confidence for the card."""
+    found = config.confidence
+    if found is None:
         return ""
     return (
-        f"\n\nAnswers say `low_confidence` where the mean log-probability of a token is below"
-        f" {threshold.log_probability:g}: on the validation split {100 * threshold.precision:.0f} % of these"
-        f" translations have a chrF below {threshold.poor_chrf:g}, and {100 * threshold.recall:.0f} % of all such"
-        " translations are found."
+        f"\n\nAnswers have a `confidence`, the probability that chrF to a reference is at least {found.poor_chrf:g}. It"
+        f" was fitted on {found.sentences:,} sentences: the validation split, changed ones and noise. Of those held out"
+        f" AUROC is {found.auroc:.3f} and the calibration error {found.calibration_error:.3f}. `low_confidence` is"
+        f" said below {found.threshold:g}: {100 * found.precision:.0f} % of these translations of the validation split"
+        f" are poor, and {100 * found.recall:.0f} % of all poor ones are found."
     )
 
 

@@ -4,17 +4,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
 
 from models.bundle.manifest import MANIFEST
 from models.errors import BundleError
 from models.reading import load_manifest, read_manifest
 from models.store import BUNDLED
 from models.text.config import TextConfig
+from models.text.tokenization import SubwordTokenizer
 from training.run import checkpoint
 from training.run.directory import RunDirectory
 from training.tasks.translation.bundle_weights import bundle_model
 
-__all__ = ["bundled_translator", "initial_sources", "initial_tokenizer", "initial_weights"]
+__all__ = ["bundled_translator", "initial_sources", "initial_tokenizer", "initial_weights", "weights_for_vocabulary"]
 
 _BUNDLED = "bundled/"
 """Begins the name of a bundle that is shipped with the project, such as `bundled/de-en/2`."""
@@ -69,6 +71,36 @@ def initial_weights(path: str, device: torch.device) -> Mapping[str, torch.Tenso
         return bundle_model(_place(path)).state_dict()
     weights: Mapping[str, torch.Tensor] = checkpoint.load(_run(path).best, device)["model"]
     return weights
+
+
+def weights_for_vocabulary(
+    weights: Mapping[str, torch.Tensor], earlier: Path, own: SubwordTokenizer
+) -> dict[str, torch.Tensor]:
+    """Return weights of a model with the vocabulary of the file `earlier` for a model with another vocabulary.
+
+    The rows of the output layer, which are the word vectors too, are kept for tokens that both have. That of another
+    token is the mean of the rows of the tokens that spell it in the earlier vocabulary, scaled to their mean length.
+    """
+    tokenizer = Tokenizer.from_file(str(earlier))
+    vocabulary, size = tokenizer.get_vocab(), tokenizer.get_vocab_size()
+    words = [own.word(token) for token in range(own.vocab_size)]
+    spelled = [
+        [vocabulary[word]] if word in vocabulary else [token.id for token in tokenizer.model.tokenize(word)]
+        for word in words
+    ]
+
+    def changed(table: torch.Tensor) -> torch.Tensor:
+        rows = []
+        for tokens in spelled:
+            parts = table[tokens]
+            mean, length = parts.mean(0), parts.flatten(1).norm(dim=1).mean()
+            rows.append(mean * (length / mean.norm().clamp_min(torch.finfo(mean.dtype).tiny)))
+        return torch.stack(rows)
+
+    return {
+        name: changed(value) if name.startswith("output_layer.") and value.shape[:1] == (size,) else value
+        for name, value in weights.items()
+    }
 
 
 def initial_sources(path: str) -> list[dict[str, str]]:

@@ -121,6 +121,15 @@ class TranslationRecipe(Recipe):
     initial: str | None = None
     """Run directory or bundle to start from, such as `bundled/de-en/2`: its tokenizer and its best weights. Network and
     output layer must be the same; the int8 weights of a bundle are dequantized."""
+    new_vocabulary: bool = False
+    """Build a vocabulary of the training data instead of taking that of `initial`. Word vectors of tokens that the
+    initial model does not have start as the mean of those that spell them there."""
+
+    @model_validator(mode="after")
+    def _vocabulary_of_something(self) -> Self:
+        if self.new_vocabulary and self.initial is None:
+            raise ValueError("new_vocabulary is for a run that starts from a model: set initial too")
+        return self
 
     def sources(self) -> list[dict[str, str]]:
         """Return the data of this run, and of the model that it starts from; raises the errors of `initial_sources`."""

@@ -29,7 +29,12 @@ from training.tasks.examples import Examples, Measurement
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
-from training.tasks.translation.initial import bundled_translator, initial_tokenizer, initial_weights
+from training.tasks.translation.initial import (
+    bundled_translator,
+    initial_tokenizer,
+    initial_weights,
+    weights_for_vocabulary,
+)
 from training.tasks.translation.own_recipe import plan_translator
 from training.tasks.translation.reading import TrainingPairs, split_pairs
 from training.tasks.translation.settings import TranslationRecipe
@@ -108,9 +113,9 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
 
     @staticmethod
     def build_tokenizer(recipe: TranslationRecipe, data_dir: Path) -> SubwordTokenizer:
-        """Return the tokenizer of the initial model, or a joint byte-pair encoding of the training split."""
+        """Return the tokenizer of the initial model, or a joint byte-pair encoding of the training data."""
         data = recipe.data
-        if recipe.initial is not None:
+        if recipe.initial is not None and not recipe.new_vocabulary:
             path = initial_tokenizer(recipe.initial)
             return read_subword_tokenizer(path, separate_digits=data.separate_digits)
         texts = (text for pair in TrainingPairs(data, data_dir, recipe.seed).epoch(0) for text in pair)
@@ -120,7 +125,7 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     def prepare(cls, recipe: TranslationRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
         tokenizer = cls.build_tokenizer(recipe, data_dir)
         if recipe.initial is not None:
-            _check_initial(recipe, recipe.initial, tokenizer.vocab_size)
+            _check_initial(recipe, recipe.initial, tokenizer)
         return {run.tokenizer: tokenizer.save}
 
     @classmethod
@@ -144,7 +149,7 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     def initialize(self) -> None:
         """Load the weights of the initial model, if there is one; raises the errors of `initial_weights`."""
         if self.recipe.initial is not None:
-            self.model.load_state_dict(initial_weights(self.recipe.initial, self.device))
+            self.model.load_state_dict(_initial_weights(self.recipe, self.recipe.initial, self.tokenizer, self.device))
 
     def batches(self, split: str) -> Batches[PairBatch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed, without too long pairs."""
@@ -251,13 +256,22 @@ def bundle_bleu(model: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str
     }
 
 
-def _check_initial(recipe: TranslationRecipe, initial: str, vocab_size: int) -> None:
+def _initial_weights(
+    recipe: TranslationRecipe, initial: str, tokenizer: SubwordTokenizer, device: torch.device
+) -> Mapping[str, torch.Tensor]:
+    """Return the weights of the initial model, for the vocabulary of the tokenizer."""
+    weights = initial_weights(initial, device)
+    return weights_for_vocabulary(weights, initial_tokenizer(initial), tokenizer) if recipe.new_vocabulary else weights
+
+
+def _check_initial(recipe: TranslationRecipe, initial: str, tokenizer: SubwordTokenizer) -> None:
     """Raise the errors of `initial_weights`, and `ValueError` where network, output layer or vocabulary differ."""
-    given = {name: weight.shape for name, weight in initial_weights(initial, torch.device("cpu")).items()}
+    weights = _initial_weights(recipe, initial, tokenizer, torch.device("cpu"))
+    given = {name: weight.shape for name, weight in weights.items()}
     with torch.device("meta"):
-        own = {name: weight.shape for name, weight in build_model(recipe, vocab_size).state_dict().items()}
+        own = {name: weight.shape for name, weight in build_model(recipe, tokenizer.vocab_size).state_dict().items()}
     # Loading compares the kernels, which runs of earlier versions do not say.
-    weights = {name for name in own.keys() | given.keys() if not name.endswith("_extra_state")}
-    if differing := sorted(name for name in weights if own.get(name) != given.get(name)):
-        names = ", ".join(differing[:3]) + ", ..." * (len(differing) > 3)
-        raise ValueError(f"initial: {initial} has another network or output layer: {names} differ")
+    names = {name for name in own.keys() | given.keys() if not name.endswith("_extra_state")}
+    if differing := sorted(name for name in names if own.get(name) != given.get(name)):
+        listed = ", ".join(differing[:3]) + ", ..." * (len(differing) > 3)
+        raise ValueError(f"initial: {initial} has another network or output layer: {listed} differ")

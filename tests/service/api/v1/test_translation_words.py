@@ -40,3 +40,26 @@ def test_parts_are_kept(client) -> None:
     (found,) = results(client, text=text, protect=["Haus Grün"])
     assert found["translations"][0]["text"].count("{url}") == 1
     assert found["translations"][0]["text"].count("Haus Grün") == 1
+
+
+def test_sentences_and_words_have_confidences(client) -> None:
+    text = "Guten Morgen! Tom wohnt in Berlin."
+    (found,) = results(client, text=text, confidences=True)
+    (translation,) = found["translations"]
+    sentences = translation["sentences"]
+    assert [text[slice(*each["source"])] for each in sentences] == ["Guten Morgen!", "Tom wohnt in Berlin."]
+    words = [translation["text"][slice(*word["target"])] for each in sentences for word in each["words"]]
+    assert words == ["Good", "morning", "!", "Tom", "lives", "in", "Berlin", "."]
+    assert all(0 <= word["confidence"] <= 1 for each in sentences for word in each["words"])
+    (plain,) = results(client, text=text)
+    assert "sentences" not in plain["translations"][0]
+
+
+def test_numbers_follow_the_target_language_where_asked(client) -> None:
+    for numbers, expected in ((None, "1.000,50"), ("copy", "1.000,50"), ("localize", "1,000.50")):
+        (found,) = results(
+            client, text="Das kostet 1.000,50 Euro.", **({} if numbers is None else {"numbers": numbers})
+        )
+        assert expected in found["translations"][0]["text"]
+    response = client.post("/v1/translate", json={"text": "a", "numbers": "round"})
+    assert (response.status_code, "numbers" in response.text) == (422, True)

@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 import sacrebleu
 import torch
+from tokenizers import Tokenizer
 
 from training.bundling.bundle import WrittenBundle
 from training.data.batching import IGNORED
 from training.data.pair_batching import PairBatches
+from training.data.tokenization import build_subword_tokenizer
+from training.recipe.loading import parse_recipe
 from training.run import checkpoint
 from training.run.directory import Progress, RunDirectory
 from training.run.loop import Trainer
 from training.run.session import load_trained, start_run
 from training.tasks.translation import TranslationTask
+from training.tasks.translation.initial import weights_for_vocabulary
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import PairSettings, TranslationRecipe
 from training.tasks.translation.task import build_model
@@ -320,6 +324,50 @@ def test_digits_become_tokens_when_a_run_starts_from_another(
     tokenizer, earlier = (TranslationTask.build_tokenizer(each, tiny_data_dir) for each in (recipe, pairs_recipe))
     assert [tokenizer.word(token) for token in tokenizer.encode_batch(["14"])[0]] == ["Ġ", "1", "4"]
     assert [tokenizer.word(token) for token in range(300)] == [earlier.word(token) for token in range(300)]
+
+
+def test_a_run_can_start_from_another_with_a_vocabulary_of_its_own(
+    pairs_run: RunDirectory, pairs_recipe: TranslationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    data = pairs_recipe.data.model_copy(update={"vocab_size": 300})
+    recipe = _starting_from(pairs_run.path, pairs_recipe).model_copy(update={"data": data, "new_vocabulary": True})
+    run = RunDirectory(tmp_path / "second")
+    start_run(recipe, run, tiny_data_dir)
+    task = TranslationTask.open(recipe, run, tiny_data_dir, CPU)
+    task.initialize()
+    assert task.tokenizer.vocab_size == 300
+    weights = load_trained(pairs_run, device="cpu").model.state_dict()
+    for name, value in task.model.state_dict().items():
+        if name.startswith("network."):
+            torch.testing.assert_close(value, weights[name])
+
+
+def test_word_vectors_of_new_tokens_are_means_of_those_that_spell_them(tmp_path: Path) -> None:
+    texts = ["der Hund und die Hunde", "das Haus und die Häuser", "wo wohnt der Hund"]
+    small, large = (build_subword_tokenizer(texts * 5, vocab_size=size) for size in (270, 290))
+    small.save(tmp_path / "small.json")
+    table = torch.randn(small.vocab_size, 8, generator=torch.Generator().manual_seed(1))
+    given = {"output_layer.weight": table, "network.norm": torch.ones(small.vocab_size)}
+    found = weights_for_vocabulary(given, tmp_path / "small.json", large)
+    assert found["network.norm"] is given["network.norm"]
+    merges = Tokenizer.from_file(str(tmp_path / "small.json"))
+    new = 0
+    for row, word in zip(found["output_layer.weight"], map(large.word, range(large.vocab_size)), strict=True):
+        if (known := merges.token_to_id(word)) is not None:
+            torch.testing.assert_close(row, table[known])
+        else:
+            new += 1
+            parts = table[[each.id for each in merges.model.tokenize(word)]]
+            assert len(parts) > 1
+            torch.testing.assert_close(row.norm(), parts.norm(dim=1).mean())
+            assert torch.cosine_similarity(row, parts.mean(0), dim=0) == pytest.approx(1)
+    assert new == large.vocab_size - small.vocab_size > 0
+
+
+def test_a_vocabulary_of_its_own_is_for_runs_that_start_from_another(pairs_recipe: TranslationRecipe) -> None:
+    content = pairs_recipe.model_dump() | {"new_vocabulary": True}
+    with pytest.raises(ValueError, match="new_vocabulary is for a run that starts from a model: set initial too"):
+        parse_recipe(content)
 
 
 def test_the_vocabulary_is_joint(make_task: MakeTask) -> None:

@@ -1,0 +1,122 @@
+"""How likely the translation of a sentence is to be acceptable: a logistic regression on what the search knows of it.
+
+`training.tasks.translation.confidence` fits it. Everything it looks at is there after a search, and costs no more.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, model_validator
+
+from models.bundle.contract import Contract, PositiveInt
+from models.decoding.beam_search import Hypothesis
+
+__all__ = ["FARTHEST", "SIGNALS", "Confidence", "Signal", "SignalName", "signals"]
+
+SignalName = Literal[
+    "mean_log_probability",
+    "lowest_log_probability",
+    "deviation",
+    "unlikely",
+    "source_length",
+    "length_ratio",
+    "length_difference",
+    "token_characters",
+    "failed_check",
+    "copied",
+    "other_language",
+]
+SIGNALS: tuple[SignalName, ...] = get_args(SignalName)
+"""What the confidence depends on, see `signals`."""
+
+_UNLIKELY = -2.0
+"""Log-probability below which a token counts as unlikely."""
+FARTHEST = 4.0
+"""Deviations from the mean that a signal counts at most: it is not known what is farther from all that was seen."""
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Signal(Contract):
+    """One signal: it counts `weight` for each `deviation` that it is above `mean`."""
+
+    mean: float
+    """Mean of the sentences that the confidence was fitted on."""
+    deviation: Annotated[float, Field(gt=0)]
+    """Standard deviation of these sentences."""
+    weight: float
+    """Change of the log-odds of an acceptable translation."""
+
+
+class Confidence(Contract):
+    """The probability that a sentence's translation is acceptable, and how well it holds.
+
+    Its measures are of sentences that it was not fitted on (cross-validation): those of the threshold of the validation
+    split alone, the others of changed sentences and noise too.
+    """
+
+    signals: dict[SignalName, Signal]
+    """Every signal by its name."""
+    intercept: float
+    """Log-odds of an acceptable translation where every signal has its mean."""
+    poor_chrf: Annotated[float, Field(ge=0, le=100)]
+    """chrF to the reference below which a translation was not acceptable."""
+    threshold: Fraction
+    """Confidence below which answers say `low_confidence`."""
+    precision: Fraction
+    """Fraction of the sentences below the threshold whose translation was poor."""
+    recall: Fraction
+    """Fraction of the poor translations that were below the threshold."""
+    auroc: Fraction
+    """Probability that a poor translation has less confidence than an acceptable one."""
+    calibration_error: Fraction
+    """Mean distance between confidence and frequency in ten bins of confidence (ECE)."""
+    sentences: PositiveInt
+    """Sentences that it was fitted on."""
+
+    @model_validator(mode="after")
+    def _has_every_signal(self) -> "Confidence":
+        if missing := [name for name in SIGNALS if name not in self.signals]:
+            raise ValueError(f"signals must have {', '.join(missing)}")
+        return self
+
+    def probability(self, found: Mapping[SignalName, float]) -> float:
+        """Return the probability in [0, 1] that a translation with these signals is acceptable."""
+        odds = self.intercept
+        for name, signal in self.signals.items():
+            distance = (found[name] - signal.mean) / signal.deviation
+            odds += signal.weight * max(-FARTHEST, min(FARTHEST, distance))
+        return 1 / (1 + math.exp(-max(-30.0, min(30.0, odds))))
+
+
+def signals(
+    source: str,
+    source_tokens: int,
+    target: str,
+    hypothesis: Hypothesis,
+    *,
+    failed_check: bool,
+    other_language: bool,
+) -> dict[SignalName, float]:
+    """Return what the confidence in a sentence's translation depends on.
+
+    `failed_check` says whether it lacks what it must keep or was cut off, `other_language` whether the source is in
+    another language than the model reads. Raises `ValueError` for a hypothesis that does not come from a search.
+    """
+    found: list[float] = hypothesis.token_log_probabilities.tolist()
+    mean = sum(found) / len(found)
+    ratio = math.log((len(hypothesis.tokens) + 1) / (source_tokens + 1))
+    return {
+        "mean_log_probability": mean,
+        "lowest_log_probability": min(found),
+        "deviation": math.sqrt(sum((each - mean) ** 2 for each in found) / len(found)),
+        "unlikely": sum(each < _UNLIKELY for each in found) / len(found),
+        "source_length": math.log(source_tokens + 1),
+        "length_ratio": ratio,
+        "length_difference": abs(ratio),
+        "token_characters": len(source) / max(1, source_tokens),
+        "failed_check": float(failed_check),
+        "copied": float(source.casefold() == target.casefold()),
+        "other_language": float(other_language),
+    }
