@@ -2,6 +2,8 @@
 
     .venv/bin/python -m benchmarks.protected [models/bundled/de-en/2] [--pairs valid.de-en.tsv]
 
+An imported MarianMT with random weights is made by `python -m tests.support.marian_directory`.
+
 With `--pairs`, lines of a source and its reference, it also prints the BLEU of their translations with and without
 protection, and the seconds that both take. `--stand-ins` are words: each is put in place of the name Tom in those pairs
 that have it once on both sides; printed are the fraction of the translations that copy it, and their BLEU.
@@ -41,6 +43,10 @@ class Kept:
     """Those that are there exactly once."""
     copied: int
     """Stand-ins that the model itself wrote exactly once in the best translation."""
+    several: int
+    """Sentences with several parts."""
+    ordered: int
+    """Those whose translation has all parts, in the order of the sentence."""
 
     @property
     def fraction(self) -> float:
@@ -55,12 +61,18 @@ def kept_parts(
     found = model.translate([each.text for each in sentences], beam_size, protection=protection)
     parts: Counter[str] = Counter()
     kept: Counter[str] = Counter()
+    several = ordered = 0
     for sentence, result in zip(sentences, found, strict=True):
         text = result.translations[0].text
+        if len(sentence.parts) > 1:
+            several += 1
+            places = [text.find(part) for part in sentence.parts]
+            ordered += min(places) >= 0 and places == sorted(places)
         for kind, part in zip(sentence.kinds, sentence.parts, strict=True):
             parts[kind] += 1
             kept[kind] += text.count(part) == 1
-    return Kept(parts=parts, kept=kept, copied=_copied(model, sentences, beam_size, protection))
+    copied = _copied(model, sentences, beam_size, protection)
+    return Kept(parts=parts, kept=kept, copied=copied, several=several, ordered=ordered)
 
 
 def _copied(model: Translator, sentences: Sequence[ProtectedSentence], beam_size: int, protection: Protection) -> int:
@@ -109,7 +121,8 @@ def main() -> None:
             kinds = ", ".join(f"{kind} {found_parts.kept[kind]}/{count}" for kind, count in found_parts.parts.items())
             print(
                 f"{name}, beam size {beam_size}: {100 * found_parts.fraction:.2f} % of"
-                f" {sum(found_parts.parts.values())} parts ({kinds}); {found_parts.copied} stand-ins copied"
+                f" {sum(found_parts.parts.values())} parts ({kinds}); {found_parts.copied} stand-ins copied;"
+                f" {found_parts.ordered} of {found_parts.several} sentences with several parts have them in order"
             )
     if arguments.pairs is not None:
         pairs = [line.split("\t") for line in arguments.pairs.read_text(encoding="utf-8").splitlines()]
