@@ -20,7 +20,7 @@ from pathlib import Path
 import sacrebleu
 
 from benchmarks.protected_sentences import ProtectedSentence, protected_sentences
-from models.store import load_bundle
+from models.store import ModelStore, load_bundle
 from models.tasks.translation import TranslationQuery, Translator
 from models.text.protection import KINDS, Protection
 from service.settings import BUNDLED
@@ -103,7 +103,7 @@ def _stand_in(model: Translator, pairs: Sequence[Sequence[str]], word: str) -> t
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bundle", type=Path, nargs="?", default=BUNDLED / "de-en" / "2")
+    parser.add_argument("bundle", type=Path, nargs="?", default=ModelStore(BUNDLED).path("de-en"))
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--pairs", type=Path)
     parser.add_argument("--stand-ins", nargs="+", default=[])

@@ -16,7 +16,7 @@ from typing import Any
 import lxml.html
 
 from benchmarks.tagged_fragments import TaggedFragment, tagged_fragments
-from models.store import load_bundle
+from models.store import ModelStore, load_bundle
 from models.tasks.translation import Translator
 from models.text.markup import Markup
 from service.settings import BUNDLED
@@ -71,7 +71,7 @@ def kept_tags(translations: Sequence[tuple[TaggedFragment, str]]) -> Kept:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bundle", type=Path, nargs="?", default=BUNDLED / "de-en" / "2")
+    parser.add_argument("bundle", type=Path, nargs="?", default=ModelStore(BUNDLED).path("de-en"))
     parser.add_argument("--fragments", type=int, default=500)
     parser.add_argument("--beam-size", type=int, default=5)
     parser.add_argument("--show", type=int, default=0, help="translations to print of those with a tag that is wrong")

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.profile import main
-from service.settings import BUNDLED
-from tests.fixtures.bundled import NEXT_WORD
+from tests.fixtures.bundled import DE_EN, DE_EN_VERSION, NEXT_WORD
 
 
 def _tables(printed: str) -> list[list[list[str]]]:
@@ -35,9 +34,9 @@ def test_the_parts_of_a_decoding_add_up(random_bundle: Path, capsys: pytest.Capt
 
 def test_sentences_of_a_file_are_decoded_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "texts.txt").write_text("Guten Morgen!\nWo ist der Bahnhof?\n" * 3, encoding="utf-8")
-    main(BUNDLED / "de-en" / "2", beam=1, batch=2, texts=tmp_path / "texts.txt", parallel=2, repetitions=1)
+    main(DE_EN, beam=1, batch=2, texts=tmp_path / "texts.txt", parallel=2, repetitions=1)
     printed = capsys.readouterr().out
-    assert printed.startswith("de-en:2, 2 x 1 threads, ")
+    assert printed.startswith(f"de-en:{DE_EN_VERSION}, 2 x 1 threads, ")
     parts, _ = _tables(printed)
     assert 2 <= int(parts[0][1]) <= 6, "runs of `encode`: two to six groups of six sentences"
 

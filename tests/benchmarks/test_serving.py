@@ -12,6 +12,7 @@ from benchmarks.peers.servers import OURS, Server
 from benchmarks.peers.texts import make_texts
 from benchmarks.serving import Comparison
 from service.settings import BUNDLED
+from tests.fixtures.bundled import DE_EN
 from tests.fixtures.optional_tools import needs
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +59,7 @@ def test_a_server_that_does_not_start_or_answers_wrongly_does_not_end_the_run(tm
     ("flags", "message"),
     [
         (["--peers", "fastapi,triton"], "unknown peer 'triton': there are fastapi, litserve, bentoml"),
-        (["--model", BUNDLED / "de-en" / "2"], "does not classify texts: its task is translation"),
+        (["--model", DE_EN], "does not classify texts: its task is translation"),
         (["--model", "nowhere"], "manifest.json is missing"),
     ],
 )

@@ -10,10 +10,9 @@ import pytest
 
 from benchmarks.ctranslate2_model import convert
 from benchmarks.translation import Sentences, _best, _ctranslate2, _groups, _sentences, _softserve, main
-from service.settings import BUNDLED
+from tests.fixtures.bundled import DE_EN
 from training.tasks.translation.bundle_weights import bundle_model
 
-DE_EN = BUNDLED / "de-en" / "2"
 TEXTS = ["Guten Morgen!", "Wo ist der Bahnhof?", "Ich habe keine Zeit.", "Das Haus ist alt."]
 SETTINGS = [(1, 1), (1, 2), (2, 1)]
 

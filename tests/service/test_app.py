@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from models import UnknownModelError
 from service.server.app import create_app
 from service.settings import Settings
-from tests.fixtures.bundled import NEXT_WORD_VERSION
+from tests.fixtures.bundled import DE_EN_VERSION, NEXT_WORD_VERSION
 
 WORDS = ["not", "have", "want", "very", "is", "good", "man", "house", "time", "to", "here", "?", "had", "so", "never"]
 CONTEXTS = [f"{first} {word}" for first in ("i am", "you", "it", "a", "the", "he", "and") for word in [*WORDS, ""]][
@@ -34,7 +34,8 @@ def test_a_missing_model_directory_is_refused_at_once(tmp_path):
 
 
 def test_an_unknown_model_is_refused_at_once():
-    with pytest.raises(UnknownModelError, match="unknown model 'nope'; known models: de-en:2, intents:2, next-word"):
+    known = f"unknown model 'nope'; known models: de-en:{DE_EN_VERSION}, intents:2, next-word"
+    with pytest.raises(UnknownModelError, match=known):
         create_app(Settings(models=("next-word", "nope")))
 
 

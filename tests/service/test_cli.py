@@ -10,6 +10,7 @@ import pytest
 
 from service.cli import main
 from service.settings import BUNDLED, Settings
+from tests.fixtures.bundled import DE_EN
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_inspect_shows_what_a_bundle_holds(run, library):
 
 
 def test_inspect_names_the_graphs_for_devices(run):
-    _, text = run("inspect", BUNDLED / "de-en" / "2")
+    _, text = run("inspect", DE_EN)
     assert "graph for cuda encode.cuda.onnx" in text
     assert "graph for cuda step.cuda.onnx" in text
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.bundled import NEXT_WORD_VERSION
+from tests.fixtures.bundled import DE_EN_VERSION, NEXT_WORD_VERSION
 
 ROOT = Path(__file__).parents[3]
 
@@ -66,7 +66,7 @@ def test_the_first_model_is_asked_where_none_is_named(load, address, tmp_path):
         load, tmp_path, address + "/", "--seconds", 1, "--warm-up", 0, "--connections", 1, "--beam-size", 1
     )
     assert status == 0
-    assert "testing de-en:2 at " in err
+    assert f"testing de-en:{DE_EN_VERSION} at " in err
     assert result["endpoint"] == "/v1/translate"
     assert result["server"]["generated_tokens_per_second"] > 0
 
@@ -142,7 +142,7 @@ def test_a_key(load, serving, tmp_path, monkeypatch):
     [
         (
             ["--model", "nope"],
-            f"unknown model 'nope'; the server has de-en:2, intents:2, next-word:{NEXT_WORD_VERSION}",
+            f"unknown model 'nope'; the server has de-en:{DE_EN_VERSION}, intents:2, next-word:{NEXT_WORD_VERSION}",
         ),
         (["--endpoint", "score"], "--endpoint score: de-en offers translate"),
         (["--file", "/nowhere/texts"], "/nowhere/texts cannot be read: No such file or directory"),

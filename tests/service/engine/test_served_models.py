@@ -12,7 +12,7 @@ from service.engine.batcher import Stopped
 from service.engine.served_models import NotReady, ServedModels
 from service.observability.metrics import Metrics
 from service.settings import Settings
-from tests.fixtures.bundled import NEXT_WORD_VERSION
+from tests.fixtures.bundled import DE_EN_VERSION, NEXT_WORD_VERSION
 
 
 def with_registry(scenario, **settings):
@@ -165,7 +165,7 @@ def test_what_keeps_a_model_from_loading_is_kept_told_and_raised(broken_models):
 def test_a_missing_directory_and_an_unknown_name_are_refused_at_once(tmp_path):
     with pytest.raises(FileNotFoundError):
         ServedModels(Settings(model_dirs=(tmp_path / "nowhere",)), Metrics())
-    with pytest.raises(UnknownModelError, match="known models: de-en:2, intents:2, next-word:"):
+    with pytest.raises(UnknownModelError, match=f"known models: de-en:{DE_EN_VERSION}, intents:2, next-word:"):
         ServedModels(Settings(models=("nope",)), Metrics())
 
 

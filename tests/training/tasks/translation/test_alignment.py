@@ -11,6 +11,7 @@ from models.bundle.manifest import MANIFEST
 from models.reading import load_manifest, parse_manifest, sha256_of
 from models.store import load_bundle
 from service.settings import BUNDLED
+from tests.fixtures.bundled import DE_EN_VERSION
 from training.bundling.attention_output import with_attention
 from training.tasks.translation.alignment import add_alignment, known_links
 
@@ -31,7 +32,7 @@ def store():
 @pytest.fixture(scope="module")
 def plain(store, tmp_path_factory):
     """The bundled model as it was before it had an attention output."""
-    directory = tmp_path_factory.mktemp("plain") / "de-en" / "2"
+    directory = tmp_path_factory.mktemp("plain") / "de-en" / DE_EN_VERSION
     shutil.copytree(store.path("de-en"), directory)
     manifest = load_manifest(directory)
     for file in manifest.graphs["step"].files():
@@ -47,7 +48,7 @@ def plain(store, tmp_path_factory):
 
 
 def test_a_bundle_gets_the_output_and_keeps_weights_and_translations(plain, tmp_path) -> None:
-    bundle = tmp_path / "de-en" / "2"
+    bundle = tmp_path / "de-en" / DE_EN_VERSION
     shutil.copytree(plain, bundle)
     weights, before = (bundle / "weights.bin").read_bytes(), load_bundle(plain, threads=1)
     heads = add_alignment(bundle, TEXTS)
@@ -65,14 +66,14 @@ def test_a_bundle_gets_the_output_and_keeps_weights_and_translations(plain, tmp_
 
 
 def test_a_bundle_stays_as_it_is_where_too_few_links_are_known(plain, tmp_path) -> None:
-    bundle = tmp_path / "de-en" / "2"
+    bundle = tmp_path / "de-en" / DE_EN_VERSION
     shutil.copytree(plain, bundle)
     assert add_alignment(bundle, ["Guten Morgen!"]) is None
     assert (bundle / "manifest.json").read_bytes() == (plain / "manifest.json").read_bytes()
 
 
 def test_a_model_without_the_output_refuses_alignments(plain) -> None:
-    with pytest.raises(ValueError, match=r"alignment: the model de-en:2 has none"):
+    with pytest.raises(ValueError, match=rf"alignment: the model de-en:{DE_EN_VERSION} has none"):
         load_bundle(plain).translate(["Hallo"], alignment=True)
 
 

@@ -14,14 +14,12 @@ from models.decoding.sequence_to_sequence import SourceSequence
 from models.reading import load_manifest
 from models.store import load_bundle
 from models.tasks.translation import Translator
-from service.settings import BUNDLED
-from tests.fixtures.bundled import NEXT_WORD
+from tests.fixtures.bundled import DE_EN, NEXT_WORD
 from tests.support.float32_bundle import export_float32
 from training.data.pair_batching import pad
 from training.networks.translation_model import TranslationModel
 from training.tasks.translation.bundle_weights import bundle_model
 
-DE_EN = BUNDLED / "de-en" / "2"
 TEXTS = ["Guten Morgen!", "Wo ist der Bahnhof?", "Ich habe keine Zeit.", "Das Haus ist alt.", "Er liest ein Buch."]
 
 
