@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["START", "Utf8Tokens"]
+__all__ = ["START", "Utf8Tokens", "byte_fallback_pieces", "byte_level_pieces"]
 
 START = 0
 """State between characters."""
@@ -44,6 +44,17 @@ def _byte_alphabet() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(others)}
 
 
+def byte_level_pieces(spellings: Sequence[str | None]) -> list[bytes]:
+    """Return the bytes of the spellings of a byte-level vocabulary; none for None, which stands for special tokens."""
+    alphabet = _byte_alphabet()
+    return [bytes(alphabet.get(letter, 0xFF) for letter in spelling or "") for spelling in spellings]
+
+
+def byte_fallback_pieces(spellings: Sequence[str | None]) -> list[bytes]:
+    """Return the bytes of a vocabulary of text that spells single bytes as `<0xE2>`; none for None."""
+    return [_fallback_bytes(spelling or "") for spelling in spellings]
+
+
 class Utf8Tokens:
     """The states of UTF-8 after each token of a vocabulary."""
 
@@ -65,13 +76,12 @@ class Utf8Tokens:
     @classmethod
     def of_byte_level(cls, spellings: Sequence[str | None]) -> Self:
         """Return those of the spellings of a byte-level vocabulary; None for special tokens."""
-        alphabet = _byte_alphabet()
-        return cls([bytes(alphabet.get(letter, 0xFF) for letter in spelling or "") for spelling in spellings])
+        return cls(byte_level_pieces(spellings))
 
     @classmethod
     def of_byte_fallback(cls, spellings: Sequence[str | None]) -> Self:
         """Return those of a vocabulary of text that spells single bytes as `<0xE2>`; None for special tokens."""
-        return cls([_fallback_bytes(spelling or "") for spelling in spellings])
+        return cls(byte_fallback_pieces(spellings))
 
     def after(self, states: NDArray[np.int8], tokens: NDArray[np.int64]) -> NDArray[np.int8]:
         """Return the state after each token; shapes are broadcast."""
