@@ -72,7 +72,7 @@ def next_words(
     max_gap: float = 1.0,
     max_prefixes: int = 1024,
     batch_size: int = 32,
-    negligible: float = 1e-7,
+    negligible: float = 1e-6,
 ) -> NextSubwordWords:
     """Return the `k` most probable next words, all tokenizations of a word merged.
 

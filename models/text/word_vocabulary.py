@@ -38,6 +38,11 @@ PUNCTUATION = frozenset('.,;:!?()[]{}<>"*/\\|…“”„«»‹›¿¡。、，
 """Marks for `WordBoundaries(punctuation=...)`. Apostrophes and hyphens are not among them: they stand within words."""
 
 
+_ASCII = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_PLAIN = re.compile(rb" ?[0-9A-Za-z]+")
+"""Pieces whose reading depends on no more than whether they begin with a space, where no such letter is a mark."""
+
+
 class State(Enum):
     """What the characters before a place say of the word there."""
 
@@ -261,21 +266,43 @@ class WordVocabulary:
             known = self._continuations[state, undecided] = self._continued(state, undecided)
         return known
 
+    @cached_property
+    def _alike(self) -> tuple[list[bytes], NDArray[np.int64]]:
+        """Distinct pieces, of which one stands for all that are read alike, `[U]`, and that of each token, `[V]`."""
+        ascii_letters = all(
+            self.boundaries.read(State.LEADING, bytes([each])).state is State.LETTERS for each in _ASCII
+        )
+        indices: dict[bytes, int] = {}
+        rows = []
+        for piece in self.pieces:
+            if ascii_letters and _PLAIN.fullmatch(piece):
+                piece = b" a" if piece.startswith(b" ") else b"a"
+            rows.append(indices.setdefault(piece, len(indices)))
+        return list(indices), np.array(rows, np.int64)
+
     def _continued(self, state: State, undecided: bytes) -> Continuation:
-        over, going_on, excluded = (np.zeros(len(self.pieces), bool) for _ in range(3))
-        not_yet, straddling = [], []
-        for token, piece in enumerate(self.pieces):
+        distinct, rows = self._alike
+        over, going_on, excluded, not_yet = np.zeros((4, len(distinct)), bool)
+        straddling = np.zeros(len(distinct), np.int64)
+        for row, piece in enumerate(distinct):
             if not piece:
                 continue
             reading = self.boundaries.read(state, undecided + piece)
             if reading.state is None:
-                excluded[token] = True
+                excluded[row] = True
             elif not reading.over:
-                going_on[token] = True
-                if reading.end < len(undecided) + len(piece):
-                    not_yet.append(token)
+                going_on[row] = True
+                not_yet[row] = reading.end < len(undecided) + len(piece)
             elif reading.end:
-                straddling.append((token, reading.end))
+                straddling[row] = reading.end
             else:
-                over[token] = True
-        return Continuation(over, going_on, excluded, tuple(not_yet), tuple(straddling))
+                over[row] = True
+        sizes = straddling[rows]
+        tokens = np.flatnonzero(sizes)
+        return Continuation(
+            over[rows],
+            going_on[rows],
+            excluded[rows],
+            tuple(np.flatnonzero(not_yet[rows]).tolist()),
+            tuple(zip(tokens.tolist(), sizes[tokens].tolist(), strict=True)),
+        )
