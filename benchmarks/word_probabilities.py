@@ -20,7 +20,6 @@ import numpy as np
 import torch
 import tyro
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from benchmarks.prefixes import WORDS
 from models.backend import Array
@@ -76,16 +75,19 @@ def main(texts: int = 50, words: int = 12, vocab_size: int = 400, seed: int = 0)
         seed: Seed of weights and texts.
     """
     warnings.simplefilter("ignore")
-    scorer = importlib.import_module("minicons.scorer")
+    scorer: Any = importlib.import_module("minicons.scorer")
+    transformers: Any = importlib.import_module("transformers")
     rng = random.Random(seed)
     torch.manual_seed(seed)
     lines = [" ".join(rng.choices(WORDS, k=words)) for _ in range(texts)]
     tokenizer = made_tokenizer(lines[: max(1, texts // 2)], vocab_size)
     size = tokenizer.get_vocab_size()
-    config = GPT2Config(vocab_size=size, n_positions=256, n_embd=64, n_layer=2, n_head=2, initializer_range=0.3)
-    model: Any = GPT2LMHeadModel(config).eval()
+    config = transformers.GPT2Config(
+        vocab_size=size, n_positions=256, n_embd=64, n_layer=2, n_head=2, initializer_range=0.3
+    )
+    model = transformers.GPT2LMHeadModel(config).eval()
     hook = model.register_forward_hook(without_end)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END)
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END)
     reference = scorer.IncrementalLMScorer(model, "cpu", tokenizer=fast)
     spellings = [None, *map(tokenizer.id_to_token, range(1, size))]
     vocabulary = WordVocabulary.of_byte_level(spellings, WordBoundaries(" "))
