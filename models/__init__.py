@@ -17,6 +17,7 @@ from models.errors import (
     UnsupportedDeviceError,
 )
 from models.store import ModelStore
+from models.tasks.causal_language_model import CausalLanguageModel
 from models.tasks.image_classification import ImageClassifier
 from models.tasks.language_model import LanguageModel
 from models.tasks.text_classification import Classifier
@@ -25,6 +26,7 @@ from models.tasks.translation import Translator
 
 __all__ = [
     "BundleError",
+    "CausalLanguageModel",
     "Classifier",
     "Generator",
     "ImageClassifier",

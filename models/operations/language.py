@@ -1,19 +1,26 @@
-"""Next words and scores of sentences: parameters and records."""
+"""Next words and scores of sentences: parameters, records and the operations.
+
+Models of words and models of subword tokens offer the same operations: where a model has subwords, words are tokens.
+"""
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BeforeValidator, Field
 
-from models.operations.operation import Record, Truncated, TruncateParams
+from models.operations.operation import Operation, Output, Params, Record, TokenForm, Truncated, TruncateParams
+from models.operations.query import Query
 
 __all__ = [
+    "NEXT_WORD",
+    "SCORE",
     "ComponentWeight",
     "ExplainedScore",
     "ExplainedToken",
     "NextWordParams",
     "NextWordResult",
+    "PredictsWords",
     "ScoreParams",
     "ScoreResult",
     "Token",
@@ -47,8 +54,12 @@ class ScoreParams(TruncateParams):
         return self.top_k if self.explain else 0
 
 
-def _finite(value: float) -> float | None:
-    return None if math.isinf(value) else value
+def _finite(value: float | None) -> float | None:
+    return None if value is None or math.isinf(value) else value
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 Finite = Annotated[float | None, BeforeValidator(_finite)]
@@ -56,16 +67,17 @@ Finite = Annotated[float | None, BeforeValidator(_finite)]
 
 
 class Word(Record):
-    """A word of the vocabulary, or the end of the sentence, which is spelled `</s>`."""
+    """A word of the vocabulary, or the end of the sentence, which is spelled `</s>`; of a model of subwords a token."""
 
     word: str
-    """The word, or `</s>`."""
+    """The word, or `</s>`. The text of a token, with the space before a word; U+FFFD for parts of a character."""
     probability: float
     """Its probability, above 0."""
     log_probability: float
     """Natural logarithm of the probability."""
     sentence_end: bool
-    """Whether it is the end of the sentence."""
+    """Whether it is the end of the sentence, or of a text."""
+    token: int | None = Field(default=None, exclude_if=_is_none, description="Id of a token of a model of subwords.")
 
 
 class ComponentWeight(Record):
@@ -89,32 +101,62 @@ class NextWordResult(Record):
     """The next words, most probable first."""
     unknown: Annotated[list[str], Field(description="Words of the context that are outside the vocabulary.")]
     unknown_probability: Annotated[
-        float, Field(description="Probability of any word outside the vocabulary; with all words it sums to 1.")
+        float,
+        Field(
+            description="Probability of any word outside the vocabulary; with all words it sums to 1. 0 for a model of "
+            "subwords."
+        ),
     ]
     entropy: float
     """Entropy of the whole distribution, in nats."""
     components: list[ComponentWeight] | None = None
     """Weights of a mixture's components, with `explain`."""
+    unit: Literal["word", "token"] | None = None
+    """`token` where the next words are tokens of a model of subwords; null for a model of words."""
     truncated: Truncated = None
 
 
 class Token(Record):
-    """One word of a scored text; the last is the sentence end."""
+    """One word of a scored text, the last being the sentence end; of a model of subwords a token of the text."""
 
     word: str
     """The word as the model reads it, or `</s>`."""
-    log_probability: Annotated[Finite, Field(description="`null` where the probability is 0.")]
+    log_probability: Annotated[
+        Finite, Field(description="`null` where the probability is 0, and where the token is not scored.")
+    ]
     unknown: Annotated[bool, Field(description="The word is outside the vocabulary.")]
     sentence_end: bool
     """Whether it is the end of the sentence."""
+    scored: bool = Field(
+        default=True,
+        exclude_if=bool,
+        description="False for the first token of a text where the model reads nothing before it, so that it has no "
+        "probability.",
+    )
+    start: int | None = Field(
+        default=None, exclude_if=_is_none, description="Its first character in the text; of a model of subwords."
+    )
+    end: int | None = Field(
+        default=None,
+        exclude_if=_is_none,
+        description="The character after its last one. Tokens that are parts of one character have the same.",
+    )
 
 
 class ExplainedToken(Token):
     """A word and the distribution that it is drawn from: its entropy in nats, and its most probable words."""
 
-    rank: Annotated[int | None, Field(description="1 for the most probable word; `null` where the probability is 0.")]
-    entropy: float
-    """Entropy of the distribution that the word is drawn from, in nats."""
+    rank: Annotated[
+        int | None,
+        Field(description="1 for the most probable word; `null` where the probability is 0, or the token not scored."),
+    ]
+    entropy: Annotated[
+        float | None,
+        Field(
+            description="Entropy of the distribution that the word is drawn from, in nats; `null` where the token is "
+            "not scored."
+        ),
+    ]
     alternatives: list[Word]
     """The most probable words at this position."""
 
@@ -122,7 +164,8 @@ class ExplainedToken(Token):
 class ScoreResult(Record):
     """Log-probability (base e) of a text and its end, and the perplexity per token.
 
-    Most sentences end with punctuation: compare texts that end alike.
+    Most sentences end with punctuation: compare texts that end alike. A model of subwords scores the text without an
+    end.
 
     Both are `null` where a token has probability 0, which a sparse-softmax gives all words but the best: JSON has no
     infinity.
@@ -131,11 +174,11 @@ class ScoreResult(Record):
     text: str
     """The text as it was sent."""
     log_probability: Finite
-    """Natural logarithm of the probability of the text and its end; `null` where it is minus infinity."""
+    """Sum of the log-probabilities of the tokens; `null` where it is minus infinity."""
     perplexity: Finite
-    """Perplexity per token, the sentence end included; `null` where it is infinite."""
+    """Perplexity per scored token; `null` where it is infinite."""
     tokens: Sequence[Token]
-    """The words of the text and the sentence end, in order."""
+    """The words of the text and the sentence end, in order; of a model of subwords the tokens of the text."""
     truncated: Truncated = Field(default=None, exclude_if=lambda value: value is None)  # other nulls are shown
 
 
@@ -143,4 +186,102 @@ class ExplainedScore(ScoreResult):
     """A score with the distribution that each word is drawn from."""
 
     tokens: Sequence[ExplainedToken]
-    """The words of the text and the sentence end, in order."""
+    """The words of the text and the sentence end, in order; of a model of subwords the tokens of the text."""
+
+
+class PredictsWords(Protocol):
+    """A model that offers `next-word` and `score`. Its queries raise `QueryError` and `TextTooLongError`."""
+
+    @property
+    def most_words(self) -> int:
+        """Largest number of words or tokens of a result."""
+        ...
+
+    def next_words_query(self, context: str, top_k: int = ..., *, truncate: bool = ...) -> Query:
+        """Check and tokenize one context."""
+        ...
+
+    def score_query(self, text: str, *, explain: int = ..., truncate: bool = ...) -> Query:
+        """Check and tokenize one text, to score with so many alternatives to each token."""
+        ...
+
+    def score_token_query(self, ids: Sequence[int]) -> Query:
+        """Check a text that is given as token ids."""
+        ...
+
+
+def _next_word_record(result: Any, params: NextWordParams) -> NextWordResult:
+    record = NextWordResult.of(result)
+    if not params.explain or len(result.components) <= 1:
+        record.components = None
+    return record
+
+
+def _score_record(result: Any, params: ScoreParams) -> ScoreResult:
+    return ExplainedScore.of(result) if params.explain else ScoreResult.of(result)
+
+
+def _number(log_probability: float | None) -> float:
+    """Return not a number for a token that is not scored: tensors have no null."""
+    return math.nan if log_probability is None else log_probability
+
+
+NEXT_WORD = Operation[PredictsWords, str, NextWordParams, Any](
+    name="next-word",
+    summary="Return the most probable next words after each context.",
+    about="Contexts to continue.",
+    query=lambda model, context, params, _: model.next_words_query(context, params.top_k, truncate=params.truncate),
+    params=NextWordParams,
+    record=NextWordResult,
+    recorded=_next_word_record,
+    input="context",
+    describes_input="A text to continue, or a list of texts.",
+    result_items=lambda model, params: min(params.top_k, model.most_words),
+    omits_null=True,
+    command_defaults={"top_k": 5},
+    cells=lambda result: (", ".join(f"{each.word} {each.probability:.3f}" for each in result.words), result.context),
+    outputs=(
+        Output(name="word", kind="text", several=True, values=lambda _, found: [each.word for each in found.words]),
+        Output(
+            name="probability",
+            kind="number",
+            several=True,
+            values=lambda _, found: [each.probability for each in found.words],
+        ),
+        Output(name="entropy", kind="number", values=lambda _, found: found.entropy),
+    ),
+    examples=({"context": "we had a very", "top_k": 5}, {"context": ["we had a", "I am"], "explain": True}),
+)
+SCORE = Operation[PredictsWords, str, ScoreParams, Any](
+    name="score",
+    summary="Return the log-probability and perplexity of each text, word by word.",
+    about="Sentences to score.",
+    query=lambda model, text, params, _: model.score_query(text, explain=params.alternatives, truncate=params.truncate),
+    params=ScoreParams,
+    record=ScoreResult,
+    recorded=_score_record,
+    records=(ScoreResult, ExplainedScore),
+    describes_input="A sentence, or a list of sentences.",
+    computed_by=lambda params: "explain" if params.explain else "score",
+    cells=lambda result: (result.log_probability, result.perplexity, result.text),
+    outputs=(
+        Output(name="log_probability", kind="number", values=lambda _, result: result.log_probability),
+        Output(name="perplexity", kind="number", values=lambda _, result: result.perplexity),
+    ),
+    tokens=TokenForm[PredictsWords, Params, Any](
+        query=lambda model, ids, _: model.score_token_query(ids),
+        params=Params,
+        outputs=(
+            Output(
+                name="log_probabilities",
+                kind="number",
+                several=True,
+                values=lambda _, result: [_number(each.log_probability) for each in result.tokens],
+            ),
+        ),
+    ),
+    examples=(
+        {"text": ["books can be outdated", "he goed home"]},
+        {"text": "we had a very good time", "explain": True, "top_k": 3},
+    ),
+)

@@ -19,8 +19,7 @@ from models.backend import Array, Backend
 from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
-from models.operations.language import ExplainedScore, NextWordParams, NextWordResult, ScoreParams, ScoreResult
-from models.operations.operation import Operation, Output, Params, TokenForm
+from models.operations.language import NEXT_WORD, SCORE
 from models.tasks.language_results import (
     Component,
     NextWord,
@@ -66,78 +65,6 @@ class LanguageModelConfig(TextConfig):
 
     required_graphs = frozenset({"next_words", "score"})
     network: LstmNetwork
-
-
-def _next_word_record(result: NextWords, params: NextWordParams) -> NextWordResult:
-    record = NextWordResult.of(result)
-    if not params.explain or len(result.components) == 1:
-        record.components = None
-    return record
-
-
-def _score_record(result: SentenceScore, params: ScoreParams) -> ScoreResult:
-    return ExplainedScore.of(result) if params.explain else ScoreResult.of(result)
-
-
-NEXT_WORD = Operation["LanguageModel", str, NextWordParams, NextWords](
-    name="next-word",
-    summary="Return the most probable next words after each context.",
-    about="Contexts to continue.",
-    query=lambda model, context, params, _: model.next_words_query(context, params.top_k, truncate=params.truncate),
-    params=NextWordParams,
-    record=NextWordResult,
-    recorded=_next_word_record,
-    input="context",
-    describes_input="A text to continue, or a list of texts.",
-    result_items=lambda model, params: min(params.top_k, model.most_words),
-    omits_null=True,
-    command_defaults={"top_k": 5},
-    cells=lambda result: (", ".join(f"{each.word} {each.probability:.3f}" for each in result.words), result.context),
-    outputs=(
-        Output(name="word", kind="text", several=True, values=lambda _, found: [each.word for each in found.words]),
-        Output(
-            name="probability",
-            kind="number",
-            several=True,
-            values=lambda _, found: [each.probability for each in found.words],
-        ),
-        Output(name="entropy", kind="number", values=lambda _, found: found.entropy),
-    ),
-    examples=({"context": "we had a very", "top_k": 5}, {"context": ["we had a", "I am"], "explain": True}),
-)
-SCORE = Operation["LanguageModel", str, ScoreParams, SentenceScore](
-    name="score",
-    summary="Return the log-probability and perplexity of each text, word by word.",
-    about="Sentences to score.",
-    query=lambda model, text, params, _: model.score_query(text, explain=params.alternatives, truncate=params.truncate),
-    params=ScoreParams,
-    record=ScoreResult,
-    recorded=_score_record,
-    records=(ScoreResult, ExplainedScore),
-    describes_input="A sentence, or a list of sentences.",
-    computed_by=lambda params: "explain" if params.explain else "score",
-    cells=lambda result: (result.log_probability, result.perplexity, result.text),
-    outputs=(
-        Output(name="log_probability", kind="number", values=lambda _, result: result.log_probability),
-        Output(name="perplexity", kind="number", values=lambda _, result: result.perplexity),
-    ),
-    tokens=TokenForm["LanguageModel", Params, SentenceScore](
-        query=lambda model, ids, _: model.score_token_query(ids),
-        params=Params,
-        outputs=(
-            Output(
-                name="log_probabilities",
-                kind="number",
-                several=True,
-                values=lambda _, result: [each.log_probability for each in result.tokens],
-            ),
-        ),
-    ),
-    examples=(
-        {"text": ["books can be outdated", "he goed home"]},
-        {"text": "we had a very good time", "explain": True, "top_k": 3},
-    ),
-)
 
 
 @register("language-model")

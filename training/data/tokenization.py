@@ -27,6 +27,7 @@ __all__ = [
     "framing_tokens",
     "read_encoder_tokenizer",
     "read_subword_tokenizer",
+    "unknown_token",
 ]
 
 WordStyle = Literal["words", "whitespace"]
@@ -144,11 +145,11 @@ def framing_tokens(tokenizer: Tokenizer) -> SpecialTokens:
         raise ValueError(
             f"the tokenizer must put one token before and one after a text: {bare} becomes {framed} with special tokens"
         )
-    unknown = _unknown(copy)
+    unknown = unknown_token(copy)
     return SpecialTokens(unknown=framed[-1] if unknown is None else unknown, end=framed[-1], start=framed[0])
 
 
-def _unknown(tokenizer: Tokenizer) -> int | None:
+def unknown_token(tokenizer: Tokenizer) -> int | None:
     """Return the id of the unknown token of a vocabulary, if it has one."""
     model = json.loads(tokenizer.to_str())["model"]
     if isinstance(model.get("unk_id"), int):  # Unigram

@@ -44,9 +44,13 @@ ONNX = "ONNX"
 OTHER_CLASSIFIER = "*ForSequenceClassification"
 """The architecture of text classifiers that no importer is registered for."""
 
+_OF_CAUSAL_MODELS = (
+    "of causal language models GPT2LMHeadModel, and LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
+    "Qwen3ForCausalLM, GPTNeoXForCausalLM, Gemma2ForCausalLM and Gemma3ForCausalLM can be"
+)
 _INSTEAD = {
-    "ForCausalLM": "it generates texts, and no import does that",
-    "LMHeadModel": "it generates texts, and no import does that",
+    "ForCausalLM": _OF_CAUSAL_MODELS,
+    "LMHeadModel": _OF_CAUSAL_MODELS,
     "ForConditionalGeneration": "it generates texts; of such models MarianMTModel can be imported",
     "ForMaskedLM": "it classifies nothing; network.pretrained of a recipe trains a classifier on such an encoder",
     "Model": "it classifies nothing; network.pretrained of a recipe trains a classifier on such an encoder",

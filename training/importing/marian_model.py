@@ -8,7 +8,6 @@ Shapes: `V` tokens, `d` hidden size.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 import torch
@@ -18,6 +17,7 @@ from torch.nn import functional
 
 from training.importing.errors import ImportRefused
 from training.importing.source import SourceDirectory
+from training.importing.weights import NamedWeights
 from training.networks.transformer import Activation, Attention, DecoderLayer, EncoderLayer, Transformer
 from training.networks.translation_model import TranslationModel
 from training.softmax import GeneralizedSoftmax
@@ -97,28 +97,6 @@ class MarianSettings(BaseModel):
         return frozenset({self.pad_token_id, *(words[0] for words in self.bad_words_ids or () if len(words) == 1)})
 
 
-@dataclass(frozen=True, slots=True)
-class _Weights:
-    """The tensors of a model file, by name, and those that have been read."""
-
-    tensors: dict[str, Tensor]
-
-    def take(self, *names: str, shape: tuple[int, ...]) -> Tensor:
-        """Remove the tensors of these names, which are one weight, and return it; raises `ImportRefused`."""
-        found = {name: self.tensors.pop(name) for name in names if name in self.tensors}
-        if not found:
-            raise ImportRefused(f"the weights lack {names[0]}")
-        (name, weight), *others = found.items()
-        if tuple(weight.shape) != shape:
-            raise ImportRefused(f"weights: {name} has shape {list(weight.shape)}, not {list(shape)}")
-        if not bool(weight.isfinite().all()):
-            raise ImportRefused(f"weights: {name} has entries that are not finite")
-        for other, values in others:
-            if not torch.equal(values, weight):
-                raise ImportRefused(f"weights: {other} differs from {name}, which config.json says it is tied to")
-        return weight.float()
-
-
 def marian_positions(count: int, hidden_size: int) -> Tensor:
     """Return position vectors `[count, d]`: sines in the first half, cosines in the second.
 
@@ -131,7 +109,7 @@ def marian_positions(count: int, hidden_size: int) -> Tensor:
 
 def read_marian(source: SourceDirectory, settings: MarianSettings) -> TranslationModel:
     """Return the model of a directory, in evaluation mode; raises `ImportRefused` where a weight is not as expected."""
-    weights = _Weights(source.weights())
+    weights = NamedWeights(source.weights())
     source_vectors, target_vectors, output = _word_vectors(weights, settings)
     layer = GeneralizedSoftmax(settings.target_size, settings.d_model, bias=True)
     layer.weight = output
@@ -150,7 +128,7 @@ def read_marian(source: SourceDirectory, settings: MarianSettings) -> Translatio
     return model.requires_grad_(False).eval()
 
 
-def _word_vectors(weights: _Weights, settings: MarianSettings) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter]:
+def _word_vectors(weights: NamedWeights, settings: MarianSettings) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter]:
     """Return the word vectors of source and target `[tokens, d]`, and the output layer's matrix `[V, d]`."""
     shared, output = "model.shared.weight", "lm_head.weight"
     source, target = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
@@ -167,7 +145,7 @@ def _word_vectors(weights: _Weights, settings: MarianSettings) -> tuple[nn.Param
     return *sides, sides[1] if tied else nn.Parameter(weights.take(output, shape=size))
 
 
-def _bias(weights: _Weights, settings: MarianSettings) -> nn.Parameter:
+def _bias(weights: NamedWeights, settings: MarianSettings) -> nn.Parameter:
     """Return the bias of each output token `[V]`, minus infinity for those that are never generated."""
     size = settings.target_size
     bias = torch.zeros(size)
@@ -178,7 +156,7 @@ def _bias(weights: _Weights, settings: MarianSettings) -> nn.Parameter:
 
 
 @torch.no_grad()
-def _network(weights: _Weights, settings: MarianSettings) -> Transformer:
+def _network(weights: NamedWeights, settings: MarianSettings) -> Transformer:
     network = Transformer(
         settings.d_model,
         settings.encoder_ffn_dim,
@@ -196,7 +174,7 @@ def _network(weights: _Weights, settings: MarianSettings) -> Transformer:
         _attention(weights, f"{name}.self_attn", layer.attention)
         _feed_forward(weights, name, layer)
         for norm, place in zip(layer.norms, ("self_attn_layer_norm", "final_layer_norm"), strict=True):
-            _copy(weights, f"{name}.{place}", norm)
+            weights.copy_to(f"{name}.{place}", norm)
     for index, decoder_layer in enumerate(network.decoder_layers()):
         name = f"model.decoder.layers.{index}"
         _attention(weights, f"{name}.self_attn", decoder_layer.self_attention)
@@ -204,24 +182,19 @@ def _network(weights: _Weights, settings: MarianSettings) -> Transformer:
         _feed_forward(weights, name, decoder_layer)
         places = ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm")
         for norm, place in zip(decoder_layer.norms, places, strict=True):
-            _copy(weights, f"{name}.{place}", norm)
+            weights.copy_to(f"{name}.{place}", norm)
     return network
 
 
-def _attention(weights: _Weights, name: str, attention: Attention) -> None:
-    _copy(weights, f"{name}.q_proj", attention.query)
-    _copy(weights, f"{name}.out_proj", attention.output)
+def _attention(weights: NamedWeights, name: str, attention: Attention) -> None:
+    weights.copy_to(f"{name}.q_proj", attention.query)
+    weights.copy_to(f"{name}.out_proj", attention.output)
     size = attention.query.in_features
     for part, shape in (("weight", (size, size)), ("bias", (size,))):
         both = [weights.take(f"{name}.{each}.{part}", shape=shape) for each in ("k_proj", "v_proj")]
         getattr(attention.key_value, part).copy_(torch.cat(both))
 
 
-def _feed_forward(weights: _Weights, name: str, layer: EncoderLayer | DecoderLayer) -> None:
-    _copy(weights, f"{name}.fc1", layer.feed_forward.inner)
-    _copy(weights, f"{name}.fc2", layer.feed_forward.outer)
-
-
-def _copy(weights: _Weights, name: str, module: nn.Module) -> None:
-    for part, parameter in module.named_parameters():
-        parameter.copy_(weights.take(f"{name}.{part}", shape=tuple(parameter.shape)))
+def _feed_forward(weights: NamedWeights, name: str, layer: EncoderLayer | DecoderLayer) -> None:
+    weights.copy_to(f"{name}.fc1", layer.feed_forward.inner)
+    weights.copy_to(f"{name}.fc2", layer.feed_forward.outer)

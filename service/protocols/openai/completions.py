@@ -22,6 +22,7 @@ from service.protocols.fields import json_response, read_fields
 from service.protocols.openai.continuation import Continuation, LoggedToken, log_probabilities, logged_prompt
 from service.protocols.openai.failures import failure_content
 from service.protocols.openai.fields import CompletionFields, Prompt
+from service.protocols.openai.word_models import word_model
 
 __all__ = ["completions"]
 
@@ -109,7 +110,7 @@ async def _job(request: Request) -> _Job:
     fields = await read_fields(request, CompletionFields)
     fields.check()
     begun = engine_of(request).begin(caller_of(request), fields.model, "next-word")
-    model = cast(LanguageModel, begun.model)
+    model = word_model(begun.model)
     begun.expect_inputs("score", fields.prompt)
     begun.served.batcher.admit(len(fields.prompt) * fields.n, begun.deadline)
 

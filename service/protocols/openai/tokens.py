@@ -1,16 +1,16 @@
 """`/tokenize`, `/detokenize` and `/tokenizer_info`, by which clients work with token ids (as vLLM has them)."""
 
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from fastapi import Request, Response
 from pydantic import BeforeValidator
 
-from models.tasks.language_model import LanguageModel
 from models.text.tokenization import END, UNKNOWN
 from service.engine.served_models import ServedModels
 from service.http.requests import ModelName, Text, caller_of, engine_of
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.openai.fields import is_ids
+from service.protocols.openai.word_models import word_model
 
 __all__ = ["detokenize", "tokenize", "tokenizer_info"]
 
@@ -40,7 +40,7 @@ async def tokenize(request: Request) -> Response:
     """Answer `POST /tokenize`; in the text, `</s>` and `<unk>` are the sentence end and the unknown word."""
     fields = await read_fields(request, TokenizeFields)
     begun = engine_of(request).begin(caller_of(request), fields.model, "next-word")
-    model = cast(LanguageModel, begun.served.model)
+    model = word_model(begun.served.model)
     begun.expect_inputs("score", [fields.prompt])
     (ids,) = await begun.prepare("score", model.token_ids, [fields.prompt])
     await begun.reserve(len(ids))
@@ -56,7 +56,7 @@ async def detokenize(request: Request) -> Response:
     """Answer `POST /detokenize`: the words with a space between each two."""
     fields = await read_fields(request, DetokenizeFields)
     begun = engine_of(request).begin(caller_of(request), fields.model, "next-word")
-    model = cast(LanguageModel, begun.served.model)
+    model = word_model(begun.served.model)
     await begun.reserve(len(fields.tokens))
     words = model.spelled(fields.tokens)
     return await json_response(request, lambda: {"prompt": " ".join(words)}, len(words))
@@ -66,7 +66,7 @@ async def tokenizer_info(request: Request) -> Response:
     """Answer `GET /tokenizer_info`; the parameter `model` names one of several language models."""
     served_models: ServedModels = request.app.state.served_models
     served = served_models.find(request.query_params.get("model"), "next-word")
-    model = cast(LanguageModel, served.model)
+    model = word_model(served.model)
     content = {
         "tokenizer_class": "WordLevel",
         "model_max_length": model.longest_input,

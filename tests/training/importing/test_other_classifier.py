@@ -28,7 +28,7 @@ def test_other_encoders_are_exported_by_torch(architecture: str, source: Source,
 @pytest.mark.parametrize(
     ("architecture", "fields", "message"),
     [
-        ("LlamaForCausalLM", {}, "LlamaForCausalLM cannot be imported: it generates texts"),
+        ("MambaForCausalLM", {}, "MambaForCausalLM cannot be imported: of causal language models GPT2LMHeadModel, and"),
         ("T5ForConditionalGeneration", {}, "of such models MarianMTModel can be imported"),
         ("BertForMaskedLM", {}, "network.pretrained of a recipe trains a classifier on such an encoder"),
         ("GPT2ForSequenceClassification", {}, "GPT2ForSequenceClassification is a causal model"),

@@ -1,0 +1,16 @@
+"""Language models that these endpoints can serve."""
+
+from typing import cast
+
+from models import QueryError
+from models.tasks.language_model import LanguageModel
+from models.tasks.model import AnyModel
+
+__all__ = ["word_model"]
+
+
+def word_model(model: AnyModel) -> LanguageModel:
+    """Return a model that draws next words; raises `QueryError` for one that does not."""
+    if "draw" not in model.batch_functions:
+        raise QueryError("this model does not write texts here; it answers /v1/next-word and /v1/score")
+    return cast(LanguageModel, model)  # only these draw

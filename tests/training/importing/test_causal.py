@@ -1,0 +1,306 @@
+"""The import of causal language models, against transformers, and what they answer."""
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from fastapi.testclient import TestClient
+
+from models.errors import QueryError, TextTooLongError
+from models.reading import read_manifest
+from models.store import load_bundle
+from models.tasks.causal_language_model import CausalLanguageModel
+from service.server.app import create_app
+from service.settings import Settings
+from tests.support.causal_directory import FAMILIES, write_causal
+from tests.support.marian_directory import SENTENCES
+from tests.support.waiting import wait_until
+from tests.training.importing.conftest import import_directory, set_config
+from training.importing.causal import CausalImporter
+from training.importing.errors import ImportRefused
+from training.importing.importer import ImportOptions
+from training.importing.samples import Samples
+from training.importing.source import open_source
+
+BYTES, LLAMA = "GPT2LMHeadModel", "LlamaForCausalLM"
+TEXTS = ("Where is the station?", "I", "naïve 🙂 Straße  你好", "We will go to the museum tomorrow if it rains. " * 3)
+SAMPLES = Samples(SENTENCES, "")
+
+Written = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Return a function that makes a directory, or returns the one that was made, which is not to be changed."""
+    made: dict[str, Path] = {}
+
+    def make(architecture: str, name: str = "", **settings: Any) -> Path:
+        if (key := name or architecture) not in made:
+            made[key] = write_causal(tmp_path_factory.mktemp("hub") / key.lower(), architecture, **settings)
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def bundles(written: Written, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The bundles of one model of bytes and one of pieces."""
+    output = tmp_path_factory.mktemp("imported")
+    return {
+        name: import_directory(written(name), output, SAMPLES, name=name.lower(), description="").path
+        for name in (BYTES, LLAMA)
+    }
+
+
+@pytest.fixture(scope="module")
+def loaded(bundles: dict[str, Path]) -> dict[str, CausalLanguageModel]:
+    return {name: load_bundle(path, threads=1) for name, path in bundles.items()}
+
+
+@torch.no_grad()
+def reference(directory: Path, ids: list[int]) -> torch.Tensor:
+    """Return the log-probabilities of what follows each token, `[T, V]`, by transformers."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager").eval()
+    found: torch.Tensor = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    return found
+
+
+def tokens_of(directory: Path, text: str) -> list[int]:
+    """Return the start token, and the tokens of a text."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    return [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"]]
+
+
+def importer(directory: Path, **options: Any) -> CausalImporter:
+    return CausalImporter(open_source(str(directory)), ImportOptions(samples=SAMPLES, **options))
+
+
+# ---- networks ----
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_each_family_computes_what_transformers_does(architecture: str, written: Written) -> None:
+    directory = written(architecture)
+    made = importer(directory)
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(made.causal.settings.vocab_size, (40,), generator=generator).tolist()
+    expected = reference(directory, ids)
+    with torch.no_grad():
+        found = made.head(made.network(torch.tensor([ids]))[0]).log_softmax(-1)
+    assert float(expected.exp().amax(-1).mean()) > 0.03  # 1 / 408 where distributions are flat
+    assert float((found - expected).abs().max()) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("architecture", "settings"),
+    [
+        (BYTES, {"tie_word_embeddings": False, "activation_function": "relu"}),
+        (LLAMA, {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+        ("GPTNeoXForCausalLM", {"use_parallel_residual": False, "attention_bias": False}),
+        ("Gemma3ForCausalLM", {"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]}),
+        ("Qwen2ForCausalLM", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
+    ],
+)
+def test_variants_within_a_family(architecture: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    directory = write_causal(tmp_path / "it", architecture, **settings)
+    made, ids = importer(directory), list(range(30, 60))
+    with torch.no_grad():
+        found = made.head(made.network(torch.tensor([ids]))[0]).log_softmax(-1)
+    assert float((found - reference(directory, ids)).abs().max()) < 1e-4
+
+
+# ---- scores and next tokens of bundles ----
+
+
+@pytest.mark.parametrize("name", [BYTES, LLAMA])
+def test_scores_are_those_of_transformers_alone_and_in_a_batch(name, loaded, written):
+    directory, model = written(name), loaded[name]
+    together = model.score(TEXTS, explain=3, truncate=True)
+    for text, batched in zip(TEXTS, together, strict=True):
+        ids = tokens_of(directory, text)[:64]
+        expected = reference(directory, ids)
+        for score in (batched, model.score([text], explain=3, truncate=True)[0]):
+            assert len(score.tokens) == len(ids) - 1
+            for place, (token, ident) in enumerate(zip(score.tokens, ids[1:], strict=True)):
+                wanted = expected[place]
+                assert token.log_probability == pytest.approx(float(wanted[ident]), abs=1e-4)
+                assert token.entropy == pytest.approx(float(-(wanted.exp() * wanted).sum()), abs=1e-3)
+                assert token.rank == 1 + int((wanted > wanted[ident]).sum())
+                assert [each.token for each in token.alternatives] == wanted.topk(3).indices.tolist()
+            assert score.log_probability == math.fsum(each.log_probability for each in score.tokens)
+            assert score.perplexity == pytest.approx(math.exp(-score.log_probability / len(score.tokens)))
+
+
+@pytest.mark.parametrize("name", [BYTES, LLAMA])
+def test_next_tokens_are_those_of_transformers_alone_and_in_a_batch(name, loaded, written):
+    directory, model = written(name), loaded[name]
+    contexts = ("", *TEXTS)
+    together = model.next_words(contexts, 7, truncate=True)
+    for context, batched in zip(contexts, together, strict=True):
+        start, *ids = tokens_of(directory, context)
+        wanted = reference(directory, [start, *ids[-63:]])[-1].topk(7)
+        for found in (batched, model.next_words([context], 7, truncate=True)[0]):
+            assert [each.token for each in found.words] == wanted.indices.tolist()
+            values = [each.log_probability for each in found.words]
+            assert values == pytest.approx(wanted.values.tolist(), abs=1e-4)
+    assert len(model.next_words(["a"], 10_000)[0].words) == model.vocab_size
+
+
+@pytest.mark.parametrize("name", [BYTES, LLAMA])
+def test_tokens_have_their_places_in_the_text(name, loaded):
+    text = "I  went <s> to</s> München. <|endoftext|>"
+    (score,) = loaded[name].score([text])
+    assert "".join(text[each.start : each.end] for each in score.tokens) == text
+    spelled = "".join(each.word for each in score.tokens)
+    assert spelled == ("" if name == BYTES else " ") + text
+    (score,) = loaded[name].score(["a🙂"])  # four tokens, each a byte of one character
+    assert [(each.word, each.start, each.end) for each in score.tokens[-4:]] == [
+        ("\N{REPLACEMENT CHARACTER}", 1, 2)
+    ] * 4
+
+
+def test_truncation_and_errors(loaded):
+    model = loaded[BYTES]
+    long = "I " * 100
+    with pytest.raises(TextTooLongError, match="tokens; the model's limit is 63"):
+        model.score([long])
+    with pytest.raises(TextTooLongError):
+        model.next_words([long])
+    (score,), (following,) = model.score([long], truncate=True), model.next_words([long], truncate=True)
+    assert len(score.tokens) == 63
+    assert score.tokens[0].start == 0
+    assert score.truncated == following.truncated > 0
+    with pytest.raises(QueryError, match="the text is empty"):
+        model.score([""])
+    with pytest.raises(QueryError, match="top_k must be at least 1"):
+        model.next_words(["a"], 0)
+    with pytest.raises(QueryError, match="token ids must be from 0 to 407"):
+        model.score_token_query([408])
+    (ids,) = model.run_score([model.score_token_query([80, 81])])
+    assert [each.start for each in ids.tokens] == [None, None]
+
+
+def test_without_a_start_token_the_first_token_is_not_scored(bundles, loaded, tmp_path):
+    bundle = Path(shutil.copytree(bundles[BYTES], tmp_path / BYTES.lower() / "1"))
+    path = bundle / "manifest.json"
+    content = json.loads(path.read_text())
+    content["config"]["special_tokens"]["start"] = None
+    path.write_text(json.dumps(content))
+    model = load_bundle(bundle, threads=1)
+    texts = ["to the station", "a", "to the"]
+    found = model.score(texts, explain=2)
+    for text, score in zip(texts, found, strict=True):
+        first, *others = score.tokens
+        assert (first.scored, first.log_probability, first.rank, first.alternatives) == (False, None, None, ())
+        assert all(each.scored for each in others)
+        assert model.score([text], explain=2)[0].log_probability == pytest.approx(score.log_probability, abs=1e-4)
+    assert (found[1].log_probability, found[1].perplexity) == (0.0, math.inf)
+    assert found[0].tokens[1].log_probability != loaded[BYTES].score(["to the station"])[0].tokens[1].log_probability
+    with pytest.raises(QueryError, match="no start token"):
+        model.next_words([""])
+
+
+# ---- imports ----
+
+
+def test_the_manifest_describes_the_network(bundles):
+    manifest = read_manifest(bundles[LLAMA])
+    assert manifest.task == "causal-language-model"
+    assert manifest.config.network.model_dump() == {
+        "kind": "causal-transformer",
+        "architecture": LLAMA,
+        "layers": 2,
+        "hidden_size": 48,
+        "inner_size": 96,
+        "heads": 4,
+        "key_value_heads": 2,
+        "head_size": 12,
+        "positions": 64,
+        "sliding_window": None,
+        "outputs": 408,
+    }
+    assert manifest.config.special_tokens.model_dump() == {"unknown": 0, "start": 1, "end": 2}
+    assert manifest.config.limits.max_tokens == 63
+    assert manifest.provenance.source.largest_difference < 1e-4
+
+
+def test_a_start_token_is_that_of_the_tokenizer(written):
+    assert importer(written(BYTES)).special_tokens.start == 0
+    assert importer(written("Qwen2ForCausalLM", "no-start", start=False)).special_tokens.start is None
+    assert importer(written(LLAMA), max_tokens=10).max_tokens == 10
+    with pytest.raises(ImportRefused, match="--max-tokens must lie between 1 and 63, not 64"):
+        importer(written(LLAMA), max_tokens=64)
+
+
+ROPE = FAMILIES[LLAMA]["rope_parameters"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "fields", "message"),
+    [
+        (LLAMA, {"rope_parameters": {**ROPE, "rope_type": "yarn"}}, "rope_type 'yarn' is not supported"),
+        (LLAMA, {"unheard_of": 5}, "fields that no import understands: unheard_of"),
+        (LLAMA, {"hidden_act": "mish"}, "hidden_act must be one of"),
+        (BYTES, {"scale_attn_by_inverse_layer_idx": True}, "is not supported"),
+        (LLAMA, {"num_hidden_layers": 3}, "describes .* parameters, the weights have"),
+        (LLAMA, {"num_hidden_layers": 1}, "weights that no LlamaForCausalLM has: model.layers.1"),
+        (LLAMA, {"vocab_size": 300}, "the tokenizer has a token"),
+        (LLAMA, {"intermediate_size": 95}, "gate_proj.weight has shape"),
+    ],
+)
+def test_what_is_not_understood_is_refused(architecture, fields, message, written, tmp_path):
+    directory = Path(shutil.copytree(written(architecture), tmp_path / "it"))
+    with pytest.raises(ImportRefused, match=message):
+        importer(set_config(directory, **fields))
+
+
+def test_int8_is_refused(written, tmp_path):
+    with pytest.raises(ImportRefused, match="imported in float32"):
+        import_directory(written(BYTES), tmp_path, SAMPLES, int8=True)
+
+
+# ---- over HTTP ----
+
+
+@pytest.fixture(scope="module")
+def client(bundles):
+    root = bundles[BYTES].parents[1]
+    names = (BYTES.lower(), LLAMA.lower())
+    with TestClient(create_app(Settings(model_dirs=(root,), models=names, threads=1))) as client:
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        yield client
+
+
+def test_scores_over_http(client, loaded):
+    for name in (BYTES, LLAMA):
+        body = {"model": name.lower(), "text": list(TEXTS[:3]), "explain": True, "top_k": 2}
+        answer = client.post("/v1/score", json=body)
+        assert answer.status_code == 200, answer.text
+        for found, wanted in zip(answer.json()["results"], loaded[name].score(TEXTS[:3], explain=2), strict=True):
+            assert found["log_probability"] == pytest.approx(wanted.log_probability, abs=1e-4)
+            for token, theirs in zip(found["tokens"], wanted.tokens, strict=True):
+                assert (token["word"], token["start"], token["end"]) == (theirs.word, theirs.start, theirs.end)
+                assert token["rank"] == theirs.rank
+                assert "scored" not in token
+                assert [each["token"] for each in token["alternatives"]] == [each.token for each in theirs.alternatives]
+    assert client.post("/v1/score", json={"model": LLAMA.lower(), "text": ""}).status_code == 422
+
+
+def test_next_tokens_over_http(client, loaded):
+    answer = client.post("/v1/next-word", json={"model": BYTES.lower(), "context": ["", "We will"], "top_k": 4})
+    assert answer.status_code == 200, answer.text
+    for found, wanted in zip(answer.json()["results"], loaded[BYTES].next_words(["", "We will"], 4), strict=True):
+        assert found["unit"] == "token"
+        assert [(each["word"], each["token"]) for each in found["words"]] == [
+            (each.word, each.token) for each in wanted.words
+        ]
+        assert found["entropy"] == pytest.approx(wanted.entropy, abs=1e-4)
+    answer = client.post("/v1/completions", json={"model": BYTES.lower(), "prompt": "We", "max_tokens": 2})
+    assert answer.status_code in (400, 422)
+    assert "it answers /v1/next-word and /v1/score" in answer.text

@@ -1,0 +1,254 @@
+"""Import of causal language models: GPT-2, Llama, Mistral, Qwen, GPT-NeoX and Gemma.
+
+A directory has `config.json`, weights and a tokenizer that transformers reads as a file of the library `tokenizers`.
+
+Shapes: `T` tokens, `V` tokens of the vocabulary.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from models.bundle.contract import SpecialTokens
+from models.native import native_errors
+from models.tasks.causal_language_model import CausalLanguageModel
+from models.tasks.causal_results import NextTokens, TextScore
+from models.tasks.causal_tokenizer import CausalTokenizer
+from training.bundling.bundle import BundleGraph
+from training.bundling.model_card import Card
+from training.bundling.onnx import to_onnx
+from training.bundling.onnx_tools import quiet
+from training.bundling.verify import absolute_difference
+from training.data.tokenization import unknown_token
+from training.importing.causal_config import ARCHITECTURE_NAMES, CausalConfig, read_causal_config
+from training.importing.causal_graphs import causal_graphs
+from training.importing.causal_transformer import CausalHead, CausalTransformer
+from training.importing.causal_weights import read_causal_weights
+from training.importing.errors import ImportRefused
+from training.importing.importer import Agreement, Importer, ImportOptions, need, register
+from training.importing.source import CONFIG, SourceDirectory
+from training.importing.tokenizers import TOKENIZER, reference_tokenizer
+
+__all__ = ["CausalImporter"]
+
+_DEFAULT_TOKENS = 2048
+"""Longest text by default, in tokens, where the network has more positions: attention takes the square of memory."""
+_MORE_PARAMETERS = 1.05
+"""How many times more parameters a configuration may describe than the weights have."""
+_COMPARED_WORDS = 100
+"""Most probable next tokens that are compared after each text."""
+
+
+class CausalImporter(Importer):
+    """Import of a causal language model."""
+
+    task = "causal-language-model"
+    quantization = None
+
+    def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
+        super().__init__(source, options)
+        self._model_class = getattr(need("transformers"), source.architecture)
+        self._completed = _completed(self._model_class, source)
+        self.causal: CausalConfig = read_causal_config(source.architecture, self._completed.to_dict())
+        settings = self.causal.settings
+        self._reference_tokenizer = reference_tokenizer(source)
+        backend = Tokenizer.from_str(self._reference_tokenizer.backend_tokenizer.to_str())
+        self.special_tokens = _special_tokens(backend, self._reference_tokenizer, source)
+        try:
+            self.tokenizer = CausalTokenizer(backend, self.special_tokens)
+        except ValueError as error:
+            raise ImportRefused(str(error)) from error
+        if (largest := max(backend.get_vocab().values())) >= settings.vocab_size:
+            raise ImportRefused(f"the tokenizer has a token {largest}, vocab_size of {CONFIG} is {settings.vocab_size}")
+        self.max_tokens = self._max_tokens()
+        tensors = source.weights()
+        _check_size(self.causal, sum(tensor.numel() for tensor in tensors.values()))
+        self.network, self.head = read_causal_weights(source.architecture, self.causal, tensors)
+
+    def _max_tokens(self) -> int:
+        """Return the longest text in tokens, without the start token."""
+        most = self.causal.settings.positions - (self.special_tokens.start is not None)
+        wanted = min(most, _DEFAULT_TOKENS) if self.options.max_tokens is None else self.options.max_tokens
+        if not 1 <= wanted <= most:
+            raise ImportRefused(f"--max-tokens must lie between 1 and {most}, not {wanted}")
+        return wanted
+
+    def graphs(self) -> Mapping[str, BundleGraph]:
+        exported = causal_graphs(self.network, self.head)
+        return {name: BundleGraph(graph.contract, to_onnx(graph)) for name, graph in exported.items()}
+
+    def files(self) -> Mapping[str, Callable[[Path], object]]:
+        return {TOKENIZER: self.tokenizer.save}
+
+    def config(self) -> Mapping[str, object]:
+        settings = self.causal.settings
+        windows = [layer.window for layer in settings.layers if layer.window is not None]
+        return {
+            "network": {
+                "kind": "causal-transformer",
+                "architecture": self.source.architecture,
+                "layers": len(settings.layers),
+                "hidden_size": settings.hidden_size,
+                "inner_size": settings.inner_size,
+                "heads": settings.heads,
+                "key_value_heads": settings.key_value_heads,
+                "head_size": settings.head_size,
+                "positions": settings.positions,
+                "sliding_window": windows[0] if windows else None,
+                "outputs": settings.vocab_size,
+            },
+            "tokenizer": TOKENIZER,
+            "vocab_size": self.tokenizer.vocab_size,
+            "special_tokens": self.special_tokens.model_dump(),
+            "limits": {"max_tokens": self.max_tokens},
+        }
+
+    def softmax(self) -> Mapping[str, object]:
+        return {"kernels": [{"name": "lin"}], "softcap": self.causal.settings.final_softcap}
+
+    def card(self) -> Card:
+        settings = self.causal.settings
+        return Card(
+            network=f"causal Transformer, {len(settings.layers)} layers, {settings.hidden_size} hidden units, "
+            f"{settings.heads} heads ({settings.key_value_heads} of keys and values), "
+            f"feed-forward {settings.inner_size} ({settings.activation})",
+            outputs=f"Probabilities of the next of {self.tokenizer.vocab_size} subword tokens",
+            limits=f"Each text may have up to {self.max_tokens} tokens. Its end is not scored. Probabilities are "
+            "those of texts\nlike its training data, whose biases it repeats.",
+        )
+
+    def quantize(self, models: object, model: object, texts: object) -> Mapping[str, onnx.ModelProto]:
+        _not_quantized()
+
+    def agreement(self, float32: object, int8: object, texts: object) -> Agreement:
+        _not_quantized()
+
+    # ---- comparison with transformers ----
+
+    def largest_difference(self, model: CausalLanguageModel, bundle: Path, texts: Sequence[str]) -> float:
+        """Compare the log-probabilities of the tokens of each text, and of the most probable ones after it."""
+        del bundle
+        texts = [text for text in texts if text]
+        self._compare_tokens(texts)
+        reference = self._reference()
+        together = list(zip(model.score(texts, truncate=True), _next(model, texts), strict=True))
+        alone = [(model.score([text], truncate=True)[0], _next(model, [text])[0]) for text in texts]
+        found = 0.0
+        for text, *results in zip(texts, together, alone, strict=True):
+            tokens = self.tokenizer.encode(text)
+            scored = self._reference_log_probabilities(reference, tokens[: self.max_tokens])
+            following = self._reference_log_probabilities(reference, tokens[-self.max_tokens :])[-1]
+            for score, words in results:
+                found = float(np.maximum(found, self._difference(scored, tokens, score)))
+                found = float(np.maximum(found, _next_difference(following, words)))
+        return found
+
+    def _compare_tokens(self, texts: Sequence[str]) -> None:
+        """Raise `ImportRefused` where a text has other tokens than by transformers; special tokens are text here."""
+        spelled = self._reference_tokenizer.all_special_tokens
+        for text in texts:
+            if any(token in text for token in spelled):
+                continue
+            expected = self._reference_tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+            if (found := self.tokenizer.encode(text)) != expected:
+                raise ImportRefused(f"{text[:80]!r} gets the tokens {found[:20]}, but {expected[:20]} in transformers")
+
+    def _reference(self) -> Any:
+        need("transformers").utils.logging.disable_progress_bar()
+        with quiet():
+            model = self._model_class.from_pretrained(
+                None,
+                config=self._completed,
+                state_dict=self.source.weights(),
+                dtype=torch.float32,
+                attn_implementation="eager",
+            )
+        return model.eval()
+
+    @torch.no_grad()
+    def _reference_log_probabilities(self, reference: Any, tokens: Sequence[int]) -> Tensor:
+        """Return the log-probabilities of what follows each token, the start token included: `[T, V]`."""
+        before = [] if self.special_tokens.start is None else [self.special_tokens.start]
+        logits = reference(input_ids=torch.tensor([[*before, *tokens]]), use_cache=False).logits[0]
+        found: Tensor = logits.float().log_softmax(-1)
+        return found
+
+    def _difference(self, expected: Tensor, tokens: Sequence[int], score: TextScore) -> float:
+        """Return the largest difference of a token's log-probability."""
+        ours = np.array([each.log_probability for each in score.tokens if each.log_probability is not None], np.float32)
+        targets = tokens[len(score.tokens) - len(ours) : len(score.tokens)]
+        if not len(ours):
+            return 0.0
+        theirs: NDArray[np.float32] = expected[torch.arange(len(ours)), torch.tensor(targets)].numpy()
+        return float(absolute_difference(theirs, ours).max())
+
+
+for _name in ARCHITECTURE_NAMES:
+    register(_name)(CausalImporter)
+
+
+def _not_quantized() -> NoReturn:
+    raise ImportRefused("causal language models are imported in float32")
+
+
+def _next(model: CausalLanguageModel, texts: Sequence[str]) -> list[NextTokens]:
+    return model.next_words(texts, _COMPARED_WORDS, truncate=True)
+
+
+def _next_difference(expected: Tensor, found: NextTokens) -> float:
+    """Return the largest difference of a log-probability of the tokens that are found to be the most probable ones.
+
+    expected `[V]`. The k-th best log-probabilities are compared as well, so that none is left out.
+    """
+    values = torch.tensor([each.log_probability for each in found.words])
+    same = expected[torch.tensor([each.token for each in found.words])]
+    best = expected.topk(len(values)).values
+    return float(torch.maximum((same - values).abs(), (best - values).abs()).max())
+
+
+def _completed(model_class: Any, source: SourceDirectory) -> Any:
+    """Return the configuration as transformers completes it; raises `ImportRefused`."""
+    try:
+        return model_class.config_class.from_dict(dict(source.config))
+    except Exception as error:  # its strict checks raise exceptions of several libraries
+        raise ImportRefused(f"{CONFIG}: {error}") from error
+
+
+def _check_size(config: CausalConfig, stored: int) -> None:
+    """Raise `ImportRefused` where a configuration describes far more parameters than are stored."""
+    with torch.device("meta"):
+        parts = [CausalTransformer(config.settings), *([] if config.tied else [CausalHead(config.settings)])]
+    wanted = sum(parameter.numel() for part in parts for parameter in part.parameters())
+    if wanted > stored * _MORE_PARAMETERS:
+        raise ImportRefused(f"{CONFIG} describes {wanted} parameters, the weights have {stored}")
+
+
+@native_errors()
+def _special_tokens(backend: Tokenizer, reference: Any, source: SourceDirectory) -> SpecialTokens:
+    """Return the tokens with a meaning: the end, the unknown token, and the start, where texts begin with one.
+
+    The start is the token that the tokenizer puts before a text, or else the one that `tokenizer_config.json` names.
+    """
+    bare, framed = (backend.encode("a", add_special_tokens=added).ids for added in (False, True))
+    before = framed[: len(framed) - len(bare)]
+    if framed[len(before) :] != bare or len(before) > 1:
+        raise ImportRefused(
+            f"the tokenizer must put one token at most before a text and none after it: {bare} becomes {framed} with "
+            "special tokens"
+        )
+    end = reference.eos_token_id
+    if end is None:
+        stated = source.config.get("eos_token_id")
+        end = stated[0] if isinstance(stated, list) and stated else stated
+    if not isinstance(end, int):
+        raise ImportRefused(f"neither the tokenizer nor {CONFIG} names the end, eos_token")
+    start = before[0] if before else reference.bos_token_id
+    unknown = unknown_token(backend)
+    return SpecialTokens(unknown=end if unknown is None else unknown, end=end, start=start)

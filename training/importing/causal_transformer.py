@@ -1,0 +1,317 @@
+"""Causal Transformers: one network for the decoders that language models of several families are.
+
+Every layer is attention to the tokens so far and a feed-forward network. Families differ in norms, positions, heads and
+activations, which `CausalSettings` describes.
+
+Shapes: `B` texts, `T` tokens, `N` vectors, `V` tokens of the vocabulary, `d` hidden size, `f` inner size, `H` heads,
+`G` key-value heads, `s` head size, `r` rotated coordinates of a head.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.bundling.operators import attend_some
+
+__all__ = [
+    "ActivationName",
+    "CausalAttention",
+    "CausalHead",
+    "CausalLayer",
+    "CausalSettings",
+    "CausalTransformer",
+    "FeedForward",
+    "LayerSettings",
+    "Llama3Scaling",
+    "RmsNorm",
+    "Rotary",
+    "soft_capped",
+]
+
+ActivationName = Literal["gelu", "gelu_tanh", "relu", "silu"]
+_ACTIVATIONS: Mapping[ActivationName, Callable[[Tensor], Tensor]] = {
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda values: functional.gelu(values, approximate="tanh"),
+    "relu": functional.relu,
+    "silu": functional.silu,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Llama3Scaling:
+    """Scaling of rotary frequencies for long texts, as Llama 3.1 has it: slow rotations become slower."""
+
+    factor: float
+    """Frequencies of long waves are divided by this."""
+    low: float
+    """Waves longer than `positions / low` are long."""
+    high: float
+    """Waves shorter than `positions / high` stay as they are; between the two, frequencies are interpolated."""
+    positions: int
+    """Positions of the texts that the model was trained on first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rotary:
+    """Rotary position embeddings (Su et al. 2021): coordinates of queries and keys, rotated in pairs by position."""
+
+    size: int
+    """Coordinates of each head that are rotated, the first ones."""
+    base: float
+    """Rotation i turns by `base ** (-2 i / size)` a position."""
+    factor: float = 1.0
+    """Positions are divided by this (linear scaling)."""
+    llama3: Llama3Scaling | None = None
+
+    def frequencies(self) -> Tensor:
+        """Return the angle of each rotation for one position, in radians, `[r / 2]`."""
+        exponents = torch.arange(0, self.size, 2, dtype=torch.int64).float() / self.size
+        frequencies: Tensor = 1.0 / (self.base**exponents) / self.factor
+        if self.llama3 is None:
+            return frequencies
+        scaling, waves = self.llama3, 2 * math.pi / frequencies
+        share = (scaling.positions / waves - scaling.low) / (scaling.high - scaling.low)
+        share = share.clamp(0.0, 1.0)  # 1 for short waves, 0 for long ones
+        return (1 - share) * frequencies / scaling.factor + share * frequencies
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerSettings:
+    """What may differ between the layers of one model."""
+
+    rotary: Rotary | None = None
+    """None for models whose positions are vectors."""
+    window: int | None = None
+    """A token attends to so many tokens, itself included; None for all so far."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CausalSettings:
+    """The sizes of a network, and what its family computes."""
+
+    vocab_size: int
+    hidden_size: int
+    inner_size: int
+    heads: int
+    key_value_heads: int
+    head_size: int
+    positions: int
+    """Longest text, in tokens."""
+    layers: tuple[LayerSettings, ...]
+    activation: ActivationName
+    norm: Literal["layer", "rms"]
+    """LayerNorm (Ba et al. 2016) with a bias, or RMSNorm (Zhang and Sennrich 2019) without."""
+    epsilon: float
+    """Added to variances by norms."""
+    gated: bool = False
+    """Whether the feed-forward network is gated: `outer(activation(gate(x)) * inner(x))` (Shazeer 2020)."""
+    learned_positions: bool = False
+    """Whether each position has a vector that is added to that of the token."""
+    parallel: bool = False
+    """Whether attention and feed-forward network read the same vectors, and both are added to them."""
+    output_norms: bool = False
+    """Whether the outputs of attention and feed-forward network are normalized, too."""
+    head_norms: bool = False
+    """Whether the queries and keys of each head are normalized."""
+    projection_bias: bool = False
+    """Whether queries, keys and values have biases."""
+    output_bias: bool = False
+    """Whether the output of attention has a bias."""
+    inner_bias: bool = False
+    """Whether the feed-forward network has biases."""
+    attention_softcap: float | None = None
+    """Bound of the scores of attention; see `soft_capped`."""
+    final_softcap: float | None = None
+    """Bound of the scores of tokens."""
+    embedding_scale: float = 1.0
+    """Factor of the tokens' vectors."""
+
+
+def soft_capped(scores: Tensor, cap: float | None) -> Tensor:
+    """Return `cap * tanh(scores / cap)`, the scores themselves without a cap."""
+    return scores if cap is None else cap * torch.tanh(scores / cap)
+
+
+class RmsNorm(nn.Module):
+    """Vectors divided by the root of their mean square, times a weight for each coordinate."""
+
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self._epsilon = epsilon
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        squares = vectors.square().mean(-1, keepdim=True)
+        return vectors * torch.rsqrt(squares + self._epsilon) * self.weight
+
+
+def _norm(settings: CausalSettings, size: int) -> nn.Module:
+    if settings.norm == "layer":
+        return nn.LayerNorm(size, settings.epsilon)
+    return RmsNorm(size, settings.epsilon)
+
+
+class CausalAttention(nn.Module):
+    """Attention of each token to itself and tokens before it. Queries come scaled from their projection or norm.
+
+    Several heads share keys and values where there are fewer key-value heads (Ainslie et al. 2023).
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, settings: CausalSettings, layer: LayerSettings) -> None:
+        super().__init__()
+        size, inner, shared = (
+            settings.hidden_size,
+            settings.heads * settings.head_size,
+            settings.key_value_heads * settings.head_size,
+        )
+        self.query = nn.Linear(size, inner, bias=settings.projection_bias)
+        self.key = nn.Linear(size, shared, bias=settings.projection_bias)
+        self.value = nn.Linear(size, shared, bias=settings.projection_bias)
+        self.output = nn.Linear(inner, size, bias=settings.output_bias)
+        self.query_norm = _norm(settings, settings.head_size) if settings.head_norms else nn.Identity()
+        self.key_norm = _norm(settings, settings.head_size) if settings.head_norms else nn.Identity()
+        self._settings, self._layer = settings, layer
+        if layer.rotary is not None:
+            self.register_buffer("frequencies", layer.rotary.frequencies(), persistent=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden `[B, T, d]` -> `[B, T, d]`."""
+        settings = self._settings
+        query = self._rotated(self.query_norm(self.query(hidden).unflatten(-1, (-1, settings.head_size))))
+        key = self._rotated(self.key_norm(self.key(hidden).unflatten(-1, (-1, settings.head_size))))
+        value = self.value(hidden).unflatten(-1, (-1, settings.head_size))
+        if settings.key_value_heads < settings.heads:
+            times = settings.heads // settings.key_value_heads
+            key, value = (_repeated(each, times) for each in (key, value))
+        bias = self._bias(hidden.shape[1], hidden.device)
+        if settings.attention_softcap is None:
+            mixed = attend_some(query.flatten(2), key.flatten(2), value.flatten(2), bias, settings.heads)
+        else:
+            scores = query.transpose(1, 2) @ key.permute(0, 2, 3, 1)
+            scores = soft_capped(scores, settings.attention_softcap) + bias
+            mixed = (torch.softmax(scores, dim=-1) @ value.transpose(1, 2)).transpose(1, 2).flatten(2)
+        output: Tensor = self.output(mixed)
+        return output
+
+    def _bias(self, count: int, device: torch.device) -> Tensor:
+        """Return 0 where a token attends to another one, minus infinity elsewhere, `[1, 1, T, T]`.
+
+        Tokens behind the end of a text in a padded batch come after all of the text, so that it never sees them.
+        """
+        places = torch.arange(count, device=device)
+        distances = places[:, None] - places
+        seen = distances >= 0
+        if self._layer.window is not None:
+            seen = seen & (distances < self._layer.window)
+        return torch.where(seen, 0.0, -torch.inf)[None, None]
+
+    def _rotated(self, vectors: Tensor) -> Tensor:
+        """Rotate the vectors of heads by their positions: `[B, T, H, s]` of any H."""
+        rotary = self._layer.rotary
+        if rotary is None:
+            return vectors
+        angles = torch.arange(vectors.shape[1], device=vectors.device).float()[:, None] * self.frequencies
+        cosine, sine = angles.cos()[:, None], angles.sin()[:, None]
+        half = rotary.size // 2
+        first, second, rest = vectors.split([half, half, vectors.shape[-1] - rotary.size], dim=-1)
+        parts = [first * cosine - second * sine, second * cosine + first * sine]
+        return torch.cat([*parts, rest] if rotary.size < vectors.shape[-1] else parts, dim=-1)
+
+
+def _repeated(vectors: Tensor, times: int) -> Tensor:
+    """Return each key-value head so many times in a row: `[B, T, G, s]` -> `[B, T, H, s]`."""
+    return vectors[:, :, :, None].expand(-1, -1, -1, times, -1).flatten(2, 3)
+
+
+class FeedForward(nn.Module):
+    """The feed-forward network of a layer."""
+
+    def __init__(self, settings: CausalSettings) -> None:
+        super().__init__()
+        size, inner, bias = settings.hidden_size, settings.inner_size, settings.inner_bias
+        self.gate = nn.Linear(size, inner, bias=bias) if settings.gated else None
+        self.inner = nn.Linear(size, inner, bias=bias)
+        self.outer = nn.Linear(inner, size, bias=bias)
+        self._activation = _ACTIVATIONS[settings.activation]
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """`[B, T, d]` -> `[B, T, d]`."""
+        if self.gate is None:
+            inner = self._activation(self.inner(hidden))
+        else:
+            inner = self._activation(self.gate(hidden)) * self.inner(hidden)
+        output: Tensor = self.outer(inner)
+        return output
+
+
+class CausalLayer(nn.Module):
+    """Attention and feed-forward network with their norms; what they compute is added to what they read."""
+
+    def __init__(self, settings: CausalSettings, layer: LayerSettings) -> None:
+        super().__init__()
+        self.attention = CausalAttention(settings, layer)
+        self.feed_forward = FeedForward(settings)
+        self.attention_norm = _norm(settings, settings.hidden_size)
+        self.feed_forward_norm = _norm(settings, settings.hidden_size)
+        after = [_norm(settings, settings.hidden_size) if settings.output_norms else nn.Identity() for _ in range(2)]
+        self.attention_output_norm, self.feed_forward_output_norm = after
+        self._parallel = settings.parallel
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """`[B, T, d]` -> `[B, T, d]`."""
+        attended = self.attention_output_norm(self.attention(self.attention_norm(hidden)))
+        read = hidden if self._parallel else hidden + attended
+        fed = self.feed_forward_output_norm(self.feed_forward(self.feed_forward_norm(read)))
+        output: Tensor = read + fed + attended if self._parallel else read + fed
+        return output
+
+
+class CausalTransformer(nn.Module):
+    """Computes the hidden states before each next token."""
+
+    def __init__(self, settings: CausalSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.embedding = nn.Embedding(settings.vocab_size, settings.hidden_size)
+        learned = settings.learned_positions
+        self.positions = nn.Embedding(settings.positions, settings.hidden_size) if learned else None
+        self.layers = nn.ModuleList(CausalLayer(settings, layer) for layer in settings.layers)
+        self.norm = _norm(settings, settings.hidden_size)
+
+    def decoder_layers(self) -> Iterator[CausalLayer]:
+        """Yield the layers, first to last."""
+        for layer in self.layers:
+            assert isinstance(layer, CausalLayer)
+            yield layer
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens `[B, T]` -> hidden states `[B, T, d]`; that of a token is computed from it and those before it."""
+        hidden = self.embedding(tokens)
+        if self.settings.embedding_scale != 1.0:
+            hidden = hidden * self.settings.embedding_scale
+        if self.positions is not None:
+            hidden = hidden + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
+        for layer in self.layers:
+            hidden = layer(hidden)
+        output: Tensor = self.norm(hidden)
+        return output
+
+
+class CausalHead(nn.Module):
+    """Computes the scores of next tokens, whose softmax is their distribution."""
+
+    def __init__(self, settings: CausalSettings) -> None:
+        super().__init__()
+        self.linear = nn.Linear(settings.hidden_size, settings.vocab_size, bias=False)
+        self._cap = settings.final_softcap
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden states `[N, d]` -> scores `[N, V]`."""
+        return soft_capped(self.linear(hidden), self._cap)
