@@ -176,7 +176,7 @@ class ScoreResult(Record):
     log_probability: Finite
     """Sum of the log-probabilities of the tokens; `null` where it is minus infinity."""
     perplexity: Finite
-    """Perplexity per scored token; `null` where it is infinite."""
+    """Perplexity per scored token; `null` where it is infinite, or no token is scored."""
     tokens: Sequence[Token]
     """The words of the text and the sentence end, in order; of a model of subwords the tokens of the text."""
     truncated: Truncated = Field(default=None, exclude_if=lambda value: value is None)  # other nulls are shown

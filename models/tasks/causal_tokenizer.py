@@ -37,8 +37,9 @@ class CausalTokenizer(BundleTokenizer):
         if self._bytes is None and _SPACE.encode() not in described:
             raise ValueError("the tokenizer's pieces are neither of bytes, nor do they spell spaces as U+2581")
         added = tokenizer.get_added_tokens_decoder().items()
-        self._contents = {token: each.content for token, each in added}
         special_ids = {token for token, each in added if each.special}
+        self._literal = {token: each.content for token, each in added if each.special or self._bytes is not None}
+        """The text of tokens that are not spelled as the others are."""
         self._never_text = frozenset() if self.unknown_id == self.end_id else frozenset(special_ids - {self.unknown_id})
         self._reader = Tokenizer.from_str(tokenizer.to_str())
         self._reader.encode_special_tokens = True
@@ -72,7 +73,7 @@ class CausalTokenizer(BundleTokenizer):
 
         Special tokens are spelled, and an id without a token has no text.
         """
-        if (content := self._contents.get(token)) is not None:
+        if (content := self._literal.get(token)) is not None:
             return content
         piece = self._tokenizer.id_to_token(token)
         if piece is None:

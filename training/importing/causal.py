@@ -5,9 +5,10 @@ A directory has `config.json`, weights and a tokenizer that transformers reads a
 Shapes: `T` tokens, `V` tokens of the vocabulary.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,12 +20,13 @@ from torch import Tensor
 from models.bundle.contract import SpecialTokens
 from models.native import native_errors
 from models.tasks.causal_language_model import CausalLanguageModel
-from models.tasks.causal_results import NextTokens, TextScore
+from models.tasks.causal_results import NextTokens, ScoredToken, TextScore
 from models.tasks.causal_tokenizer import CausalTokenizer
 from training.bundling.bundle import BundleGraph
 from training.bundling.model_card import Card
 from training.bundling.onnx import to_onnx
 from training.bundling.onnx_tools import quiet
+from training.bundling.quantize import quantize_int8_weights
 from training.bundling.verify import absolute_difference
 from training.data.tokenization import unknown_token
 from training.importing.causal_config import ARCHITECTURE_NAMES, CausalConfig, read_causal_config
@@ -50,7 +52,7 @@ class CausalImporter(Importer):
     """Import of a causal language model."""
 
     task = "causal-language-model"
-    quantization = None
+    quantization = "int8-weights"
 
     def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
         super().__init__(source, options)
@@ -124,11 +126,26 @@ class CausalImporter(Importer):
             "those of texts\nlike its training data, whose biases it repeats.",
         )
 
-    def quantize(self, models: object, model: object, texts: object) -> Mapping[str, onnx.ModelProto]:
-        _not_quantized()
+    def quantize(
+        self, models: Mapping[str, onnx.ModelProto], model: object, texts: object
+    ) -> Mapping[str, onnx.ModelProto]:
+        """Return graphs with int8 matrices and float32 activations, some of which are far larger than others."""
+        del model, texts
+        return {name: quantize_int8_weights(each) for name, each in models.items()}
 
-    def agreement(self, float32: object, int8: object, texts: object) -> Agreement:
-        _not_quantized()
+    def agreement(self, float32: CausalLanguageModel, int8: CausalLanguageModel, texts: Sequence[str]) -> Agreement:
+        """Compare the most probable token at each position, and the probabilities of the texts' tokens."""
+        one, other = (
+            [each for score in model.score(texts, explain=1, truncate=True) for each in score.tokens if each.scored]
+            for model in (float32, int8)
+        )
+        pairs = list(zip(one, other, strict=True))
+        same = [first.alternatives[0].token == second.alternatives[0].token for first, second in pairs]
+        return Agreement(
+            metric="same most probable next token as float32",
+            value=sum(same) / max(1, len(same)),
+            difference=max((abs(_probability(first) - _probability(second)) for first, second in pairs), default=0.0),
+        )
 
     # ---- comparison with transformers ----
 
@@ -194,8 +211,9 @@ for _name in ARCHITECTURE_NAMES:
     register(_name)(CausalImporter)
 
 
-def _not_quantized() -> NoReturn:
-    raise ImportRefused("causal language models are imported in float32")
+def _probability(token: ScoredToken) -> float:
+    assert token.log_probability is not None
+    return math.exp(token.log_probability)
 
 
 def _next(model: CausalLanguageModel, texts: Sequence[str]) -> list[NextTokens]:

@@ -70,6 +70,7 @@ _EXPECTED: Mapping[str, tuple[object, ...]] = {
     "quantization_config": (None,),
     "scale_attn_by_inverse_layer_idx": (False, None),
     "use_bidirectional_attention": (False, None),
+    "use_mrope": (False, None),
 }
 """Fields of which other values are not supported."""
 _ATTENTION_KINDS = ("full_attention", "sliding_attention")
