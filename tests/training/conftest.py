@@ -107,7 +107,7 @@ def train_pairs(pairs_recipe: TranslationRecipe, tiny_data_dir: Path) -> MakePai
     def make(directory: Path, *, seed: int = 1, **sections: dict[str, Any]) -> Trainer:
         content = pairs_recipe.model_dump()
         for section, fields in sections.items():
-            content[section] |= fields
+            content[section] = (content[section] or {}) | fields
         recipe = parse_recipe(content)
         assert isinstance(recipe, TranslationRecipe)
         run = RunDirectory(directory)

@@ -139,6 +139,18 @@ class Attention(nn.Module):
             mixed = attend(query, keys, values, attn_mask=mask)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
+    def head_log_weights(self, inputs: Tensor, keys: Tensor, mask: Tensor | None, head: int) -> Tensor:
+        """Return the logarithms of the attention weights of one head, in float32: `[B, T, d]` -> `[B, T, tokens]`.
+
+        `keys` are `[B, H, tokens, d / H]`, `mask` is `[B, 1, 1, tokens]`. Other heads are not computed.
+        """
+        size = keys.shape[3]
+        rows = slice(head * size, (head + 1) * size)
+        query = functional.linear(inputs, self.query.weight[rows], self.query.bias[rows])
+        with torch.autocast(inputs.device.type, enabled=False):
+            scores = query.float() @ keys[:, head].float().transpose(1, 2) * self.scale
+            return functional.log_softmax(scores if mask is None else scores.masked_fill(~mask[:, 0], -1e9), dim=-1)
+
     def _split(self, vectors: Tensor) -> Tensor:
         heads: Tensor = vectors.unflatten(-1, (self.heads, -1)).transpose(1, 2)
         return heads
@@ -224,14 +236,26 @@ class DecoderLayer(_Layer):
         self, inputs: Tensor, memory: KeyValue, mask: Tensor | None, past: KeyValue | None
     ) -> tuple[Tensor, KeyValue]:
         """Without `past` the inputs are a sentence and each token sees those before it; with it they are one token."""
+        inputs, kept = self._read_target(inputs, past)
+        return self._read_source(inputs, memory, mask), kept
+
+    def with_attention(self, inputs: Tensor, memory: KeyValue, mask: Tensor | None, head: int) -> tuple[Tensor, Tensor]:
+        """Return the outputs for whole sentences, and the logarithms of a head's cross-attention `[B, T, S]`."""
+        inputs, _ = self._read_target(inputs, None)
+        weights = self.cross_attention.head_log_weights(self.before(1, inputs), memory[0], mask, head)
+        return self._read_source(inputs, memory, mask), weights
+
+    def _read_target(self, inputs: Tensor, past: KeyValue | None) -> tuple[Tensor, KeyValue]:
         read = self.before(0, inputs)
         keys, values = self.self_attention.keys_values(read)
         if past is not None:
             keys, values = torch.cat([past[0], keys], dim=2), torch.cat([past[1], values], dim=2)
         attended = self.self_attention(read, (keys, values), None, causal=past is None)
-        inputs = self.after(0, inputs, attended)
+        return self.after(0, inputs, attended), (keys, values)
+
+    def _read_source(self, inputs: Tensor, memory: KeyValue, mask: Tensor | None) -> Tensor:
         inputs = self.after(1, inputs, self.cross_attention(self.before(1, inputs), memory, mask))
-        return self.after(2, inputs, self.feed_forward(self.before(2, inputs))), (keys, values)
+        return self.after(2, inputs, self.feed_forward(self.before(2, inputs)))
 
 
 class Transformer(nn.Module):
@@ -305,6 +329,23 @@ class Transformer(nn.Module):
             hidden, kept = layer(hidden, memory[index], mask, None if past is None else past[index])
             cache.append(kept)
         return self.decoder_norm(hidden), cache
+
+    def decode_with_attention(
+        self, inputs: Tensor, memory: Memory, mask: Tensor | None, layer: int, head: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return context vectors of whole sentences as `decode` does, and the cross-attention of one head.
+
+        The latter are logarithms of weights, in float32: `[B, T, S]`.
+        """
+        hidden = self._with_positions(inputs, self.positions[: inputs.shape[1]])
+        layers = self.decoder_layers()
+        for each, keys_values in zip(layers[:layer], memory, strict=False):
+            hidden, _ = each(hidden, keys_values, mask, None)
+        hidden, weights = layers[layer].with_attention(hidden, memory[layer], mask, head)
+        for each, keys_values in zip(layers[layer + 1 :], memory[layer + 1 :], strict=True):
+            hidden, _ = each(hidden, keys_values, mask, None)
+        outputs: Tensor = self.decoder_norm(hidden)
+        return outputs, weights
 
     def encoder_layers(self) -> list[EncoderLayer]:
         return [layer for layer in self.encoder if isinstance(layer, EncoderLayer)]

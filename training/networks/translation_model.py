@@ -55,3 +55,14 @@ class TranslationModel(SequenceToSequenceModel):
         """See `SequenceToSequenceModel`."""
         mask = padding_mask(source_lengths, memory[0][0].shape[2])
         return self.network.decode(functional.embedding(target, self.target_vectors), memory, mask, past)
+
+    def with_attention(
+        self, source: Tensor, source_lengths: Tensor, target: Tensor, *, layer: int, head: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return context vectors as calling the model does, `[B, T, d]`, and the cross-attention of a head.
+
+        The latter are logarithms of weights, in float32: `[B, T, S]`.
+        """
+        memory, mask = self.encode(source, source_lengths), padding_mask(source_lengths, source.shape[1])
+        vectors = functional.embedding(target, self.target_vectors)
+        return self.network.decode_with_attention(vectors, memory, mask, layer, head)

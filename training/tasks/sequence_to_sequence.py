@@ -44,6 +44,10 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
         hidden = self.model(
             batch.source.to(self.device), batch.source_lengths.to(self.device), batch.inputs.to(self.device)
         )
+        return self.target_loss(hidden, targets)
+
+    def target_loss(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+        """Return the summed loss of targets `[B, T]` given context vectors `[B, T, d]`, and the number of targets."""
         valid = targets != IGNORED
         kept = targets[valid]
         return self.model.output_layer.loss(hidden[valid], kept), kept.shape[0]

@@ -45,6 +45,8 @@ _MOST_HEADS = 6
 _TOLERANCE = 0.01
 """Accuracy that the mean of more heads may cost: known links are of names and numbers, on which single heads may do
 well that align other words badly. Means of up to 6 heads had half the alignment error of the best head."""
+_WRITING: Literal[0] = 0
+"""Offset of a head that attends to the source of the word that is written."""
 _FEWEST = 20
 """Words with known links that are needed to choose heads."""
 _MOST_TEXTS = 1500
@@ -179,16 +181,23 @@ def _padded(rows: Sequence[Sequence[int]], fill: int) -> NDArray[np.int64]:
     return padded
 
 
-def chosen_heads(bundle: Path, sentences: Sequence[LinkedSentence]) -> AlignmentHeads | None:
+def chosen_heads(
+    bundle: Path, sentences: Sequence[LinkedSentence], guided: tuple[int, int] | None = None
+) -> AlignmentHeads | None:
     """Return the heads whose mean links words right: the most heads that are 0.01 from the best ones, or closer.
 
-    None with fewer than 20 known links.
+    A head that was trained to align words, `guided` (layer and number), is taken whatever the others do: known links
+    are of names and numbers, and it was trained for all words. None with fewer than 20 known links, or with `guided`
+    without any.
     """
     words = sum(len(each.links) for each in sentences)
-    if words < _FEWEST:
+    if words < (_FEWEST if guided is None else 1):
         return None
     config: Any = load_manifest(bundle).config
     attention = list(_ForcedDecoder(bundle, config).attention(sentences))
+    if guided is not None:
+        value = _right(sentences, attention, (guided,), _WRITING)
+        return AlignmentHeads(heads=(guided,), offset=_WRITING, accuracy=round(value / words, 4), words=words)
     layers, heads = attention[0].shape[:2]
     single = [((layer, head),) for layer in range(layers) for head in range(heads)]
     right: dict[tuple[Literal[0, 1], tuple[tuple[int, int], ...]], float] = {}
@@ -257,9 +266,10 @@ def add_alignment(bundle: Path, texts: Sequence[str]) -> AlignmentHeads | None:
     return heads
 
 
-def extend_draft(draft: Draft, texts: Sequence[str]) -> None:
+def extend_draft(draft: Draft, texts: Sequence[str], guided: tuple[int, int] | None = None) -> None:
     """Add the attention output to a draft of a translation bundle, by the heads that are best on texts.
 
+    `guided` are layer and number of a head that was trained to align words, see `chosen_heads`.
     Nothing changes where too few links are known, or where the draft has TorchScript graphs, which lack the output.
     """
     step = draft.graphs["step"]
@@ -267,7 +277,7 @@ def extend_draft(draft: Draft, texts: Sequence[str]) -> None:
         return
     draft.report("choosing the attention heads that align words")
     sentences = sentences_with_links(draft.load(), texts[:_MOST_TEXTS])
-    heads = chosen_heads(draft.directory, sentences)
+    heads = chosen_heads(draft.directory, sentences, guided)
     if heads is None:
         return
     files = draft.save_manifest().graphs["step"].files()

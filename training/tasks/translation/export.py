@@ -60,7 +60,10 @@ class TranslationExport(SequenceExport):
         # Writing graphs imports libraries that take seconds.
         from training.tasks.translation.alignment import extend_draft
 
-        extend_draft(draft, [source for source, _ in split_pairs(self.task.recipe.data, "dev", data_dir)])
+        recipe = self.task.recipe
+        texts = [source for source, _ in split_pairs(recipe.data, "dev", data_dir)]
+        guided = recipe.guided_alignment
+        extend_draft(draft, texts, None if guided is None else guided.place(recipe.network.decoder_layers))
 
     @classmethod
     def card(cls, manifest: BundleManifest[TranslationConfig]) -> Card:

@@ -39,6 +39,11 @@ class TrainingPairs:
         self._further = {corpus: _corpus_pairs(data, corpus, "train", data_dir) for corpus in data.also}
         self._entities = Entities((data.source, data.target), self._pairs)
 
+    def originals(self) -> list[TextPair]:
+        """Return all pairs as they are, those of corpora of templates left out."""
+        further = [pair for name, pairs in self._further.items() if not get_corpus(name).slots for pair in pairs]
+        return self._pairs + further
+
     def epoch(self, number: int) -> list[TextPair]:
         """Return the pairs of an epoch; the same number always gives the same pairs."""
         generator = random.Random(f"pairs-{self._seed}-{number}")

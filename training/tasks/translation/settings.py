@@ -1,6 +1,6 @@
 """The recipe of a translation model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -12,7 +12,7 @@ from training.recipe import Recipe
 from training.settings import Fraction, PositiveInt, Settings
 from training.tasks.translation.initial import initial_sources
 
-__all__ = ["FurtherPairs", "PairSettings", "TransformerSettings", "TranslationRecipe"]
+__all__ = ["FurtherPairs", "GuidedAlignment", "PairSettings", "TransformerSettings", "TranslationRecipe"]
 
 
 class FurtherPairs(Settings):
@@ -112,6 +112,27 @@ class TransformerSettings(Settings):
         return self
 
 
+class GuidedAlignment(Settings):
+    """Training of one head of cross-attention towards links between words (Garg et al. 2019, section 4.2).
+
+    The links are learnt from the training pairs before the first update; see `training.data.statistical_alignment`.
+    """
+
+    weight: Annotated[float, Field(gt=0)] = 0.05
+    """Factor of the alignment loss, which is added to the translation loss: the mean cross-entropy of the head's
+    attention at target positions with links."""
+    layer: Annotated[int, Field(ge=0)] | None = None
+    """Decoder layer of the head, from 0 on; the last but one without it, as in the paper."""
+    head: Annotated[int, Field(ge=0)] = 0
+    """Number of the head, from 0 on."""
+    iterations: PositiveInt = 5
+    """Iterations of expectation maximization by which the links are learnt."""
+
+    def place(self, layers: int) -> tuple[int, int]:
+        """Return layer and number of the head in a decoder with so many layers."""
+        return max(0, layers - 2) if self.layer is None else self.layer, self.head
+
+
 class TranslationRecipe(Recipe):
     """A translation model."""
 
@@ -124,12 +145,31 @@ class TranslationRecipe(Recipe):
     new_vocabulary: bool = False
     """Build a vocabulary of the training data instead of taking that of `initial`. Word vectors of tokens that the
     initial model does not have start as the mean of those that spell them there."""
+    guided_alignment: GuidedAlignment | None = None
+    """Train one head of cross-attention to align words, which `alignment` of the bundle then uses; not by default."""
 
     @model_validator(mode="after")
     def _vocabulary_of_something(self) -> Self:
         if self.new_vocabulary and self.initial is None:
             raise ValueError("new_vocabulary is for a run that starts from a model: set initial too")
         return self
+
+    @model_validator(mode="after")
+    def _guided_head_exists(self) -> Self:
+        if (guided := self.guided_alignment) is not None:
+            layer, head = guided.place(self.network.decoder_layers)
+            for name, number, count in (
+                ("layer", layer, self.network.decoder_layers),
+                ("head", head, self.network.heads),
+            ):
+                if number >= count:
+                    raise ValueError(f"guided_alignment.{name} must be 0 to {count - 1} in this network, not {number}")
+        return self
+
+    def ineffective_fields(self) -> Iterator[str]:
+        yield from super().ineffective_fields()
+        if self.guided_alignment is not None and self.loop.compile:
+            yield "loop.compile has no effect with guided_alignment"
 
     def sources(self) -> list[dict[str, str]]:
         """Return the data of this run, and of the model that it starts from; raises the errors of `initial_sources`."""

@@ -1,5 +1,6 @@
 """Training of translation models: vocabulary, network, batches, metric."""
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import numpy as np
 import sacrebleu
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from models.tasks.translation import Translator
 from models.text.tokenization import SubwordTokenizer
@@ -19,6 +21,7 @@ from training.data.identity import Record
 from training.data.inspection import Inspected
 from training.data.pair_batching import Pair, PairBatch, PairBatches
 from training.data.report import Expected, Texts
+from training.data.token_links import TokenLinks
 from training.data.tokenization import build_subword_tokenizer, read_subword_tokenizer
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
@@ -29,6 +32,7 @@ from training.tasks.examples import Examples, Measurement
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
+from training.tasks.translation.guided_alignment import alignment_loss, fitted_aligner
 from training.tasks.translation.initial import (
     bundled_translator,
     initial_tokenizer,
@@ -151,8 +155,25 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         if self.recipe.initial is not None:
             self.model.load_state_dict(_initial_weights(self.recipe, self.recipe.initial, self.tokenizer, self.device))
 
+    def loss(self, batch: PairBatch) -> tuple[Tensor, int]:
+        """Return the summed loss over the batch's targets, and their number.
+
+        With `guided_alignment` the alignment loss is part of it, times its weight and the number of targets.
+        """
+        guided = self.recipe.guided_alignment
+        if guided is None or batch.links is None or not self.model.training:
+            return super().loss(batch)
+        given = (each.to(self.device) for each in (batch.source, batch.source_lengths, batch.inputs))
+        layer, head = guided.place(self.recipe.network.decoder_layers)
+        hidden, log_weights = self.model.with_attention(*given, layer=layer, head=head)
+        total, count = self.target_loss(hidden, batch.targets.to(self.device))
+        return total + guided.weight * count * alignment_loss(log_weights, batch.links.to(self.device)), count
+
     def batches(self, split: str) -> Batches[PairBatch]:
-        """Return the batches of a split; training batches are shuffled by the recipe's seed, without too long pairs."""
+        """Return the batches of a split; training batches are shuffled by the recipe's seed, without too long pairs.
+
+        With `guided_alignment` those of training have links of tokens, by an aligner that is fitted here.
+        """
         data, end_id, seed = self.recipe.data, self.tokenizer.end_id, self.recipe.seed
         longest = self._longest
         if split != "train":
@@ -161,18 +182,24 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
                 warnings.warn(f"{long} sources of {split} are cut off after {longest} tokens", stacklevel=2)
             pairs = [(source[:longest], target) for source, target in pairs]
             return PairBatches(pairs, end_id=end_id, batch_tokens=data.batch_tokens)
-        training = TrainingPairs(data, self.data_dir, seed)
+        training, guided = TrainingPairs(data, self.data_dir, seed), self.recipe.guided_alignment
+        aligner = None if guided is None else fitted_aligner(guided, training.originals())
 
         def draw(epoch: int) -> PairBatches:
-            pairs = self._encoded(training.epoch(epoch))
+            texts = training.epoch(epoch)
+            pairs = self._encoded(texts)
             most = min(data.max_tokens, longest)
-            kept = [pair for pair in pairs if min(map(len, pair)) > 0 and max(map(len, pair)) <= most]
+            fits = [min(map(len, pair)) > 0 and max(map(len, pair)) <= most for pair in pairs]
+            kept = list(itertools.compress(pairs, fits))
             if not kept:
                 raise ValueError(f"data.max_tokens: no training pair has 1 to {most} tokens")
             if epoch == 0 and len(kept) < len(pairs):
                 left = f"{len(pairs) - len(kept)} of {len(pairs)} training pairs are left out"
                 warnings.warn(f"{left}: they do not have 1 to {most} tokens", stacklevel=2)
-            return PairBatches(kept, end_id=end_id, batch_tokens=data.batch_tokens, seed=seed)
+            links = None
+            if aligner is not None:
+                links = TokenLinks(list(itertools.compress(texts, fits)), aligner, self.tokenizer)
+            return PairBatches(kept, end_id=end_id, batch_tokens=data.batch_tokens, seed=seed, links=links)
 
         return draw(0) if data.augment is None else RedrawnBatches(draw)
 
