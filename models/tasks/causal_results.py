@@ -34,8 +34,11 @@ class NextTokens:
     """The next tokens after a context, most probable first."""
 
     unit: ClassVar[str] = "token"
+    """What `words` are."""
     unknown_probability: ClassVar[float] = 0.0
+    """Probability of what the vocabulary does not have: every text has tokens."""
     components: ClassVar[tuple[object, ...]] = ()
+    """Weights of a mixture's components, of which there are none."""
 
     context: str
     """The context as it was given."""
@@ -54,6 +57,7 @@ class ScoredToken:
     """One token of a scored text."""
 
     sentence_end: ClassVar[bool] = False
+    """Whether it is the end of the sentence, which is not scored."""
 
     word: str
     """Its text, with the space before a word; U+FFFD for parts of a character."""

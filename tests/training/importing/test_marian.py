@@ -18,6 +18,7 @@ from models.decoding.sequence_to_sequence import SourceSequence
 from models.reading import load_manifest, parse_manifest, sha256_of, validate
 from models.store import load_bundle
 from models.tasks.translation import Translator
+from models.text.protection import Protection
 from tests.fixtures.marian import LANGUAGES, import_tiny
 from tests.support.marian_directory import SENTENCES
 from training.bundling.attention_output import contract_with_attention, with_attention
@@ -102,8 +103,8 @@ def test_beam_search_finds_what_transformers_does(translator, reference, beam, s
 def test_texts_have_the_tokens_and_translations_of_transformers(translator, reference, marian_directory, recwarn):
     tokenizer = transformers.MarianTokenizer.from_pretrained(marian_directory)
     for text in SENTENCES[:5]:
-        (translation,) = translator.translate([text], 1)[0].translations
-        (part,) = translator.query(text, 1).parts()
+        (translation,) = translator.translate([text], 1, protection=Protection(()))[0].translations
+        (part,) = translator.query(text, 1, protection=Protection(())).parts()
         inputs = tokenizer(text, return_tensors="pt")
         assert inputs["input_ids"][0].tolist() == [*part.tokens, 0]
         output = reference.generate(**inputs, num_beams=1, do_sample=False, max_length=part.max_tokens + 2)

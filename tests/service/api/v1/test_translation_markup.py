@@ -30,7 +30,7 @@ def translated(client, text, **body):
             "<p>Anna has <b>3</b> dogs and <i>two cats</i>.</p><!-- c -->",
         ),
         ("xml", "<a>Gestern habe ich <q>Tom</q> gesehen.</a>", "<a>I saw <q>Tom</q> yesterday.</a>"),
-        ("markdown", "# Das ist *ein Test*\n\n    nein", "# It's *a test*\n\n    nein"),
+        ("markdown", "# Das ist *ein Test*\n\n    nein", "# This is *a test*\n\n    nein"),
         ("text", "Guten Morgen!", "Good morning!"),
     ],
 )
