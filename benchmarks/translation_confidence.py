@@ -9,7 +9,7 @@ confidence and frequency in ten bins; recall is that of poor translations at a p
 those of the mean log-probability of a token alone, which is what the threshold was put on before.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -48,12 +48,17 @@ def main(bundle: Annotated[Path, tyro.conf.Positional], data_dir: Path = Path("d
     model = load_bundle(bundle.resolve())
     assert isinstance(model, Translator)
     found = {name: rated_translations(model, pairs, poor) for name, (pairs, poor) in _sets(data_dir, split).items()}
-    together = Rated(*(np.concatenate([getattr(each, name) for each in found.values()]) for name in Rated.__slots__))
     names = ("texts", "poor, %", "AUROC", "before", "ECE", "recall, %", "before")
     table = Table("", *names, title=f"{model.manifest.name} {model.manifest.version}, {split}")
-    for name, rated in {**found, "all": together}.items():
+    asked = [found[name] for name in ("everyday phrases", "multi30k", "noise")]
+    together = {"phrases, multi30k and noise": _together(asked), "all": _together(list(found.values()))}
+    for name, rated in {**found, **together}.items():
         table.add_row(name, *_row(rated))
     Console().print(table)
+
+
+def _together(parts: Sequence[Rated]) -> Rated:
+    return Rated(*(np.concatenate([getattr(each, name) for each in parts]) for name in Rated.__slots__))
 
 
 def _sets(data_dir: Path, split: str) -> Mapping[str, tuple[Pairs, Callable[[str, str], bool]]]:

@@ -18,8 +18,6 @@ from models.tasks.translation_confidence import FARTHEST, SIGNALS, Confidence, S
 __all__ = [
     "POOR_CHRF",
     "Rated",
-    "Threshold",
-    "chosen_threshold",
     "expected_calibration_error",
     "fitted_confidence",
     "is_poor",
@@ -29,11 +27,10 @@ __all__ = [
 
 POOR_CHRF = 30.0
 """A translation whose chrF to its reference is below this counts as poor."""
-_PRECISION = 0.4
-"""Fraction of the texts below the threshold whose translations must be poor: in the validation split of the bundled
-German-English model 11 % are, and half of those below a threshold only where it finds 8 % of them."""
+_THRESHOLD = 0.5
+"""Confidence below which a translation is more likely to be poor than not."""
 _FEWEST = 20
-"""Texts that must be below a threshold for its precision to be trusted, and translations of either kind to fit to."""
+"""Poor translations, and others, that are needed to fit a confidence."""
 _MOST_PAIRS = 5000
 """Pairs of the validation split that are translated."""
 _FOLDS = 5
@@ -56,15 +53,6 @@ class Rated:
     """The model's confidence in each text, 1 of a model without it: `[N]`."""
     poor: NDArray[np.bool_]
     """Whether the translation is poor: `[N]`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Threshold:
-    """A threshold of the confidence, with its precision and recall for poor translations."""
-
-    confidence: float
-    precision: float
-    recall: float
 
 
 def noisy_pairs(pairs: Pairs, seed: int = 1) -> list[tuple[str, str]]:
@@ -142,8 +130,8 @@ def fitted_confidence(model: Translator, pairs: Pairs, seed: int = 1) -> Confide
     folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=seed)
     held_out = cross_val_predict(regression, table, good, cv=folds, method="predict_proba")[:, 1]
     regression.fit(table, good)
-    threshold = chosen_threshold(held_out[: len(plain.poor)], plain.poor)
-    threshold = threshold or Threshold(confidence=0.0, precision=0.0, recall=0.0)
+    low = held_out[: len(plain.poor)] < _THRESHOLD
+    found = int((low & plain.poor).sum())
     return Confidence(
         signals={
             name: Signal(mean=round(float(a), 6), deviation=round(float(b), 6), weight=round(float(c), 6))
@@ -151,9 +139,9 @@ def fitted_confidence(model: Translator, pairs: Pairs, seed: int = 1) -> Confide
         },
         intercept=round(float(regression.intercept_[0]), 6),
         poor_chrf=POOR_CHRF,
-        threshold=threshold.confidence,
-        precision=threshold.precision,
-        recall=threshold.recall,
+        threshold=_THRESHOLD,
+        precision=round(found / max(1, int(low.sum())), 4),
+        recall=round(found / max(1, int(plain.poor.sum())), 4),
         auroc=round(float(roc_auc_score(good, held_out)), 4),
         calibration_error=round(expected_calibration_error(held_out, good), 4),
         sentences=len(good),
@@ -168,25 +156,3 @@ def expected_calibration_error(confidences: NDArray[np.float64], right: NDArray[
     bins = np.minimum((confidences * _BINS).astype(int), _BINS - 1)
     sums = [np.abs(confidences[bins == each].sum() - right[bins == each].sum()) for each in np.unique(bins)]
     return float(sum(sums) / len(confidences))
-
-
-def chosen_threshold(confidences: NDArray[np.float64], poor: NDArray[np.bool_]) -> Threshold | None:
-    """Return the highest threshold below which at least 40 % of the translations are poor.
-
-    `confidences` are `[N]`, `poor` `[N]` says which translations are poor. None where no threshold with 20 texts below
-    it is that precise.
-    """
-    order = np.argsort(confidences, kind="stable")
-    ranked, found = confidences[order], np.cumsum(poor[order])
-    below = np.arange(1, len(order) + 1)
-    possible = (below >= _FEWEST) & (found >= _PRECISION * below)
-    possible[:-1] &= ranked[:-1] < ranked[1:]  # equal confidences are on one side of a threshold
-    if not possible.any():
-        return None
-    last = int(np.flatnonzero(possible)[-1])
-    above = ranked[last + 1] if last + 1 < len(ranked) else 1.0
-    return Threshold(
-        confidence=round(float(ranked[last] + above) / 2, 4),
-        precision=round(float(found[last] / below[last]), 4),
-        recall=round(float(found[last] / poor.sum()), 4),
-    )

@@ -19,7 +19,7 @@ from training.tasks.translation.bundle_weights import bundle_model
 __all__ = ["bundled_translator", "initial_sources", "initial_tokenizer", "initial_weights", "weights_for_vocabulary"]
 
 _BUNDLED = "bundled/"
-"""Begins the name of a bundle that is shipped with the project, such as `bundled/de-en/2`."""
+"""Begins the name of a bundle that is shipped with the project, such as `bundled/de-en/3`."""
 
 
 def bundled_translator(source: str, target: str) -> tuple[str, Mapping[str, object]] | None:

@@ -140,7 +140,7 @@ class TranslationRecipe(Recipe):
     data: PairSettings
     network: TransformerSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
     initial: str | None = None
-    """Run directory or bundle to start from, such as `bundled/de-en/2`: its tokenizer and its best weights. Network and
+    """Run directory or bundle to start from, such as `bundled/de-en/3`: its tokenizer and its best weights. Network and
     output layer must be the same; the int8 weights of a bundle are dequantized."""
     new_vocabulary: bool = False
     """Build a vocabulary of the training data instead of taking that of `initial`. Word vectors of tokens that the

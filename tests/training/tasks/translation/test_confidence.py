@@ -1,4 +1,4 @@
-"""Tests of the confidence in translations, its threshold and its fit."""
+"""Tests of the confidence in translations and its fit."""
 
 from pathlib import Path
 
@@ -9,7 +9,6 @@ from models.store import load_bundle
 from models.tasks.translation import Translator
 from training.bundling.bundle import WrittenBundle
 from training.tasks.translation.confidence import (
-    chosen_threshold,
     expected_calibration_error,
     fitted_confidence,
     noisy_pairs,
@@ -17,46 +16,6 @@ from training.tasks.translation.confidence import (
 )
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import TranslationRecipe
-
-
-def test_the_highest_threshold_that_is_precise_is_chosen() -> None:
-    poor = np.array([True] * 20 + [False] * 25 + [True] * 5 + [False] * 50)
-    found = chosen_threshold(np.arange(100) / 100, poor)
-    assert found is not None
-    # Of the first 45, 20 are poor, and of the first 62, 25; of the first 63, 25 are too few.
-    assert (found.confidence, found.precision, found.recall) == (0.615, 0.4032, 1.0)
-
-
-def test_the_order_of_texts_does_not_matter() -> None:
-    generator = np.random.default_rng(1)
-    confidences = generator.random(500)
-    poor = generator.random(500) < np.where(confidences < 0.2, 0.7, 0.05)
-    order = generator.permutation(500)
-    assert chosen_threshold(confidences, poor) == chosen_threshold(confidences[order], poor[order])
-
-
-def test_precision_and_recall_are_those_of_the_threshold() -> None:
-    generator = np.random.default_rng(2)
-    confidences = np.round(generator.random(1000), 2)  # with equal ones
-    poor = generator.random(1000) < np.where(confidences < 0.2, 0.7, 0.05)
-    found = chosen_threshold(confidences, poor)
-    assert found is not None
-    below = confidences < found.confidence
-    assert found.precision == pytest.approx(poor[below].mean(), abs=1e-4)
-    assert found.recall == pytest.approx(poor[below].sum() / poor.sum(), abs=1e-4)
-    assert found.precision >= 0.4
-
-
-def test_without_a_precise_threshold_there_is_none() -> None:
-    assert chosen_threshold(np.arange(100) / 100, np.zeros(100, bool)) is None
-    assert chosen_threshold(np.arange(19) / 100, np.ones(19, bool)) is None
-
-
-def test_where_all_are_poor_all_are_below() -> None:
-    found = chosen_threshold(np.full(30, 0.2), np.ones(30, bool))
-    assert found is not None
-    assert 0.2 < found.confidence < 1
-    assert (found.precision, found.recall) == (1.0, 1.0)
 
 
 def test_the_calibration_error_is_that_of_bins_computed_by_hand() -> None:
@@ -106,6 +65,9 @@ def test_a_confidence_fits_the_frequencies(
     assert found.sentences > len(mixed)
     assert found.auroc > 0.8
     assert found.calibration_error < 0.15
+    assert found.threshold == 0.5
+    assert found.precision > 0.5, "below it, more translations are poor than not"
+    assert found.recall > 0.5
     rated = rated_translations(model, mixed)
     below = [found.probability(dict(zip(found.signals, row, strict=True))) for row in rated.signals[rated.poor]]
     above = [found.probability(dict(zip(found.signals, row, strict=True))) for row in rated.signals[~rated.poor]]
