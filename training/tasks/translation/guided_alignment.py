@@ -25,9 +25,13 @@ def alignment_loss(log_weights: Tensor, links: Tensor) -> Tensor:
     return -(links * log_weights).sum() / linked.clamp(min=1)
 
 
-def fitted_aligner(settings: GuidedAlignment, pairs: Sequence[TextPair]) -> StatisticalAligner:
-    """Return the aligner of training pairs; its progress is printed on standard error."""
+def fitted_aligner(settings: GuidedAlignment, pairs: Sequence[TextPair], *, quiet: bool) -> StatisticalAligner:
+    """Return the aligner of training pairs; its progress is printed on standard error, unless `quiet`.
+
+    Raises `ValueError` where no pair has words on both sides.
+    """
+    report = (lambda line: None) if quiet else progress.print
     try:
-        return StatisticalAligner.fit(pairs, iterations=settings.iterations, report=progress.print)
+        return StatisticalAligner.fit(pairs, iterations=settings.iterations, report=report)
     except ValueError as error:
         raise ValueError(f"guided_alignment: {error}") from error

@@ -183,7 +183,9 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
             pairs = [(source[:longest], target) for source, target in pairs]
             return PairBatches(pairs, end_id=end_id, batch_tokens=data.batch_tokens)
         training, guided = TrainingPairs(data, self.data_dir, seed), self.recipe.guided_alignment
-        aligner = None if guided is None else fitted_aligner(guided, training.originals())
+        aligner = None
+        if guided is not None:
+            aligner = fitted_aligner(guided, training.originals(), quiet=not self.group.is_first)
 
         def draw(epoch: int) -> PairBatches:
             texts = training.epoch(epoch)
