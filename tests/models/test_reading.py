@@ -283,7 +283,7 @@ def test_fields_of_format_1_are_refused_in_format_2(rewrite, content):
 
 def test_an_unknown_task_is_named_with_the_known_ones(rewrite, content):
     (problem,) = problems_of(rewrite(content | {"task": "clairvoyance"}))
-    assert problem.startswith("unknown task 'clairvoyance'; known: image-classification, language-model, ")
+    assert problem.startswith("unknown task 'clairvoyance'; known: causal-language-model, image-classification, ")
     assert "softserve.models.tasks" in problem
 
 

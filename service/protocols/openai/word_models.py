@@ -10,7 +10,7 @@ __all__ = ["word_model"]
 
 
 def word_model(model: AnyModel) -> LanguageModel:
-    """Return a model that draws next words; raises `QueryError` for one that does not."""
-    if "draw" not in model.batch_functions:
+    """Return a model whose tokens are words; raises `QueryError` for one of subwords."""
+    if not hasattr(model, "spelled"):
         raise QueryError("this model does not write texts here; it answers /v1/next-word and /v1/score")
-    return cast(LanguageModel, model)  # only these draw
+    return cast(LanguageModel, model)  # only these spell tokens as words
