@@ -5,8 +5,8 @@
 Poor is a translation of an everyday phrase that its pattern does not accept, one of the corpora whose chrF to the
 reference is below 30, and one of noise, which has no translation, whose chrF to the text itself is. AUROC is the
 probability that a poor translation has less confidence than an acceptable one; ECE is the mean distance between
-confidence and frequency in ten bins; recall is that of poor translations at a precision of 90 %. Beside them stand
-those of the mean log-probability of a token alone, which is what the threshold was put on before.
+confidence and frequency in ten bins; recall is that of poor translations at a precision of 90 %. The columns `before`
+are those of the mean log-probability of a token alone, which the threshold of earlier bundles is for.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -32,7 +32,7 @@ __all__ = ["NextSubwordWords", "WordBounds", "next_words"]
 
 @dataclass(frozen=True, slots=True)
 class WordBounds:
-    """A next word and the bounds of its probability, in [0, 1], given that the context's last word is over."""
+    """A next word and the bounds of its probability, in [0, 1], given that the context's last word has ended."""
 
     text: bytes
     """The word with its leading separators."""
@@ -161,7 +161,7 @@ class _Search:
         self._drop(word, masses[going & ~large])
 
     def _release(self, node: _Node, mass: float) -> None:
-        """Subtract a prefix's mass from what is left; the last one at a text leaves exactly 0, whatever was rounded."""
+        """Subtract a prefix's mass from the rest; the last one at a text leaves exactly 0, whatever was rounded."""
         text = node.text[: node.decided]
         self._left[text] -= mass
         self._waiting[text] -= 1
@@ -230,7 +230,7 @@ class _Search:
     def result(self, k: int, scale: float, certain: bool, prefixes: int) -> NextSubwordWords:
         best = self._best(k)
         found, of_best = math.fsum(self._found.values()), math.fsum(mass for _, mass in best)
-        # Part of what is not expanded may not be in the event, whose mass is known: what is not found of it is left.
+        # Prefixes that are not expanded may be outside the event, whose mass is known: all of it not found is left.
         left = min(math.fsum(self._left.values()) + self._dropped, max(0.0, 1 / scale - found - self._end))
         words = tuple(
             WordBounds(word, min(1.0, mass * scale), min(1.0, (mass + min(left, self._open(word))) * scale))

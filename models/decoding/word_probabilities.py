@@ -8,7 +8,7 @@ the text, follows.
 
 The events. Where the context ends in a word, that word may go on: `B` is the event that it does not, so that `Y` begins
 with a separator, with a character of another class than the context's last one, or is empty as the text ends. Elsewhere
-(no context, or one that ends with a separator) `B` is certain. What is measured is
+(no context, or one that ends with a separator) `B` is certain. The measured event is
 
     P(u | c, B) = P(Y begins with u, and what follows ends u | c) / P(B | c)
 
@@ -278,7 +278,7 @@ class TextScore:
     text: str
     words: tuple[WordScore, ...]
     end: float
-    """The end term: log-probability of the tokens after the last word, and of the end, given that the word is over."""
+    """The end term: log-probability of the tokens after the last word and of the end, given that the word has ended."""
     begins: float
     """`log P(B | c)`, 0 at the beginning of a text, and where the text goes on with the context's last word."""
     token_log_probability: float
@@ -339,7 +339,7 @@ def score_rows(
 
 
 def _given(both: float, condition: float) -> float:
-    """Return a conditional log-probability; what has probability 0 keeps it, whatever the condition has."""
+    """Return a conditional log-probability; an event of probability 0 keeps it, whatever the condition has."""
     return both if both == -math.inf else both - condition
 
 

@@ -94,16 +94,16 @@ class CausalLanguageModelConfig(TextConfig):
 
 @dataclass(frozen=True, slots=True)
 class _Predictions:
-    """What the output layer says of positions, in their order."""
+    """Outputs of the output layer for some positions, in their order."""
 
     log_probabilities: Array
-    """Of the token that follows, `[N]`."""
+    """Log-probability of the token that follows, `[N]`."""
     ranks: Array
-    """Of that token, `[N]`."""
+    """Rank of that token, 1 for the most probable one, `[N]`."""
     entropy: Array
-    """In nats, `[N]`."""
+    """Entropy of the distribution, in nats, `[N]`."""
     best_log_probabilities: Array
-    """Of the most probable tokens, `[N, k]`."""
+    """Log-probabilities of the most probable tokens, `[N, k]`."""
     best_tokens: Array
     """Their ids, `[N, k]`."""
 

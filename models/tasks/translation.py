@@ -487,7 +487,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         model with several, its default otherwise. With `join_lines`, sentences may go on in the next line, and line
         breaks within them become spaces. With `alignment`, translations have links between words, with `confidences`
         the confidence in each sentence and word. Each translation has the parts of `protection` byte for byte and
-        exactly once. `markup` says in which format the texts are; their
+        exactly once, but for numbers that are localized. `markup` says in which format the texts are; their
         translations have it too, with the tags of the text.
 
         Raises `QueryError` for options out of range, for an alignment by a model without `alignment` in its manifest,
@@ -548,9 +548,9 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         if markup.format == "text":
             found = read(text, max_sentences=max_sentences, join_lines=join_lines)
             return replace(found, detected_language=self._detector.other_language(text), confidences=confidences)
-        for name in ("alignment" * alignment, "confidences" * confidences):
-            if name:
-                raise QueryError(f"{name}: there is none of texts with markup")
+        if alignment or confidences:
+            name = "alignment" if alignment else "confidences"
+            raise QueryError(f"{name}: there is none of texts with markup")
         return self._markup_query(text, markup.document(text, places_tags=self._places_tags), read, max_sentences)
 
     def _conventions(self, target: str | None) -> tuple[Convention, Convention]:

@@ -55,7 +55,7 @@ _INSTEAD = {
     "ForMaskedLM": "it classifies nothing; network.pretrained of a recipe trains a classifier on such an encoder",
     "Model": "it classifies nothing; network.pretrained of a recipe trains a classifier on such an encoder",
 }
-"""What is said of other architectures, by the end of their names."""
+"""Reasons for refusing other architectures, by the end of their names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

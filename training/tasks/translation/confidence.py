@@ -43,7 +43,7 @@ Pairs = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """Translations, with what is known of them and whether they are poor."""
+    """The signals of translations, and whether these are poor."""
 
     signals: NDArray[np.float64]
     """`[N, F]`, of the sentence of each text with the lowest mean log-probability."""
@@ -58,7 +58,7 @@ class Rated:
 def noisy_pairs(pairs: Pairs, seed: int = 1) -> list[tuple[str, str]]:
     """Return changed pairs, an eighth of them each in lower case and without final punctuation, and texts of noise.
 
-    Noise has itself as its reference, since nothing better can be done than to copy it: targets in place of sources,
+    Noise has itself as its reference, since nothing better can be done than to copy it: targets instead of sources,
     random letters, and sources in an invented language, with other vowels for vowels and other consonants for
     consonants; a sixteenth each.
     """
@@ -88,9 +88,9 @@ def is_poor(translation: str, reference: str) -> bool:
 def rated_translations(
     model: Translator, pairs: Pairs, poor_translation: Callable[[str, str], bool] = is_poor
 ) -> Rated:
-    """Return what is known of the translations of texts, beam size 5; texts without words to translate are left out.
+    """Return the signals of the translations of texts, beam size 5; texts without words to translate are left out.
 
-    `poor_translation` tells of a translation and the second text of its pair whether it is poor.
+    `poor_translation` returns whether a translation is poor, by the second text of its pair.
     """
     queries = [model.query(source, truncate=True) for source, _ in pairs]
     outputs = iter(model.decoder.search([part for query in queries for part in query.parts()], BATCH_SOURCES))
