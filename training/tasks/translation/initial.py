@@ -1,5 +1,6 @@
 """The model that a translation run starts from: an earlier run, or a bundle."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,10 +17,20 @@ from training.run import checkpoint
 from training.run.directory import RunDirectory
 from training.tasks.translation.bundle_weights import bundle_model
 
-__all__ = ["bundled_translator", "initial_sources", "initial_tokenizer", "initial_weights", "weights_for_vocabulary"]
+__all__ = [
+    "bundled_translator",
+    "initial_sources",
+    "initial_tokenizer",
+    "initial_weights",
+    "weights_for_layers",
+    "weights_for_vocabulary",
+]
 
 _BUNDLED = "bundled/"
 """Begins the name of a bundle that is shipped with the project, such as `bundled/de-en/3`."""
+
+_IN_LAYER = re.compile(r"network\.(encoder|decoder)\.\d+\.")
+_LAST = re.compile(r"\.(output|outer)\.(weight|bias)$")
 
 
 def bundled_translator(source: str, target: str) -> tuple[str, Mapping[str, object]] | None:
@@ -62,14 +73,14 @@ def initial_tokenizer(path: str) -> Path:
     return _run(path).tokenizer
 
 
-def initial_weights(path: str, device: torch.device) -> Mapping[str, torch.Tensor]:
+def initial_weights(path: str) -> Mapping[str, torch.Tensor]:
     """Return the best weights of a run, or those of a bundle, dequantized where they are int8.
 
     Raises `FileNotFoundError`, and the errors of `bundle_model` for a bundle.
     """
     if _is_bundle(path):
         return bundle_model(_place(path)).state_dict()
-    weights: Mapping[str, torch.Tensor] = checkpoint.load(_run(path).best, device)["model"]
+    weights: Mapping[str, torch.Tensor] = checkpoint.load(_run(path).best, torch.device("cpu"))["model"]
     return weights
 
 
@@ -101,6 +112,19 @@ def weights_for_vocabulary(
         name: changed(value) if name.startswith("output_layer.") and value.shape[:1] == (size,) else value
         for name, value in weights.items()
     }
+
+
+def weights_for_layers(
+    weights: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return weights for a network with pre-norm and more layers, `own`, that computes the same at first.
+
+    A layer that the initial network does not have starts with its own weights, but adds nothing to the residual: the
+    last matrices of its sublayers are zero.
+    """
+    added = {name: weight for name, weight in own.items() if name not in weights and _IN_LAYER.match(name)}
+    zero = {name: torch.zeros_like(weight) for name, weight in added.items() if _LAST.search(name)}
+    return {**weights, **added, **zero}
 
 
 def initial_sources(path: str) -> list[dict[str, str]]:

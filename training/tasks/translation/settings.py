@@ -141,7 +141,8 @@ class TranslationRecipe(Recipe):
     network: TransformerSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
     initial: str | None = None
     """Run directory or bundle to start from, such as `bundled/de-en/3`: its tokenizer and its best weights. Network and
-    output layer must be the same; the int8 weights of a bundle are dequantized."""
+    output layer must be the same, but a network with `norm: pre` may have more layers, which change nothing at first;
+    the int8 weights of a bundle are dequantized."""
     new_vocabulary: bool = False
     """Build a vocabulary of the training data instead of taking that of `initial`. Word vectors of tokens that the
     initial model does not have start as the mean of those that spell them there."""

@@ -37,6 +37,7 @@ from training.tasks.translation.initial import (
     bundled_translator,
     initial_tokenizer,
     initial_weights,
+    weights_for_layers,
     weights_for_vocabulary,
 )
 from training.tasks.translation.own_recipe import plan_translator
@@ -153,7 +154,7 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     def initialize(self) -> None:
         """Load the weights of the initial model, if there is one; raises the errors of `initial_weights`."""
         if self.recipe.initial is not None:
-            self.model.load_state_dict(_initial_weights(self.recipe, self.recipe.initial, self.tokenizer, self.device))
+            self.model.load_state_dict(_initial_weights(self.recipe, self.recipe.initial, self.tokenizer, self.model))
 
     def loss(self, batch: PairBatch) -> tuple[Tensor, int]:
         """Return the summed loss over the batch's targets, and their number.
@@ -286,19 +287,21 @@ def bundle_bleu(model: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str
 
 
 def _initial_weights(
-    recipe: TranslationRecipe, initial: str, tokenizer: SubwordTokenizer, device: torch.device
+    recipe: TranslationRecipe, initial: str, tokenizer: SubwordTokenizer, model: TranslationModel
 ) -> Mapping[str, torch.Tensor]:
-    """Return the weights of the initial model, for the vocabulary of the tokenizer."""
-    weights = initial_weights(initial, device)
-    return weights_for_vocabulary(weights, initial_tokenizer(initial), tokenizer) if recipe.new_vocabulary else weights
+    """Return the weights of the initial model, for the vocabulary of the tokenizer and the layers of the model."""
+    weights = initial_weights(initial)
+    if recipe.new_vocabulary:
+        weights = weights_for_vocabulary(weights, initial_tokenizer(initial), tokenizer)
+    return weights_for_layers(weights, model.state_dict()) if recipe.network.norm == "pre" else weights
 
 
 def _check_initial(recipe: TranslationRecipe, initial: str, tokenizer: SubwordTokenizer) -> None:
     """Raise the errors of `initial_weights`, and `ValueError` where network, output layer or vocabulary differ."""
-    weights = _initial_weights(recipe, initial, tokenizer, torch.device("cpu"))
-    given = {name: weight.shape for name, weight in weights.items()}
     with torch.device("meta"):
-        own = {name: weight.shape for name, weight in build_model(recipe, tokenizer.vocab_size).state_dict().items()}
+        model = build_model(recipe, tokenizer.vocab_size)
+    given = {name: weight.shape for name, weight in _initial_weights(recipe, initial, tokenizer, model).items()}
+    own = {name: weight.shape for name, weight in model.state_dict().items()}
     # Loading compares the kernels, which runs of earlier versions do not say.
     names = {name for name in own.keys() | given.keys() if not name.endswith("_extra_state")}
     if differing := sorted(name for name in names if own.get(name) != given.get(name)):

@@ -342,6 +342,38 @@ def test_a_run_can_start_from_another_with_a_vocabulary_of_its_own(
             torch.testing.assert_close(value, weights[name])
 
 
+def test_a_run_can_start_from_another_with_more_layers_which_change_nothing(
+    pairs_run: RunDirectory, pairs_recipe: TranslationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    sizes = pairs_recipe.network
+    layers = {"encoder_layers": sizes.encoder_layers + 2, "decoder_layers": sizes.decoder_layers + 1}
+    network = sizes.model_copy(update=layers)
+    recipe = _starting_from(pairs_run.path, pairs_recipe).model_copy(update={"network": network})
+    run = RunDirectory(tmp_path / "second")
+    start_run(recipe, run, tiny_data_dir)
+    task, earlier = TranslationTask.open(recipe, run, tiny_data_dir, CPU), load_trained(pairs_run, device="cpu")
+    task.initialize()
+    models = [each.model.eval() for each in (task, earlier)]
+    assert sum(map(torch.numel, models[0].parameters())) > sum(map(torch.numel, models[1].parameters()))
+    for batch in task.batches("dev").epoch(0):
+        given = batch.source, batch.source_lengths, batch.inputs
+        torch.testing.assert_close(*(model(*given) for model in models))
+    task.model.train()
+    loss, _ = task.loss(next(iter(task.batches("train").epoch(0))))
+    loss.backward()
+    last = task.model.network.encoder[-1].feed_forward.outer.weight
+    assert last.grad is not None and last.grad.abs().max() > 0
+
+
+def test_more_layers_need_pre_norm(
+    pairs_run: RunDirectory, pairs_recipe: TranslationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    network = pairs_recipe.network.model_copy(update={"norm": "post", "encoder_layers": 9})
+    recipe = _starting_from(pairs_run.path, pairs_recipe).model_copy(update={"network": network})
+    with pytest.raises(ValueError, match=r"initial: .* has another network or output layer: network\."):
+        start_run(recipe, RunDirectory(tmp_path / "second"), tiny_data_dir)
+
+
 def test_word_vectors_of_new_tokens_are_means_of_those_that_spell_them(tmp_path: Path) -> None:
     texts = ["der Hund und die Hunde", "das Haus und die Häuser", "wo wohnt der Hund"]
     small, large = (build_subword_tokenizer(texts * 5, vocab_size=size) for size in (270, 290))
