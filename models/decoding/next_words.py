@@ -73,18 +73,20 @@ def next_words(
     max_prefixes: int = 1024,
     batch_size: int = 32,
     negligible: float = 1e-6,
+    longest: float = math.inf,
 ) -> NextSubwordWords:
     """Return the `k` most probable next words, all tokenizations of a word merged.
 
     The search ends as soon as the words and their order are certain and their bounds differ by at most `max_gap`, or
-    after `max_prefixes` prefixes. Raises `ValueError` for arguments out of their range, for a context that ends within
-    a character that may be a separator or punctuation, and for one whose last word cannot be over.
+    after `max_prefixes` prefixes. Prefixes of more than `longest` tokens, the context's included, are not expanded.
+    Raises `ValueError` for arguments out of their range, for a context that ends within a character that may be a
+    separator or punctuation, and for one whose last word cannot be over.
     """
     if k < 1 or max_prefixes < 1 or not max_gap >= 0 or not 0 <= negligible < 1:
         raise ValueError("k and max_prefixes must be at least 1, max_gap at least 0, negligible in [0, 1)")
     rows, prefix = BatchedRows(model, batch_size), tuple(context)
-    search = _Search(vocabulary, prefix, negligible)
-    scale = math.exp(-log_word_begins(rows, vocabulary, prefix))
+    search = _Search(vocabulary, prefix, negligible, longest)
+    scale = math.exp(-log_word_begins(rows, vocabulary, prefix, longest))
     certain = False
     while not (certain := search.is_certain(k, max_gap / scale)) and (room := max_prefixes - rows.count) > 0:
         batch = search.best(min(batch_size, room))
@@ -111,8 +113,8 @@ class _Node:
 class _Search:
     """The state of a search, without the model."""
 
-    def __init__(self, vocabulary: WordVocabulary, context: Prefix, negligible: float) -> None:
-        self._vocabulary, self._negligible = vocabulary, negligible
+    def __init__(self, vocabulary: WordVocabulary, context: Prefix, negligible: float, longest: float) -> None:
+        self._vocabulary, self._negligible, self._longest = vocabulary, negligible, longest
         self._start = vocabulary.state(context)
         self._heap = [_Node(-1.0, context, b"", 0)]
         self._unresolved: list[_Node] = []
@@ -124,7 +126,7 @@ class _Search:
         self._waiting: defaultdict[bytes, int] = defaultdict(int, {b"": 1})
         """Number of those prefixes."""
         self._dropped = 0.0
-        """Mass of the tokens that are not kept one by one."""
+        """Mass of the tokens that are not kept one by one, and of too long prefixes."""
         self._dropped_of_word: defaultdict[bytes, float] = defaultdict(float)
         """The most of that which one word can have, by the decided bytes before them."""
 
@@ -173,8 +175,11 @@ class _Search:
             self._found[word] += mass
 
     def _push(self, node: _Node, token: int, mass: float, decided: int) -> None:
-        if mass > 0:
-            text = node.text + self._vocabulary.pieces[token]
+        text = node.text + self._vocabulary.pieces[token]
+        if mass > 0 and len(node.tokens) >= self._longest:
+            self._dropped += mass
+            self._dropped_of_word[text[:decided]] += mass
+        elif mass > 0:
             child = _Node(-mass, (*node.tokens, token), text, decided)
             if decided or self._start is State.LEADING:
                 heapq.heappush(self._heap, child)

@@ -39,11 +39,12 @@ Shapes: `B` prefixes of a batch, `V` tokens, `T` tokens of a text. All logarithm
 import heapq
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.backend import Array
 from models.text.word_vocabulary import State, WordVocabulary
@@ -53,12 +54,14 @@ __all__ = [
     "BatchedRows",
     "CausalModel",
     "TextScore",
+    "TokenizedText",
     "WordProbability",
     "WordScore",
     "log_sum",
     "log_word_begins",
     "score_rows",
     "score_words",
+    "word_begins",
     "word_probabilities",
 ]
 
@@ -116,11 +119,12 @@ class WordProbability:
         return self.log_probability == self.upper_bound
 
 
-def log_word_begins(rows: BatchedRows, vocabulary: WordVocabulary, context: Prefix) -> float:
+def log_word_begins(rows: BatchedRows, vocabulary: WordVocabulary, context: Prefix, longest: float = math.inf) -> float:
     """Return `log P(B | c)`: that the context's last word does not go on; 0 where no word may go on.
 
-    It is exact: tokens that are undecided are followed until the character is complete. Raises `ValueError` where the
-    probability is 0, so that no word has a probability given `B`.
+    It is exact: tokens that are undecided are followed until the character is complete; where that takes prefixes of
+    more than `longest` tokens they count as beginnings of words. Raises `ValueError` where the probability is 0, so
+    that no word has a probability given `B`.
     """
     state = vocabulary.state(context)
     if state is State.LEADING:
@@ -134,8 +138,8 @@ def log_word_begins(rows: BatchedRows, vocabulary: WordVocabulary, context: Pref
             for token in then.undecided:
                 piece = undecided + vocabulary.pieces[token]
                 if vocabulary.boundaries.read(state, piece).state is state:  # not even the first character is known
-                    begins[token] = False
-                    if row[token] > -math.inf:
+                    begins[token] = len(prefix) >= longest
+                    if not begins[token] and row[token] > -math.inf:
                         waiting.append((mass + float(row[token]), (*prefix, token), piece))
             for token, _ in then.straddling:
                 begins[token] = True
@@ -303,39 +307,67 @@ def score_rows(
 ) -> TextScore:
     """Return the canonical value of each word of a text, from the log-probabilities of its next tokens.
 
-    `rows` are the `T + 1` rows `[V]` after the context, and after each token; they are read one by one. Words that
-    share a token are scored together. Where the text goes on with the context's last word, the first "word" is the rest
-    of it, and is not divided by `P(B | c)`. Raises `ValueError` for special tokens in the text, another number of rows,
-    and a context that ends within a character that may be a separator or punctuation.
+    `rows` are the `T + 1` rows `[V]` after the context, and after each token; they are read one by one. Raises
+    `ValueError` for another number of rows, and those of `TokenizedText`.
     """
-    pieces = [vocabulary.pieces[token] for token in tokens]
-    if not all(pieces):
-        raise ValueError("the text holds a special token")
-    before, text = vocabulary.state(context), b"".join(pieces)
-    units = _units(vocabulary, before, pieces)
-    continued = vocabulary.boundaries.read(before, text, final=True).state is None and bool(text)
-    offsets = list(itertools.accumulate(map(len, pieces), initial=0))
-    cuts = {0, *(end for _, _, end in units)} - ({0} if continued else set())
-    masses, begins, end = [], {0: 0.0}, -math.inf
+    text = TokenizedText(vocabulary, context, tokens)
+    masses, begins, end = [], {}, -math.inf
     for place, row in zip(range(len(tokens) + 1), rows, strict=True):
-        if place in cuts:
-            state = before if place == 0 else vocabulary.boundaries.after(text[: offsets[place]], strict=False)
-            begins[place] = _log_begins(vocabulary, state, row)
+        if place in text.cuts:
+            group = word_begins(vocabulary, text.cuts[place])
+            begins[place] = 0.0 if group is None else log_sum(row[group])
         if place < len(tokens):
             masses.append(float(row[tokens[place]]))
         else:
             end = log_sum(row[vocabulary.ends_text])
-    characters = _characters(text)
-    scores, first = [], 0
-    for start, stop, last in units:
-        mass = math.fsum(masses[first:last])
-        value = _given(mass + begins[last], begins[first])
-        word = text[start:stop].decode(errors="replace")
-        scores.append(WordScore(word, (int(characters[start]), int(characters[stop])), (first, last), value, mass))
-        first = last
-    rest = math.fsum(masses[first:]) + end
-    whole = math.fsum(masses) + end
-    return TextScore(text.decode(errors="replace"), tuple(scores), _given(rest, begins[first]), begins[0], whole)
+    return text.score(masses, begins, end)
+
+
+def word_begins(vocabulary: WordVocabulary, state: State) -> NDArray[np.bool_] | None:
+    """Return the tokens that begin a new word, or end the text, in a state, `[V]`; None where each token does."""
+    return None if state is State.LEADING else ~vocabulary.continuation(state).excluded
+
+
+class TokenizedText:
+    """The words of a text that is given as tokens. Words that share a token are scored together.
+
+    Where the text goes on with the context's last word, the first "word" is the rest of it, and is not divided by
+    `P(B | c)`.
+    """
+
+    def __init__(self, vocabulary: WordVocabulary, context: Sequence[int], tokens: Sequence[int]) -> None:
+        """Raise `ValueError` for special tokens in the text, and a context that ends within a character that may be a
+        separator or punctuation.
+        """
+        pieces = [vocabulary.pieces[token] for token in tokens]
+        if not all(pieces):
+            raise ValueError("the text holds a special token")
+        before, boundaries, self._bytes = vocabulary.state(context), vocabulary.boundaries, b"".join(pieces)
+        self._units = _units(vocabulary, before, pieces)
+        offsets = list(itertools.accumulate(map(len, pieces), initial=0))
+        ends = {end for _, _, end in self._units}
+        self.cuts = {
+            place: boundaries.after(self._bytes[: offsets[place]], strict=False) if place else before
+            for place in sorted(ends | {0})
+        }
+        """The state after so many tokens, where a word ends, or none has begun: what `score` needs `B` for."""
+        if self._bytes and boundaries.read(before, self._bytes, final=True).state is None:
+            del self.cuts[0]
+
+    def score(self, masses: Sequence[float], begins: Mapping[int, float], end: float) -> TextScore:
+        """Return the words, from log-probabilities of the tokens `[T]`, of `B` at each of `cuts`, and of the end."""
+        begins = {0: 0.0, **begins}
+        characters, scores, first = _characters(self._bytes), [], 0
+        for start, stop, last in self._units:
+            mass = math.fsum(masses[first:last])
+            value = _given(mass + begins[last], begins[first])
+            word = self._bytes[start:stop].decode(errors="replace")
+            scores.append(WordScore(word, (int(characters[start]), int(characters[stop])), (first, last), value, mass))
+            first = last
+        rest, whole = math.fsum(masses[first:]) + end, math.fsum(masses) + end
+        return TextScore(
+            self._bytes.decode(errors="replace"), tuple(scores), _given(rest, begins[first]), begins[0], whole
+        )
 
 
 def _given(both: float, condition: float) -> float:
@@ -357,12 +389,6 @@ def _units(vocabulary: WordVocabulary, before: State, pieces: Sequence[bytes]) -
             units.append((first, stop, token + 1))
             first = None
     return units
-
-
-def _log_begins(vocabulary: WordVocabulary, state: State, row: Array) -> float:
-    if state is State.LEADING:
-        return 0.0
-    return log_sum(row[~vocabulary.continuation(state).excluded])
 
 
 def _characters(text: bytes) -> Array:

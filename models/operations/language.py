@@ -24,8 +24,13 @@ __all__ = [
     "ScoreParams",
     "ScoreResult",
     "Token",
+    "TokenizedWord",
+    "Unit",
     "Word",
 ]
+
+Unit = Literal["word", "token"]
+"""What a text is divided into."""
 
 
 class NextWordParams(TruncateParams):
@@ -33,6 +38,14 @@ class NextWordParams(TruncateParams):
 
     top_k: Annotated[int, Field(ge=1, description="Words to return; all where there are fewer.")] = 10
     explain: Annotated[bool, Field(description="Return the weight of each mixture component.")] = False
+    unit: Annotated[
+        Unit | None,
+        Field(
+            description="Return words, as by default, or with `token` the distribution of a model of subwords itself. "
+            "The probability of a word is the sum over all tokens that spell it, given that the last word of the "
+            "context has ended; white space at the end of the context is left out for it."
+        ),
+    ] = None
 
 
 class ScoreParams(TruncateParams):
@@ -47,6 +60,13 @@ class ScoreParams(TruncateParams):
             ge=1, le=100, description="Words to return instead of each token, with explain; all where there are fewer."
         ),
     ] = 5
+    unit: Annotated[
+        Unit | None,
+        Field(
+            description="With `word`, return the words of the text, too, for a model of subwords, with the value of "
+            "their tokens corrected for where words end (Pimentel and Meister 2024)."
+        ),
+    ] = None
 
     @property
     def alternatives(self) -> int:
@@ -78,6 +98,12 @@ class Word(Record):
     sentence_end: bool
     """Whether it is the end of the sentence, or of a text."""
     token: int | None = Field(default=None, exclude_if=_is_none, description="Id of a token of a model of subwords.")
+    upper_bound: float | None = Field(
+        default=None,
+        exclude_if=_is_none,
+        description="Of a word of a model of subwords: the largest probability that it may have; `probability` is the "
+        "smallest.",
+    )
 
 
 class ComponentWeight(Record):
@@ -107,12 +133,23 @@ class NextWordResult(Record):
             "subwords."
         ),
     ]
-    entropy: float
-    """Entropy of the whole distribution, in nats."""
+    entropy: float | None
+    """Entropy of the whole distribution, in nats; null for the words of a model of subwords, most of which are not
+    searched."""
     components: list[ComponentWeight] | None = None
     """Weights of a mixture's components, with `explain`."""
-    unit: Literal["word", "token"] | None = None
-    """`token` where the next words are tokens of a model of subwords; null for a model of words."""
+    unit: Unit | None = None
+    """What the next words of a model of subwords are; null for a model of words."""
+    probability_left: Annotated[
+        float | None, Field(description="Of words of a model of subwords: the probability of what was not searched.")
+    ] = None
+    certain: Annotated[
+        bool | None,
+        Field(
+            description="Of words of a model of subwords: whether no other word can be among these, and their order is "
+            "right."
+        ),
+    ] = None
     truncated: Truncated = None
 
 
@@ -161,6 +198,27 @@ class ExplainedToken(Token):
     """The most probable words at this position."""
 
 
+class TokenizedWord(Record):
+    """A word of a text that a model of subwords has scored."""
+
+    word: str
+    """The word, without white space around it; several words that share a token."""
+    start: int
+    """Its first character in the text."""
+    end: int
+    """The character after its last one."""
+    tokens: tuple[int, int]
+    """Its first token in `tokens`, with white space before the word, and the one after its last."""
+    log_probability: Annotated[
+        Finite,
+        Field(
+            description="Log-probability (base e) of its tokens and that the word ends there, given that the one "
+            "before has ended; `null` where it is not scored."
+        ),
+    ]
+    surprisal: Annotated[Finite, Field(description="Surprisal in bits.")]
+
+
 class ScoreResult(Record):
     """Log-probability (base e) of a text and its end, and the perplexity per token.
 
@@ -179,7 +237,10 @@ class ScoreResult(Record):
     """Perplexity per scored token; `null` where it is infinite, or no token is scored."""
     tokens: Sequence[Token]
     """The words of the text and the sentence end, in order; of a model of subwords the tokens of the text."""
-    truncated: Truncated = Field(default=None, exclude_if=lambda value: value is None)  # other nulls are shown
+    truncated: Truncated = Field(default=None, exclude_if=_is_none)  # other nulls are shown
+    words: list[TokenizedWord] | None = Field(
+        default=None, exclude_if=_is_none, description="The words of the text, of a model of subwords with unit `word`."
+    )
 
 
 class ExplainedScore(ScoreResult):
@@ -197,11 +258,13 @@ class PredictsWords(Protocol):
         """Largest number of words or tokens of a result."""
         ...
 
-    def next_words_query(self, context: str, top_k: int = ..., *, truncate: bool = ...) -> Query:
+    def next_words_query(
+        self, context: str, top_k: int = ..., *, truncate: bool = ..., unit: Unit | None = ...
+    ) -> Query:
         """Check and tokenize one context."""
         ...
 
-    def score_query(self, text: str, *, explain: int = ..., truncate: bool = ...) -> Query:
+    def score_query(self, text: str, *, explain: int = ..., truncate: bool = ..., unit: Unit | None = ...) -> Query:
         """Check and tokenize one text, to score with so many alternatives to each token."""
         ...
 
@@ -230,7 +293,9 @@ NEXT_WORD = Operation[PredictsWords, str, NextWordParams, Any](
     name="next-word",
     summary="Return the most probable next words after each context.",
     about="Contexts to continue.",
-    query=lambda model, context, params, _: model.next_words_query(context, params.top_k, truncate=params.truncate),
+    query=lambda model, context, params, _: model.next_words_query(
+        context, params.top_k, truncate=params.truncate, unit=params.unit
+    ),
     params=NextWordParams,
     record=NextWordResult,
     recorded=_next_word_record,
@@ -256,7 +321,9 @@ SCORE = Operation[PredictsWords, str, ScoreParams, Any](
     name="score",
     summary="Return the log-probability and perplexity of each text, word by word.",
     about="Sentences to score.",
-    query=lambda model, text, params, _: model.score_query(text, explain=params.alternatives, truncate=params.truncate),
+    query=lambda model, text, params, _: model.score_query(
+        text, explain=params.alternatives, truncate=params.truncate, unit=params.unit
+    ),
     params=ScoreParams,
     record=ScoreResult,
     recorded=_score_record,

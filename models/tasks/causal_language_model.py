@@ -1,14 +1,15 @@
 """Causal language models: Transformers that predict subword tokens.
 
-Shapes: `B` texts, `T` tokens of the longest, `N` positions, `V` tokens of the vocabulary, `d` hidden size, `k` tokens
-asked for.
+Shapes: `B` prefixes, `T` nodes of a tree of tokens, `N` positions, `V` tokens of the vocabulary, `m` groups of tokens,
+`d` hidden size, `k` tokens asked for.
 
-A text is read after the start token, where the model has one, and its end is not scored. All log-probabilities are
-base e.
+A text is read after the start token, where the model has one, and its end is not scored. Texts that are computed
+together are a tree, so that beginnings that they share are read once. All log-probabilities are base e.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self
 
@@ -18,14 +19,21 @@ from pydantic import model_validator
 from models.backend import Array, Backend
 from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
+from models.decoding.next_words import next_words
+from models.decoding.token_tree import Path as ReadPath
+from models.decoding.token_tree import TokenTree, TreeReader
+from models.decoding.word_probabilities import TokenizedText, word_begins
 from models.errors import QueryError
-from models.operations.language import NEXT_WORD, SCORE
+from models.operations.language import NEXT_WORD, SCORE, Unit
 from models.tasks.causal_results import (
+    NextSubwords,
     NextToken,
     NextTokens,
     NextTokensQuery,
     ScoredToken,
+    ScoredWord,
     ScoreTextQuery,
+    SpelledWord,
     TextScore,
 )
 from models.tasks.causal_tokenizer import CausalTokenizer, load_causal_tokenizer
@@ -33,15 +41,22 @@ from models.tasks.model import BatchFunction, Model, Part, checked_top_k
 from models.tasks.registry import register
 from models.text.config import TextConfig
 from models.text.limits import TextLimit, head, several, tail
-from models.text.padding import padded
+from models.text.word_vocabulary import PUNCTUATION, SEPARATORS, State, WordBoundaries, WordVocabulary
 from models.text.words import Span
 
 __all__ = ["CausalLanguageModel", "CausalLanguageModelConfig", "CausalTransformerNetwork"]
 
-_RUN_TOKENS = 4096
-"""A run of the network reads so many tokens at most, or one text."""
+_RUN_NODES = 512
+"""A run of the network reads so many tokens at most."""
 _RUN_BYTES = 1 << 26
 """The scores of the vocabulary that are computed at a time take so many bytes at most, or are those of one position."""
+_SEARCHED_PREFIXES = 512
+"""A search for the next words looks at what follows so many beginnings of words at most."""
+_SEARCH_BATCH = 32
+"""Beginnings of words that are computed at a time."""
+_WHITE_SPACE = "".join(SEPARATORS)
+_INSIDE_WORDS = State.AFTER_LETTERS, State.AFTER_MARKS
+"""States in which some tokens continue the last word."""
 
 
 class CausalTransformerNetwork(Contract):
@@ -93,19 +108,31 @@ class CausalLanguageModelConfig(TextConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class _Predictions:
-    """Outputs of the output layer for some positions, in their order."""
+class _Asked:
+    """What is asked of the distributions in a tree."""
 
-    log_probabilities: Array
-    """Log-probability of the token that follows, `[N]`."""
-    ranks: Array
-    """Rank of that token, 1 for the most probable one, `[N]`."""
-    entropy: Array
-    """Entropy of the distribution, in nats, `[N]`."""
-    best_log_probabilities: Array
-    """Log-probabilities of the most probable tokens, `[N, k]`."""
-    best_tokens: Array
-    """Their ids, `[N, k]`."""
+    explain: int = 0
+    """Most probable tokens after each node, with the rank of each node and the entropy before it."""
+    groups: Array | None = None
+    """Groups of tokens whose probability to come next is asked for, `[V, m]` of 0 and 1."""
+
+
+class _Predictions:
+    """What follows the nodes of a tree. Values of nodes that were not asked for are not numbers."""
+
+    def __init__(self, nodes: int, asked: _Asked) -> None:
+        self.log_probabilities = np.full(nodes, np.nan, np.float32)
+        """Log-probability of each node after those before it, `[T]`."""
+        explained = nodes if asked.explain else 0
+        self.ranks = np.zeros(explained, np.int64)
+        """Rank of each node among the tokens there, 1 for the most probable one, `[T]`."""
+        self.entropy = np.full(explained, np.nan, np.float32)
+        """Entropy of the distribution after each node, in nats, `[T]`."""
+        self.best: dict[int, tuple[Array, Array]] = {}
+        """Log-probabilities and ids of the most probable tokens after a node, two of `[k]`."""
+        groups = 0 if asked.groups is None else asked.groups.shape[1]
+        self.groups = np.full((nodes, groups), np.nan, np.float32)
+        """Log-probability that a token of each group follows a node, `[T, m]`."""
 
 
 @register("causal-language-model")
@@ -129,7 +156,10 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         special = self.config.special_tokens
         self._end = special.end
         self._before = () if special.start is None else (special.start,)
-        self.vocab_size: int = self.config.network.outputs
+        network = self.config.network
+        width = network.key_value_heads * network.head_size
+        self._reader = TreeReader(backend, network.layers, width, _RUN_NODES)
+        self.vocab_size: int = network.outputs
         """Tokens that have a probability."""
         self.most_words: int = self.vocab_size
         """Tokens that a result may have."""
@@ -151,32 +181,56 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         return [ScoreTextQuery("", tokens, explain=explain)] * count
 
     def self_test(self) -> None:
-        self.next_words(["a"], 1)
+        self.next_words(["a"], 1, unit="token")
         self.score(["a"])
 
-    def next_words(self, contexts: Sequence[str], top_k: int = 10, *, truncate: bool = False) -> list[NextTokens]:
-        """Return the `top_k` most probable tokens after each context, all where there are fewer.
+    @cached_property
+    def _words(self) -> WordVocabulary:
+        """What the tokens do to words; runs of punctuation marks are words, too."""
+        boundaries = WordBoundaries(punctuation=PUNCTUATION)
+        return WordVocabulary(self._tokenizer.pieces(self.vocab_size), boundaries)
 
-        `truncate` keeps the last tokens of too long a context. Raises `QueryError` for `top_k` below 1, and for an
-        empty context of a model without a start token, and its `TextTooLongError`.
+    @cached_property
+    def _word_groups(self) -> Array:
+        """The tokens that begin a new word or end the text, in each of `_INSIDE_WORDS`, and those that end it."""
+        masks = [self._words.ends_text, *(word_begins(self._words, state) for state in _INSIDE_WORDS)]
+        groups: Array = np.stack([mask for mask in masks if mask is not None], axis=1).astype(np.float32)
+        return groups
+
+    def next_words(
+        self, contexts: Sequence[str], top_k: int = 10, *, truncate: bool = False, unit: Unit | None = None
+    ) -> list[NextTokens | NextSubwords]:
+        """Return the `top_k` most probable words after each context, or with the unit `token` tokens.
+
+        White space at the end of a context is left out where words are asked for: they come after white space or
+        punctuation. `truncate` keeps the last tokens of too long a context. Raises `QueryError` for `top_k` below 1,
+        for an empty context of a model without a start token, and for words after a context whose last word always
+        goes on, and its `TextTooLongError`.
         """
         return self.run_next_words(
-            [self.next_words_query(context, top_k, truncate=truncate) for context in several(contexts)]
+            [self.next_words_query(context, top_k, truncate=truncate, unit=unit) for context in several(contexts)]
         )
 
-    def score(self, texts: Sequence[str], *, explain: int = 0, truncate: bool = False) -> list[TextScore]:
+    def score(
+        self, texts: Sequence[str], *, explain: int = 0, truncate: bool = False, unit: Unit | None = None
+    ) -> list[TextScore]:
         """Return the log-probability of each text, without an end.
 
         The first token is scored where the model has a start token. `explain` adds to each token its rank, the entropy
-        before it and so many most probable tokens instead of it, all where there are fewer. `truncate` keeps the first
-        tokens of a text that is too long. Raises `TextTooLongError`, and `QueryError` for an empty text.
+        before it and so many most probable tokens instead of it, all where there are fewer. The unit `word` adds the
+        words. `truncate` keeps the first tokens of a text that is too long. Raises `TextTooLongError`, and `QueryError`
+        for an empty text, and for the words of a text that is partly outside the vocabulary.
         """
-        return self.run_score([self.score_query(text, explain=explain, truncate=truncate) for text in several(texts)])
+        return self.run_score(
+            [self.score_query(text, explain=explain, truncate=truncate, unit=unit) for text in several(texts)]
+        )
 
-    def next_words_query(self, context: str, top_k: int = 10, *, truncate: bool = False) -> NextTokensQuery:
+    def next_words_query(
+        self, context: str, top_k: int = 10, *, truncate: bool = False, unit: Unit | None = None
+    ) -> NextTokensQuery:
         """Check and tokenize one context; see `next_words`."""
-        top_k, keep = checked_top_k(top_k, self.most_words), tail if truncate else None
-        text = self._limit.characters(context, keep)
+        top_k, keep, words = checked_top_k(top_k, self.most_words), tail if truncate else None, unit != "token"
+        text = self._limit.characters(context.rstrip(_WHITE_SPACE) if words else context, keep)
         ids, spans = self._tokenizer.split(text)
         kept, places = self._limit.tokens(ids, keep), spans if keep is None else keep(spans, self._limit.max_tokens)
         read = (*self._before, *kept)
@@ -187,127 +241,255 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             for token, (start, end) in zip(kept, places, strict=True)
             if self._tokenizer.is_unknown(token)
         )
-        return NextTokensQuery(context, read, top_k, unknown, self._limit.left_out(context, ids))
+        return NextTokensQuery(context, read, top_k, unknown, self._limit.left_out(context, ids), words)
 
-    def score_query(self, text: str, *, explain: int = 0, truncate: bool = False) -> ScoreTextQuery:
+    def score_query(
+        self, text: str, *, explain: int = 0, truncate: bool = False, unit: Unit | None = None
+    ) -> ScoreTextQuery:
         """Check and tokenize one text; see `score`."""
         keep = head if truncate else None
         ids, spans = self._tokenizer.split(self._limit.characters(text, keep))
         kept = self._limit.tokens(ids, keep)
-        return self._score_query(text, kept, spans[: len(kept)], explain, self._limit.left_out(text, ids))
+        words, spans = unit == "word", spans[: len(kept)]
+        if words:
+            unknown = [
+                text[slice(*span)] for token, span in zip(kept, spans, strict=True) if not self._words.pieces[token]
+            ]
+            if unknown:
+                raise QueryError(f"{unknown[0]!r} is outside the vocabulary, so that its word has no probability")
+        return self._score_query(text, kept, spans, explain, self._limit.left_out(text, ids), words)
 
     def score_token_query(self, ids: Sequence[int], *, explain: int = 0) -> ScoreTextQuery:
         """Check a text that is given as token ids, without the start; see `score`."""
         return self._score_query("", self._limit.ids(ids, self.vocab_size), (), explain, None)
 
     def _score_query(
-        self, text: str, tokens: Sequence[int], spans: Sequence[Span], explain: int, truncated: int | None
+        self,
+        text: str,
+        tokens: Sequence[int],
+        spans: Sequence[Span],
+        explain: int,
+        truncated: int | None,
+        words: bool = False,
     ) -> ScoreTextQuery:
         if explain < 0:
             raise QueryError(f"explain must be at least 0, not {explain}")
         if not tokens:
             raise QueryError("the text is empty: it has no token to score")
-        return ScoreTextQuery(text, tuple(tokens), tuple(spans), min(explain, self.most_words), truncated)
+        return ScoreTextQuery(text, tuple(tokens), tuple(spans), min(explain, self.most_words), truncated, words)
 
-    def run_next_words(self, queries: Sequence[NextTokensQuery]) -> list[NextTokens]:
+    def run_next_words(self, queries: Sequence[NextTokensQuery]) -> list[NextTokens | NextSubwords]:
         """Return results in the order of the queries."""
-        if not queries:
-            return []
-        states = self._last_states([query.tokens for query in queries])
-        found = self._predictions(states, np.zeros(len(states), np.int64), max(query.top_k for query in queries))
+        of_tokens = [query for query in queries if not query.words]
+        tokens = iter(self._next_tokens(of_tokens) if of_tokens else ())
+        return [self._next_subwords(query) if query.words else next(tokens) for query in queries]
+
+    def _next_tokens(self, queries: Sequence[NextTokensQuery]) -> list[NextTokens]:
+        tree = TokenTree([query.tokens for query in queries])
+        last = [int(places[-1]) for places in tree.places]
+        states = np.empty((len(last), self.config.network.hidden_size), np.float32)
+        for nodes, hidden in self._reader.read(tree, np.arange(len(tree))):
+            for row, node in enumerate(last):
+                if nodes[0] <= node <= nodes[-1]:
+                    states[row] = hidden[node - nodes[0]]
+        top_k, names = max(query.top_k for query in queries), ["entropy", "best_log_probabilities", "best_tokens"]
+        entropy, *best = self._predicted(states, names, top_k=top_k)
         return [
             NextTokens(
                 query.context,
-                self._tokens(found, row, query.top_k),
+                self._tokens(best[0][row], best[1][row], query.top_k),
                 query.unknown,
-                float(found.entropy[row]),
+                float(entropy[row]),
                 query.truncated,
             )
             for row, query in enumerate(queries)
         ]
 
+    def _next_subwords(self, query: NextTokensQuery) -> NextSubwords:
+        path, hidden = self._reader.follow(self._reader.no_path, query.tokens)
+        after = _Continuations(self, path, hidden)
+        try:
+            found = next_words(
+                after,
+                self._words,
+                query.tokens,
+                query.top_k,
+                max_prefixes=_SEARCHED_PREFIXES,
+                batch_size=_SEARCH_BATCH,
+                longest=self.config.network.positions,
+            )
+        except ValueError as error:
+            raise QueryError(str(error)) from error
+        words = [SpelledWord(each.word, each.probability, each.upper_bound, False) for each in found.words]
+        if found.end > 0:
+            words.append(
+                SpelledWord(self._tokenizer.text(self._end), found.end, min(1.0, found.end + found.left), True)
+            )
+        words.sort(key=lambda each: -each.probability)
+        return NextSubwords(
+            query.context, tuple(words[: query.top_k]), query.unknown, found.left, found.certain, query.truncated
+        )
+
+    def following(self, path: ReadPath, hidden: Array, tokens: Sequence[tuple[int, ...]]) -> Array:
+        """Return the log-probabilities of what follows each of several token sequences after a path, `[B, V]`.
+
+        hidden `[d]` is the hidden state after the path itself.
+        """
+        tree = TokenTree(tokens, begins_at=len(path.tokens))
+        states = [np.empty((0, len(hidden)), np.float32)]
+        states += [found for _, found in self._reader.read(tree, np.arange(len(tree)), path)]
+        # The row after those of the tree is the state of the path.
+        rows = [int(places[-1]) if len(places) else len(tree) for places in tree.places]
+        return self._predicted(np.concatenate([*states, hidden[None]])[rows], ["all_log_probabilities"])[0]
+
     def run_score(self, queries: Sequence[ScoreTextQuery]) -> list[TextScore]:
         """Return results in the order of the queries, with ranks, entropies and alternatives where these ask for it."""
-        results: dict[int, TextScore] = {}
-        read = [(*self._before, *query.tokens)[:-1] for query in queries]
-        for rows, states in self._states(read):
-            targets = np.array([token for row in rows for token in self._targets(queries[row])], np.int64)
-            positions = np.concatenate([state[: len(read[row])] for row, state in zip(rows, states, strict=True)])
-            top_k = max(1, *(queries[row].explain for row in rows))
-            found = self._predictions(positions, targets, top_k)
-            first = 0
-            for row in rows:
-                results[row] = self._text_score(queries[row], found, first)
-                first += len(read[row])
-        return [results[row] for row in range(len(queries))]
+        if not queries:
+            return []
+        tree = TokenTree([(*self._before, *query.tokens) for query in queries])
+        words = any(query.words for query in queries)
+        asked = _Asked(max(query.explain for query in queries), self._word_groups if words else None)
+        found = self._predictions(tree, np.arange(len(tree)) if words else tree.inner(), asked)
+        return [self._text_score(query, found, tree.places[row]) for row, query in enumerate(queries)]
 
-    def _targets(self, query: ScoreTextQuery) -> tuple[int, ...]:
-        """Return the tokens of a text that are scored: all, without a start token all but the first."""
-        return query.tokens if self._before else query.tokens[1:]
-
-    def _text_score(self, query: ScoreTextQuery, found: _Predictions, first: int) -> TextScore:
-        """Return the result of a query, whose first scored token is that of a position of the predictions."""
-        unscored = len(query.tokens) - len(self._targets(query))
+    def _text_score(self, query: ScoreTextQuery, found: _Predictions, places: Array) -> TextScore:
+        """Return the result of a query, whose tokens have these places in the tree, with those before the text."""
+        values = found.log_probabilities[places].tolist()
+        unread = 1 - len(self._before)
         tokens = []
         for index, token in enumerate(query.tokens):
-            position = first + index - unscored
-            scored = index >= unscored
+            place = index + len(self._before)
+            scored = index >= unread
             start, end = query.spans[index] if query.spans else (None, None)
             explained = scored and query.explain > 0
+            before = int(places[place - 1]) if explained else 0
             tokens.append(
                 ScoredToken(
                     self._tokenizer.text(token),
-                    float(found.log_probabilities[position]) if scored else None,
+                    values[place] if scored else None,
                     self._tokenizer.is_unknown(token),
                     start,
                     end,
-                    int(found.ranks[position]) if explained else None,
-                    float(found.entropy[position]) if explained else None,
-                    self._tokens(found, position, query.explain) if explained else (),
+                    int(found.ranks[places[place]]) if explained else None,
+                    float(found.entropy[before]) if explained else None,
+                    self._tokens(*found.best[before], query.explain) if explained else (),
                 )
             )
-        return TextScore(query.text, tuple(tokens), query.truncated)
+        words = self._scored_words(query, values[len(self._before) :], found.groups[places]) if query.words else None
+        return TextScore(query.text, tuple(tokens), query.truncated, words)
 
-    def _tokens(self, found: _Predictions, row: int, top_k: int) -> tuple[NextToken, ...]:
-        best = zip(
-            found.best_tokens[row, :top_k].tolist(), found.best_log_probabilities[row, :top_k].tolist(), strict=True
-        )
+    def _scored_words(self, query: ScoreTextQuery, values: Sequence[float], groups: Array) -> tuple[ScoredWord, ...]:
+        """Return the words of a text from the log-probabilities of its tokens, and of groups after each, `[T, m]`.
+
+        Without a start token the first word is not scored: its first token has no probability.
+        """
+        text = TokenizedText(self._words, self._before, query.tokens)
+        columns = {state: 1 + column for column, state in enumerate(_INSIDE_WORDS)}
+        last = len(self._before) - 1
+        begins = {
+            place: float(groups[place + last, columns[state]]) if state in columns else 0.0
+            for place, state in text.cuts.items()
+            if place + last >= 0
+        }
+        values = [0.0, *values[1:]] if not self._before else values
+        found = text.score(values, begins, float(groups[-1, 0]))
+        unscored = 0 if self._before else 1
+        words = []
+        for index, word in enumerate(found.words):
+            first, after = word.tokens
+            start, end = query.spans[first][0], query.spans[after - 1][1]
+            piece = query.text[start:end]
+            start += len(piece) - len(piece.lstrip(_WHITE_SPACE))
+            end = max(start, end - (len(piece) - len(piece.rstrip(_WHITE_SPACE))))
+            value = None if index < unscored else word.log_probability
+            words.append(ScoredWord(query.text[start:end], start, end, word.tokens, value))
+        return tuple(words)
+
+    def _tokens(self, values: Array, ids: Array, top_k: int) -> tuple[NextToken, ...]:
+        best = zip(ids[:top_k].tolist(), values[:top_k].tolist(), strict=True)
         return tuple(NextToken(self._tokenizer.text(token), token, value, token == self._end) for token, value in best)
 
-    def _states(self, sequences: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], Array]]:
-        """Yield numbers of sequences of similar lengths, and their hidden states `[B, T, d]`; each number comes once.
+    def _predictions(self, tree: TokenTree, nodes: Array, asked: _Asked) -> _Predictions:
+        """Read nodes of a tree, in order and with each node those before it; return what follows them."""
+        found = _Predictions(len(tree), asked)
+        names = ["log_probabilities"]
+        names += ["ranks", "entropy", "best_log_probabilities", "best_tokens"] if asked.explain else []
+        names += ["group_log_probabilities"] if asked.groups is not None else []
+        targets = np.argsort(tree.parents, kind="stable")
+        targets = targets[tree.parents[targets] >= 0]
+        before = tree.parents[targets]
+        for part, hidden in self._reader.read(tree, nodes):
+            for rows, chosen in self._runs(part, before):
+                after = targets[chosen]
+                values = dict(
+                    zip(
+                        names,
+                        self._predicted(
+                            hidden[rows],
+                            names,
+                            np.searchsorted(part[rows], before[chosen]),
+                            tree.tokens[after],
+                            asked.groups,
+                            asked.explain,
+                        ),
+                        strict=True,
+                    )
+                )
+                found.log_probabilities[after] = values["log_probabilities"][: len(after)]
+                if asked.explain:
+                    found.ranks[after] = values["ranks"][: len(after)]
+                    found.entropy[part[rows]] = values["entropy"]
+                    best = zip(values["best_log_probabilities"], values["best_tokens"], strict=True)
+                    found.best.update(zip(part[rows].tolist(), best, strict=True))
+                if asked.groups is not None:
+                    found.groups[part[rows]] = values["group_log_probabilities"]
+        return found
 
-        Empty sequences have none: they come with an array of T = 0.
+    def _runs(self, part: Array, before: Array) -> Iterator[tuple[slice, slice]]:
+        """Yield rows of a part, and the targets after them, as many as a run may have.
+
+        `before` has the node before each target, in order; a node with more targets than a run may have is computed
+        several times.
         """
-        order = sorted(range(len(sequences)), key=lambda row: len(sequences[row]))
-        while order:
-            longest = max(1, len(sequences[order[-1]]))
-            count = max(1, _RUN_TOKENS // longest)
-            rows, order = order[-count:], order[:-count]
-            if not sequences[rows[-1]]:
-                yield rows, np.zeros((len(rows), 0, self.config.network.hidden_size), np.float32)
-                continue
-            tokens = padded([sequences[row] for row in rows])["tokens"]
-            yield rows, self.backend.run("read", {"tokens": tokens}, ["hidden_states"])[0]
+        most = self._run_positions
+        for first in range(0, len(part), most):
+            rows = slice(first, min(first + most, len(part)))
+            start, stop = np.searchsorted(before, [part[rows.start], part[rows.stop - 1] + 1]).tolist()
+            for begin in range(start, max(stop, start + 1), most):
+                yield rows, slice(begin, min(begin + most, stop))
 
-    def _last_states(self, sequences: Sequence[Sequence[int]]) -> Array:
-        """Return the hidden state after the last token of each sequence, `[B, d]`."""
-        last = np.empty((len(sequences), self.config.network.hidden_size), np.float32)
-        for rows, states in self._states(sequences):
-            for row, state in zip(rows, states, strict=True):
-                last[row] = state[len(sequences[row]) - 1]
-        return last
+    def _predicted(
+        self,
+        states: Array,
+        names: Sequence[str],
+        rows: Array | None = None,
+        targets: Array | None = None,
+        groups: Array | None = None,
+        top_k: int = 1,
+    ) -> list[Array]:
+        """Return outputs of the output layer for hidden states `[N, d]`, of which there are few enough for a run.
 
-    def _predictions(self, states: Array, targets: Array, top_k: int) -> _Predictions:
-        """Return what follows hidden states `[N, d]`; `targets` `[N]` are tokens to tell the log-probability of."""
-        names = ["log_probabilities", "ranks", "entropy", "best_log_probabilities", "best_tokens"]
-        parts = []
-        for first in range(0, max(1, len(states)), self._run_positions):
-            part = slice(first, first + self._run_positions)
-            if not len(states[part]):
-                empty = np.zeros(0, np.float32)
-                parts.append([empty, empty, empty, empty[:, None], empty[:, None]])
-                continue
-            inputs = {"hidden_states": states[part], "targets": targets[part], "k": np.array(top_k)}
-            parts.append(self.backend.run("predict", inputs, names))
-        return _Predictions(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+        Without targets there is one value of those that targets have, which means nothing.
+        """
+        if rows is None or targets is None or not len(rows):
+            rows = targets = np.zeros(1, np.int64)  # ONNX Runtime reduces arrays without rows to a wrong shape
+        inputs = {
+            "hidden_states": states,
+            "rows": rows,
+            "targets": targets,
+            "groups": np.zeros((self.vocab_size, 0), np.float32) if groups is None else groups,
+            "k": np.array(max(1, top_k)),
+        }
+        return self.backend.run("predict", inputs, names)
+
+
+class _Continuations:
+    """The model that a search for words asks, after a context that has been read."""
+
+    def __init__(self, model: CausalLanguageModel, path: ReadPath, hidden: Array) -> None:
+        self._model, self._path, self._hidden = model, path, hidden
+
+    def log_probabilities(self, prefixes: Sequence[tuple[int, ...]]) -> Array:
+        """Return the log-probabilities of the next token after each prefix, all of which begin with the context."""
+        count = len(self._path.tokens)
+        return self._model.following(self._path, self._hidden, [prefix[count:] for prefix in prefixes])

@@ -7,7 +7,17 @@ from typing import ClassVar
 from models.tasks.model import SinglePart, TopKQuery
 from models.text.words import Span
 
-__all__ = ["NextToken", "NextTokens", "NextTokensQuery", "ScoreTextQuery", "ScoredToken", "TextScore"]
+__all__ = [
+    "NextSubwords",
+    "NextToken",
+    "NextTokens",
+    "NextTokensQuery",
+    "ScoreTextQuery",
+    "ScoredToken",
+    "ScoredWord",
+    "SpelledWord",
+    "TextScore",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,52 @@ class NextTokens:
 
 
 @dataclass(frozen=True, slots=True)
+class SpelledWord:
+    """A candidate: a word, whatever tokens spell it, or the end of the text."""
+
+    word: str
+    """The word; the spelling of the end token for the end."""
+    probability: float
+    """Its probability, given that the context's last word is over: a lower bound."""
+    upper_bound: float
+    """The largest probability that it may have."""
+    sentence_end: bool
+    """Whether it is the end of the text, without another word."""
+
+    @property
+    def log_probability(self) -> float:
+        """Return the natural logarithm of the probability."""
+        return math.log(self.probability)
+
+
+@dataclass(frozen=True, slots=True)
+class NextSubwords:
+    """The next words after a context, all tokens that spell them summed, most probable first."""
+
+    unit: ClassVar[str] = "word"
+    """What `words` are."""
+    unknown_probability: ClassVar[float] = 0.0
+    """Probability of what the vocabulary does not have: every text has tokens."""
+    components: ClassVar[tuple[object, ...]] = ()
+    """Weights of a mixture's components, of which there are none."""
+    entropy: ClassVar[float | None] = None
+    """The entropy of words is not known: most of them are not searched."""
+
+    context: str
+    """The context as it was given."""
+    words: tuple[SpelledWord, ...]
+    """The most probable words."""
+    unknown: tuple[str, ...]
+    """The pieces of the context that are outside the vocabulary; none for vocabularies of bytes."""
+    probability_left: float
+    """Probability of what was not searched."""
+    certain: bool
+    """Whether no other word can be among these, and their order is right."""
+    truncated: int | None = None
+    """Tokens of the context that `truncate` left out, an estimate for a very long one; None where it was not cut."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScoredToken:
     """One token of a scored text."""
 
@@ -83,6 +139,27 @@ class ScoredToken:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoredWord:
+    """A word of a scored text, with the value of its own tokens, corrected for where words end."""
+
+    word: str
+    """The word, without white space around it; several words that share a token."""
+    start: int
+    """Its first character in the text."""
+    end: int
+    """The character after its last one."""
+    tokens: Span
+    """Its first token, those of white space before it included, and the one after its last."""
+    log_probability: float | None
+    """None for the first word of a text that the model reads nothing before."""
+
+    @property
+    def surprisal(self) -> float | None:
+        """Surprisal in bits."""
+        return None if self.log_probability is None else -self.log_probability / math.log(2)
+
+
+@dataclass(frozen=True, slots=True)
 class TextScore:
     """Log-probability of a text, without an end."""
 
@@ -92,6 +169,8 @@ class TextScore:
     """Its tokens."""
     truncated: int | None = None
     """Tokens of the text that `truncate` left out, an estimate for a very long text; None where it was not cut."""
+    words: tuple[ScoredWord, ...] | None = None
+    """Its words, where they are asked for."""
 
     @property
     def log_probability(self) -> float:
@@ -123,6 +202,8 @@ class NextTokensQuery(TopKQuery):
     """The pieces of the context that are outside the vocabulary."""
     truncated: int | None = None
     """Tokens of the context that were left out."""
+    words: bool = False
+    """Whether words are asked for instead of tokens."""
 
     @property
     def length(self) -> int:
@@ -142,6 +223,8 @@ class ScoreTextQuery(SinglePart):
     """Tokens to return instead of each token, with its rank and the entropy before it."""
     truncated: int | None = None
     """Tokens of the text that were left out."""
+    words: bool = False
+    """Whether the words are asked for, too."""
 
     @property
     def length(self) -> int:
@@ -149,5 +232,5 @@ class ScoreTextQuery(SinglePart):
 
     @property
     def result_items(self) -> int:
-        """Number of tokens of the result and of tokens instead of them."""
-        return self.length * (1 + self.explain)
+        """Number of tokens of the result, of tokens instead of them, and of words."""
+        return self.length * (1 + self.explain + self.words)

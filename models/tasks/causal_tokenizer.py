@@ -10,6 +10,7 @@ from models.errors import BundleError
 from models.native import native_errors
 from models.text.config import TextConfig, check_tokenizer
 from models.text.tokenization import BundleTokenizer
+from models.text.utf8 import byte_fallback_pieces, byte_level_pieces
 from models.text.words import Span
 
 __all__ = ["CausalTokenizer", "load_causal_tokenizer"]
@@ -38,6 +39,11 @@ class CausalTokenizer(BundleTokenizer):
             raise ValueError("the tokenizer's pieces are neither of bytes, nor do they spell spaces as U+2581")
         added = tokenizer.get_added_tokens_decoder().items()
         special_ids = {token for token, each in added if each.special}
+        self._special_ids = special_ids | {
+            self.end_id,
+            self.unknown_id,
+            *(() if special.start is None else (special.start,)),
+        }
         self._literal = {token: each.content for token, each in added if each.special or self._bytes is not None}
         """The text of tokens that are not spelled as the others are."""
         self._never_text = frozenset() if self.unknown_id == self.end_id else frozenset(special_ids - {self.unknown_id})
@@ -62,6 +68,19 @@ class CausalTokenizer(BundleTokenizer):
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text."""
         return self.split(text)[0]
+
+    def pieces(self, count: int) -> list[bytes]:
+        """Return the bytes of the first `count` ids; none for special tokens and ids without a token."""
+        content = {token: text.encode() for token, text in self._literal.items() if token not in self._special_ids}
+        spellings = [
+            None if token in self._special_ids or token in content else self._tokenizer.id_to_token(token)
+            for token in range(count)
+        ]
+        if self._bytes is not None:
+            found = byte_level_pieces(spellings)
+        else:
+            found = byte_fallback_pieces([None if each is None else each.replace(_SPACE, " ") for each in spellings])
+        return [content.get(token, piece) for token, piece in enumerate(found)]
 
     def is_unknown(self, token: int) -> bool:
         """Return whether a token of a text stands for what is outside the vocabulary."""

@@ -19,7 +19,7 @@ from models.backend import Array, Backend
 from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
-from models.operations.language import NEXT_WORD, SCORE
+from models.operations.language import NEXT_WORD, SCORE, Unit
 from models.tasks.language_results import (
     Component,
     NextWord,
@@ -195,12 +195,19 @@ class LanguageModel(Model[LanguageModelConfig]):
         return table
 
     def next_words_query(
-        self, context: str, top_k: int = 10, *, after: Prefix | None = None, truncate: bool = False
+        self,
+        context: str,
+        top_k: int = 10,
+        *,
+        after: Prefix | None = None,
+        truncate: bool = False,
+        unit: Unit | None = None,
     ) -> NextWordsQuery:
-        """Check and tokenize one context; see `next_words`.
+        """Check and tokenize one context; see `next_words`. The unit can only be `word`.
 
         With a cache (`use_cache`) it goes on from the longest prefix that was read before, or has its result at once.
         """
+        _check_unit(unit)
         top_k, keep = checked_top_k(top_k, self.most_words), tail if truncate else None
         if after is not None:
             tokens, words, truncated = self._split(context, keep)
@@ -230,8 +237,11 @@ class LanguageModel(Model[LanguageModelConfig]):
             truncated=truncated,
         )
 
-    def score_query(self, text: str, *, explain: int = 0, truncate: bool = False) -> ScoreQuery:
-        """Check and tokenize one sentence; see `score`."""
+    def score_query(
+        self, text: str, *, explain: int = 0, truncate: bool = False, unit: Unit | None = None
+    ) -> ScoreQuery:
+        """Check and tokenize one sentence; see `score`. The unit can only be `word`."""
+        _check_unit(unit)
         explain = self._checked_explain(explain)
         tokens, words, truncated = self._split(text, head if truncate else None)
         return ScoreQuery(text, tuple(tokens), tuple(words), explain, self._salt, truncated)
@@ -407,3 +417,9 @@ class LanguageModel(Model[LanguageModelConfig]):
             if prefix is not None:
                 state["hidden"][:, row], state["cell"][:, row] = prefix.hidden, prefix.cell
         return state
+
+
+def _check_unit(unit: Unit | None) -> None:
+    """Raise `QueryError` where a result is to be of other units than words."""
+    if unit == "token":
+        raise QueryError("unit must be word: the tokens of this model are words")

@@ -217,7 +217,8 @@ def _probability(token: ScoredToken) -> float:
 
 
 def _next(model: CausalLanguageModel, texts: Sequence[str]) -> list[NextTokens]:
-    return model.next_words(texts, _COMPARED_WORDS, truncate=True)
+    found = model.next_words(texts, _COMPARED_WORDS, truncate=True, unit="token")
+    return [each for each in found if isinstance(each, NextTokens)]
 
 
 def _next_difference(expected: Tensor, found: NextTokens) -> float:

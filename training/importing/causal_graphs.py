@@ -3,8 +3,12 @@
 The network and the output layer are a graph each, so that the weights of both are loaded once, and scores of the whole
 vocabulary are computed for as many positions at a time as their memory allows, and only for those that are asked for.
 
-Shapes: `B` texts, `T` tokens, `N` positions of texts, `V` tokens of the vocabulary, `d` hidden size, `k` tokens asked
-for.
+Texts are read as a tree, whose nodes are tokens after those of their path: what several texts begin with is read once.
+A run reads some nodes, and goes on from the keys and values of the path to the first of them.
+
+Shapes: `T` nodes, `P` tokens of the path before them, `K` nodes whose keys and values are asked for, `N` positions of
+texts, `V` tokens of the vocabulary, `m` groups of tokens, `d` hidden size, `L` layers, `w` size of all keys of a token,
+`M` targets, `k` tokens asked for.
 """
 
 from collections.abc import Mapping
@@ -20,65 +24,91 @@ __all__ = ["PredictGraph", "ReadGraph", "causal_graphs"]
 
 
 class ReadGraph(nn.Module):
-    """Computes the hidden state after each token."""
+    """Computes the hidden state after each token of a part of a tree."""
 
     def __init__(self, network: CausalTransformer) -> None:
         super().__init__()
         self.network = network
 
-    def forward(self, tokens: Tensor) -> tuple[Tensor]:
-        """tokens `[B, T]` -> hidden states `[B, T, d]`."""
-        return (self.network(tokens),)
+    def forward(
+        self, tokens: Tensor, positions: Tensor, visible: Tensor, prefix: Tensor, kept: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """tokens and positions `[T]`, visible `[T, P + T]`, prefix `[L, 2, P, w]`, kept `[K]`.
+
+        -> hidden states `[T, d]`, and the keys and values of the nodes `kept`, `[L, 2, K, w]`; see
+        `CausalTransformer.read`.
+        """
+        hidden, found = self.network.read(tokens[None], positions[None], visible[None], prefix)
+        layers = [torch.stack([each[0].index_select(0, kept) for each in layer]) for layer in found]
+        return hidden[0], torch.stack(layers)
 
 
 class PredictGraph(nn.Module):
-    """Computes the distribution of the next token from hidden states, without handing it out."""
+    """Computes the distribution of the next token from hidden states, and what is asked of it."""
 
     def __init__(self, head: CausalHead) -> None:
         super().__init__()
         self.head = head
 
-    def forward(self, hidden: Tensor, targets: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """hidden `[N, d]`, targets `[N]`, k `[]`.
+    def forward(self, hidden: Tensor, rows: Tensor, targets: Tensor, groups: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+        """hidden `[N, d]`, rows and targets `[M]`, groups `[V, m]` of 0 and 1, k `[]`.
 
-        -> log-probabilities of the targets `[N]`, their ranks `[N]`, 1 being that of the most probable token, entropy
-        `[N]` in nats, log-probabilities and ids of the k most probable tokens, two of `[N, k]`.
+        -> log-probabilities of the targets after the positions `rows`, `[M]`, their ranks `[M]`, 1 being that of the
+        most probable token, entropy `[N]` in nats, log-probabilities and ids of the k most probable tokens, two of
+        `[N, k]`, log-probabilities of the groups, `[N, m]`, and of all tokens, `[N, V]`.
         """
         scores = self.head(hidden)
         log_probabilities = scores - scores.logsumexp(-1, keepdim=True)
-        chosen = log_probabilities.gather(1, targets[:, None])
-        ranks = 1 + (log_probabilities > chosen).long().sum(-1)
-        entropy = -(log_probabilities.exp() * log_probabilities).sum(-1)
+        chosen = log_probabilities.flatten().index_select(0, rows * scores.shape[1] + targets)
+        ranks = 1 + (log_probabilities.index_select(0, rows) > chosen[:, None]).long().sum(-1)
+        probabilities = log_probabilities.exp()
+        entropy = -(probabilities * log_probabilities).sum(-1)
         values, ids = top_k(log_probabilities, k)
-        return chosen[:, 0], ranks, entropy, values, ids
+        return chosen, ranks, entropy, values, ids, (probabilities @ groups).log(), log_probabilities
 
 
 def causal_graphs(network: CausalTransformer, head: CausalHead) -> Mapping[str, ExportGraph]:
     """Return the graphs `read` and `predict` of a model."""
     settings, generator = network.settings, torch.Generator().manual_seed(0)
-    hidden = settings.hidden_size
+    hidden, width, vocabulary = settings.hidden_size, settings.key_value_heads * settings.head_size, settings.vocab_size
+    layers = len(settings.layers)
     read = contract(
-        {"tokens": ("int64", ("batch", "steps"))}, {"hidden_states": ("float32", ("batch", "steps", hidden))}
+        {
+            "tokens": ("int64", ("nodes",)),
+            "positions": ("int64", ("nodes",)),
+            "visible": ("bool", ("nodes", "seen")),
+            "prefix": ("float32", (layers, 2, "path", width)),
+            "kept": ("int64", ("kept",)),
+        },
+        {"hidden_states": ("float32", ("nodes", hidden)), "keys_values": ("float32", (layers, 2, "kept", width))},
     )
     predict = contract(
         {
             "hidden_states": ("float32", ("positions", hidden)),
-            "targets": ("int64", ("positions",)),
+            "rows": ("int64", ("targets",)),
+            "targets": ("int64", ("targets",)),
+            "groups": ("float32", (vocabulary, "groups")),
             "k": ("int64", ()),
         },
         {
-            "log_probabilities": ("float32", ("positions",)),
-            "ranks": ("int64", ("positions",)),
+            "log_probabilities": ("float32", ("targets",)),
+            "ranks": ("int64", ("targets",)),
             "entropy": ("float32", ("positions",)),
             "best_log_probabilities": ("float32", ("positions", "k")),
             "best_tokens": ("int64", ("positions", "k")),
+            "group_log_probabilities": ("float32", ("positions", "groups")),
+            "all_log_probabilities": ("float32", ("positions", vocabulary)),
         },
     )
-    tokens = torch.randint(settings.vocab_size, (3, min(7, settings.positions)), generator=generator)
-    vectors = torch.randn(5, hidden, generator=generator)
-    targets = torch.randint(settings.vocab_size, (5,), generator=generator)
-    examples = vectors, targets, torch.tensor(min(2, settings.vocab_size))
+    path = min(3, settings.positions - 1)
+    nodes = min(7, settings.positions - path)
+    tokens, targets = (torch.randint(vocabulary, (count,), generator=generator) for count in (nodes, 7))
+    visible = torch.ones(nodes, path + nodes, dtype=torch.bool).tril(path)
+    keys_values = torch.randn(layers, 2, path, width, generator=generator)
+    groups = (torch.rand(vocabulary, 2, generator=generator) < 0.5).float()
+    vectors, k = torch.randn(5, hidden, generator=generator), torch.tensor(min(2, vocabulary))
+    positions, kept, rows = torch.arange(path, path + nodes), torch.tensor([0, nodes - 1]), torch.arange(7) % 5
     return {
-        "read": ExportGraph(ReadGraph(network), read, (tokens,)),
-        "predict": ExportGraph(PredictGraph(head), predict, examples),
+        "read": ExportGraph(ReadGraph(network), read, (tokens, positions, visible, keys_values, kept)),
+        "predict": ExportGraph(PredictGraph(head), predict, (vectors, rows, targets, groups, k)),
     }

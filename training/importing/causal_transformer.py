@@ -3,8 +3,9 @@
 Every layer is attention to the tokens so far and a feed-forward network. Families differ in norms, positions, heads and
 activations, which `CausalSettings` describes.
 
-Shapes: `B` texts, `T` tokens, `N` vectors, `V` tokens of the vocabulary, `d` hidden size, `f` inner size, `H` heads,
-`G` key-value heads, `s` head size, `r` rotated coordinates of a head.
+Shapes: `B` texts, `T` tokens, `P` tokens of a prefix that are not read again, `L` layers, `N` vectors, `V` tokens of
+the vocabulary, `d` hidden size, `f` inner size, `H` heads, `G` key-value heads, `s` head size, `r` rotated coordinates
+of a head.
 """
 
 import math
@@ -20,12 +21,14 @@ from training.bundling.operators import attend_some
 
 __all__ = [
     "ActivationName",
+    "Attended",
     "CausalAttention",
     "CausalHead",
     "CausalLayer",
     "CausalSettings",
     "CausalTransformer",
     "FeedForward",
+    "KeysValues",
     "LayerSettings",
     "Llama3Scaling",
     "RmsNorm",
@@ -156,6 +159,22 @@ def _norm(settings: CausalSettings, size: int) -> nn.Module:
     return RmsNorm(size, settings.epsilon)
 
 
+KeysValues = tuple[Tensor, Tensor]
+"""Keys and values of a layer, two of `[B, T, G s]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """What the tokens of a layer attend to, besides their own keys and values."""
+
+    bias: Tensor
+    """0 where a token attends to one of the prefix or of these, minus infinity elsewhere, `[B or 1, 1, T, P + T]`."""
+    angles: Tensor | None
+    """Angles of rotary positions, in radians, `[B or 1, T, r / 2]`; None where there are none."""
+    prefix: KeysValues | None
+    """Keys and values of the prefix, two of `[P, G s]`."""
+
+
 class CausalAttention(nn.Module):
     """Attention of each token to itself and tokens before it. Queries come scaled from their projection or norm.
 
@@ -181,53 +200,54 @@ class CausalAttention(nn.Module):
         if layer.rotary is not None:
             self.register_buffer("frequencies", layer.rotary.frequencies(), persistent=False)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """hidden `[B, T, d]` -> `[B, T, d]`."""
+    def angles(self, positions: Tensor) -> Tensor | None:
+        """Return the angles of rotary positions, in radians: `[B or 1, T]` -> `[B or 1, T, r / 2]`."""
+        return None if self._layer.rotary is None else positions.float()[..., None] * self.frequencies
+
+    def forward(self, hidden: Tensor, attended: Attended) -> tuple[Tensor, KeysValues]:
+        """hidden `[B, T, d]` -> `[B, T, d]`, and the keys and values of these tokens."""
         settings = self._settings
-        query = self._rotated(self.query_norm(self.query(hidden).unflatten(-1, (-1, settings.head_size))))
-        key = self._rotated(self.key_norm(self.key(hidden).unflatten(-1, (-1, settings.head_size))))
-        value = self.value(hidden).unflatten(-1, (-1, settings.head_size))
+        query, key = (
+            self._rotated(norm(project(hidden).unflatten(-1, (-1, settings.head_size))), attended.angles).flatten(2)
+            for project, norm in ((self.query, self.query_norm), (self.key, self.key_norm))
+        )
+        own = key, self.value(hidden)
+        keys, values = own if attended.prefix is None else map(_joined, attended.prefix, own)
         if settings.key_value_heads < settings.heads:
             times = settings.heads // settings.key_value_heads
-            key, value = (_repeated(each, times) for each in (key, value))
-        bias = self._bias(hidden.shape[1], hidden.device)
+            keys, values = (_repeated(each, settings.head_size, times) for each in (keys, values))
         if settings.attention_softcap is None:
-            mixed = attend_some(query.flatten(2), key.flatten(2), value.flatten(2), bias, settings.heads)
+            mixed = attend_some(query, keys, values, attended.bias, settings.heads)
         else:
-            scores = query.transpose(1, 2) @ key.permute(0, 2, 3, 1)
-            scores = soft_capped(scores, settings.attention_softcap) + bias
-            mixed = (torch.softmax(scores, dim=-1) @ value.transpose(1, 2)).transpose(1, 2).flatten(2)
+            query, keys, values = (
+                each.unflatten(-1, (settings.heads, -1)).transpose(1, 2) for each in (query, keys, values)
+            )
+            scores = soft_capped(query @ keys.transpose(2, 3), settings.attention_softcap) + attended.bias
+            mixed = (torch.softmax(scores, dim=-1) @ values).transpose(1, 2).flatten(2)
         output: Tensor = self.output(mixed)
-        return output
+        return output, own
 
-    def _bias(self, count: int, device: torch.device) -> Tensor:
-        """Return 0 where a token attends to another one, minus infinity elsewhere, `[1, 1, T, T]`.
-
-        Tokens behind the end of a text in a padded batch come after all of the text, so that it never sees them.
-        """
-        places = torch.arange(count, device=device)
-        distances = places[:, None] - places
-        seen = distances >= 0
-        if self._layer.window is not None:
-            seen = seen & (distances < self._layer.window)
-        return torch.where(seen, 0.0, -torch.inf)[None, None]
-
-    def _rotated(self, vectors: Tensor) -> Tensor:
+    def _rotated(self, vectors: Tensor, angles: Tensor | None) -> Tensor:
         """Rotate the vectors of heads by their positions: `[B, T, H, s]` of any H."""
         rotary = self._layer.rotary
-        if rotary is None:
+        if rotary is None or angles is None:
             return vectors
-        angles = torch.arange(vectors.shape[1], device=vectors.device).float()[:, None] * self.frequencies
-        cosine, sine = angles.cos()[:, None], angles.sin()[:, None]
+        cosine, sine = angles.cos()[:, :, None], angles.sin()[:, :, None]
         half = rotary.size // 2
         first, second, rest = vectors.split([half, half, vectors.shape[-1] - rotary.size], dim=-1)
         parts = [first * cosine - second * sine, second * cosine + first * sine]
         return torch.cat([*parts, rest] if rotary.size < vectors.shape[-1] else parts, dim=-1)
 
 
-def _repeated(vectors: Tensor, times: int) -> Tensor:
-    """Return each key-value head so many times in a row: `[B, T, G, s]` -> `[B, T, H, s]`."""
-    return vectors[:, :, :, None].expand(-1, -1, -1, times, -1).flatten(2, 3)
+def _joined(prefix: Tensor, own: Tensor) -> Tensor:
+    """Return keys or values of a prefix and of the tokens after it: `[P, G s]`, `[B, T, G s]` -> `[B, P + T, G s]`."""
+    return torch.cat([prefix[None].expand(own.shape[0], -1, -1), own], dim=1)
+
+
+def _repeated(vectors: Tensor, head_size: int, times: int) -> Tensor:
+    """Return each key-value head so many times in a row: `[B, T, G s]` -> `[B, T, H s]`."""
+    heads: Tensor = vectors.unflatten(-1, (-1, 1, head_size)).expand(-1, -1, -1, times, -1)
+    return heads.flatten(2)
 
 
 class FeedForward(nn.Module):
@@ -264,13 +284,14 @@ class CausalLayer(nn.Module):
         self.attention_output_norm, self.feed_forward_output_norm = after
         self._parallel = settings.parallel
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """`[B, T, d]` -> `[B, T, d]`."""
-        attended = self.attention_output_norm(self.attention(self.attention_norm(hidden)))
+    def forward(self, hidden: Tensor, given: Attended) -> tuple[Tensor, KeysValues]:
+        """hidden `[B, T, d]` -> `[B, T, d]`, and the keys and values of these tokens."""
+        attended, keys_values = self.attention(self.attention_norm(hidden), given)
+        attended = self.attention_output_norm(attended)
         read = hidden if self._parallel else hidden + attended
         fed = self.feed_forward_output_norm(self.feed_forward(self.feed_forward_norm(read)))
         output: Tensor = read + fed + attended if self._parallel else read + fed
-        return output
+        return output, keys_values
 
 
 class CausalTransformer(nn.Module):
@@ -292,16 +313,46 @@ class CausalTransformer(nn.Module):
             yield layer
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """tokens `[B, T]` -> hidden states `[B, T, d]`; that of a token is computed from it and those before it."""
+        """tokens `[B, T]` -> hidden states `[B, T, d]`; that of a token is computed from it and those before it.
+
+        Tokens behind the end of a text in a padded batch come after all of the text, so that it never sees them.
+        """
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        return self.read(tokens, places[None], (places[:, None] >= places)[None])[0]
+
+    def read(
+        self, tokens: Tensor, positions: Tensor, visible: Tensor, prefix: Tensor | None = None
+    ) -> tuple[Tensor, list[KeysValues]]:
+        """Return hidden states `[B, T, d]`, and keys and values of each layer, of texts that go on from a prefix.
+
+        tokens `[B, T]`; `positions` `[B or 1, T]` are their places in their texts; `visible` `[B or 1, T, P + T]` says
+        which tokens of the prefix, and which of these, belong to the text up to each token, itself included. `prefix`
+        `[L, 2, P, G s]` has the keys and values of a text's first P tokens. So several continuations of a text can be
+        read as one sequence.
+        """
+        if prefix is not None:
+            before = torch.arange(prefix.shape[2], device=tokens.device)[None].expand(positions.shape[0], -1)
+            places = torch.cat([before, positions], dim=1)
+        else:
+            places = positions
+        distances = positions[:, :, None] - places[:, None]
+        biases = {
+            window: torch.where(visible if window is None else visible & (distances < window), 0.0, -torch.inf)[:, None]
+            for window in dict.fromkeys(layer.window for layer in self.settings.layers)
+        }
         hidden = self.embedding(tokens)
         if self.settings.embedding_scale != 1.0:
             hidden = hidden * self.settings.embedding_scale
         if self.positions is not None:
-            hidden = hidden + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
-        for layer in self.layers:
-            hidden = layer(hidden)
+            hidden = hidden + self.positions(positions)
+        found = []
+        for index, (layer, settings) in enumerate(zip(self.decoder_layers(), self.settings.layers, strict=True)):
+            given = None if prefix is None else (prefix[index, 0], prefix[index, 1])
+            attended = Attended(biases[settings.window], layer.attention.angles(positions), given)
+            hidden, keys_values = layer(hidden, attended)
+            found.append(keys_values)
         output: Tensor = self.norm(hidden)
-        return output
+        return output, found
 
 
 class CausalHead(nn.Module):

@@ -12,10 +12,13 @@ import torch
 import transformers
 from fastapi.testclient import TestClient
 
+from models.decoding.next_words import next_words
+from models.decoding.word_probabilities import score_words
 from models.errors import QueryError, TextTooLongError
 from models.reading import read_manifest
 from models.store import load_bundle
 from models.tasks.causal_language_model import CausalLanguageModel
+from models.text.word_vocabulary import PUNCTUATION, WordBoundaries, WordVocabulary
 from service.server.app import create_app
 from service.settings import Settings
 from tests.support.causal_directory import FAMILIES, write_causal
@@ -141,15 +144,15 @@ def test_scores_are_those_of_transformers_alone_and_in_a_batch(name, loaded, wri
 def test_next_tokens_are_those_of_transformers_alone_and_in_a_batch(name, loaded, written):
     directory, model = written(name), loaded[name]
     contexts = ("", *TEXTS)
-    together = model.next_words(contexts, 7, truncate=True)
+    together = model.next_words(contexts, 7, truncate=True, unit="token")
     for context, batched in zip(contexts, together, strict=True):
         start, *ids = tokens_of(directory, context)
         wanted = reference(directory, [start, *ids[-63:]])[-1].topk(7)
-        for found in (batched, model.next_words([context], 7, truncate=True)[0]):
+        for found in (batched, model.next_words([context], 7, truncate=True, unit="token")[0]):
             assert [each.token for each in found.words] == wanted.indices.tolist()
             values = [each.log_probability for each in found.words]
             assert values == pytest.approx(wanted.values.tolist(), abs=1e-4)
-    assert len(model.next_words(["a"], 10_000)[0].words) == model.vocab_size
+    assert len(model.next_words(["a"], 10_000, unit="token")[0].words) == model.vocab_size
 
 
 @pytest.mark.parametrize("name", [BYTES, LLAMA])
@@ -172,7 +175,7 @@ def test_truncation_and_errors(loaded):
         model.score([long])
     with pytest.raises(TextTooLongError):
         model.next_words([long])
-    (score,), (following,) = model.score([long], truncate=True), model.next_words([long], truncate=True)
+    (score,), (following,) = model.score([long], truncate=True), model.next_words([long], truncate=True, unit="token")
     assert len(score.tokens) == 63
     assert score.tokens[0].start == 0
     assert score.truncated == following.truncated > 0
@@ -204,6 +207,137 @@ def test_without_a_start_token_the_first_token_is_not_scored(bundles, loaded, tm
     assert found[0].tokens[1].log_probability != loaded[BYTES].score(["to the station"])[0].tokens[1].log_probability
     with pytest.raises(QueryError, match="no start token"):
         model.next_words([""])
+
+
+# ---- words ----
+
+
+class Reference:
+    """A causal model by transformers."""
+
+    def __init__(self, directory: Path) -> None:
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager").eval()
+
+    @torch.no_grad()
+    def log_probabilities(self, prefixes):
+        rows = [self.model(torch.tensor([prefix])).logits[0, -1].double().log_softmax(-1) for prefix in prefixes]
+        return torch.stack(rows).numpy()
+
+
+@pytest.fixture(scope="module")
+def vocabularies(loaded: dict[str, CausalLanguageModel]) -> dict[str, WordVocabulary]:
+    boundaries = WordBoundaries(punctuation=PUNCTUATION)
+    made = {}
+    for name, model in loaded.items():
+        tokenizer = model._tokenizer
+        special = {*range(3 if name == LLAMA else 1), *range(tokenizer.vocab_size, 408)}
+        pieces = [None if token in special else tokenizer.word(token) for token in range(408)]
+        make = WordVocabulary.of_sentence_pieces if name == LLAMA else WordVocabulary.of_byte_level
+        made[name] = make(pieces, boundaries)
+    return made
+
+
+@pytest.mark.parametrize("name", [BYTES, LLAMA])
+def test_words_of_texts_have_the_values_of_their_tokens(name, loaded, vocabularies, written):
+    model, directory = loaded[name], written(name)
+    texts = ["Where is the station?", " I  know,  it's late. ", "naïve 🙂 Straße", "the the"]
+    together = model.score(texts, explain=1, unit="word")
+    for text, batched in zip(texts, together, strict=True):
+        start, *ids = tokens_of(directory, text)
+        wanted = score_words(Reference(directory), vocabularies[name], (start,), ids)
+        for score in (batched, model.score([text], unit="word")[0]):
+            assert [each.word for each in score.words] == [each.text for each in wanted.words]
+            assert [text[each.start : each.end] for each in score.words] == [each.text for each in wanted.words]
+            assert [each.tokens for each in score.words] == [each.tokens for each in wanted.words]
+            values = [each.log_probability for each in score.words]
+            assert values == pytest.approx([each.log_probability for each in wanted.words], abs=1e-4)
+            assert score.words[0].surprisal == pytest.approx(-values[0] / math.log(2))
+    assert model.score(["the"])[0].words is None
+    assert [each.word for each in together[1].words] == ["I", "know", ",", "it's", "late", "."]
+
+
+@pytest.mark.parametrize("name", [BYTES, LLAMA])
+def test_next_words_are_those_of_a_search_with_transformers(name, loaded, vocabularies, written):
+    model, directory = loaded[name], written(name)
+    contexts = ["", "Where is the ", "I know"]
+    for context, found in zip(contexts, model.next_words(contexts, 6), strict=True):
+        prefix = tokens_of(directory, context.rstrip())
+        wanted = next_words(Reference(directory), vocabularies[name], prefix, 6, max_prefixes=512, longest=64)
+        words = [(each.word, each.probability) for each in wanted.words]
+        ours = [(each.word, each.probability) for each in found.words if not each.sentence_end]
+        assert [word for word, _ in ours] == [word for word, _ in words][: len(ours)]
+        assert [value for _, value in ours] == pytest.approx([value for _, value in words][: len(ours)], abs=1e-4)
+        assert len(ours) >= 5
+        assert found.certain == wanted.certain
+        assert found.probability_left == pytest.approx(wanted.left, abs=1e-3)
+        assert found.entropy is None
+        masses = [each.probability for each in found.words]
+        assert masses == sorted(masses, reverse=True)
+        assert all(each.probability <= each.upper_bound for each in found.words)
+
+
+def test_words_after_the_longest_context(loaded):
+    model = loaded[BYTES]
+    long = "I " * 100
+    (found,) = model.next_words([long], 3, truncate=True)
+    (tokens,) = model.next_words([long.rstrip()], 3, truncate=True, unit="token")
+    assert (found.unit, tokens.unit) == ("word", "token")
+    assert found.truncated == tokens.truncated > 0
+    assert found.probability_left > 0  # no token can follow the first one of a word
+
+
+def test_words_without_a_start_token_and_outside_the_vocabulary(bundles, loaded, tmp_path):
+    bundle = Path(shutil.copytree(bundles[BYTES], tmp_path / BYTES.lower() / "1"))
+    path = bundle / "manifest.json"
+    content = json.loads(path.read_text())
+    content["config"]["special_tokens"]["start"] = None
+    path.write_text(json.dumps(content))
+    model = load_bundle(bundle, threads=1)
+    (found,) = model.score(["Where is the station?"], unit="word")
+    first, *others = found.words
+    assert (first.word, first.log_probability, first.surprisal) == ("Where", None, None)
+    assert [each.word for each in others] == ["is", "the", "station", "?"]
+    assert all(each.log_probability < 0 for each in others)
+    with pytest.raises(QueryError, match="no start token"):
+        model.next_words([" "])
+
+
+@pytest.mark.parametrize("name", [BYTES, LLAMA])
+def test_texts_that_share_beginnings_are_read_in_parts(name, loaded, monkeypatch):
+    """Whatever fits into a run of the network, and whatever texts are together, scores are the same."""
+    model = loaded[name]
+    texts = [
+        f"{start}{end}" for start in ("Where is the", "Where are", "I") for end in ("", " station?", " stations", "s")
+    ]
+    alone = [model.score([text], explain=2, unit="word")[0] for text in texts]
+    following = [model.next_words([text], 3, unit="token")[0] for text in texts]
+    counts, read, run = [], [], model._reader._run
+
+    def counted(tokens, *others):
+        read.append(len(tokens))
+        return run(tokens, *others)
+
+    monkeypatch.setattr(model._reader, "_run", counted)
+    for nodes, positions in ((1, 1), (3, 2), (7, 1000), (1000, 5)):
+        monkeypatch.setattr(model._reader, "_most_nodes", nodes)
+        monkeypatch.setattr(model, "_run_positions", positions)
+        read.clear()
+        for wanted, found in zip(alone, model.score(texts, explain=2, unit="word"), strict=True):
+            ours, theirs = ([each.log_probability for each in one.tokens] for one in (found, wanted))
+            assert ours == pytest.approx(theirs, abs=1e-4)
+            assert [each.rank for each in found.tokens] == [each.rank for each in wanted.tokens]
+            assert [each.entropy for each in found.tokens] == pytest.approx(
+                [each.entropy for each in wanted.tokens], abs=1e-4
+            )
+            assert [each.log_probability for each in found.words] == pytest.approx(
+                [each.log_probability for each in wanted.words], abs=1e-4
+            )
+        counts.append(sum(read))
+        assert max(read) <= nodes
+        for wanted, found in zip(following, model.next_words(texts, 3, unit="token"), strict=True):
+            assert [each.token for each in found.words] == [each.token for each in wanted.words]
+    assert len(set(counts)) == 1
+    assert counts[0] < sum(1 + len(each.tokens) for each in alone) / 2
 
 
 # ---- imports ----
@@ -299,14 +433,39 @@ def test_scores_over_http(client, loaded):
 
 
 def test_next_tokens_over_http(client, loaded):
-    answer = client.post("/v1/next-word", json={"model": BYTES.lower(), "context": ["", "We will"], "top_k": 4})
+    body = {"model": BYTES.lower(), "context": ["", "We will"], "top_k": 4, "unit": "token"}
+    answer = client.post("/v1/next-word", json=body)
     assert answer.status_code == 200, answer.text
-    for found, wanted in zip(answer.json()["results"], loaded[BYTES].next_words(["", "We will"], 4), strict=True):
+    for found, wanted in zip(
+        answer.json()["results"], loaded[BYTES].next_words(["", "We will"], 4, unit="token"), strict=True
+    ):
         assert found["unit"] == "token"
         assert [(each["word"], each["token"]) for each in found["words"]] == [
             (each.word, each.token) for each in wanted.words
         ]
         assert found["entropy"] == pytest.approx(wanted.entropy, abs=1e-4)
+        assert "certain" not in found
     answer = client.post("/v1/completions", json={"model": BYTES.lower(), "prompt": "We", "max_tokens": 2})
     assert answer.status_code in (400, 422)
     assert "it answers /v1/next-word and /v1/score" in answer.text
+
+
+def test_words_over_http(client, loaded):
+    answer = client.post("/v1/next-word", json={"model": BYTES.lower(), "context": ["", "We will"], "top_k": 4})
+    assert answer.status_code == 200, answer.text
+    for found, wanted in zip(answer.json()["results"], loaded[BYTES].next_words(["", "We will"], 4), strict=True):
+        assert (found["unit"], found["certain"]) == ("word", wanted.certain)
+        assert "entropy" not in found
+        assert found["probability_left"] == pytest.approx(wanted.probability_left, abs=1e-4)
+        assert [each["word"] for each in found["words"]] == [each.word for each in wanted.words]
+        for each, theirs in zip(found["words"], wanted.words, strict=True):
+            assert each["log_probability"] == pytest.approx(theirs.log_probability, abs=1e-4)
+            assert each["upper_bound"] == pytest.approx(theirs.upper_bound, abs=1e-4)
+    answer = client.post("/v1/score", json={"model": LLAMA.lower(), "text": "We will go.", "unit": "word"})
+    (found,), (wanted,) = answer.json()["results"], loaded[LLAMA].score(["We will go."], unit="word")
+    assert [each["word"] for each in found["words"]] == ["We", "will", "go", "."]
+    for each, theirs in zip(found["words"], wanted.words, strict=True):
+        assert each["tokens"] == list(theirs.tokens)
+        assert each["surprisal"] == pytest.approx(theirs.surprisal, abs=1e-4)
+    answer = client.post("/v1/score", json={"model": LLAMA.lower(), "text": "We will go."})
+    assert "words" not in answer.json()["results"][0]

@@ -114,9 +114,7 @@ def weights_for_vocabulary(
     }
 
 
-def weights_for_layers(
-    weights: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
+def weights_for_layers(weights: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return weights for a network with pre-norm and more layers, `own`, that computes the same at first.
 
     A layer that the initial network does not have starts with its own weights, but adds nothing to the residual: the
