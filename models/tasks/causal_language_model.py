@@ -23,7 +23,7 @@ from models.decoding.next_words import next_words
 from models.decoding.token_tree import Path as ReadPath
 from models.decoding.token_tree import TokenTree, TreeReader
 from models.decoding.word_probabilities import TokenizedText, word_begins
-from models.errors import QueryError
+from models.errors import BundleError, QueryError
 from models.operations.language import NEXT_WORD, SCORE, Unit
 from models.tasks.causal_results import (
     NextSubwords,
@@ -167,6 +167,8 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
+        if all(each.name != "prefix" for each in manifest.graphs["read"].inputs):
+            raise BundleError(str(path), ["graphs.read has no input prefix: import the model again"])
         return cls(manifest, load_causal_tokenizer(path, manifest.config), backend)
 
     @property

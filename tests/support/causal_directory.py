@@ -58,8 +58,13 @@ _ROWS = 408
 """Rows of the output layer: some have no token, as published models have it."""
 
 
-def write_causal(directory: Path, architecture: str, *, start: bool = True, **config: Any) -> Path:
-    """Write a directory: tokenizer and a model of random weights, whose distributions are not flat."""
+def write_causal(
+    directory: Path, architecture: str, *, start: bool = True, noise: float = 1.0, **config: Any
+) -> Path:
+    """Write a directory: tokenizer and a model of random weights.
+
+    `noise` is added to them, so that distributions of small models are not flat; 0 leaves transformers' own.
+    """
     pieces = architecture in PIECES
     tokenizer = _of_pieces(start=start) if pieces else _of_bytes()
     end = "</s>" if pieces else "<|endoftext|>"
@@ -72,11 +77,11 @@ def write_causal(directory: Path, architecture: str, *, start: bool = True, **co
         sizes = {name: value for name, value in sizes.items() if name != "num_key_value_heads"}
     ends = {"bos_token_id": wrapped.bos_token_id, "eos_token_id": wrapped.eos_token_id, "pad_token_id": None}
     torch.manual_seed(0)
-    settings = {**sizes, **FAMILIES[architecture], **config}
-    model = model_class(model_class.config_class(vocab_size=_ROWS, **ends, **settings))
+    settings = {"vocab_size": _ROWS, **sizes, **FAMILIES[architecture], **config}
+    model = model_class(model_class.config_class(**ends, **settings))
     for name, parameter in model.named_parameters():
         spread = 0.3 if parameter.dim() == 1 else 0.2 if "embed" in name or "wte" in name or "head" in name else 0.25
-        parameter.data += spread * torch.randn_like(parameter)
+        parameter.data += noise * spread * torch.randn_like(parameter)
     model.save_pretrained(directory)
     return directory
 

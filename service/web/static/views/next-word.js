@@ -24,7 +24,9 @@ export const appended = (context, word) => `${context.trimEnd()}${/^[.,!?;:]$/.t
 
 export function View({ fields, update, models }) {
   const model = chosen(models, fields.model);
-  const body = { context: beginnings(fields.context), top_k: fields.words, explain: true, model: modelId(model) };
+  // A search for words takes too long to repeat it after each word, and tells no entropy.
+  const contexts = model?.task === "causal-language-model" ? [fields.context] : beginnings(fields.context);
+  const body = { context: contexts, top_k: fields.words, explain: true, model: modelId(model) };
   const answers = useAnswers([{ path: "v1/next-word", body }], fields.context);
   const append = (word) => update({ context: appended(fields.context, word) });
   return html`<div class="input">
@@ -39,7 +41,7 @@ export function View({ fields, update, models }) {
     <${Frame} answers=${answers} summary=${summary}>${([{ results }]) => html`<div class="columns">
       <${Distribution} result=${results.at(-1)} append=${append} />
       <div>
-        <${Entropy} results=${results} />
+        ${results.at(-1).entropy !== undefined && html`<${Entropy} results=${results} />`}
         <${Mixture} components=${results.at(-1).components} />
       </div>
     </div>`}<//>`;
@@ -50,11 +52,12 @@ const spelled = (word) => (word.sentence_end ? "the end of the sentence" : word.
 function summary([{ results }]) {
   const { words, entropy } = results.at(-1);
   if (!words.length) return "No word has a probability above 0.";
-  return `Most probable: ${spelled(words[0])}, ${percent(words[0].probability)}. Entropy ${fixed(entropy)} nats.`;
+  const most = `Most probable: ${spelled(words[0])}, ${percent(words[0].probability)}.`;
+  return entropy === undefined ? most : `${most} Entropy ${fixed(entropy)} nats.`;
 }
 
 function Distribution({ result, append }) {
-  const { words, unknown, unknown_probability: outside } = result;
+  const { words, unknown, unknown_probability: outside, unit } = result;
   const most = words[0]?.probability ?? 1;
   const rest = 1 - outside - words.reduce((sum, word) => sum + word.probability, 0);
   return html`<figure>
@@ -70,7 +73,7 @@ function Distribution({ result, append }) {
           <td class="number">${percent(word.probability)}</td>
         </tr>`)}
         ${rest > 5e-5 && html`<tr class="muted"><th scope="row" colspan="2">all other words</th><td class="number">${percent(rest)}</td></tr>`}
-        <tr class="muted"><th scope="row" colspan="2">words outside the vocabulary</th><td class="number">${percent(outside)}</td></tr>
+        ${!unit && html`<tr class="muted"><th scope="row" colspan="2">words outside the vocabulary</th><td class="number">${percent(outside)}</td></tr>`}
       </tbody>
     </table>
     ${unknown.length > 0 && html`<p class="hint">Not in the vocabulary, read as an unknown word: ${unknown.join(", ")}.</p>`}
